@@ -1,0 +1,1 @@
+"""Registered mmrank models: losses and heads."""

@@ -1,0 +1,36 @@
+"""Registry nodes of scope ``mmrank``, children of mmengine's roots.
+
+A config that says ``type='mmrank.X'`` makes mmengine import this module and
+then the ``locations`` of the node, so no ``custom_imports`` is needed. All
+locations of a node are imported together: a module listed here must import
+neither mmdet nor mmpretrain at its top level.
+"""
+
+from mmengine.registry import DATASETS as MMENGINE_DATASETS
+from mmengine.registry import HOOKS as MMENGINE_HOOKS
+from mmengine.registry import MODELS as MMENGINE_MODELS
+from mmengine.registry import OPTIMIZERS as MMENGINE_OPTIMIZERS
+from mmengine.registry import Registry
+
+MODELS = Registry(
+    'model',
+    parent=MMENGINE_MODELS,
+    scope='mmrank',
+    locations=['mmrank.models'])
+HOOKS = Registry(
+    'hook',
+    parent=MMENGINE_HOOKS,
+    scope='mmrank',
+    locations=['mmrank.engine.hooks'])
+OPTIMIZERS = Registry(
+    'optimizer',
+    parent=MMENGINE_OPTIMIZERS,
+    scope='mmrank',
+    locations=['mmrank.engine.optimizers'])
+DATASETS = Registry(
+    'dataset',
+    parent=MMENGINE_DATASETS,
+    scope='mmrank',
+    locations=['mmrank.datasets'])
+
+__all__ = ['DATASETS', 'HOOKS', 'MODELS', 'OPTIMIZERS']

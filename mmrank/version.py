@@ -1,0 +1,3 @@
+"""Version of mmrank."""
+
+__version__ = '0.1.0'
