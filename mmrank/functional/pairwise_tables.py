@@ -1,0 +1,188 @@
+"""Tables of the exact near-linear evaluation of the pairwise surrogate sum.
+
+With ``y = score / tau`` the one-sided Huber surrogate of a positive ``p`` and
+a negative ``y`` is ``(1 - p + y)^2`` in the window ``p - 1 < y <= p``,
+``1 + 2 (y - p)`` above it and 0 below. Between two neighbours of the sorted
+thresholds ``{p, p - 1}`` a negative is therefore in one and the same branch
+for every positive, and the sum over all negatives needs only, per interval,
+their count and the first two moments.
+
+Squares of large scores would cancel, so each interval has an anchor, a whole
+number ``a`` within one unit of every window that covers the interval, and
+the moments are those of ``u = y - a``, which is in ``[-1, 1]``.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+# A window of one unit covers intervals of at most three neighbouring anchors.
+_ANCHORS_PER_WINDOW = 3
+# Infinite scores act as this: its square and its sum over any list are
+# finite in float64, and it is a float32.
+SCORE_LIMIT = 1e30
+
+
+def round_down(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Largest number of ``dtype`` that is <= the float64 value.
+
+    ``t > v`` and ``t > round_down(v)`` then agree for every ``t`` of
+    ``dtype``: comparing in float32 loses nothing.
+    """
+    rounded = values.to(dtype)
+    low = torch.full_like(rounded, float('-inf'))
+    return torch.where(rounded.double() > values,
+                       torch.nextafter(rounded, low), rounded)
+
+
+@dataclass
+class PairwiseTables:
+    """Everything that depends on the positives alone.
+
+    L lists, P positives each (padded), T = 2P thresholds, K = T + 1
+    intervals; interval k holds the scores above threshold k - 1 and not above
+    threshold k.
+
+    Attributes:
+        thresholds: (L, T) sorted, in the dtype the negatives are compared in;
+            padding is +inf at the end.
+        centre: (L, 1) float64 origin of y in units of the scores.
+        anchors: (L, K) float64 whole numbers, non-decreasing along k.
+        covered: (L, K) bool, True where some positive's window lies.
+        p: (L, P) float64 positives in units of tau around the centre.
+        q: (L, P) float64 ``1 - p + top anchor of the window``, in [0, 1].
+        edges: four (L, P) index tensors: the intervals of positive i's window
+            are ``edges[0] <= k < edges[3]``; inside, ``edges[1]`` and
+            ``edges[2]`` are where the anchor is first ``top - 1`` and
+            ``top``.
+    """
+
+    thresholds: Tensor
+    centre: Tensor
+    anchors: Tensor
+    covered: Tensor
+    p: Tensor
+    q: Tensor
+    edges: tuple[Tensor, Tensor, Tensor, Tensor]
+
+    @classmethod
+    def build(cls, pos: Tensor, pos_mask: Tensor, tau: float,
+              dtype: torch.dtype) -> 'PairwiseTables':
+        """Sort the thresholds of (L, P) positives; P >= 1.
+
+        Args:
+            pos: Scores of the positives.
+            pos_mask: (L, P) bool, False for padding.
+            tau: Margin, > 0.
+            dtype: float32 or float64, what the negatives are compared in.
+        """
+        s = pos.double().clamp(-SCORE_LIMIT, SCORE_LIMIT)
+        s = torch.where(pos_mask, s, float('inf'))
+        # The median, not the mean: one huge score must not cost the others
+        # their digits.
+        middle = (pos_mask.sum(1, keepdim=True) - 1).clamp(min=0) // 2
+        centre = s.sort(1).values.gather(1, middle)
+        centre = torch.where(centre.isinf(), 0, centre)
+        both = torch.cat([s - tau, s], dim=1).sort(1).values
+        thresholds = round_down(both, dtype)
+
+        # Anchors come from the exact thresholds by one monotone formula, so
+        # that their order can never disagree with that of the thresholds.
+        anchors = ((both - centre) / tau).ceil() - 1
+        p = (s - centre) / tau
+        top = p.ceil() - 1
+        highest = torch.where(pos_mask, top, float('-inf')).amax(1, True)
+        highest = torch.where(highest.isinf(), 0, highest)
+        anchors = torch.cat([anchors, highest], dim=1)
+        anchors = torch.minimum(anchors, highest)
+        p = torch.where(pos_mask, p, 0)
+        top = torch.where(pos_mask, top, 0)
+
+        def after(values: Tensor) -> Tensor:
+            """Interval just above each value, which is a threshold."""
+            return torch.searchsorted(
+                thresholds, round_down(values, dtype), right=True)
+
+        low, high = after(s - tau), after(s)
+        edges = [low]
+        for step in range(1, _ANCHORS_PER_WINDOW):
+            first = torch.searchsorted(
+                anchors, top - (_ANCHORS_PER_WINDOW - 1 - step))
+            edges.append(torch.minimum(torch.maximum(first, low), high))
+        edges.append(high)
+
+        depth = torch.zeros_like(anchors)
+        ones = pos_mask.double()
+        depth.scatter_add_(1, low, ones).scatter_add_(1, high, -ones)
+        return cls(thresholds, centre, anchors,
+                   depth.cumsum(1) > 0.5, p, 1 - p + top, tuple(edges))
+
+    def window_parts(self):
+        """Yield (begin, end, offset) of the parts of each window.
+
+        Inside part g a negative's term is ``(offset + u)^2``.
+        """
+        for part in range(_ANCHORS_PER_WINDOW):
+            shift = part - (_ANCHORS_PER_WINDOW - 1)
+            yield self.edges[part], self.edges[part + 1], self.q + shift
+
+    def reduce(self, moments: Tensor) -> tuple[Tensor, Tensor]:
+        """Sums and their slopes from the moments of the intervals.
+
+        Args:
+            moments: (3, L, K) float64 count, sum of u and sum of u^2 of the
+                negatives of each interval.
+
+        Returns:
+            (L, P) sums over the negatives of the surrogate, and (L, P) their
+            derivatives by p; what stands at padding has no meaning.
+        """
+        count, first, second = moments
+        # Below the lowest threshold nothing counts, whatever is in there.
+        inside = self.covered
+        window = torch.stack([
+            torch.where(inside, m, 0).cumsum(1)
+            for m in (count, first, second)
+        ])
+        window = torch.nn.functional.pad(window, (1, 0))
+        total = torch.zeros_like(self.p)
+        slope = torch.zeros_like(self.p)
+        for begin, end, offset in self.window_parts():
+            n, u, uu = (m.gather(1, end) - m.gather(1, begin) for m in window)
+            total += uu + 2 * offset * u + offset.square() * n
+            slope += u + offset * n
+
+        # Summed from the top, so that the few negatives above a high positive
+        # are not the difference of two large sums.
+        y = first + self.anchors * count
+        above = torch.stack([count, y])
+        above[..., 0] = 0
+        above = above.flip(-1).cumsum(-1).flip(-1)
+        n, y = (m.gather(1, self.edges[-1]) for m in above)
+        total += n * (1 - 2 * self.p) + 2 * y
+        slope += n
+        return total, -2 * slope
+
+    def slope_coefficients(self, grad: Tensor) -> tuple[Tensor, Tensor]:
+        """Coefficients of a negative's gradient, linear in its own y.
+
+        Args:
+            grad: (L, P) float64 gradients of the sums, 0 at padding.
+
+        Returns:
+            (L, K) ``c0`` and ``c1``: the derivative by y of
+            ``sum_i grad_i * l(p_i - y)`` is ``c0 + c1 * y`` in interval k.
+        """
+        low, mid1, mid2, high = self.edges
+        shape = self.anchors
+        by_u = torch.zeros_like(shape)
+        by_u.scatter_add_(1, low, grad).scatter_add_(1, high, -grad)
+        const = torch.zeros_like(shape)
+        const.scatter_add_(1, low, grad * (self.q - 2))
+        const.scatter_add_(1, mid1, grad).scatter_add_(1, mid2, grad)
+        const.scatter_add_(1, high, grad * (1 - self.q))
+        # Outside all windows the slope is 0, not what rounding left of it.
+        by_u = torch.where(self.covered, by_u.cumsum(1), 0)
+        const = const.cumsum(1)
+        return 2 * (const - by_u * self.anchors), 2 * by_u

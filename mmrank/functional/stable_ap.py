@@ -1,0 +1,255 @@
+"""Stable AP: average precision as a rank-weighted pairwise loss."""
+
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from .pairwise_surrogate import pairwise_surrogate_sum
+from .rank_weights import practical_weight, smoothed_rank
+from .surrogates import OneSidedHuber, Surrogate
+
+
+def stable_ap_outer(x: Tensor, eps: float) -> Tensor:
+    """Outer function ``h(x) = sqrt(eps^2 + x/(1 + x))``.
+
+    The paper prints the exponent -1/2; its theorem 1 and lemma 9 need +1/2.
+    Source: stable AP (2025), theorem 1.
+
+    Args:
+        x: Values >= 0, any shape; inf is its limit, NaN stays NaN.
+        eps: Smoothing > 0: the slope is at most ``1/(2 eps)``.
+
+    Returns:
+        Values in ``[eps, sqrt(1 + eps^2)]``, same shape.
+
+    Raises:
+        ValueError: If ``eps`` is not > 0.
+    """
+    if not eps > 0:
+        raise ValueError(f'eps must be > 0, got {eps!r}')
+    # x/(1 + x), in a form that is exact near 0, finite at inf and whose
+    # derivative does not cancel.
+    ratio = -torch.expm1(-torch.log1p(x))
+    return (eps**2 + ratio).sqrt()
+
+
+class StableAPTerms(NamedTuple):
+    """Stable AP of L lists and what one wants to watch of it.
+
+    Attributes:
+        loss: (L,) ``h(argument)``; 0 for a list without positives.
+        argument: (L,) what h is applied to, >= 0, detached. Far above 1, h is
+            flat and its gradient vanishes.
+        weight: (L, P) weights of the positives, detached.
+        has_positive: (L,) bool.
+    """
+
+    loss: Tensor
+    argument: Tensor
+    weight: Tensor
+    has_positive: Tensor
+
+
+def stable_ap_terms(pos: Tensor,
+                    neg: Tensor,
+                    mean_pos: Tensor,
+                    *,
+                    surrogate: Surrogate,
+                    bound: float,
+                    a: float = 0.1,
+                    t: float = 2.0,
+                    eps: float = 0.1,
+                    rho: float | None = None,
+                    pos_mask: Tensor | None = None,
+                    neg_mask: Tensor | None = None,
+                    method: str = 'auto',
+                    group=None) -> StableAPTerms:
+    """Stable AP of L lists with padded positives.
+
+    ``h(rho / (n+ n-) * sum_ij sg[w_i] l(s_i - t_j))`` per list. Source:
+    stable AP (2025), OP1 and OP2.
+
+    Args:
+        pos: (L, P) scores of the positives, padded.
+        neg: (L, N) scores of the negatives.
+        mean_pos: (L,) or scalar mean positive scores mu, no gradient.
+        surrogate: Pair surrogate l.
+        bound: Largest value B of l on the score range, > 0.
+        a: Offset of the weight, > 0.
+        t: Power of the weight, >= 0.
+        eps: Smoothing of h, > 0.
+        rho: Imbalance, > 0. None: n-/n+ of each list.
+        pos_mask: (L, P) bool, False for padding.
+        neg_mask: (L, N) bool, False for what is no negative.
+        method: See :func:`pairwise_surrogate_sum`.
+        group: Process group over which the negatives are spread; ``pos`` must
+            then hold the positives of all ranks.
+
+    Returns:
+        Terms in float64.
+
+    Raises:
+        ValueError: On a parameter out of range or shapes that do not fit.
+        TypeError: If a score tensor is not of a float dtype.
+    """
+    if rho is not None and not rho > 0:
+        raise ValueError(f'rho must be > 0 or None (n-/n+), got {rho!r}')
+    if pos_mask is None:
+        pos_mask = torch.ones_like(pos, dtype=torch.bool)
+    total = pairwise_surrogate_sum(
+        pos, neg, surrogate, pos_mask=pos_mask, neg_mask=neg_mask,
+        method=method, group=group)
+    with torch.no_grad():
+        mu = torch.as_tensor(mean_pos, device=pos.device).double()
+        rank = smoothed_rank(pos.double(), mu.reshape(-1, 1), surrogate,
+                             bound)
+        weight = torch.where(pos_mask, practical_weight(rank, a, t), 0)
+        num_pos = pos_mask.sum(1).double()
+        if neg_mask is None:
+            num_neg = torch.full_like(num_pos, neg.size(1))
+        else:
+            num_neg = neg_mask.sum(1).double()
+        if group is not None:
+            dist.all_reduce(num_neg, group=group)
+        scale = 1 / num_pos.clamp(min=1).square()
+        if rho is not None:
+            scale = rho / (num_pos * num_neg).clamp(min=1)
+        has_positive = num_pos > 0
+    argument = scale * (weight * total).sum(1)
+    loss = torch.where(has_positive, stable_ap_outer(argument, eps), 0)
+    return StableAPTerms(loss, argument.detach(), weight, has_positive)
+
+
+def gather_positives(scores: Tensor,
+                     is_positive: Tensor) -> tuple[Tensor, Tensor]:
+    """Positives of each list, padded to the longest list.
+
+    Args:
+        scores: (L, N) scores.
+        is_positive: (L, N) bool.
+
+    Returns:
+        (L, P) scores, differentiable in ``scores``, and (L, P) bool mask that
+        is False at padding; P is the largest number of positives.
+    """
+    lists, columns = is_positive.nonzero(as_tuple=True)
+    counts = torch.bincount(lists, minlength=scores.size(0))
+    width = int(counts.max()) if lists.numel() else 0
+    first = counts.cumsum(0) - counts
+    slot = torch.arange(lists.numel(), device=scores.device) - first[lists]
+    index = lists.new_zeros(scores.size(0), width)
+    index[lists, slot] = columns
+    mask = torch.zeros_like(index, dtype=torch.bool)
+    mask[lists, slot] = True
+    return scores.gather(1, index), mask
+
+
+def stable_ap_lists(scores: Tensor,
+                    is_positive: Tensor,
+                    mean_pos: Tensor | float,
+                    *,
+                    tau: float,
+                    bound: float,
+                    a: float = 0.1,
+                    t: float = 2.0,
+                    eps: float = 0.1,
+                    rho: float | None = None,
+                    mask: Tensor | None = None,
+                    method: str = 'auto') -> Tensor:
+    """Stable AP loss of L lists in one call.
+
+    The lists are the classes of a one-vs-all problem (``scores =
+    logits.t()``) or the queries of a retrieval batch (``mask`` leaves the
+    query itself out). Source: stable AP (2025), OP2.
+
+    Args:
+        scores: (L, N) float scores.
+        is_positive: (L, N) bool or integer, nonzero = positive of its list.
+        mean_pos: (L,) or scalar mean positive scores mu.
+        tau: Margin of the one-sided Huber surrogate, > 0.
+        bound: Largest value B of the surrogate on the score range;
+            ``1 + 2 (high - low)/tau``, so ``1 + 4/tau`` for cosines.
+        a: Offset of the weight, > 0.
+        t: Power of the weight, >= 0.
+        eps: Smoothing of the outer function, > 0.
+        rho: Imbalance, > 0. None: n-/n+ of each list.
+        mask: (L, N) bool, False for entries that take no part.
+        method: See :func:`pairwise_surrogate_sum`.
+
+    Returns:
+        (L,) losses in ``[eps, sqrt(1 + eps^2)]``, or 0 for a list without
+        positives; float64 for float64 scores, else float32.
+
+    Raises:
+        ValueError: On a parameter out of range or shapes that do not fit.
+        TypeError: If the scores are not of a float dtype.
+    """
+    if scores.dim() != 2 or scores.shape != is_positive.shape:
+        raise ValueError(
+            'scores and is_positive must be (lists, scores) of one shape, got '
+            f'{tuple(scores.shape)} and {tuple(is_positive.shape)}')
+    if mask is not None and mask.shape != scores.shape:
+        raise ValueError(f'mask must have shape {tuple(scores.shape)}, got '
+                         f'{tuple(mask.shape)}')
+    is_positive = is_positive.bool()
+    neg_mask = ~is_positive
+    if mask is not None:
+        is_positive, neg_mask = is_positive & mask, neg_mask & mask
+    pos, pos_mask = gather_positives(scores, is_positive)
+    terms = stable_ap_terms(
+        pos, scores, mean_pos, surrogate=OneSidedHuber(tau), bound=bound,
+        a=a, t=t, eps=eps, rho=rho, pos_mask=pos_mask, neg_mask=neg_mask,
+        method=method)
+    return terms.loss.to(torch.promote_types(scores.dtype, torch.float32))
+
+
+def stable_ap_loss(pos: Tensor,
+                   neg: Tensor,
+                   mean_pos: Tensor | float,
+                   *,
+                   tau: float,
+                   bound: float,
+                   a: float = 0.1,
+                   t: float = 2.0,
+                   eps: float = 0.1,
+                   rho: float | None = None,
+                   method: str = 'auto') -> Tensor:
+    """Stable AP loss of one list.
+
+    Source: stable AP (2025), OP2.
+
+    Args:
+        pos: (n+,) float scores of the positives.
+        neg: (n-,) float scores of the negatives.
+        mean_pos: Mean positive score mu: an estimate that outlives the batch.
+        tau: See :func:`stable_ap_lists`, as all that follow.
+        bound: Largest value B of the surrogate on the score range.
+        a: Offset of the weight.
+        t: Power of the weight.
+        eps: Smoothing of the outer function.
+        rho: Imbalance. None: n-/n+.
+        method: See :func:`pairwise_surrogate_sum`.
+
+    Returns:
+        Scalar; 0, still attached to the graph, when there is no positive.
+
+    Raises:
+        ValueError: On a parameter out of range or an input that is not 1-D.
+        TypeError: If a score tensor is not of a float dtype.
+
+    Example:
+        >>> pos, neg = torch.tensor([1.0, 0.2]), torch.tensor([0.1, -3.0])
+        >>> stable_ap_loss(pos, neg, pos.mean(), tau=1.0, bound=21.0)
+        tensor(0.9433)
+    """
+    if pos.dim() != 1 or neg.dim() != 1:
+        raise ValueError('pos and neg must be 1-D, got shapes '
+                         f'{tuple(pos.shape)} and {tuple(neg.shape)}')
+    terms = stable_ap_terms(
+        pos[None], neg[None], mean_pos, surrogate=OneSidedHuber(tau),
+        bound=bound, a=a, t=t, eps=eps, rho=rho, method=method)
+    dtype = torch.promote_types(
+        torch.promote_types(pos.dtype, neg.dtype), torch.float32)
+    return terms.loss[0].to(dtype)
