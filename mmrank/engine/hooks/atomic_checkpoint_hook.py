@@ -1,0 +1,320 @@
+"""Checkpoints that survive a kill at any instruction."""
+
+import logging
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from mmengine.dist import barrier, get_world_size, is_main_process, master_only
+from mmengine.fileio import LocalBackend, get_file_backend
+from mmengine.hooks import CheckpointHook
+from mmengine.logging import print_log
+from mmengine.model import is_model_wrapper
+from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
+
+from mmrank.registry import HOOKS
+
+from ..checkpoint import (
+    ATOMIC_BACKEND,
+    POINTER_NAME,
+    find_last_whole_checkpoint,
+    remove_temporary_files,
+    write_atomically,
+)
+
+GRADIENT_KEY = 'accumulated_gradients'
+VALIDATED_KEY = 'validated_at'
+
+
+@HOOKS.register_module()
+class AtomicCheckpointHook(CheckpointHook):
+    """mmengine's ``CheckpointHook``, safe against a kill at any moment.
+
+    A drop-in for ``default_hooks.checkpoint`` with all options of the
+    original. What differs, on a local file system:
+
+    * Checkpoints, the best checkpoint, published ones and the pointer file
+      ``last_checkpoint`` get their names only when their content is on the
+      disk. Outdated checkpoints are removed after the new one is written, not
+      before, so that there always is one.
+    * Before mmengine's own ``resume=True`` looks at the pointer, a pointer to
+      a file that was damaged from outside is set to the last whole one.
+    * A run that was killed before the validation of its last checkpoint ended
+      does that validation first when it is resumed: mmengine would leave it
+      out, and with it the best checkpoint and a ``ReduceOnPlateau`` step.
+    * In the middle of a gradient accumulation the gradients so far are part
+      of the checkpoint; mmengine warns that they are lost, this hook puts
+      them back (one process; under several the loss remains and is said).
+
+    With :class:`RNGStateHook` beside it, a resumed training ends with the
+    same bits as one that was not interrupted. Other storage backends, and the
+    deprecated ``file_client_args``, keep the behaviour of the original.
+
+    Args:
+        validate_on_resume: Whether to do a missed validation when resuming.
+            Costs at most one validation per resume.
+        **kwargs: All arguments of :class:`mmengine.hooks.CheckpointHook`:
+            ``interval``, ``by_epoch``, ``max_keep_ckpts``, ``save_best``, ...
+
+    Examples:
+        >>> default_hooks = dict(
+        ...     checkpoint=dict(
+        ...         type='mmrank.AtomicCheckpointHook',
+        ...         interval=1,
+        ...         max_keep_ckpts=3,
+        ...         save_best='coco/bbox_mAP'))
+        >>> custom_hooks = [dict(type='mmrank.RNGStateHook')]
+    """
+
+    def __init__(
+        self, *args, validate_on_resume: bool = True, **kwargs
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.validate_on_resume = validate_on_resume
+        self._atomic = False
+        self._gradients: dict | None = None
+
+    def before_run(self, runner) -> None:
+        """Make mmengine's auto-resume land on a whole checkpoint.
+
+        Called before ``Runner.load_or_resume`` reads the pointer file.
+        """
+        if not runner._resume or runner._load_from is not None:
+            return
+        pointer = Path(runner.work_dir) / POINTER_NAME
+        if is_main_process() and pointer.exists():
+            whole = find_last_whole_checkpoint(runner.work_dir)
+            if whole is None:
+                runner.logger.warning(
+                    f'No checkpoint in {runner.work_dir} is whole: the '
+                    'training starts from the beginning.'
+                )
+                pointer.unlink()
+            elif pointer.read_bytes().decode(errors='replace') != whole:
+                runner.logger.warning(
+                    f'{pointer} is set to the last whole checkpoint, {whole}.'
+                )
+                write_atomically(whole.encode(), pointer)
+        barrier()
+
+    def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
+        """Keep the accumulated gradients until the optimiser exists."""
+        self._gradients = checkpoint.get(GRADIENT_KEY)
+
+    def before_train(self, runner) -> None:
+        """Choose the atomic backend and finish what a resumed run missed."""
+        self._use_atomic_backend(runner)
+        super().before_train(runner)
+        if self._atomic and is_main_process():
+            remove_temporary_files(self.out_dir)
+            remove_temporary_files(runner.work_dir)
+        if runner.iter > 0:
+            self._restore_gradients(runner)
+            if self.validate_on_resume and self._missed_validation(runner):
+                runner.logger.info(
+                    'The run was interrupted before the validation of its '
+                    'last checkpoint: validating now.'
+                )
+                runner.val_loop.run()
+
+    def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
+        """Add the gradients of an accumulation that is under way."""
+        if 'optimizer' not in checkpoint or not _accumulates(runner):
+            return
+        if get_world_size() > 1:
+            print_log(
+                'The checkpoint is taken in the middle of a gradient '
+                'accumulation: the gradients of other processes are not '
+                'saved, and a resume from it is not exact. Choose a '
+                'checkpoint interval divisible by `accumulative_counts`.',
+                logger='current',
+                level=logging.WARNING,
+            )
+            return
+        checkpoint[GRADIENT_KEY] = {
+            name: parameter.grad.detach().cpu().clone()
+            for name, parameter in _bare_model(runner).named_parameters()
+            if parameter.grad is not None
+        }
+
+    def after_val_epoch(self, runner, metrics) -> None:
+        """Remember that this step was validated, then save the best."""
+        position = _position(runner)
+        if position is not None:
+            runner.message_hub.update_info(VALIDATED_KEY, position)
+        super().after_val_epoch(runner, metrics)
+
+    def _use_atomic_backend(self, runner) -> None:
+        backend = get_file_backend(
+            str(self.out_dir or runner.work_dir),
+            backend_args=self.backend_args,
+        )
+        if not isinstance(backend, LocalBackend):
+            return
+        if self.file_client_args is not None:
+            runner.logger.warning(
+                '`file_client_args` is deprecated and bypasses the atomic '
+                'writing of checkpoints: leave it out, or use `backend_args`.'
+            )
+            return
+        self.backend_args = {'backend': ATOMIC_BACKEND}
+        self._atomic = True
+
+    def _missed_validation(self, runner) -> bool:
+        """Whether the loop validated here before it was interrupted."""
+        loop, position = runner.train_loop, _position(runner)
+        if position is None or runner._val_loop is None:
+            return False
+        loop._decide_current_val_interval()
+        end = (
+            loop.max_epochs
+            if isinstance(loop, EpochBasedTrainLoop)
+            else loop.max_iters
+        )
+        due = position >= max(loop.val_begin, 1) and (
+            position % loop.val_interval == 0 or position == end
+        )
+        done = runner.message_hub.get_info(VALIDATED_KEY, -1)
+        return due and done != position
+
+    def _restore_gradients(self, runner) -> None:
+        if not self._gradients:
+            return
+        for name, parameter in _bare_model(runner).named_parameters():
+            if name in self._gradients:
+                parameter.grad = self._gradients[name].to(parameter)
+        self._gradients = None
+        runner.logger.info(
+            'The gradients accumulated so far are restored: no gradient is '
+            'lost by this resume.'
+        )
+
+    def _save_checkpoint_with_step(self, runner, step, meta) -> None:
+        if not self._atomic:
+            super()._save_checkpoint_with_step(runner, step, meta)
+            return
+        outdated = self._forget_outdated(runner, step)
+        name = self.filename_tmpl.format(step)
+        self.last_ckpt = self.file_backend.join_path(self.out_dir, name)
+        runner.message_hub.update_info('last_ckpt', self.last_ckpt)
+        runner.save_checkpoint(
+            self.out_dir,
+            name,
+            save_optimizer=self.save_optimizer,
+            save_param_scheduler=self.save_param_scheduler,
+            meta=meta,
+            by_epoch=self.by_epoch,
+            backend_args=self.backend_args,
+            **self.args,
+        )
+        if is_main_process():
+            write_atomically(
+                str(self.last_ckpt).encode(),
+                os.path.join(runner.work_dir, POINTER_NAME),
+            )
+            for path in outdated:
+                self._remove(path)
+
+    def _forget_outdated(self, runner, step: int) -> list[str]:
+        """Drop the oldest step from the list of kept ones, not its file.
+
+        The list has to change before the checkpoint that records it is
+        written, the file may go only after.
+        """
+        if self.max_keep_ckpts <= 0:
+            return []
+        outdated = []
+        if not self.keep_ckpt_ids or self.keep_ckpt_ids[-1] != step:
+            if len(self.keep_ckpt_ids) == self.max_keep_ckpts:
+                name = self.filename_tmpl.format(self.keep_ckpt_ids.popleft())
+                outdated.append(
+                    self.file_backend.join_path(self.out_dir, name)
+                )
+            self.keep_ckpt_ids.append(step)
+            runner.message_hub.update_info(
+                'keep_ckpt_ids', list(self.keep_ckpt_ids)
+            )
+        return outdated
+
+    def _save_best_checkpoint(self, runner, metrics) -> None:
+        """Save the best checkpoint; only then remove the one before it."""
+        if not self._atomic or not self.save_best:
+            super()._save_best_checkpoint(runner, metrics)
+            return
+        # The original removes the files it knows of before it writes.
+        single = hasattr(self, 'best_ckpt_path')
+        before = (
+            {None: self.best_ckpt_path}
+            if single
+            else dict(self.best_ckpt_path_dict)
+        )
+        if single:
+            self.best_ckpt_path = None
+        else:
+            self.best_ckpt_path_dict = dict.fromkeys(before)
+        try:
+            super()._save_best_checkpoint(runner, metrics)
+        finally:
+            after = (
+                {None: self.best_ckpt_path}
+                if single
+                else self.best_ckpt_path_dict
+            )
+            for key, old in before.items():
+                if after[key] is None:
+                    after[key] = old
+                elif old and old != after[key] and is_main_process():
+                    self._remove(old)
+                    runner.logger.info(
+                        f'The previous best checkpoint {old} is removed'
+                    )
+            if single:
+                self.best_ckpt_path = after[None]
+
+    def _remove(self, path: str) -> None:
+        if self.file_backend.isfile(path):
+            self.file_backend.remove(path)
+        elif self.file_backend.isdir(path):  # saved by DeepSpeed
+            self.file_backend.rmtree(path)
+
+    @master_only
+    def _publish_model(self, runner, ckpt_path: str) -> None:
+        if not self._atomic:
+            super()._publish_model(runner, ckpt_path)
+            return
+        # The original takes no backend: it publishes into a folder of its
+        # own, and the finished file is moved out under its name.
+        source = Path(ckpt_path).absolute()
+        with TemporaryDirectory(dir=source.parent, prefix='.publish-') as temp:
+            link = Path(temp) / source.name
+            link.symlink_to(source)
+            super()._publish_model(runner, str(link))
+            for made in Path(temp).iterdir():
+                if made.name != source.name:
+                    write_atomically(
+                        made.read_bytes(), source.with_name(made.name)
+                    )
+                    runner.logger.info(
+                        f'Moved to {source.with_name(made.name)}.'
+                    )
+
+
+def _bare_model(runner):
+    model = runner.model
+    return model.module if is_model_wrapper(model) else model
+
+
+def _position(runner) -> int | None:
+    """Epochs or iterations done, in the unit in which the loop validates."""
+    loop = runner._train_loop
+    if isinstance(loop, EpochBasedTrainLoop):
+        return loop.epoch
+    if isinstance(loop, IterBasedTrainLoop):
+        return loop.iter
+    return None
+
+
+def _accumulates(runner) -> bool:
+    wrapper = runner.optim_wrapper
+    counts = getattr(wrapper, '_accumulative_counts', 1)
+    return counts > 1 and not wrapper.should_update()

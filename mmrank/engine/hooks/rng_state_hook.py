@@ -1,0 +1,240 @@
+"""The random number generators as a part of the checkpoint."""
+
+from collections.abc import Callable
+from typing import Any
+
+from mmengine.dist import all_gather_object, get_rank, get_world_size
+from mmengine.hooks import CheckpointHook, Hook
+from mmengine.runner import IterBasedTrainLoop
+
+from mmrank.registry import HOOKS
+
+from ..rng_state import (
+    get_rng_state,
+    pack_rng_state,
+    set_rng_state,
+    unpack_rng_state,
+)
+
+RNG_KEY = 'rng_state'
+
+
+@HOOKS.register_module()
+class RNGStateHook(Hook):
+    """Resume the random numbers of a training where they were.
+
+    Saves the states of Python's, NumPy's, torch's CPU generator and of all
+    CUDA generators, for every process, in each checkpoint, and puts them back
+    after ``before_train`` of a resumed run, the last moment before the data
+    loader draws from them. A validation leaves no trace in the stream of the
+    training: its end restores the state from before it, so that a run killed
+    during a validation and one that was not draw the same numbers.
+
+    The seeds of the training's sampler and of its workers are saved as well:
+    without ``randomness.seed`` in the config mmengine builds them from a new
+    seed before it reads the one in the checkpoint.
+
+    Exact are checkpoints at the end of an epoch of ``EpochBasedTrainLoop``
+    and, with ``num_workers=0``, all of ``IterBasedTrainLoop``. Where that
+    does not hold the hook warns and names the setting to change. The state
+    consists of tensors and plain containers and loads with
+    ``torch.load(weights_only=True)``.
+
+    Examples:
+        >>> custom_hooks = [dict(type='mmrank.RNGStateHook')]
+    """
+
+    # After the hooks that draw numbers at the end of an iteration or an
+    # epoch, right before the CheckpointHook (90).
+    priority = 85
+
+    def __init__(self) -> None:
+        self._state: dict | None = None  # of this process, as of its last step
+        self._all_states: list[dict] | None = None  # of all, when gathered
+        self._resumed: dict | None = None
+
+    def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
+        """Keep the saved states until the training starts."""
+        self._resumed = checkpoint.get(RNG_KEY)
+
+    def before_train(self, runner) -> None:
+        """Put back the states, if the run is resumed, and warn of limits."""
+        self._warn_of_limits(runner)
+        if runner.iter > 0:
+            self._restore(runner)
+
+    def after_train_iter(
+        self, runner, batch_idx: int, data_batch=None, outputs=None
+    ) -> None:
+        """Note the state; gather it where a checkpoint by iteration is due."""
+        self._note(gather=self._checkpoint_due(runner))
+
+    def after_train_epoch(self, runner) -> None:
+        """Note and gather the state for the checkpoint of the epoch."""
+        self._note(gather=True)
+
+    def before_val(self, runner) -> None:
+        """Gather the state as of the last step: a best model may follow."""
+        if self._state is not None and self._all_states is None:
+            self._all_states = _gather(self._state)
+
+    def after_val(self, runner) -> None:
+        """Go on where the training was before the validation."""
+        if self._state is not None:
+            set_rng_state(self._state)
+
+    def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
+        """Add the states. Runs in the main process only."""
+        states = self._all_states
+        if states is None:
+            states = [self._state or get_rng_state()]
+        loader = runner.train_loop.dataloader
+        checkpoint[RNG_KEY] = {
+            'processes': [pack_rng_state(state) for state in states],
+            'sampler_seed': _sampler_seed(loader),
+            'worker_seed': _worker_seed(loader),
+        }
+
+    def _note(self, gather: bool) -> None:
+        self._state = get_rng_state()
+        self._all_states = _gather(self._state) if gather else None
+
+    def _checkpoint_due(self, runner) -> bool:
+        """Whether a checkpoint hook saves after this iteration."""
+        return get_world_size() == 1 or any(
+            isinstance(hook, CheckpointHook)
+            and not hook.by_epoch
+            and (
+                hook.every_n_train_iters(
+                    runner, hook.interval, hook.save_begin
+                )
+                or hook.is_last_train_iter(runner)
+            )
+            for hook in runner.hooks
+        )
+
+    def _restore(self, runner) -> None:
+        if self._resumed is None:
+            runner.logger.warning(
+                f'The checkpoint has no "{RNG_KEY}": the resumed training '
+                'draws other random numbers than an uninterrupted one. It was '
+                'saved without mmrank.RNGStateHook.'
+            )
+            return
+        loader = runner.train_loop.dataloader
+        _set_seeds(
+            loader,
+            sampler_seed=self._resumed['sampler_seed'],
+            worker_seed=self._resumed['worker_seed'],
+        )
+        packed = self._resumed['processes']
+        self._resumed = None
+        if len(packed) != get_world_size():
+            runner.logger.warning(
+                f'The checkpoint has random states of {len(packed)} '
+                f'processes, this run has {get_world_size()}: fresh random '
+                'numbers are used. Resume with as many processes as before '
+                'for an exact continuation.'
+            )
+            return
+        state = unpack_rng_state(packed[get_rank()])
+        self._state = state
+        loop = runner.train_loop
+        if isinstance(loop, IterBasedTrainLoop):
+            # Its iterator is built, and may be advanced over what was seen,
+            # after all hooks: both draw numbers.
+            loop.dataloader_iterator = _RestoringIterator(
+                loop.dataloader_iterator, lambda: set_rng_state(state)
+            )
+        elif loop.iter % max(len(loop.dataloader), 1):
+            runner.logger.warning(
+                f'The checkpoint is from the middle of an epoch (iteration '
+                f'{loop.iter}, {len(loop.dataloader)} per epoch). mmengine '
+                'starts that epoch over, so the resumed training is not '
+                'exact: set `default_hooks.checkpoint.by_epoch=True`.'
+            )
+        set_rng_state(state)
+
+    def _warn_of_limits(self, runner) -> None:
+        loop = runner.train_loop
+        if loop.dataloader.num_workers == 0:
+            return
+        if isinstance(loop, IterBasedTrainLoop):
+            fix = '`train_dataloader.num_workers=0`, or an epoch-based loop'
+        elif loop.dataloader.persistent_workers:
+            fix = '`train_dataloader.persistent_workers=False`'
+        else:
+            return
+        runner.logger.warning(
+            'The random state of data loading workers that live longer than '
+            'an epoch cannot be saved: if this training is interrupted, the '
+            'resumed one sees other augmentations. For an exact resume set '
+            f'{fix}.'
+        )
+
+
+class _RestoringIterator:
+    """Runs a function between the build of an iterator and its first item.
+
+    Args:
+        iterator: ``IterBasedTrainLoop.dataloader_iterator``.
+        restore: Called once, before the first item is drawn.
+    """
+
+    def __init__(self, iterator: Any, restore: Callable[[], None]) -> None:
+        self._iterator = iterator
+        self._restore: Callable[[], None] | None = restore
+
+    def __iter__(self) -> '_RestoringIterator':
+        return self
+
+    def __next__(self) -> Any:
+        if self._restore is not None:
+            # Newer mmengine builds lazily, older ones when constructed.
+            build = getattr(self._iterator, '_ensure_iterator', None)
+            if build is not None:
+                build()
+            self._restore()
+            self._restore = None
+        return next(self._iterator)
+
+    def skip_iter(self, num_iters: int) -> None:
+        """Pass over the batches that were trained on before."""
+        self._iterator.skip_iter(num_iters)
+
+
+def _gather(state: dict) -> list[dict]:
+    return all_gather_object(state) if get_world_size() > 1 else [state]
+
+
+def _samplers(loader) -> list:
+    """The samplers of a loader that may hold a seed, each once."""
+    batch = getattr(loader, 'batch_sampler', None)
+    found = [
+        getattr(loader, 'sampler', None),
+        getattr(batch, 'sampler', None),
+        batch,
+    ]
+    unique = {id(item): item for item in found if hasattr(item, 'seed')}
+    return list(unique.values())
+
+
+def _sampler_seed(loader) -> int | None:
+    for sampler in _samplers(loader):
+        return sampler.seed
+    return None
+
+
+def _worker_seed(loader) -> int | None:
+    keywords = getattr(loader.worker_init_fn, 'keywords', {})
+    return keywords.get('seed')
+
+
+def _set_seeds(
+    loader, sampler_seed: int | None, worker_seed: int | None
+) -> None:
+    if sampler_seed is not None:
+        for sampler in _samplers(loader):
+            sampler.seed = sampler_seed
+    if worker_seed is not None and _worker_seed(loader) is not None:
+        loader.worker_init_fn.keywords['seed'] = worker_seed

@@ -1,0 +1,278 @@
+"""A tiny training that can be killed at a chosen instruction.
+
+Not a test: ``test_exact_resume.py`` starts :func:`train` in processes of its
+own. Every source of randomness that a training has is used: Python, NumPy and
+torch in the data set, dropout in the model, and random numbers drawn by the
+validation.
+"""
+
+import os
+import random
+import signal
+import stat
+from pathlib import Path
+
+import numpy as np
+import torch
+from mmengine.config import Config
+from mmengine.evaluator import BaseMetric
+from mmengine.hooks import Hook
+from mmengine.model import BaseModel
+from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS
+from mmengine.runner import Runner
+from torch import nn
+from torch.utils.data import Dataset
+
+import mmrank.engine.checkpoint as checkpoint_module
+
+
+@DATASETS.register_module(force=True)
+class NoisyDataset(Dataset):
+    """Twelve points with augmentations from three generators."""
+
+    metainfo = {'classes': ('one',)}
+
+    def __init__(self, length: int = 12) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.points = torch.randn(length, 4, generator=generator)
+        self.labels = (torch.arange(length) % 3 == 0).float()
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __getitem__(self, index: int) -> dict:
+        noise = random.random() + np.random.rand() + torch.rand(1)
+        return {
+            'inputs': self.points[index] * (1 + 0.1 * noise),
+            'data_samples': self.labels[index],
+        }
+
+
+@MODELS.register_module(force=True)
+class NoisyModel(BaseModel):
+    """A perceptron with batch normalisation and dropout."""
+
+    def __init__(self, loss: dict | None = None) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Linear(4, 8),
+            nn.BatchNorm1d(8),
+            nn.Dropout(0.3),
+            nn.ReLU(),
+            nn.Linear(8, 1),
+        )
+        self.loss = None if loss is None else MODELS.build(loss)
+
+    def forward(self, inputs, data_samples=None, mode='tensor'):
+        """Give the loss, or the mean distance to the labels."""
+        scores = self.net(torch.stack(list(inputs))).squeeze(1)
+        labels = torch.stack(list(data_samples))
+        if mode == 'predict':
+            return [score - label for score, label in zip(scores, labels)]
+        if self.loss is None:
+            loss = nn.functional.binary_cross_entropy_with_logits
+            return {'loss': loss(scores, labels)}
+        # A listwise loss takes class indices, 1 being the background.
+        loss = self.loss(scores.unsqueeze(1), (1 - labels).long())
+        return {'loss': loss}
+
+
+@METRICS.register_module(force=True)
+class Distance(BaseMetric):
+    """Mean distance of the scores to the labels."""
+
+    def process(self, data_batch, data_samples) -> None:
+        """Collect distances."""
+        self.results += [abs(float(item)) for item in data_samples]
+
+    def compute_metrics(self, results) -> dict:
+        """Average them."""
+        return {'distance': float(np.mean(results))}
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@HOOKS.register_module(force=True)
+class KillHook(Hook):
+    """Kill the process after iteration ``iteration`` or in a validation."""
+
+    priority = 'LOWEST'
+
+    def __init__(self, where: str, count: int) -> None:
+        self.where, self.left = where, count
+
+    def _count(self, where: str) -> None:
+        if where == self.where:
+            self.left -= 1
+            if self.left == 0:
+                _die()
+
+    def after_train_iter(self, runner, **kwargs) -> None:
+        """Count an iteration."""
+        self._count('iteration')
+
+    def after_val_iter(self, runner, **kwargs) -> None:
+        """Count an iteration of the validation."""
+        self._count('validation')
+
+
+@HOOKS.register_module(force=True)
+class LossLogHook(Hook):
+    """Append each loss, exactly, to ``losses.txt``."""
+
+    def after_train_iter(self, runner, batch_idx, data_batch, outputs) -> None:
+        """Write one line."""
+        with open(Path(runner.work_dir) / 'losses.txt', 'a') as file:
+            file.write(f'{runner.iter} {float(outputs["loss"]).hex()}\n')
+
+
+def kill_in_write(where: str, count: int) -> None:
+    """Die in the ``count``-th write of a file named like ``where``.
+
+    ``half``: a part of the temporary file is written; ``whole``: it is whole
+    but has not got its name; ``pointer``: the checkpoint has, the pointer
+    file has not.
+    """
+    seen = {'fsync': 0, 'replace': 0}
+    fsync, replace = os.fsync, os.replace
+
+    class FakeOs:
+        def __getattr__(self, name):
+            return getattr(os, name)
+
+        def fsync(self, descriptor):
+            status = os.fstat(descriptor)
+            # Neither the pointer file nor the folder.
+            if stat.S_ISREG(status.st_mode) and status.st_size > 1000:
+                seen['fsync'] += 1
+                if where == 'half' and seen['fsync'] == count:
+                    os.ftruncate(descriptor, 1000)
+                    _die()
+            fsync(descriptor)
+
+        def replace(self, source, target):
+            is_pointer = Path(target).name == 'last_checkpoint'
+            if is_pointer == (where == 'pointer'):
+                seen['replace'] += 1
+                if where != 'half' and seen['replace'] == count:
+                    _die()
+            replace(source, target)
+
+    checkpoint_module.os = FakeOs()
+
+
+def make_config(work_dir: str, **options) -> Config:
+    """Make the config of the tiny training.
+
+    Args:
+        work_dir: Folder of the run.
+        **options: ``optimizer``, ``workers``, ``accumulate``, ``iterations``
+            (an iteration-based loop), ``seed``, ``loss``, ``checkpoint``.
+    """
+    by_epoch = not options.get('iterations')
+    loader = {
+        'dataset': {'type': 'NoisyDataset'},
+        'batch_size': 4,
+        'num_workers': options.get('workers', 0),
+    }
+    sampler = 'DefaultSampler' if by_epoch else 'InfiniteSampler'
+    hooks = [
+        {'type': 'EMAHook', 'momentum': 0.1},
+        {'type': 'mmrank.RNGStateHook'},
+        {'type': 'LossLogHook'},
+        *options.get('hooks', []),
+    ]
+    return Config(
+        {
+            'work_dir': work_dir,
+            'model': {'type': 'NoisyModel', 'loss': options.get('loss')},
+            'train_dataloader': {
+                **loader,
+                'sampler': {'type': sampler, 'shuffle': True},
+            },
+            'val_dataloader': {
+                **loader,
+                'num_workers': 0,
+                'sampler': {'type': 'DefaultSampler', 'shuffle': False},
+            },
+            'val_evaluator': {'type': 'Distance'},
+            'val_cfg': {},
+            'train_cfg': (
+                {'by_epoch': True, 'max_epochs': 4}
+                if by_epoch
+                else {'by_epoch': False, 'max_iters': 12, 'val_interval': 4}
+            ),
+            'optim_wrapper': {
+                'optimizer': options.get(
+                    'optimizer', {'type': 'SGD', 'lr': 0.1, 'momentum': 0.9}
+                ),
+                'accumulative_counts': options.get('accumulate', 1),
+            },
+            'param_scheduler': [
+                {
+                    'type': 'LinearLR',
+                    'start_factor': 0.1,
+                    'end': 5,
+                    'by_epoch': False,
+                },
+                {
+                    'type': 'ReduceOnPlateauLR',
+                    'monitor': 'distance',
+                    'rule': 'less',
+                    'patience': 0,
+                    'factor': 0.5,
+                    'by_epoch': True,
+                },
+            ],
+            'default_hooks': {
+                'logger': {'type': 'LoggerHook', 'interval': 1},
+                'checkpoint': {
+                    'type': 'mmrank.AtomicCheckpointHook',
+                    'interval': 1 if by_epoch else 3,
+                    'by_epoch': by_epoch,
+                    **options.get('checkpoint', {}),
+                },
+            },
+            'custom_hooks': hooks,
+            'log_processor': {'by_epoch': by_epoch},
+            'randomness': {'seed': options.get('seed', 7)},
+            'default_scope': 'mmengine',
+            'log_level': 'WARNING',
+        }
+    )
+
+
+def train(
+    work_dir: str, options: dict, kill: tuple[str, int] | None, resume: bool
+) -> None:
+    """Run the training; write its end state to ``final.pth``."""
+    torch.set_num_threads(1)
+    options = dict(options)
+    if kill is not None:
+        if kill[0] in ('iteration', 'validation'):
+            hook = {'type': 'KillHook', 'where': kill[0], 'count': kill[1]}
+            options['hooks'] = [*options.get('hooks', []), hook]
+        else:
+            kill_in_write(*kill)
+    config = make_config(work_dir, **options)
+    config.resume = resume
+    runner = Runner.from_cfg(config)
+    runner.train()
+    ema = next(hook for hook in runner.hooks if hasattr(hook, 'ema_model'))
+    scalars = runner.message_hub.log_scalars
+    torch.save(
+        {
+            'model': runner.model.state_dict(),
+            'ema': ema.ema_model.state_dict(),
+            'optimizer': runner.optim_wrapper.state_dict(),
+            'schedulers': [s.state_dict() for s in runner.param_schedulers],
+            'history': {
+                key: torch.as_tensor(scalars[key].data[0])
+                for key in ('train/loss', 'train/lr', 'val/distance')
+            },
+            'best': runner.message_hub.get_info('best_score'),
+        },
+        Path(work_dir) / 'final_state.pt',
+    )

@@ -1,0 +1,138 @@
+"""A killed and resumed training equals one that ran through, bit by bit."""
+
+import multiprocessing
+import random
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+import resume_run
+
+SGD = {}
+ADAM = {'optimizer': {'type': 'AdamW', 'lr': 0.05}}
+WORKERS = {**ADAM, 'workers': 2}
+ACCUMULATE = {'accumulate': 2}  # 3 iterations an epoch: odd epochs cut it
+ITERATIONS = {'iterations': True}
+KEEP_ONE = {'checkpoint': {'max_keep_ckpts': 1, 'save_best': 'distance', 'rule': 'less'}}
+
+
+@pytest.fixture(scope='module')
+def processes():
+    """A server that forks clean processes with everything imported."""
+    context = multiprocessing.get_context('forkserver')
+    context.set_forkserver_preload(['torch', 'mmengine.runner', 'resume_run'])
+    return context
+
+
+def run(processes, work_dir, options, kill=None, resume=False) -> int:
+    """Run a training in a process of its own; give its exit status."""
+    process = processes.Process(
+        target=resume_run.train, args=(str(work_dir), options, kill, resume)
+    )
+    process.start()
+    process.join(120)
+    return process.exitcode
+
+
+@pytest.fixture(scope='module')
+def uninterrupted(processes, tmp_path_factory):
+    """Give the end of the run that is not interrupted, made once."""
+    made = {}
+
+    def make(options):
+        key = repr(options)
+        if key not in made:
+            made[key] = tmp_path_factory.mktemp('whole')
+            assert run(processes, made[key], options) == 0
+        return made[key]
+
+    return make
+
+
+def assert_same(actual, expected, where='') -> None:
+    """Compare nested containers of tensors bit by bit."""
+    assert type(actual) is type(expected), where
+    if isinstance(actual, torch.Tensor):
+        assert actual.dtype == expected.dtype, where
+        assert torch.equal(actual, expected), where
+    elif isinstance(actual, dict):
+        assert actual.keys() == expected.keys(), where
+        for key in actual:
+            assert_same(actual[key], expected[key], f'{where}.{key}')
+    elif isinstance(actual, (list, tuple)):
+        assert len(actual) == len(expected), where
+        for index, pair in enumerate(zip(actual, expected)):
+            assert_same(*pair, f'{where}[{index}]')
+    else:
+        assert actual == expected, where
+
+
+def read_losses(work_dir) -> dict[str, str]:
+    """Losses by iteration; one trained on twice must agree with itself."""
+    losses = {}
+    for line in (work_dir / 'losses.txt').read_text().splitlines():
+        iteration, loss = line.split()
+        assert losses.setdefault(iteration, loss) == loss, iteration
+    return losses
+
+
+def check(processes, whole, work_dir, options, kills) -> None:
+    """Kill, resume, kill again, ..., and compare with the ``whole`` run."""
+    for index, kill in enumerate(kills):
+        status = run(processes, work_dir, options, kill, resume=index > 0)
+        assert status == -signal.SIGKILL
+    assert run(processes, work_dir, options, resume=True) == 0
+    states = [
+        torch.load(folder / 'final_state.pt', weights_only=False)
+        for folder in (work_dir, whole)
+    ]
+    assert_same(*states)
+    assert read_losses(work_dir) == read_losses(whole)
+    assert not list(work_dir.glob('.*.tmp'))
+
+
+def iteration_kills(seed: int, times: int = 1) -> list[tuple[str, int]]:
+    """Draw moments of the 12 iterations; later ones count from a resume."""
+    draw = random.Random(seed)
+    return [('iteration', draw.randint(1, 12))] + [
+        ('iteration', draw.randint(1, 3)) for _ in range(times - 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ('options', 'kills'),
+    [
+        pytest.param(SGD, iteration_kills(0), id='sgd'),
+        pytest.param(SGD, [('iteration', 1)], id='before-first-checkpoint'),
+        pytest.param(SGD, [('validation', 5)], id='in-validation'),
+        pytest.param(ADAM, [('half', 2)], id='half-written'),
+        pytest.param(ADAM, [('whole', 3)], id='before-rename'),
+        pytest.param(ADAM, [('pointer', 2)], id='before-pointer'),
+        pytest.param(KEEP_ONE, [('half', 3)], id='keep-one-half-written'),
+        pytest.param(KEEP_ONE, [('validation', 10)], id='keep-one-last-val'),
+        pytest.param(WORKERS, [('iteration', 8)], id='workers'),
+        pytest.param(ACCUMULATE, [('iteration', 5)], id='accumulate'),
+        pytest.param(ITERATIONS, [('iteration', 8)], id='by-iteration'),
+    ],
+)
+def test_resume_is_exact(processes, uninterrupted, tmp_path, options, kills):
+    check(processes, uninterrupted(options), tmp_path, options, kills)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('seed', range(8))
+@pytest.mark.parametrize(
+    'options', [SGD, KEEP_ONE, WORKERS, ACCUMULATE, ITERATIONS],
+    ids=['sgd', 'keep-one', 'workers', 'accumulate', 'by-iteration'],
+)
+def test_resume_is_exact_after_many_kills(
+    processes, uninterrupted, tmp_path, options, seed
+):
+    kills = iteration_kills(seed, times=1)
+    if kills[0][1] < 8:
+        kills.append(('iteration', 2))
+    check(processes, uninterrupted(options), tmp_path, options, kills)
