@@ -125,7 +125,7 @@ class LossLogHook(Hook):
     def after_train_iter(self, runner, batch_idx, data_batch, outputs) -> None:
         """Write one line."""
         with open(Path(runner.work_dir) / 'losses.txt', 'a') as file:
-            file.write(f'{runner.iter} {float(outputs["loss"]).hex()}\n')
+            file.write(f'{runner.iter} {outputs["loss"].item().hex()}\n')
 
 
 def kill_in_write(where: str, count: int) -> None:

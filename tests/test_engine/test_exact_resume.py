@@ -17,7 +17,13 @@ ADAM = {'optimizer': {'type': 'AdamW', 'lr': 0.05}}
 WORKERS = {**ADAM, 'workers': 2}
 ACCUMULATE = {'accumulate': 2}  # 3 iterations an epoch: odd epochs cut it
 ITERATIONS = {'iterations': True}
-KEEP_ONE = {'checkpoint': {'max_keep_ckpts': 1, 'save_best': 'distance', 'rule': 'less'}}
+KEEP_ONE = {
+    'checkpoint': {
+        'max_keep_ckpts': 1,
+        'save_best': 'distance',
+        'rule': 'less',
+    }
+}
 
 
 @pytest.fixture(scope='module')
@@ -114,6 +120,7 @@ def iteration_kills(seed: int, times: int = 1) -> list[tuple[str, int]]:
         pytest.param(ADAM, [('pointer', 2)], id='before-pointer'),
         pytest.param(KEEP_ONE, [('half', 3)], id='keep-one-half-written'),
         pytest.param(KEEP_ONE, [('validation', 10)], id='keep-one-last-val'),
+        pytest.param(KEEP_ONE, [('iteration', 8)], id='keep-one-best-saved'),
         pytest.param(WORKERS, [('iteration', 8)], id='workers'),
         pytest.param(ACCUMULATE, [('iteration', 5)], id='accumulate'),
         pytest.param(ITERATIONS, [('iteration', 8)], id='by-iteration'),
@@ -126,7 +133,8 @@ def test_resume_is_exact(processes, uninterrupted, tmp_path, options, kills):
 @pytest.mark.slow
 @pytest.mark.parametrize('seed', range(8))
 @pytest.mark.parametrize(
-    'options', [SGD, KEEP_ONE, WORKERS, ACCUMULATE, ITERATIONS],
+    'options',
+    [SGD, KEEP_ONE, WORKERS, ACCUMULATE, ITERATIONS],
     ids=['sgd', 'keep-one', 'workers', 'accumulate', 'by-iteration'],
 )
 def test_resume_is_exact_after_many_kills(

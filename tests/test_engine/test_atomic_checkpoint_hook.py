@@ -1,0 +1,181 @@
+"""The two hooks of a resumable training, inside mmengine's runner."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.runner import Runner
+
+sys.path.insert(0, str(Path(__file__).parent))
+import resume_run
+
+from mmrank.engine.hooks import rng_state_hook
+from mmrank.engine.rng_state import (
+    get_rng_state,
+    pack_rng_state,
+    set_rng_state,
+    unpack_rng_state,
+)
+
+
+def make_runner(work_dir, resume=False, **options) -> Runner:
+    """Build the tiny training in this process."""
+    config = resume_run.make_config(str(work_dir), **options)
+    config.resume = resume
+    # Runners built within a second would share a logger otherwise.
+    config.experiment_name = f'{work_dir}-{os.urandom(4).hex()}'
+    return Runner.from_cfg(config)
+
+
+@pytest.fixture
+def warned(monkeypatch):
+    """Collect what a runner warns of."""
+    messages = []
+
+    def collect(runner):
+        monkeypatch.setattr(runner.logger, 'warning', messages.append)
+        return messages
+
+    return collect
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory):
+    """The folder of a finished training of four epochs."""
+    work_dir = tmp_path_factory.mktemp('trained')
+    options = {
+        'max_keep_ckpts': 2,
+        'save_best': 'distance',
+        'rule': 'less',
+        'published_keys': ['meta', 'state_dict'],
+    }
+    make_runner(work_dir, checkpoint=options).train()
+    return work_dir
+
+
+def test_drop_in_options(trained):
+    names = {item.name for item in trained.glob('*.pth')}
+    assert {'epoch_3.pth', 'epoch_4.pth'} <= names
+    assert not {'epoch_1.pth', 'epoch_2.pth'} & names
+    best = [name for name in names if name.startswith('best_distance')]
+    published = [name for name in names if '-' in name]
+    assert len(best) == 2  # and its published copy
+    assert len(published) == 2
+    (last,) = (name for name in published if name.startswith('epoch_4-'))
+    assert set(torch.load(trained / last)) == {'meta', 'state_dict'}
+    assert not [item for item in trained.iterdir() if item.name[0] == '.']
+    pointer = (trained / 'last_checkpoint').read_text()
+    assert pointer == str(trained / 'epoch_4.pth')
+
+
+def test_state_loads_as_weights_only(trained):
+    checkpoint = torch.load(trained / 'epoch_4.pth', weights_only=False)
+    state = checkpoint[rng_state_hook.RNG_KEY]
+    torch.save(state, trained / 'state.pt')
+    loaded = torch.load(trained / 'state.pt', weights_only=True)
+    set_rng_state(unpack_rng_state(loaded['processes'][0]))
+    first = torch.rand(3)
+    set_rng_state(unpack_rng_state(state['processes'][0]))
+    assert torch.equal(torch.rand(3), first)
+    assert loaded['sampler_seed'] == loaded['worker_seed'] == 7
+
+
+def test_pack_keeps_the_spare_gaussians():
+    import random
+
+    import numpy as np
+
+    random.gauss(0, 1)
+    np.random.randn()
+    state = get_rng_state()
+    expected = random.gauss(0, 1), np.random.randn(), float(torch.rand(()))
+    set_rng_state(unpack_rng_state(pack_rng_state(state)))
+    actual = random.gauss(0, 1), np.random.randn(), float(torch.rand(()))
+    assert actual == expected
+
+
+def test_mmengine_resumes_from_the_last_whole(tmp_path, warned):
+    make_runner(tmp_path).train()
+    os.truncate(tmp_path / 'epoch_4.pth', 1000)
+    runner = make_runner(tmp_path, resume=True)
+    messages = warned(runner)
+    for hook in runner.hooks:
+        if hasattr(hook, 'validate_on_resume'):
+            hook.before_run(runner)
+    pointer = (tmp_path / 'last_checkpoint').read_text()
+    assert pointer == str(tmp_path / 'epoch_3.pth')
+    assert 'epoch_3.pth' in messages[0]
+    runner.train()
+    assert runner.epoch == 4
+    assert (tmp_path / 'last_checkpoint').read_text().endswith('epoch_4.pth')
+
+
+def test_nothing_whole_starts_over(tmp_path, warned):
+    (tmp_path / 'epoch_1.pth').write_bytes(b'torn')
+    (tmp_path / 'last_checkpoint').write_text(str(tmp_path / 'epoch_1.pth'))
+    runner = make_runner(tmp_path, resume=True)
+    messages = warned(runner)
+    runner.train()
+    assert any('starts from the beginning' in item for item in messages)
+    assert runner.epoch == 4
+
+
+def test_resume_without_a_seed_keeps_the_order_of_the_data(tmp_path):
+    runner = make_runner(tmp_path, seed=None)
+    runner.train()
+    seed = runner.train_dataloader.sampler.seed
+    os.remove(tmp_path / 'epoch_4.pth')
+    resumed = make_runner(tmp_path, resume=True, seed=None)
+    resumed.train()
+    assert resumed.train_dataloader.sampler.seed == seed
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        (lambda state: None, 'has no "rng_state"'),
+        (
+            lambda state: {**state, 'processes': state['processes'] * 2},
+            'states of 2 processes, this run has 1',
+        ),
+    ],
+    ids=['absent', 'world-size'],
+)
+def test_unusable_state_is_said(trained, tmp_path, warned, change, message):
+    checkpoint = torch.load(trained / 'epoch_3.pth', weights_only=False)
+    checkpoint['rng_state'] = change(checkpoint['rng_state'])
+    torch.save(checkpoint, tmp_path / 'epoch_3.pth')
+    (tmp_path / 'last_checkpoint').write_text(str(tmp_path / 'epoch_3.pth'))
+    runner = make_runner(tmp_path, resume=True)
+    messages = warned(runner)
+    runner.train()
+    assert any(message in item for item in messages)
+
+
+def test_workers_that_outlive_an_epoch_are_said(tmp_path, warned):
+    config = resume_run.make_config(str(tmp_path), workers=1)
+    config.train_dataloader.persistent_workers = True
+    config.train_cfg.max_epochs = 1
+    runner = Runner.from_cfg(config)
+    messages = warned(runner)
+    runner.train()
+    (message,) = (item for item in messages if 'workers' in item)
+    assert 'train_dataloader.persistent_workers=False' in message
+
+
+@pytest.mark.parametrize(
+    ('options', 'atomic'),
+    [
+        ({'backend_args': {'backend': 'local'}}, True),
+        ({'file_client_args': {'backend': 'disk'}}, False),
+    ],
+    ids=['local-spelled-out', 'deprecated-client'],
+)
+def test_choice_of_the_backend(tmp_path, options, atomic):
+    runner = make_runner(tmp_path, checkpoint=options)
+    runner.train()
+    (hook,) = (h for h in runner.hooks if hasattr(h, 'validate_on_resume'))
+    assert hook._atomic is atomic
+    assert (tmp_path / 'last_checkpoint').read_text().endswith('epoch_4.pth')
