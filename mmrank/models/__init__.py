@@ -1,1 +1,6 @@
-"""Registered mmrank models: losses and heads."""
+"""Registered models: losses and heads."""
+
+from .dense_heads import ListwiseHead
+from .losses import RankingLoss, StableAPLoss
+
+__all__ = ['ListwiseHead', 'RankingLoss', 'StableAPLoss']

@@ -1,1 +1,5 @@
+"""Optimisers."""
 
+from .sum import SUM
+
+__all__ = ['SUM']

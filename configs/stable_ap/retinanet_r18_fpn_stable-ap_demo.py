@@ -1,0 +1,10 @@
+# The detector, data, schedule and seed of retinanet_r18_fpn_focal_demo.py on
+# the stable AP loss.
+_base_ = './retinanet_r18_fpn_focal_demo.py'
+
+model = dict(
+    bbox_head=dict(
+        type='mmrank.ListwiseHead',
+        head_type='mmdet.RetinaHead',
+        loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss')))
+custom_hooks = [dict(type='mmrank.RankingMonitorHook')]

@@ -1,0 +1,98 @@
+"""Stochastic unified momentum."""
+
+from collections.abc import Callable
+
+import torch
+from torch.optim import Optimizer
+
+from mmrank.registry import OPTIMIZERS
+
+
+@OPTIMIZERS.register_module()
+class SUM(Optimizer):
+    """Stochastic unified momentum: heavy ball (s=0) to Nesterov (s=1).
+
+    ``g_{k+1} = theta_k - lr grad``, ``gs_{k+1} = theta_k - s lr grad``,
+    ``theta_{k+1} = g_{k+1} + beta (gs_{k+1} - gs_k)`` with ``gs_1 =
+    theta_1``. Source: stable AP (2025), algorithm 1.
+
+    The state is ``d_k = theta_k - gs_k`` (0 at the start), not ``gs_k``
+    itself: the difference of two nearly equal weights would lose its digits.
+    Then ``u = d_k - s lr grad``, ``theta_{k+1} = theta_k - lr grad + beta u``
+    and ``d_{k+1} = beta u - (1 - s) lr grad``.
+
+    Args:
+        params: Parameters or groups, which may set their own lr, momentum, s
+            and weight_decay.
+        lr: Step size, >= 0.
+        momentum: beta in ``[0, 1)``.
+        s: Interpolation, >= 0; 0 is heavy ball, 1 is Nesterov.
+        weight_decay: L2 coefficient added to the gradient, >= 0.
+
+    Raises:
+        ValueError: On a parameter out of range.
+        RuntimeError: On a sparse gradient.
+    """
+
+    def __init__(self,
+                 params,
+                 lr: float = 1e-2,
+                 momentum: float = 0.9,
+                 s: float = 0.0,
+                 weight_decay: float = 0.0) -> None:
+        defaults = dict(lr=lr, momentum=momentum, s=s,
+                        weight_decay=weight_decay)
+        super().__init__(params, defaults)
+
+    def add_param_group(self, param_group: dict) -> None:
+        """Add a group after checking its hyper-parameters."""
+        group = {**self.defaults, **param_group}
+        for name in ('lr', 's', 'weight_decay'):
+            if not group[name] >= 0:
+                raise ValueError(f'{name} must be >= 0, got {group[name]!r}')
+        if not 0 <= group['momentum'] < 1:
+            raise ValueError(
+                f"momentum must be in [0, 1), got {group['momentum']!r}")
+        super().add_param_group(param_group)
+
+    @torch.no_grad()
+    def step(self, closure: Callable | None = None):
+        """Take one step.
+
+        Args:
+            closure: Re-evaluates the model and returns the loss.
+
+        Returns:
+            What the closure returned, or None.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            self._step_group(group)
+        return loss
+
+    def _step_group(self, group: dict) -> None:
+        params = [p for p in group['params'] if p.grad is not None]
+        if not params:
+            return
+        grads = [p.grad for p in params]
+        if any(g.is_sparse for g in grads):
+            raise RuntimeError('SUM does not take sparse gradients; use '
+                               'sparse=False in the embedding')
+        for p in params:
+            if 'drift' not in self.state[p]:
+                self.state[p]['drift'] = torch.zeros_like(p)
+        drift = [self.state[p]['drift'] for p in params]
+        lr, s, beta = group['lr'], group['s'], group['momentum']
+        if group['weight_decay']:
+            grads = torch._foreach_add(
+                grads, params, alpha=group['weight_decay'])
+        # drift becomes beta * u, which theta takes whole ...
+        torch._foreach_add_(drift, grads, alpha=-s * lr)
+        torch._foreach_mul_(drift, beta)
+        torch._foreach_add_(params, drift)
+        torch._foreach_add_(params, grads, alpha=-lr)
+        # ... and then d_{k+1}.
+        torch._foreach_add_(drift, grads, alpha=-(1 - s) * lr)
