@@ -1,0 +1,13 @@
+# The baseline twin of retinanet_r18_fpn_stable-ap_demo.py: the same detector,
+# data, schedule and seed with stock focal loss.
+_base_ = [
+    'mmdet::_base_/default_runtime.py',
+    '../_base_/models/retinanet_r18_fpn_small.py',
+    '../_base_/datasets/shapes_coco.py',
+    '../_base_/schedules/schedule_demo.py',
+]
+
+default_hooks = dict(
+    logger=dict(interval=10),
+    checkpoint=dict(interval=1, max_keep_ckpts=1))
+log_processor = dict(window_size=10)

@@ -1,0 +1,326 @@
+"""Checks of COCO files: every way to be bad, and the ways to be good."""
+
+import copy
+import json
+
+import cv2
+import numpy as np
+import pytest
+
+from mmrank.datasets.coco_check import AnnotationError, check_coco_file
+from mmrank.datasets.coco_cleaning import clean_coco
+from mmrank.datasets.coco_inspect import inspect_coco, inspect_coco_file
+
+
+def make_document() -> dict:
+    """Three images of 40 x 30, one of them empty, two classes."""
+    images = [
+        {'id': i, 'file_name': f'{i}.png', 'width': 40, 'height': 30}
+        for i in (1, 2, 3)
+    ]
+    boxes = [(1, 1, [2, 3, 10, 8]), (1, 2, [20, 5, 12, 12])]
+    boxes += [(2, 1, [0, 0, 40, 30])]
+    annotations = [
+        {
+            'id': number,
+            'image_id': image_id,
+            'category_id': cat,
+            'bbox': box,
+            'area': box[2] * box[3],
+            'iscrowd': 0,
+        }
+        for number, (image_id, cat, box) in enumerate(boxes, start=1)
+    ]
+    categories = [{'id': 1, 'name': 'cat'}, {'id': 2, 'name': 'dog'}]
+    return {
+        'images': images,
+        'annotations': annotations,
+        'categories': categories,
+    }
+
+
+@pytest.fixture
+def coco(tmp_path):
+    """(write, image folder): ``write(document)`` returns the file."""
+    folder = tmp_path / 'images'
+    folder.mkdir()
+    for i in (1, 2, 3):
+        image = np.full((30, 40, 3), 40 * i, np.uint8)
+        assert cv2.imwrite(str(folder / f'{i}.png'), image)
+
+    def write(document):
+        path = tmp_path / 'ann.json'
+        text = document if isinstance(document, str) else json.dumps(document)
+        path.write_text(text)
+        return path
+
+    return write, folder
+
+
+def test_good_file_is_counted(coco):
+    write, folder = coco
+    report = check_coco_file(write(make_document()), folder)
+    assert report.ok
+    assert not report.problems
+    assert report.num_empty_images == 1
+    assert report.counts['cat'].total == 2
+    assert report.counts['cat'].medium == 1
+    assert report.counts['dog'].small == 1
+
+
+def set_ann(index, **values):
+    def change(document):
+        document['annotations'][index].update(values)
+
+    return change
+
+
+def set_image(index, **values):
+    def change(document):
+        document['images'][index].update(values)
+
+    return change
+
+
+def drop(part, index, key):
+    def change(document):
+        del document[part][index][key]
+
+    return change
+
+
+BAD = {
+    'negative width': (
+        set_ann(1, bbox=[20, 5, -12, 12]),
+        ['annotations[1]', 'id 2', '[20, 5, -12, 12]', 'negative', 'width'],
+    ),
+    'negative height': (
+        set_ann(0, bbox=[2, 3, 10, -8]),
+        ['[2, 3, 10, -8]', 'height is -8'],
+    ),
+    'zero width': (set_ann(0, bbox=[2, 3, 0, 8]), ['zero size', '0 x 8']),
+    'nan': (set_ann(0, bbox=[2, float('nan'), 5, 5]), ['NaN or infinity']),
+    'infinity': (set_ann(0, bbox=[2, 3, float('inf'), 5]), ['infinity']),
+    'outside right': (
+        set_ann(0, bbox=[40, 3, 5, 5]),
+        ['outside the image', 'the image is 40 x 30'],
+    ),
+    'outside left': (set_ann(0, bbox=[-9, 3, 5, 5]), ['outside the image']),
+    'three numbers': (set_ann(0, bbox=[1, 2, 3]), ['[1, 2, 3]', 'four']),
+    'text in box': (set_ann(0, bbox=[1, 2, '3', 4]), ["'3'", 'four']),
+    'zero area': (set_ann(0, area=0), ['area is 0']),
+    'bad crowd flag': (set_ann(0, iscrowd=7), ['iscrowd is 7']),
+    'unknown category': (
+        set_ann(2, category_id=9),
+        ['unknown category id', 'category_id is 9', '1, 2'],
+    ),
+    'unknown image': (set_ann(2, image_id=77), ['no image has the id 77']),
+    'duplicate annotation id': (
+        set_ann(2, id=1),
+        ['duplicate annotation id', 'annotations[2]'],
+    ),
+    'list as id': (set_ann(2, id=[1]), ['id is [1]']),
+    'duplicate image id': (
+        set_image(1, id=1),
+        ['duplicate image id', 'images[1]', 'no image has the id 2'],
+    ),
+    'zero image width': (set_image(0, width=0), ['width 0']),
+    'duplicate category id': (
+        lambda d: d['categories'][1].update(id=1),
+        ['duplicate category id', "'cat' and 'dog'"],
+    ),
+    'duplicate category name': (
+        lambda d: d['categories'][1].update(name='cat'),
+        ['duplicate category name'],
+    ),
+    'no images key': (lambda d: d.pop('images'), ["no 'images'"]),
+    'no annotations key': (
+        lambda d: d.pop('annotations'),
+        ["no 'annotations'"],
+    ),
+    'no categories key': (lambda d: d.pop('categories'), ["no 'categories'"]),
+    'annotations no list': (
+        lambda d: d.update(annotations={}),
+        ['annotations is a dict'],
+    ),
+    'no bbox': (drop('annotations', 0, 'bbox'), ["has no 'bbox'"]),
+    'no area': (drop('annotations', 0, 'area'), ["has no 'area'"]),
+    'no iscrowd': (drop('annotations', 0, 'iscrowd'), ["no 'iscrowd'"]),
+    'no file name': (drop('images', 0, 'file_name'), ["no 'file_name'"]),
+    'no image size': (drop('images', 0, 'width'), ["no 'width'"]),
+    'annotation no object': (
+        lambda d: d['annotations'].__setitem__(0, 5),
+        ['annotations[0] is a int'],
+    ),
+    'missing image': (
+        set_image(0, file_name='gone.png'),
+        ['missing image file', 'gone.png', 'data_prefix'],
+    ),
+}
+
+
+@pytest.mark.parametrize('case', BAD)
+def test_bad_file_is_refused_with_place_and_fix(coco, case):
+    write, folder = coco
+    change, fragments = BAD[case]
+    document = make_document()
+    change(document)
+    with pytest.raises(AnnotationError) as caught:
+        check_coco_file(write(document), folder)
+    message = str(caught.value)
+    for fragment in [*fragments, 'ann.json', 'Fix: ']:
+        assert fragment in message
+
+
+UNREADABLE = {
+    'cut in an object': (lambda t: t[: len(t) // 2], 'cut off'),
+    'cut in a string': (lambda t: t[: t.index('file_na') + 5], 'cut off'),
+    'bad syntax': (lambda t: t.replace(':', ';', 1), 'line 1, column'),
+    'empty': (lambda t: '  ', 'is empty'),
+    'lfs': (lambda t: 'version https://git-lfs.github.com', 'git lfs pull'),
+    'predictions': (lambda t: '[]', 'predictions'),
+}
+
+
+@pytest.mark.parametrize('case', UNREADABLE)
+def test_unreadable_file_says_where_and_why(coco, case):
+    write, _ = coco
+    damage, fragment = UNREADABLE[case]
+    text = damage(json.dumps(make_document()))
+    with pytest.raises(AnnotationError, match='Fix: ') as caught:
+        check_coco_file(write(text))
+    assert fragment in str(caught.value)
+    if 'cut' in case:
+        assert f'{len(text):,} bytes' in str(caught.value)
+
+
+def test_binary_files_are_named(tmp_path):
+    path = tmp_path / 'a.json'
+    path.write_bytes(b'\x1f\x8b123')
+    with pytest.raises(AnnotationError, match='compressed'):
+        check_coco_file(path)
+    path.write_bytes(b'{"a": "\xff"}')
+    with pytest.raises(AnnotationError, match='not UTF-8'):
+        check_coco_file(path)
+
+
+def test_missing_file_shows_what_is_there(coco, tmp_path):
+    write, _ = coco
+    write(make_document())
+    with pytest.raises(AnnotationError, match=r'holds ann\.json'):
+        check_coco_file(tmp_path / 'other.json')
+    with pytest.raises(AnnotationError, match='exists only up to'):
+        check_coco_file(tmp_path / 'a' / 'b' / 'other.json')
+    with pytest.raises(AnnotationError, match='is a folder'):
+        check_coco_file(tmp_path)
+
+
+def test_damaged_images(coco):
+    write, folder = coco
+    path = write(make_document())
+    (folder / '1.png').write_bytes(b'')
+    with pytest.raises(AnnotationError, match='has 0 bytes'):
+        check_coco_file(path, folder)
+    (folder / '1.png').write_bytes(b'no image')
+    check_coco_file(path, folder)
+    with pytest.raises(AnnotationError, match='unreadable image file'):
+        check_coco_file(path, folder, verify_images=True)
+    cv2.imwrite(str(folder / '1.png'), np.zeros((10, 10, 3), np.uint8))
+    with pytest.raises(AnnotationError, match='is 10 x 10, the anno'):
+        check_coco_file(path, folder, verify_images=True)
+    with pytest.raises(AnnotationError, match='missing image folder'):
+        check_coco_file(path, folder / 'nowhere')
+
+
+def test_filtered_images_need_no_file(coco):
+    write, folder = coco
+    (folder / '3.png').unlink()
+    path = write(make_document())
+    with pytest.raises(AnnotationError, match=r'3\.png'):
+        check_coco_file(path, folder)
+    check_coco_file(path, folder, skip_empty_images=True)
+    check_coco_file(path, folder, min_size=32)
+    # Only 'dog' is wanted: image 2 holds a cat alone.
+    (folder / '2.png').unlink()
+    check_coco_file(path, folder, classes=['dog'], skip_empty_images=True)
+
+
+def test_problems_of_a_kind_are_counted_and_the_first_shown(coco):
+    write, _ = coco
+    document = make_document()
+    base = document['annotations'].pop()
+    for number in range(10, 30):
+        bad = {**base, 'id': number, 'bbox': [1, 1, -number, 2]}
+        document['annotations'].append(bad)
+    report = inspect_coco_file(write(document))
+    (problem,) = report.problems
+    assert problem.count == 20
+    assert len(problem.examples) == 3
+    assert '... and 17 more' in str(problem)
+
+
+def test_one_class_no_objects_and_crowds_are_fine(coco):
+    write, folder = coco
+    document = make_document()
+    document['categories'].pop()
+    document['annotations'] = [document['annotations'][0]]
+    assert check_coco_file(write(document), folder, classes=['cat']).ok
+    document['annotations'][0]['iscrowd'] = 1
+    report = check_coco_file(write(document), folder)
+    assert report.counts['cat'].crowd == 1
+    document['annotations'] = []
+    report = check_coco_file(write(document), folder)
+    assert [p.kind for p in report.warnings] == ['no annotation at all']
+
+
+def test_few_empty_boxes_among_very_many_are_a_warning():
+    document = make_document()
+    good = document['annotations'][0]
+    document['annotations'] = [{**good, 'id': i} for i in range(20_000)]
+    document['annotations'][7]['bbox'] = [2, 3, 10, 0]
+    report = inspect_coco(document, 'big.json')
+    assert report.ok
+    assert [p.kind for p in report.warnings] == ['box of zero size']
+
+
+def test_corner_boxes_are_suspected():
+    document = make_document()
+    for ann in document['annotations']:
+        ann['bbox'] = [20, 15, 38, 28]
+    report = inspect_coco(document, 'a.json')
+    assert [p.kind for p in report.warnings] == [
+        'boxes reach beyond the image'
+    ]
+
+
+def test_classes_are_compared_with_categories():
+    document = make_document()
+    report = inspect_coco(document, 'a.json', classes=['cat', 'cow'])
+    assert "'cow'" in str(report.errors[0])
+    assert inspect_coco(document, 'a.json', classes=['dog']).ok
+    swapped = inspect_coco(document, 'a.json', classes=['dog', 'cat'])
+    assert [p.kind for p in swapped.warnings] == ['order of classes differs']
+
+
+def test_cleaning_leaves_a_good_file():
+    document = make_document()
+    good = copy.deepcopy(document['annotations'][0])
+    document['annotations'] += [
+        {**good, 'bbox': [1, 1, -4, 4]},
+        {k: v for k, v in good.items() if k not in ('area', 'iscrowd')},
+        {**good, 'category_id': 12},
+        5,
+    ]
+    document['images'].append(dict(document['images'][0]))
+    before = copy.deepcopy(document)
+    cleaned, changes = clean_coco(document)
+    assert document == before
+    assert inspect_coco(cleaned, 'a.json').ok
+    assert len(cleaned['annotations']) == 4
+    assert len(cleaned['images']) == 3
+    assert any('dropped 3 annotations' in change for change in changes)
+    same, changes = clean_coco(make_document())
+    assert same == make_document()
+    assert not changes
+    with pytest.raises(AnnotationError, match='cannot be cleaned'):
+        clean_coco({'images': []})
