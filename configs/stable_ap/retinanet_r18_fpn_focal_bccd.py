@@ -1,0 +1,13 @@
+# The baseline twin of retinanet_r18_fpn_stable-ap_bccd.py.
+_base_ = [
+    'mmdet::_base_/default_runtime.py',
+    '../_base_/models/retinanet_r18_fpn_small.py',
+    '../_base_/datasets/bccd.py',
+    '../_base_/schedules/schedule_bccd.py',
+]
+
+model = dict(bbox_head=dict(num_classes=3))
+default_hooks = dict(
+    logger=dict(interval=10),
+    checkpoint=dict(interval=1, max_keep_ckpts=1))
+log_processor = dict(window_size=10)

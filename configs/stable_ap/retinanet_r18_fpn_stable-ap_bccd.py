@@ -1,0 +1,9 @@
+# Blood cells on the stable AP loss; all else as in the focal twin.
+_base_ = './retinanet_r18_fpn_focal_bccd.py'
+
+model = dict(
+    bbox_head=dict(
+        type='mmrank.ListwiseHead',
+        head_type='mmdet.RetinaHead',
+        loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss')))
+custom_hooks = [dict(type='mmrank.RankingMonitorHook')]
