@@ -1,0 +1,140 @@
+"""Train a config, evaluate its last checkpoint, write the metrics as JSON.
+
+    python tools/benchmarks/train_and_test.py CONFIG --work-dir work_dirs/x \
+        --split test --result work_dirs/x/result.json
+
+The training is tools/train.py with --resume: a run that was interrupted goes
+on from its last whole checkpoint when the same command is given again. The
+evaluation loads that checkpoint anew, so an EMA of the weights counts as it
+does in tools/test.py. The result file is written last and atomically:
+`{"metrics": {"coco/bbox_mAP": 0.388, ...}, "split": "test", ...}`.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+TRAIN = Path(__file__).resolve().parents[1] / 'train.py'
+
+
+def parse_args(arguments=None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument('config', help='config file')
+    parser.add_argument(
+        '--work-dir', required=True, help='folder of the run, its own'
+    )
+    parser.add_argument(
+        '--split',
+        choices=['val', 'test'],
+        default='test',
+        help='data to evaluate: that of val_dataloader or of '
+        'test_dataloader (default: test)',
+    )
+    parser.add_argument(
+        '--result',
+        help='JSON file to write (default: result.json in the work dir)',
+    )
+    parser.add_argument(
+        '--train-script',
+        default=str(TRAIN),
+        help='script that trains; called with CONFIG --work-dir DIR '
+        '--resume auto --cfg-options ... (default: tools/train.py)',
+    )
+    parser.add_argument(
+        '--cfg-options',
+        nargs='+',
+        default=[],
+        metavar='KEY=VALUE',
+        help='overrides of the config, for both training and evaluation, '
+        'for example randomness.seed=1 optim_wrapper.optimizer.lr=2e-4',
+    )
+    return parser.parse_args(arguments)
+
+
+def load_config(path: str, options: list[str]):
+    """Load a config with the overrides of the command line."""
+    from mmengine.config import Config, DictAction
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument('--cfg-options', nargs='+', action=DictAction)
+    config = Config.fromfile(path)
+    if options:
+        parsed = parser.parse_args(['--cfg-options', *options])
+        config.merge_from_dict(parsed.cfg_options)
+    return config
+
+
+def train(args: argparse.Namespace) -> None:
+    """Run the training script to its end, in a process of its own."""
+    command = [sys.executable, args.train_script, args.config]
+    command += ['--work-dir', args.work_dir, '--resume', 'auto']
+    if args.cfg_options:
+        command += ['--cfg-options', *args.cfg_options]
+    status = subprocess.run(command, check=False).returncode
+    if status:
+        sys.exit(f'The training ended with status {status}: see above.')
+
+
+def evaluate(args: argparse.Namespace) -> dict[str, float]:
+    """Evaluate the last whole checkpoint of the work dir."""
+    from mmengine.runner import Runner
+
+    from mmrank.engine.checkpoint import find_last_whole_checkpoint
+
+    config = load_config(args.config, args.cfg_options)
+    for name in (f'{args.split}_dataloader', f'{args.split}_evaluator'):
+        if config.get(name) is None:
+            sys.exit(
+                f'{args.config} has no `{name}`, which --split '
+                f'{args.split} needs.'
+            )
+    checkpoint = find_last_whole_checkpoint(args.work_dir)
+    if checkpoint is None:
+        sys.exit(f'The training left no checkpoint in {args.work_dir}.')
+    config.work_dir = args.work_dir
+    config.load_from = checkpoint
+    config.resume = False
+    # In its own folder: the logs of the training stay what they are.
+    config.work_dir = str(Path(args.work_dir) / args.split)
+    runner = Runner.from_cfg(config)
+    metrics = runner.test() if args.split == 'test' else runner.val()
+    return {'checkpoint': checkpoint, 'metrics': _keep_numbers(metrics)}
+
+
+def _keep_numbers(metrics: dict) -> dict[str, float]:
+    kept = {}
+    for key, value in metrics.items():
+        if hasattr(value, 'item') and getattr(value, 'size', 1) in (1, ()):
+            value = value.item()
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            kept[key] = value
+    return kept
+
+
+def main() -> None:
+    """Train, evaluate, write the result."""
+    args = parse_args()
+    train(args)
+    measured = evaluate(args)
+
+    from mmrank.engine.checkpoint import write_atomically
+
+    result = Path(args.result or Path(args.work_dir) / 'result.json')
+    content = {
+        **measured,
+        'split': args.split,
+        'config': args.config,
+        'cfg_options': args.cfg_options,
+    }
+    write_atomically(json.dumps(content, indent=1).encode(), result)
+    print(f'{args.split} metrics written to {result}')
+
+
+if __name__ == '__main__':
+    main()
