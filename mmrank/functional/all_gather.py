@@ -8,7 +8,6 @@ from torch.autograd.function import once_differentiable
 
 
 class _GatherColumns(Function):
-
     @staticmethod
     def forward(ctx, own, group):
         ctx.rank, ctx.width = dist.get_rank(group), own.size(1)
@@ -22,11 +21,12 @@ class _GatherColumns(Function):
     @once_differentiable
     def backward(ctx, grad):
         begin = ctx.rank * ctx.width
-        return grad[:, begin:begin + ctx.width], None
+        return grad[:, begin : begin + ctx.width], None
 
 
-def all_gather_lists(values: Tensor, mask: Tensor,
-                     group) -> tuple[Tensor, Tensor]:
+def all_gather_lists(
+    values: Tensor, mask: Tensor, group
+) -> tuple[Tensor, Tensor]:
     """Join the padded lists of all ranks.
 
     Every rank is expected to compute one and the same function of the result,
@@ -51,7 +51,6 @@ def all_gather_lists(values: Tensor, mask: Tensor,
 
 
 class _ScaleGradient(Function):
-
     @staticmethod
     def forward(ctx, values, factor):
         ctx.factor = factor

@@ -25,11 +25,13 @@ def _check_list(scores: Tensor, is_positive: Tensor) -> None:
     if scores.dim() != 1 or scores.shape != is_positive.shape:
         raise ValueError(
             'scores and is_positive must be 1-D of one length, got shapes '
-            f'{tuple(scores.shape)} and {tuple(is_positive.shape)}')
+            f'{tuple(scores.shape)} and {tuple(is_positive.shape)}'
+        )
     if not scores.is_floating_point():
         raise TypeError(
             f'scores must be of a float dtype, got {scores.dtype}; '
-            'call scores.float()')
+            'call scores.float()'
+        )
 
 
 def average_precision(scores: Tensor, is_positive: Tensor) -> Tensor:
@@ -64,5 +66,6 @@ def average_precision(scores: Tensor, is_positive: Tensor) -> Tensor:
     above = count_at_or_above(pos, scores)
     above_pos = count_at_or_above(pos, pos)
     ap = (above_pos.double() / above.double()).mean()
-    return torch.where(scores.isnan().any(), ap.new_tensor(float('nan')),
-                       ap).to(dtype)
+    return torch.where(
+        scores.isnan().any(), ap.new_tensor(float('nan')), ap
+    ).to(dtype)

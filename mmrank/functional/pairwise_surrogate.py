@@ -43,8 +43,9 @@ class _PairMatrix:
     def _blocks(self):
         size = max(_PAIRS_PER_BLOCK // max(self.pos.numel(), 1), 1)
         for part in _column_blocks(self.neg.size(1), size):
-            x = (_finite(self.pos.double()).unsqueeze(2)
-                 - _finite(self.neg[:, part].double()).unsqueeze(1))
+            x = _finite(self.pos.double()).unsqueeze(2) - _finite(
+                self.neg[:, part].double()
+            ).unsqueeze(1)
             keep = None
             if self.neg_mask is not None:
                 keep = self.neg_mask[:, part].unsqueeze(1)
@@ -63,8 +64,7 @@ class _PairMatrix:
         return total, slope
 
     def gradient_of_negatives(self, grad: Tensor) -> Tensor:
-        out = torch.empty_like(
-            self.neg, memory_format=torch.contiguous_format)
+        out = torch.empty_like(self.neg, memory_format=torch.contiguous_format)
         for part, x, keep in self._blocks():
             change = self.surrogate.derivative(x).neg_()
             if keep is not None:
@@ -81,7 +81,8 @@ class _IntervalSums:
         dtype = torch.promote_types(neg.dtype, torch.float32)
         self.tables = PairwiseTables.build(pos, pos_mask, tau, dtype)
         self.bins = torch.empty(
-            neg.shape, dtype=torch.int32, device=neg.device)
+            neg.shape, dtype=torch.int32, device=neg.device
+        )
         self.on_cpu = neg.device.type == 'cpu'
 
     def _blocks(self):
@@ -100,7 +101,8 @@ class _IntervalSums:
         if binner is not None:
             return binner(scores)
         return torch.searchsorted(
-            self.tables.thresholds, scores.contiguous(), out_int32=True)
+            self.tables.thresholds, scores.contiguous(), out_int32=True
+        )
 
     def sums(self) -> tuple[Tensor, Tensor]:
         tables = self.tables
@@ -109,8 +111,7 @@ class _IntervalSums:
         for row, part in self._blocks():
             if self.on_cpu and row != binned_row:
                 binned_row = row
-                binner = ScoreBinner(tables.thresholds[row],
-                                     self.neg.size(1))
+                binner = ScoreBinner(tables.thresholds[row], self.neg.size(1))
             scores = _finite(self.neg[row, part].to(tables.thresholds.dtype))
             bins = self._bin(scores, binner)
             if self.neg_mask is not None:
@@ -144,8 +145,7 @@ class _IntervalSums:
 
     def gradient_of_negatives(self, grad: Tensor) -> Tensor:
         const, by_y = self.tables.slope_coefficients(grad / self.tau)
-        out = torch.empty_like(
-            self.neg, memory_format=torch.contiguous_format)
+        out = torch.empty_like(self.neg, memory_format=torch.contiguous_format)
         for row, part in self._blocks():
             y = _finite(self.neg[row, part].double())
             y.sub_(self.tables.centre[row]).div_(self.tau)
@@ -156,14 +156,12 @@ class _IntervalSums:
 
 
 class _PairwiseSum(Function):
-
     @staticmethod
     def forward(ctx, pos, neg, pos_mask, neg_mask, surrogate, dense, group):
         if dense:
             method = _PairMatrix(pos, neg, neg_mask, surrogate)
         else:
-            method = _IntervalSums(pos, pos_mask, neg, neg_mask,
-                                   surrogate.tau)
+            method = _IntervalSums(pos, pos_mask, neg, neg_mask, surrogate.tau)
         total, slope = method.sums()
         if group is not None:
             # Sums over negatives add up over the ranks that hold them.
@@ -189,14 +187,16 @@ class _PairwiseSum(Function):
         return grad_pos, grad_neg, None, None, None, None, None
 
 
-def pairwise_surrogate_sum(pos: Tensor,
-                           neg: Tensor,
-                           surrogate: Surrogate,
-                           *,
-                           pos_mask: Tensor | None = None,
-                           neg_mask: Tensor | None = None,
-                           method: str = 'auto',
-                           group=None) -> Tensor:
+def pairwise_surrogate_sum(
+    pos: Tensor,
+    neg: Tensor,
+    surrogate: Surrogate,
+    *,
+    pos_mask: Tensor | None = None,
+    neg_mask: Tensor | None = None,
+    method: str = 'auto',
+    group=None,
+) -> Tensor:
     """``sum_j l(s_i - t_j)`` for every positive of L lists at once.
 
     Args:
@@ -223,37 +223,51 @@ def pairwise_surrogate_sum(pos: Tensor,
     """
     for name, scores in (('pos', pos), ('neg', neg)):
         if not scores.is_floating_point():
-            raise TypeError(f'{name} must be of a float dtype, got '
-                            f'{scores.dtype}; call {name}.float()')
+            raise TypeError(
+                f'{name} must be of a float dtype, got '
+                f'{scores.dtype}; call {name}.float()'
+            )
     if pos.dim() != 2 or neg.dim() != 2 or pos.size(0) != neg.size(0):
         raise ValueError(
             'pos and neg must be (lists, scores) with as many lists, got '
-            f'shapes {tuple(pos.shape)} and {tuple(neg.shape)}')
-    for name, mask, of in (('pos_mask', pos_mask, pos),
-                           ('neg_mask', neg_mask, neg)):
+            f'shapes {tuple(pos.shape)} and {tuple(neg.shape)}'
+        )
+    for name, mask, of in (
+        ('pos_mask', pos_mask, pos),
+        ('neg_mask', neg_mask, neg),
+    ):
         if mask is not None and mask.shape != of.shape:
-            raise ValueError(f'{name} must have shape {tuple(of.shape)}, got '
-                             f'{tuple(mask.shape)}')
+            raise ValueError(
+                f'{name} must have shape {tuple(of.shape)}, got '
+                f'{tuple(mask.shape)}'
+            )
     if method not in ('auto', 'intervals', 'pairs'):
-        raise ValueError(f"method={method!r} is unknown; use 'auto', "
-                         "'intervals' or 'pairs'")
+        raise ValueError(
+            f"method={method!r} is unknown; use 'auto', 'intervals' or 'pairs'"
+        )
     is_huber = isinstance(surrogate, OneSidedHuber)
     if method == 'intervals' and not is_huber:
-        raise ValueError("method='intervals' needs the one-sided Huber "
-                         f'surrogate, got {type(surrogate).__name__}')
+        raise ValueError(
+            "method='intervals' needs the one-sided Huber "
+            f'surrogate, got {type(surrogate).__name__}'
+        )
     if pos_mask is None:
         pos_mask = torch.ones_like(pos, dtype=torch.bool)
     pairs = pos.numel() * neg.size(1)
-    dense = (not is_huber or method == 'pairs' or pos.numel() == 0
-             or (method == 'auto' and pairs <= DENSE_PAIRS))
-    return _PairwiseSum.apply(pos, neg, pos_mask, neg_mask, surrogate, dense,
-                              group)
+    dense = (
+        not is_huber
+        or method == 'pairs'
+        or pos.numel() == 0
+        or (method == 'auto' and pairs <= DENSE_PAIRS)
+    )
+    return _PairwiseSum.apply(
+        pos, neg, pos_mask, neg_mask, surrogate, dense, group
+    )
 
 
-def pairwise_surrogate_mean(pos: Tensor,
-                            neg: Tensor,
-                            tau: float,
-                            method: str = 'auto') -> Tensor:
+def pairwise_surrogate_mean(
+    pos: Tensor, neg: Tensor, tau: float, method: str = 'auto'
+) -> Tensor:
     """``l_i = mean_j l(s_i - t_j)`` with the one-sided Huber surrogate.
 
     Source: stable AP (2025), eq. 2.
@@ -278,10 +292,14 @@ def pairwise_surrogate_mean(pos: Tensor,
         tensor([0.1250, 1.0000])
     """
     if pos.dim() != 1 or neg.dim() != 1:
-        raise ValueError('pos and neg must be 1-D, got shapes '
-                         f'{tuple(pos.shape)} and {tuple(neg.shape)}')
+        raise ValueError(
+            'pos and neg must be 1-D, got shapes '
+            f'{tuple(pos.shape)} and {tuple(neg.shape)}'
+        )
     total = pairwise_surrogate_sum(
-        pos[None], neg[None], OneSidedHuber(tau), method=method)[0]
+        pos[None], neg[None], OneSidedHuber(tau), method=method
+    )[0]
     dtype = torch.promote_types(
-        torch.promote_types(pos.dtype, neg.dtype), torch.float32)
+        torch.promote_types(pos.dtype, neg.dtype), torch.float32
+    )
     return (total / max(neg.numel(), 1)).to(dtype)

@@ -7,9 +7,9 @@ thresholds ``{p, p - 1}`` a negative is therefore in one and the same branch
 for every positive, and the sum over all negatives needs only, per interval,
 their count and the first two moments.
 
-Squares of large scores would cancel, so each interval has an anchor, a whole
-number ``a`` within one unit of every window that covers the interval, and
-the moments are those of ``u = y - a``, which is in ``[-1, 1]``.
+Squares of large scores would cancel, so each interval inside a window has an
+anchor, a whole number ``a`` within one unit of all that lies in the interval,
+and the moments are those of ``u = y - a``, which is in ``[-1, 1]``.
 """
 
 from dataclasses import dataclass
@@ -32,8 +32,9 @@ def round_down(values: Tensor, dtype: torch.dtype) -> Tensor:
     """
     rounded = values.to(dtype)
     low = torch.full_like(rounded, float('-inf'))
-    return torch.where(rounded.double() > values,
-                       torch.nextafter(rounded, low), rounded)
+    return torch.where(
+        rounded.double() > values, torch.nextafter(rounded, low), rounded
+    )
 
 
 @dataclass
@@ -48,8 +49,8 @@ class PairwiseTables:
         thresholds: (L, T) sorted, in the dtype the negatives are compared in;
             padding is +inf at the end.
         centre: (L, 1) float64 origin of y in units of the scores.
-        anchors: (L, K) float64 whole numbers, non-decreasing along k.
         covered: (L, K) bool, True where some positive's window lies.
+        anchors: (L, K) float64 whole numbers, 0 where not covered.
         p: (L, P) float64 positives in units of tau around the centre.
         q: (L, P) float64 ``1 - p + top anchor of the window``, in [0, 1].
         edges: four (L, P) index tensors: the intervals of positive i's window
@@ -60,15 +61,16 @@ class PairwiseTables:
 
     thresholds: Tensor
     centre: Tensor
-    anchors: Tensor
     covered: Tensor
+    anchors: Tensor
     p: Tensor
     q: Tensor
     edges: tuple[Tensor, Tensor, Tensor, Tensor]
 
     @classmethod
-    def build(cls, pos: Tensor, pos_mask: Tensor, tau: float,
-              dtype: torch.dtype) -> 'PairwiseTables':
+    def build(
+        cls, pos: Tensor, pos_mask: Tensor, tau: float, dtype: torch.dtype
+    ) -> 'PairwiseTables':
         """Sort the thresholds of (L, P) positives; P >= 1.
 
         Args:
@@ -90,33 +92,35 @@ class PairwiseTables:
         # Anchors come from the exact thresholds by one monotone formula, so
         # that their order can never disagree with that of the thresholds.
         anchors = ((both - centre) / tau).ceil() - 1
-        p = (s - centre) / tau
+        p = torch.where(pos_mask, (s - centre) / tau, 0)
         top = p.ceil() - 1
-        highest = torch.where(pos_mask, top, float('-inf')).amax(1, True)
-        highest = torch.where(highest.isinf(), 0, highest)
-        anchors = torch.cat([anchors, highest], dim=1)
-        anchors = torch.minimum(anchors, highest)
-        p = torch.where(pos_mask, p, 0)
-        top = torch.where(pos_mask, top, 0)
 
         def after(values: Tensor) -> Tensor:
             """Interval just above each value, which is a threshold."""
             return torch.searchsorted(
-                thresholds, round_down(values, dtype), right=True)
+                thresholds, round_down(values, dtype), right=True
+            )
 
         low, high = after(s - tau), after(s)
         edges = [low]
         for step in range(1, _ANCHORS_PER_WINDOW):
             first = torch.searchsorted(
-                anchors, top - (_ANCHORS_PER_WINDOW - 1 - step))
+                anchors, top - (_ANCHORS_PER_WINDOW - 1 - step)
+            )
             edges.append(torch.minimum(torch.maximum(first, low), high))
         edges.append(high)
 
-        depth = torch.zeros_like(anchors)
+        depth = torch.nn.functional.pad(torch.zeros_like(anchors), (0, 1))
         ones = pos_mask.double()
         depth.scatter_add_(1, low, ones).scatter_add_(1, high, -ones)
-        return cls(thresholds, centre, anchors,
-                   depth.cumsum(1) > 0.5, p, 1 - p + top, tuple(edges))
+        covered = depth.cumsum(1) > 0.5
+        # Outside all windows an interval may be wide: its upper end is no
+        # anchor for what lies in it, the centre is.
+        anchors = torch.nn.functional.pad(anchors, (0, 1))
+        anchors = torch.where(covered, anchors, 0)
+        return cls(
+            thresholds, centre, covered, anchors, p, 1 - p + top, tuple(edges)
+        )
 
     def window_parts(self):
         """Yield (begin, end, offset) of the parts of each window.
@@ -141,10 +145,12 @@ class PairwiseTables:
         count, first, second = moments
         # Below the lowest threshold nothing counts, whatever is in there.
         inside = self.covered
-        window = torch.stack([
-            torch.where(inside, m, 0).cumsum(1)
-            for m in (count, first, second)
-        ])
+        window = torch.stack(
+            [
+                torch.where(inside, m, 0).cumsum(1)
+                for m in (count, first, second)
+            ]
+        )
         window = torch.nn.functional.pad(window, (1, 0))
         total = torch.zeros_like(self.p)
         slope = torch.zeros_like(self.p)

@@ -28,8 +28,7 @@ def normalised_positive_rank(pos: Tensor) -> Tensor:
     return count_at_or_above(pos, pos).to(dtype) / max(pos.numel(), 1)
 
 
-def theorem1_weight(rank: Tensor, rho: float | Tensor,
-                    bound: float) -> Tensor:
+def theorem1_weight(rank: Tensor, rho: float | Tensor, bound: float) -> Tensor:
     """Weight for which the stable AP risk bounds the AP risk.
 
     ``0.5 (r - r^2)^(-1/2)`` for ``0 < r <= 1/2`` and ``(1 + rho B)/(r + rho
@@ -45,8 +44,9 @@ def theorem1_weight(rank: Tensor, rho: float | Tensor,
     """
     upper = (1 + rho * bound) / (rank + rho * bound)
     head = rank.clamp(max=0.5)
-    return torch.where(rank <= 0.5, 0.5 * (head - head.square()).rsqrt(),
-                       upper)
+    return torch.where(
+        rank <= 0.5, 0.5 * (head - head.square()).rsqrt(), upper
+    )
 
 
 def practical_weight(x: Tensor, a: float = 0.1, t: float = 2.0) -> Tensor:
@@ -69,11 +69,12 @@ def practical_weight(x: Tensor, a: float = 0.1, t: float = 2.0) -> Tensor:
         raise ValueError(f'a must be > 0, got {a!r}')
     if not t >= 0:
         raise ValueError(f't must be >= 0, got {t!r}')
-    return ((1 + a) / (x + a))**t
+    return ((1 + a) / (x + a)) ** t
 
 
-def smoothed_rank(pos: Tensor, mean_pos: Tensor | float,
-                  surrogate: Surrogate, bound: float) -> Tensor:
+def smoothed_rank(
+    pos: Tensor, mean_pos: Tensor | float, surrogate: Surrogate, bound: float
+) -> Tensor:
     """Estimate of a positive's rank from the mean positive score alone.
 
     ``l(s_i - mu)/B`` clamped to ``[0, 1]``: 0 for a positive far above the

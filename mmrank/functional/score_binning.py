@@ -33,14 +33,18 @@ class ScoreBinner:
 
     def __init__(self, thresholds: Tensor, num_scores: int) -> None:
         self.thresholds = thresholds
-        self.use_grid = (thresholds.device.type == 'cpu'
-                         and num_scores >= _MIN_SCORES_FOR_GRID)
+        self.use_grid = (
+            thresholds.device.type == 'cpu'
+            and num_scores >= _MIN_SCORES_FOR_GRID
+        )
         if self.use_grid:
             self._build_grid(num_scores)
 
     def _build_grid(self, num_scores: int) -> None:
-        wanted = min(_CELLS_PER_THRESHOLD * self.thresholds.numel(),
-                     max(num_scores // 4, 1))
+        wanted = min(
+            _CELLS_PER_THRESHOLD * self.thresholds.numel(),
+            max(num_scores // 4, 1),
+        )
         cells = 1 << max(wanted - 1, 1).bit_length()
         self.num_cells = min(max(cells, _MIN_CELLS), _MAX_CELLS)
         self.low = self.thresholds[0]
@@ -74,5 +78,6 @@ class ScoreBinner:
         bins = self.table.index_select(0, self._cell(scores))
         open_ = (bins < 0).nonzero().squeeze(1)
         found = torch.bucketize(
-            scores.index_select(0, open_), self.thresholds, out_int32=True)
+            scores.index_select(0, open_), self.thresholds, out_int32=True
+        )
         return bins.index_copy_(0, open_, found)

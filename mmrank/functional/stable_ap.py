@@ -52,20 +52,22 @@ class StableAPTerms(NamedTuple):
     has_positive: Tensor
 
 
-def stable_ap_terms(pos: Tensor,
-                    neg: Tensor,
-                    mean_pos: Tensor,
-                    *,
-                    surrogate: Surrogate,
-                    bound: float,
-                    a: float = 0.1,
-                    t: float = 2.0,
-                    eps: float = 0.1,
-                    rho: float | None = None,
-                    pos_mask: Tensor | None = None,
-                    neg_mask: Tensor | None = None,
-                    method: str = 'auto',
-                    group=None) -> StableAPTerms:
+def stable_ap_terms(
+    pos: Tensor,
+    neg: Tensor,
+    mean_pos: Tensor,
+    *,
+    surrogate: Surrogate,
+    bound: float,
+    a: float = 0.1,
+    t: float = 2.0,
+    eps: float = 0.1,
+    rho: float | None = None,
+    pos_mask: Tensor | None = None,
+    neg_mask: Tensor | None = None,
+    method: str = 'auto',
+    group=None,
+) -> StableAPTerms:
     """Stable AP of L lists with padded positives.
 
     ``h(rho / (n+ n-) * sum_ij sg[w_i] l(s_i - t_j))`` per list. Source:
@@ -99,12 +101,17 @@ def stable_ap_terms(pos: Tensor,
     if pos_mask is None:
         pos_mask = torch.ones_like(pos, dtype=torch.bool)
     total = pairwise_surrogate_sum(
-        pos, neg, surrogate, pos_mask=pos_mask, neg_mask=neg_mask,
-        method=method, group=group)
+        pos,
+        neg,
+        surrogate,
+        pos_mask=pos_mask,
+        neg_mask=neg_mask,
+        method=method,
+        group=group,
+    )
     with torch.no_grad():
-        mu = torch.as_tensor(mean_pos, device=pos.device).double()
-        rank = smoothed_rank(pos.double(), mu.reshape(-1, 1), surrogate,
-                             bound)
+        mu = torch.as_tensor(mean_pos, dtype=torch.float64, device=pos.device)
+        rank = smoothed_rank(pos.double(), mu.reshape(-1, 1), surrogate, bound)
         weight = torch.where(pos_mask, practical_weight(rank, a, t), 0)
         num_pos = pos_mask.sum(1).double()
         if neg_mask is None:
@@ -122,8 +129,9 @@ def stable_ap_terms(pos: Tensor,
     return StableAPTerms(loss, argument.detach(), weight, has_positive)
 
 
-def gather_positives(scores: Tensor,
-                     is_positive: Tensor) -> tuple[Tensor, Tensor]:
+def gather_positives(
+    scores: Tensor, is_positive: Tensor
+) -> tuple[Tensor, Tensor]:
     """Positives of each list, padded to the longest list.
 
     Args:
@@ -146,18 +154,20 @@ def gather_positives(scores: Tensor,
     return scores.gather(1, index), mask
 
 
-def stable_ap_lists(scores: Tensor,
-                    is_positive: Tensor,
-                    mean_pos: Tensor | float,
-                    *,
-                    tau: float,
-                    bound: float,
-                    a: float = 0.1,
-                    t: float = 2.0,
-                    eps: float = 0.1,
-                    rho: float | None = None,
-                    mask: Tensor | None = None,
-                    method: str = 'auto') -> Tensor:
+def stable_ap_lists(
+    scores: Tensor,
+    is_positive: Tensor,
+    mean_pos: Tensor | float,
+    *,
+    tau: float,
+    bound: float,
+    a: float = 0.1,
+    t: float = 2.0,
+    eps: float = 0.1,
+    rho: float | None = None,
+    mask: Tensor | None = None,
+    method: str = 'auto',
+) -> Tensor:
     """Stable AP loss of L lists in one call.
 
     The lists are the classes of a one-vs-all problem (``scores =
@@ -189,33 +199,48 @@ def stable_ap_lists(scores: Tensor,
     if scores.dim() != 2 or scores.shape != is_positive.shape:
         raise ValueError(
             'scores and is_positive must be (lists, scores) of one shape, got '
-            f'{tuple(scores.shape)} and {tuple(is_positive.shape)}')
+            f'{tuple(scores.shape)} and {tuple(is_positive.shape)}'
+        )
     if mask is not None and mask.shape != scores.shape:
-        raise ValueError(f'mask must have shape {tuple(scores.shape)}, got '
-                         f'{tuple(mask.shape)}')
+        raise ValueError(
+            f'mask must have shape {tuple(scores.shape)}, got '
+            f'{tuple(mask.shape)}'
+        )
     is_positive = is_positive.bool()
     neg_mask = ~is_positive
     if mask is not None:
         is_positive, neg_mask = is_positive & mask, neg_mask & mask
     pos, pos_mask = gather_positives(scores, is_positive)
     terms = stable_ap_terms(
-        pos, scores, mean_pos, surrogate=OneSidedHuber(tau), bound=bound,
-        a=a, t=t, eps=eps, rho=rho, pos_mask=pos_mask, neg_mask=neg_mask,
-        method=method)
+        pos,
+        scores,
+        mean_pos,
+        surrogate=OneSidedHuber(tau),
+        bound=bound,
+        a=a,
+        t=t,
+        eps=eps,
+        rho=rho,
+        pos_mask=pos_mask,
+        neg_mask=neg_mask,
+        method=method,
+    )
     return terms.loss.to(torch.promote_types(scores.dtype, torch.float32))
 
 
-def stable_ap_loss(pos: Tensor,
-                   neg: Tensor,
-                   mean_pos: Tensor | float,
-                   *,
-                   tau: float,
-                   bound: float,
-                   a: float = 0.1,
-                   t: float = 2.0,
-                   eps: float = 0.1,
-                   rho: float | None = None,
-                   method: str = 'auto') -> Tensor:
+def stable_ap_loss(
+    pos: Tensor,
+    neg: Tensor,
+    mean_pos: Tensor | float,
+    *,
+    tau: float,
+    bound: float,
+    a: float = 0.1,
+    t: float = 2.0,
+    eps: float = 0.1,
+    rho: float | None = None,
+    method: str = 'auto',
+) -> Tensor:
     """Stable AP loss of one list.
 
     Source: stable AP (2025), OP2.
@@ -245,11 +270,23 @@ def stable_ap_loss(pos: Tensor,
         tensor(0.9433)
     """
     if pos.dim() != 1 or neg.dim() != 1:
-        raise ValueError('pos and neg must be 1-D, got shapes '
-                         f'{tuple(pos.shape)} and {tuple(neg.shape)}')
+        raise ValueError(
+            'pos and neg must be 1-D, got shapes '
+            f'{tuple(pos.shape)} and {tuple(neg.shape)}'
+        )
     terms = stable_ap_terms(
-        pos[None], neg[None], mean_pos, surrogate=OneSidedHuber(tau),
-        bound=bound, a=a, t=t, eps=eps, rho=rho, method=method)
+        pos[None],
+        neg[None],
+        mean_pos,
+        surrogate=OneSidedHuber(tau),
+        bound=bound,
+        a=a,
+        t=t,
+        eps=eps,
+        rho=rho,
+        method=method,
+    )
     dtype = torch.promote_types(
-        torch.promote_types(pos.dtype, neg.dtype), torch.float32)
+        torch.promote_types(pos.dtype, neg.dtype), torch.float32
+    )
     return terms.loss[0].to(dtype)

@@ -35,7 +35,8 @@ def _check_range(low: float, high: float) -> None:
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ValueError(
             'the score range must be finite with low < high, got '
-            f'({low!r}, {high!r})')
+            f'({low!r}, {high!r})'
+        )
 
 
 def one_sided_huber(x: Tensor, tau: float) -> Tensor:
@@ -195,5 +196,6 @@ def build_surrogate(name: str, tau: float) -> Surrogate:
     """
     if name not in SURROGATES:
         raise ValueError(
-            f'surrogate={name!r} is unknown; use one of {sorted(SURROGATES)}')
+            f'surrogate={name!r} is unknown; use one of {sorted(SURROGATES)}'
+        )
     return SURROGATES[name](tau)

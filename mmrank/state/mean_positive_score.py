@@ -54,10 +54,9 @@ class MeanPositiveScore(nn.Module):
     mean: Tensor
     num_updates: Tensor
 
-    def __init__(self,
-                 size: int = 1,
-                 momentum: float = 0.01,
-                 mode: str = 'plain') -> None:
+    def __init__(
+        self, size: int = 1, momentum: float = 0.01, mode: str = 'plain'
+    ) -> None:
         super().__init__()
         if not (isinstance(size, int) and size >= 1):
             raise ValueError(f'size must be an int >= 1, got {size!r}')
@@ -67,8 +66,9 @@ class MeanPositiveScore(nn.Module):
             raise ValueError(f'mode={mode!r} is unknown; use one of {MODES}')
         self.momentum, self.mode = momentum, mode
         self.register_buffer('mean', torch.zeros(size))
-        self.register_buffer('num_updates',
-                             torch.zeros(size, dtype=torch.long))
+        self.register_buffer(
+            'num_updates', torch.zeros(size, dtype=torch.long)
+        )
         self._probing = False
         self._previous: Tensor | None = None
 
@@ -81,8 +81,10 @@ class MeanPositiveScore(nn.Module):
         return self
 
     def extra_repr(self) -> str:
-        return (f'size={self.mean.numel()}, momentum={self.momentum}, '
-                f'mode={self.mode!r}')
+        return (
+            f'size={self.mean.numel()}, momentum={self.momentum}, '
+            f'mode={self.mode!r}'
+        )
 
     @contextmanager
     def probing(self) -> Iterator[None]:
@@ -94,10 +96,7 @@ class MeanPositiveScore(nn.Module):
             self._probing = False
 
     @torch.no_grad()
-    def update(self,
-               pos: Tensor,
-               mask: Tensor,
-               group=None) -> Tensor:
+    def update(self, pos: Tensor, mask: Tensor, group=None) -> Tensor:
         """Take in the positives of a batch and return mu.
 
         Args:
@@ -119,11 +118,11 @@ class MeanPositiveScore(nn.Module):
         if size not in (1, pos.size(0)):
             raise ValueError(
                 f'the state holds {size} means but the scores have '
-                f'{pos.size(0)} lists; set num_classes={pos.size(0)}')
-        totals = torch.stack([
-            torch.where(mask, pos.double(), 0).sum(1),
-            mask.sum(1).double()
-        ])
+                f'{pos.size(0)} lists; set num_classes={pos.size(0)}'
+            )
+        totals = torch.stack(
+            [torch.where(mask, pos.double(), 0).sum(1), mask.sum(1).double()]
+        )
         if size == 1:
             totals = totals.sum(1, keepdim=True)
         if group is not None:
@@ -152,6 +151,7 @@ class MeanPositiveScore(nn.Module):
             raise RuntimeError(
                 "mode='exact' needs the batch's mean positive score under the "
                 'previous weights: add custom_hooks=[dict('
-                "type='mmrank.PreviousWeightsHook')] or use mode='plain'")
+                "type='mmrank.PreviousWeightsHook')] or use mode='plain'"
+            )
         step = batch_mean - previous
         return torch.where(step.isfinite(), step, 0)

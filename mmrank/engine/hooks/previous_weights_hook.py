@@ -53,7 +53,8 @@ class PreviousWeightsHook(Hook):
     @classmethod
     def _states(cls, runner) -> list[MeanPositiveScore]:
         return [
-            m for m in cls._model(runner).modules()
+            m
+            for m in cls._model(runner).modules()
             if isinstance(m, MeanPositiveScore) and m.mode == 'exact'
         ]
 
@@ -63,7 +64,8 @@ class PreviousWeightsHook(Hook):
             raise ValueError(
                 'PreviousWeightsHook is in custom_hooks but no loss of the '
                 "model has mean_mode='exact': set it, or drop the hook, which "
-                'costs a forward per iteration')
+                'costs a forward per iteration'
+            )
 
     def before_train_iter(self, runner, batch_idx, data_batch=None) -> None:
         """Score the batch under the previous weights, then keep these."""
@@ -75,8 +77,9 @@ class PreviousWeightsHook(Hook):
             self._previous = {n: p.clone() for n, p in params.items()}
         self._score(runner, data_batch)
         names = list(params)
-        torch._foreach_copy_([self._previous[n] for n in names],
-                             [params[n] for n in names])
+        torch._foreach_copy_(
+            [self._previous[n] for n in names], [params[n] for n in names]
+        )
 
     def _score(self, runner, data_batch) -> None:
         model = self._model(runner)
@@ -85,24 +88,27 @@ class PreviousWeightsHook(Hook):
         with ExitStack() as stack:
             devices = [next(iter(self._previous.values())).device]
             stack.enter_context(
-                torch.random.fork_rng(
-                    [d for d in devices if d.type == 'cuda']))
+                torch.random.fork_rng([d for d in devices if d.type == 'cuda'])
+            )
             stack.enter_context(torch.no_grad())
             stack.enter_context(runner.optim_wrapper.optim_context(model))
             for state in self._states(runner):
                 stack.enter_context(state.probing())
             data = model.data_preprocessor(copy.deepcopy(data_batch), True)
             args, kwargs = ((), data) if isinstance(data, dict) else (data, {})
-            torch.func.functional_call(model, {**self._previous, **buffers},
-                                       args, {**kwargs, 'mode': 'loss'})
+            torch.func.functional_call(
+                model,
+                {**self._previous, **buffers},
+                args,
+                {**kwargs, 'mode': 'loss'},
+            )
         _restore_generators(generators)
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
         """Put the kept weights into the checkpoint."""
         if self._previous is not None:
             checkpoint[_CHECKPOINT_KEY] = {
-                n: p.cpu()
-                for n, p in self._previous.items()
+                n: p.cpu() for n, p in self._previous.items()
             }
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:

@@ -35,13 +35,14 @@ class RankingMonitorHook(Hook):
     # After the loss was computed, before the logger reads (BELOW_NORMAL).
     priority = 'NORMAL'
 
-    def __init__(self,
-                 interval: int = 10,
-                 saturation: float = 300.0,
-                 patience: int = 5) -> None:
-        for name, value in (('interval', interval),
-                            ('saturation', saturation),
-                            ('patience', patience)):
+    def __init__(
+        self, interval: int = 10, saturation: float = 300.0, patience: int = 5
+    ) -> None:
+        for name, value in (
+            ('interval', interval),
+            ('saturation', saturation),
+            ('patience', patience),
+        ):
             if not value > 0:
                 raise ValueError(f'{name} must be > 0, got {value!r}')
         self.interval = interval
@@ -50,25 +51,25 @@ class RankingMonitorHook(Hook):
         self._flat_readings = 0
         self._warned = False
 
-    def after_train_iter(self,
-                         runner,
-                         batch_idx,
-                         data_batch=None,
-                         outputs=None) -> None:
+    def after_train_iter(
+        self, runner, batch_idx, data_batch=None, outputs=None
+    ) -> None:
         """Read, check and log."""
         if not self.every_n_train_iters(runner, self.interval):
             return
         model = runner.model
         model = model.module if is_model_wrapper(model) else model
-        losses = [(name, m) for name, m in model.named_modules()
-                  if isinstance(m, RankingLoss) and m.diagnostics]
+        losses = [
+            (name, m)
+            for name, m in model.named_modules()
+            if isinstance(m, RankingLoss) and m.diagnostics
+        ]
         for name, loss in losses:
             prefix = '' if len(losses) == 1 else f'{name}.'
             for key, value in loss.diagnostics.items():
                 value = float(value)
                 self._check_finite(runner, name, key, value)
-                runner.message_hub.update_scalar(f'train/{prefix}{key}',
-                                                 value)
+                runner.message_hub.update_scalar(f'train/{prefix}{key}', value)
                 if key == 'argument':
                     self._check_saturation(runner, name, value)
 
@@ -79,15 +80,18 @@ class RankingMonitorHook(Hook):
                 f'{key} of {name} is {value} at iteration {runner.iter + 1}: '
                 'the scores are no longer finite. Lower the learning rate, '
                 'add optim_wrapper.clip_grad=dict(max_norm=10), or look for '
-                'broken images and boxes')
+                'broken images and boxes'
+            )
 
     def _check_saturation(self, runner, name: str, value: float) -> None:
         self._flat_readings = (
-            self._flat_readings + 1 if value > self.saturation else 0)
+            self._flat_readings + 1 if value > self.saturation else 0
+        )
         if self._warned or self._flat_readings < self.patience:
             return
         self._warned = True
         runner.logger.warning(
             f'{name} is saturated: its argument is {value:.0f}, where the '
             'outer function is flat and hardly a gradient is left. Set rho=1 '
-            '(detection), lower a or t, or raise tau')
+            '(detection), lower a or t, or raise tau'
+        )

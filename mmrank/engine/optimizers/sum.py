@@ -34,14 +34,17 @@ class SUM(Optimizer):
         RuntimeError: On a sparse gradient.
     """
 
-    def __init__(self,
-                 params,
-                 lr: float = 1e-2,
-                 momentum: float = 0.9,
-                 s: float = 0.0,
-                 weight_decay: float = 0.0) -> None:
-        defaults = dict(lr=lr, momentum=momentum, s=s,
-                        weight_decay=weight_decay)
+    def __init__(
+        self,
+        params,
+        lr: float = 1e-2,
+        momentum: float = 0.9,
+        s: float = 0.0,
+        weight_decay: float = 0.0,
+    ) -> None:
+        defaults = dict(
+            lr=lr, momentum=momentum, s=s, weight_decay=weight_decay
+        )
         super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict) -> None:
@@ -52,7 +55,8 @@ class SUM(Optimizer):
                 raise ValueError(f'{name} must be >= 0, got {group[name]!r}')
         if not 0 <= group['momentum'] < 1:
             raise ValueError(
-                f"momentum must be in [0, 1), got {group['momentum']!r}")
+                f'momentum must be in [0, 1), got {group["momentum"]!r}'
+            )
         super().add_param_group(param_group)
 
     @torch.no_grad()
@@ -79,8 +83,10 @@ class SUM(Optimizer):
             return
         grads = [p.grad for p in params]
         if any(g.is_sparse for g in grads):
-            raise RuntimeError('SUM does not take sparse gradients; use '
-                               'sparse=False in the embedding')
+            raise RuntimeError(
+                'SUM does not take sparse gradients; use '
+                'sparse=False in the embedding'
+            )
         for p in params:
             if 'drift' not in self.state[p]:
                 self.state[p]['drift'] = torch.zeros_like(p)
@@ -88,7 +94,8 @@ class SUM(Optimizer):
         lr, s, beta = group['lr'], group['s'], group['momentum']
         if group['weight_decay']:
             grads = torch._foreach_add(
-                grads, params, alpha=group['weight_decay'])
+                grads, params, alpha=group['weight_decay']
+            )
         # drift becomes beta * u, which theta takes whole ...
         torch._foreach_add_(drift, grads, alpha=-s * lr)
         torch._foreach_mul_(drift, beta)

@@ -24,11 +24,13 @@ class LevelCollector(nn.Module):
         """Begin to gather, forgetting what an interrupted pass left."""
         self._calls = []
 
-    def forward(self,
-                pred: Tensor,
-                target: Tensor | tuple[Tensor, Tensor],
-                weight: Tensor | None = None,
-                avg_factor: float | None = None) -> Tensor:
+    def forward(
+        self,
+        pred: Tensor,
+        target: Tensor | tuple[Tensor, Tensor],
+        weight: Tensor | None = None,
+        avg_factor: float | None = None,
+    ) -> Tensor:
         """Note the scores of one level.
 
         Args:
@@ -48,7 +50,8 @@ class LevelCollector(nn.Module):
         if self._calls is None:
             raise RuntimeError(
                 'the classification loss of a listwise head was called '
-                'outside loss_by_feat, where no level can be gathered')
+                'outside loss_by_feat, where no level can be gathered'
+            )
         if isinstance(target, tuple):
             target = target[0]
         self._calls.append((pred, target, weight, avg_factor))
@@ -67,14 +70,19 @@ class LevelCollector(nn.Module):
         if not calls:
             raise RuntimeError(
                 'the head computed its losses without calling loss_cls, so '
-                'there is nothing to rank')
+                'there is nothing to rank'
+            )
         preds, targets, weights, factors = zip(*calls)
         weight = None
         if any(w is not None for w in weights):
-            weight = torch.cat([
-                t.new_ones(t.size(0), dtype=torch.float) if w is None else w
-                for w, t in zip(weights, targets)
-            ])
+            weight = torch.cat(
+                [
+                    t.new_ones(t.size(0), dtype=torch.float)
+                    if w is None
+                    else w
+                    for w, t in zip(weights, targets)
+                ]
+            )
         return self.loss(
-            torch.cat(preds), torch.cat(targets), weight,
-            avg_factor=factors[0])
+            torch.cat(preds), torch.cat(targets), weight, avg_factor=factors[0]
+        )

@@ -1,7 +1,7 @@
 """Any mmdet dense head on a loss that ranks all levels and images at once."""
 
 import inspect
-from functools import lru_cache
+from functools import cache
 
 import torch
 from mmengine.dist import all_reduce, get_world_size
@@ -20,8 +20,9 @@ class ListwiseMixin:
     ``loss_cls``; the gathered scores then go through the real loss once.
     """
 
-    def __init__(self, *args, loss_cls: dict, centre_scores: bool = True,
-                 **kwargs) -> None:
+    def __init__(
+        self, *args, loss_cls: dict, centre_scores: bool = True, **kwargs
+    ) -> None:
         super().__init__(*args, loss_cls=loss_cls, **kwargs)
         self.centre_scores = centre_scores
         self.loss_cls = LevelCollector(self.loss_cls)
@@ -35,7 +36,8 @@ class ListwiseMixin:
             raise RuntimeError(
                 f'{type(self).__mro__[2].__name__} reports {len(names)} '
                 f'classification losses ({names}); ListwiseHead serves heads '
-                'with one')
+                'with one'
+            )
         losses[names[0]] = self.loss_cls.close()
         return losses
 
@@ -49,17 +51,16 @@ class ListwiseMixin:
         if not self._normalises_by_own_rank() or get_world_size() == 1:
             return targets
         targets = list(targets)
-        factor = torch.tensor(
-            float(targets[4]), device=targets[0][0].device)
+        factor = torch.tensor(float(targets[4]), device=targets[0][0].device)
         all_reduce(factor, op='mean')
         targets[4] = factor.item()
         return tuple(targets)
 
     def _normalises_by_own_rank(self) -> bool:
         from mmdet.models.dense_heads import AnchorHead
+
         host = type(self).__mro__[2]
-        return getattr(host, 'loss_by_feat',
-                       None) is AnchorHead.loss_by_feat
+        return getattr(host, 'loss_by_feat', None) is AnchorHead.loss_by_feat
 
     def predict_by_feat(self, cls_scores: list[Tensor], *args, **kwargs):
         """Predictions, the mean positive score shown as 0.5.
@@ -81,19 +82,20 @@ class ListwiseMixin:
         return scores - centre.to(scores.dtype).repeat(repeats)[:, None, None]
 
 
-@lru_cache(maxsize=None)
+@cache
 def listwise_class(host: type) -> type:
     """The class ``Listwise<host>``; one and the same for every call."""
-    return type(f'Listwise{host.__name__}', (ListwiseMixin, host),
-                {'__doc__': f'{host.__name__} on a listwise loss.'})
+    return type(
+        f'Listwise{host.__name__}',
+        (ListwiseMixin, host),
+        {'__doc__': f'{host.__name__} on a listwise loss.'},
+    )
 
 
 @MODELS.register_module()
-def ListwiseHead(head_type: str,  # noqa: N802 - named as a type in configs
-                 *,
-                 loss_cls: dict,
-                 centre_scores: bool = True,
-                 **kwargs):
+def ListwiseHead(
+    head_type: str, *, loss_cls: dict, centre_scores: bool = True, **kwargs
+):
     """Build a dense head of mmdet that trains on a listwise loss.
 
     In a config, keep the stock head and add two lines::
@@ -126,12 +128,15 @@ def ListwiseHead(head_type: str,  # noqa: N802 - named as a type in configs
     if host is None:
         raise KeyError(
             f'head_type={head_type!r} is not registered; write it with its '
-            "scope, as in 'mmdet.RetinaHead', and install that package")
+            "scope, as in 'mmdet.RetinaHead', and install that package"
+        )
     loss_cls = dict(loss_cls)
     loss_type = MODELS.get(loss_cls['type'])
     if loss_type is None:
-        raise KeyError(f"loss_cls.type={loss_cls['type']!r} is not registered;"
-                       " write it with its scope, as in 'mmrank.StableAPLoss'")
+        raise KeyError(
+            f'loss_cls.type={loss_cls["type"]!r} is not registered;'
+            " write it with its scope, as in 'mmrank.StableAPLoss'"
+        )
     loss_cls.setdefault('use_sigmoid', True)
     accepted = inspect.signature(loss_type).parameters
     if issubclass(loss_type, RankingLoss):
@@ -140,4 +145,5 @@ def ListwiseHead(head_type: str,  # noqa: N802 - named as a type in configs
         if 'num_classes' in accepted and 'num_classes' in kwargs:
             loss_cls.setdefault('num_classes', kwargs['num_classes'])
     return listwise_class(host)(
-        loss_cls=loss_cls, centre_scores=centre_scores, **kwargs)
+        loss_cls=loss_cls, centre_scores=centre_scores, **kwargs
+    )

@@ -5,11 +5,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 
-
 def _sigmoid(scores: Tensor) -> Tensor:
     # In half precision all scores near 1 would tie.
-    return scores.to(torch.promote_types(scores.dtype,
-                                         torch.float32)).sigmoid()
+    return scores.to(
+        torch.promote_types(scores.dtype, torch.float32)
+    ).sigmoid()
 
 
 ACTIVATIONS = {'none': lambda scores: scores, 'sigmoid': _sigmoid}
@@ -44,8 +44,11 @@ class RankingLoss(nn.Module):
     @staticmethod
     def world_group():
         """The group of all ranks, or None in a single process."""
-        if dist.is_available() and dist.is_initialized() and \
-                dist.get_world_size() > 1:
+        if (
+            dist.is_available()
+            and dist.is_initialized()
+            and dist.get_world_size() > 1
+        ):
             return dist.group.WORLD
         return None
 
@@ -71,7 +74,8 @@ def one_vs_all(target: Tensor, num_classes: int) -> Tensor:
     if target.dim() != 1:
         raise ValueError(
             f'target must be (n,) class indices or (n, {num_classes}) labels '
-            f'for {num_classes} classes, got shape {tuple(target.shape)}')
+            f'for {num_classes} classes, got shape {tuple(target.shape)}'
+        )
     if target.numel():
         fits = ((target >= 0) & (target <= num_classes)).all()
         if target.device.type != 'cpu':
@@ -81,6 +85,7 @@ def one_vs_all(target: Tensor, num_classes: int) -> Tensor:
                 f'target holds class indices from {int(target.min())} to '
                 f'{int(target.max())}, but the scores have {num_classes} '
                 f'classes ({num_classes} = background); set num_classes of '
-                'the head to the number of classes of the data set')
+                'the head to the number of classes of the data set'
+            )
     classes = torch.arange(num_classes, device=target.device)
     return target.unsqueeze(1) == classes

@@ -15,7 +15,8 @@ from .ranking_loss import ACTIVATIONS, RankingLoss, one_vs_all
 def _one_of(name: str, value, allowed) -> None:
     if value not in allowed:
         raise ValueError(
-            f'{name}={value!r} is unknown; use one of {tuple(allowed)}')
+            f'{name}={value!r} is unknown; use one of {tuple(allowed)}'
+        )
 
 
 @MODELS.register_module()
@@ -76,26 +77,28 @@ class StableAPLoss(RankingLoss):
         ValueError: On a parameter out of range.
     """
 
-    def __init__(self,
-                 num_classes: int | None = None,
-                 mode: str = 'flatten',
-                 reduction: str = 'mean',
-                 rho: float | str = 'batch',
-                 tau: float = 1.0,
-                 surrogate: str = 'one_sided_huber',
-                 score_range: tuple[float, float] = (-5.0, 5.0),
-                 a: float = 0.1,
-                 t: float = 2.0,
-                 eps: float = 0.1,
-                 mean_mode: str = 'plain',
-                 mean_scope: str | None = None,
-                 momentum: float = 0.01,
-                 activation: str = 'none',
-                 score_penalty: float = 0.001,
-                 penalty_reduction: str = 'mean',
-                 scope: str = 'global',
-                 loss_weight: float = 1.0,
-                 use_sigmoid: bool = True) -> None:
+    def __init__(
+        self,
+        num_classes: int | None = None,
+        mode: str = 'flatten',
+        reduction: str = 'mean',
+        rho: float | str = 'batch',
+        tau: float = 1.0,
+        surrogate: str = 'one_sided_huber',
+        score_range: tuple[float, float] = (-5.0, 5.0),
+        a: float = 0.1,
+        t: float = 2.0,
+        eps: float = 0.1,
+        mean_mode: str = 'plain',
+        mean_scope: str | None = None,
+        momentum: float = 0.01,
+        activation: str = 'none',
+        score_penalty: float = 0.001,
+        penalty_reduction: str = 'mean',
+        scope: str = 'global',
+        loss_weight: float = 1.0,
+        use_sigmoid: bool = True,
+    ) -> None:
         super().__init__()
         _one_of('mode', mode, ('flatten', 'per_class'))
         _one_of('reduction', reduction, ('mean', 'sum'))
@@ -103,25 +106,34 @@ class StableAPLoss(RankingLoss):
         _one_of('scope', scope, ('global', 'local'))
         _one_of('activation', activation, ACTIVATIONS)
         mean_scope = mean_scope or (
-            'global' if mode == 'flatten' else 'per_class')
+            'global' if mode == 'flatten' else 'per_class'
+        )
         _one_of('mean_scope', mean_scope, ('global', 'per_class'))
         if not use_sigmoid:
-            raise ValueError('use_sigmoid=False is not supported: a ranking '
-                             'loss scores every class by itself')
+            raise ValueError(
+                'use_sigmoid=False is not supported: a ranking '
+                'loss scores every class by itself'
+            )
         if rho != 'batch' and not (isinstance(rho, (int, float)) and rho > 0):
             raise ValueError(
-                f"rho must be a number > 0 or 'batch', got {rho!r}")
+                f"rho must be a number > 0 or 'batch', got {rho!r}"
+            )
         if score_penalty < 0:
             raise ValueError(
-                f'score_penalty must be >= 0, got {score_penalty!r}')
+                f'score_penalty must be >= 0, got {score_penalty!r}'
+            )
         if mean_scope == 'per_class' and mode == 'flatten':
             raise ValueError("mean_scope='per_class' needs mode='per_class'")
         if mean_scope == 'per_class' and num_classes is None:
             raise ValueError(
                 "mean_scope='per_class' needs num_classes: give the number of "
-                'classes of the data set')
+                'classes of the data set'
+            )
         self.num_classes, self.mode, self.reduction = (
-            num_classes, mode, reduction)
+            num_classes,
+            mode,
+            reduction,
+        )
         self.rho = None if rho == 'batch' else float(rho)
         self.surrogate = build_surrogate(surrogate, tau)
         self.bound = self.surrogate.bound(*score_range)
@@ -134,12 +146,14 @@ class StableAPLoss(RankingLoss):
         size = num_classes if mean_scope == 'per_class' else 1
         self.mean_positive = MeanPositiveScore(size, momentum, mean_mode)
 
-    def forward(self,
-                cls_score: Tensor,
-                target: Tensor,
-                weight: Tensor | None = None,
-                avg_factor: float | None = None,
-                reduction_override: str | None = None) -> Tensor:
+    def forward(
+        self,
+        cls_score: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        avg_factor: float | None = None,
+        reduction_override: str | None = None,
+    ) -> Tensor:
         """Compute the loss of all scores of a batch.
 
         Args:
@@ -159,16 +173,21 @@ class StableAPLoss(RankingLoss):
             TypeError: If the scores are not of a float dtype.
         """
         if reduction_override is not None:
-            raise ValueError('a ranking loss has no reduction to override, '
-                             f'got {reduction_override!r}')
+            raise ValueError(
+                'a ranking loss has no reduction to override, '
+                f'got {reduction_override!r}'
+            )
         if cls_score.dim() != 2:
-            raise ValueError('cls_score must be (n, classes), got shape '
-                             f'{tuple(cls_score.shape)}')
+            raise ValueError(
+                'cls_score must be (n, classes), got shape '
+                f'{tuple(cls_score.shape)}'
+            )
         classes = cls_score.size(1)
         if self.num_classes not in (None, classes):
             raise ValueError(
                 f'num_classes={self.num_classes} but cls_score has {classes} '
-                'columns; make num_classes of the loss and the head agree')
+                'columns; make num_classes of the loss and the head agree'
+            )
         is_positive = one_vs_all(target, classes)
         is_negative = ~is_positive
         if weight is not None:
@@ -180,13 +199,17 @@ class StableAPLoss(RankingLoss):
         else:
             shape = (classes, -1)
             cls_score, is_positive, is_negative = (
-                x.t() for x in (cls_score, is_positive, is_negative))
+                x.t() for x in (cls_score, is_positive, is_negative)
+            )
         return self.loss_weight * self.rank(
-            cls_score.reshape(shape), is_positive.reshape(shape),
-            is_negative.reshape(shape))
+            cls_score.reshape(shape),
+            is_positive.reshape(shape),
+            is_negative.reshape(shape),
+        )
 
-    def rank(self, scores: Tensor, is_positive: Tensor,
-             is_negative: Tensor) -> Tensor:
+    def rank(
+        self, scores: Tensor, is_positive: Tensor, is_negative: Tensor
+    ) -> Tensor:
         """Loss of L lists of raw scores: classes, or queries of a batch.
 
         Args:
@@ -208,9 +231,19 @@ class StableAPLoss(RankingLoss):
             group = None
         mu = self.mean_positive.update(pos, pos_mask, group)
         terms = stable_ap_terms(
-            pos, scores, mu, surrogate=self.surrogate, bound=self.bound,
-            a=self.a, t=self.t, eps=self.eps, rho=self.rho,
-            pos_mask=pos_mask, neg_mask=is_negative, group=ranking_group)
+            pos,
+            scores,
+            mu,
+            surrogate=self.surrogate,
+            bound=self.bound,
+            a=self.a,
+            t=self.t,
+            eps=self.eps,
+            rho=self.rho,
+            pos_mask=pos_mask,
+            neg_mask=is_negative,
+            group=ranking_group,
+        )
         loss = terms.loss.sum()
         if self.reduction == 'mean':
             loss = loss / terms.has_positive.sum().clamp(min=1)
@@ -239,11 +272,13 @@ class StableAPLoss(RankingLoss):
         mean_weight = terms.weight.sum() / count
         spread = torch.where(pos_mask, terms.weight - mean_weight, 0)
         self.diagnostics = {
-            'argument': torch.where(terms.has_positive, terms.argument,
-                                    0).sum() / lists,
+            'argument': torch.where(
+                terms.has_positive, terms.argument, 0
+            ).sum()
+            / lists,
             'mean_positive': self.mean_positive.mean.mean(),
-            'weight_spread': (spread.square().sum() / count).sqrt() /
-            mean_weight.clamp(min=1e-12),
+            'weight_spread': (spread.square().sum() / count).sqrt()
+            / mean_weight.clamp(min=1e-12),
             'score_penalty': penalty.detach(),
             'num_positive': pos_mask.sum(),
         }

@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mmrank.functional import average_precision, normalised_positive_rank
+
+
+def brute_force_ap(scores, labels):
+    """Definition with ``l01(0) = 1``, in float64 and plain loops."""
+    total, positives = 0.0, [s for s, y in zip(scores, labels) if y]
+    for s in positives:
+        above = sum(s <= other for other in scores)
+        above_positive = sum(s <= other for other in positives)
+        total += above_positive / above
+    return total / len(positives)
+
+
+lists = st.lists(
+    st.tuples(
+        st.sampled_from([-2.0, -0.5, 0.0, 0.25, 1.0, 3.0]), st.booleans()
+    ),
+    min_size=1,
+    max_size=30,
+).filter(lambda xs: any(y for _, y in xs))
+
+
+@settings(max_examples=200, deadline=None)
+@given(lists, st.randoms())
+def test_equals_the_definition_with_ties_in_any_order(pairs, random):
+    expected = brute_force_ap(*zip(*pairs))
+    random.shuffle(pairs)
+    scores, labels = map(torch.tensor, zip(*pairs))
+    got = average_precision(scores.double(), labels)
+    assert got.item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_equals_scikit_learn_without_ties():
+    metrics = pytest.importorskip('sklearn.metrics')
+    rng = np.random.default_rng(0)
+    scores, labels = rng.normal(size=500), rng.random(500) < 0.1
+    got = average_precision(torch.tensor(scores), torch.tensor(labels))
+    assert got.item() == pytest.approx(
+        metrics.average_precision_score(labels, scores), abs=1e-12
+    )
+
+
+def test_edge_cases():
+    ones = torch.ones(4)
+    assert average_precision(ones, ones.int()) == 1
+    assert average_precision(ones, torch.zeros(4)).isnan()
+    assert average_precision(ones[:0], ones[:0]).isnan()
+    assert average_precision(
+        torch.tensor([float('nan'), 1.0]), torch.tensor([0, 1])
+    ).isnan()
+    inf = float('inf')
+    assert (
+        average_precision(
+            torch.tensor([inf, -inf, 0.0]), torch.tensor([1, 0, 0])
+        )
+        == 1
+    )
+    # One positive tied with three negatives stands last among them.
+    assert average_precision(ones, torch.tensor([1, 0, 0, 0])) == 0.25
+
+
+@pytest.mark.parametrize(
+    'dtype', [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+)
+def test_dtypes_and_strides(dtype):
+    scores = torch.tensor([[3.0, 9], [2, 9], [1, 9]], dtype=dtype)[:, 0]
+    labels = torch.tensor([[1, 0], [0, 0], [1, 0]])[:, 0]
+    got = average_precision(scores, labels)
+    assert got.item() == pytest.approx(5 / 6, rel=1e-6)
+    assert got.dtype == torch.promote_types(dtype, torch.float32)
+
+
+def test_bad_input_is_named():
+    with pytest.raises(ValueError, match='1-D of one length'):
+        average_precision(torch.zeros(3), torch.zeros(2))
+    with pytest.raises(TypeError, match='float dtype'):
+        average_precision(torch.zeros(3).long(), torch.zeros(3))
+
+
+def test_normalised_rank_of_ties():
+    rank = normalised_positive_rank(torch.tensor([5.0, 1.0, 5.0, 0.0]))
+    assert rank.tolist() == [0.5, 0.75, 0.5, 1.0]

@@ -1,0 +1,91 @@
+import math
+
+import pytest
+import torch
+
+from mmrank.functional import (
+    SURROGATES,
+    OneSidedHuber,
+    build_surrogate,
+    one_sided_huber,
+    one_sided_huber_derivative,
+    one_sided_sigmoid,
+)
+
+
+def _reference_huber(x: float, tau: float) -> float:
+    if x < 0:
+        return 1 - 2 * x / tau
+    if x < tau:
+        return (1 - x / tau) ** 2
+    return 0.0
+
+
+@pytest.mark.parametrize('tau', [0.01, 0.3, 1.0, 7.0])
+def test_one_sided_huber_is_its_definition(tau):
+    xs = [-1e4, -2.0, -1e-9, 0.0, 1e-9, tau / 2, tau, tau * 1.5, 1e4]
+    got = one_sided_huber(torch.tensor(xs, dtype=torch.float64), tau)
+    assert got.tolist() == pytest.approx(
+        [_reference_huber(x, tau) for x in xs], rel=1e-12, abs=1e-15
+    )
+
+
+@pytest.mark.parametrize('name', sorted(SURROGATES))
+@pytest.mark.parametrize('tau', [0.1, 1.0])
+def test_surrogate_contract(name, tau):
+    """Bounds l01, decreases, derivative is the slope, bound is reached."""
+    surrogate = build_surrogate(name, tau)
+    x = torch.linspace(-3, 3, 601, dtype=torch.float64, requires_grad=True)
+    value = surrogate(x)
+    assert (value >= (x <= 0).double() - 1e-12).all()
+    assert (value.diff() <= 1e-12).all()
+    value.sum().backward()
+    torch.testing.assert_close(surrogate.derivative(x.detach()), x.grad)
+    assert surrogate(
+        torch.tensor(-2.0, dtype=torch.float64)
+    ).item() == pytest.approx(surrogate.bound(-0.5, 1.5), rel=1e-12)
+
+
+def test_one_sided_huber_slope_is_bounded_and_continuous():
+    tau = 0.7
+    x = torch.linspace(-2, 2, 4001, dtype=torch.float64)
+    slope = one_sided_huber_derivative(x, tau)
+    assert slope.min() >= -2 / tau - 1e-12
+    assert slope.max() <= 0
+    assert slope.diff().abs().max() < 1e-3 * 2 / tau**2 * 1.01
+
+
+@pytest.mark.parametrize('tau', [1e-4, 0.1])
+def test_one_sided_sigmoid(tau):
+    x = torch.tensor([-5.0, -tau, 0.0, 3.0], dtype=torch.float64)
+    expected = [math.tanh(5 / (2 * tau)), math.tanh(0.5), 0.0, 0.0]
+    assert one_sided_sigmoid(x, tau).tolist() == pytest.approx(expected)
+    x = torch.linspace(-1, 1, 201, dtype=torch.float64)
+    assert (one_sided_sigmoid(x, tau) <= (x <= 0).double()).all()
+
+
+def test_cosine_bound_is_the_papers():
+    assert OneSidedHuber(0.1).bound(-1, 1) == pytest.approx(1 + 4 / 0.1)
+
+
+@pytest.mark.parametrize('function', [one_sided_huber, one_sided_sigmoid])
+def test_nan_stays_nan_and_half_precision_is_kept(function):
+    assert function(torch.tensor([float('nan')]), 1.0).isnan().all()
+    for dtype in (torch.float16, torch.bfloat16):
+        assert function(torch.ones(3, dtype=dtype), 1.0).dtype == dtype
+
+
+@pytest.mark.parametrize('tau', [0.0, -1.0, float('nan'), float('inf')])
+def test_bad_tau_is_named(tau):
+    with pytest.raises(ValueError, match='tau must be'):
+        one_sided_huber(torch.zeros(1), tau)
+    for cls in SURROGATES.values():
+        with pytest.raises(ValueError, match='tau must be'):
+            cls(tau)
+
+
+def test_bad_name_and_range_are_named():
+    with pytest.raises(ValueError, match="surrogate='huber' is unknown"):
+        build_surrogate('huber', 1.0)
+    with pytest.raises(ValueError, match='low < high'):
+        OneSidedHuber(1.0).bound(1.0, 1.0)
