@@ -1,6 +1,6 @@
 """Check COCO annotation files before they are trained on.
 
-    python tools/dataset_converters/check_coco.py data/x/annotations/train.json \
+    python tools/dataset_converters/check_coco.py data/x/train.json \
         --images data/x/train
 
 shows objects per class and size, and every kind of problem with its count,

@@ -1,5 +1,5 @@
 # About two minutes on two CPU cores: a short warm-up, then a cosine.
-max_epochs = 6
+max_epochs = 10
 train_cfg = dict(
     type='EpochBasedTrainLoop', max_epochs=max_epochs, val_interval=max_epochs)
 val_cfg = dict(type='ValLoop')

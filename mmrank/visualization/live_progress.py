@@ -1,0 +1,129 @@
+"""Progress of an mmengine run on the console: a bar, or a line now and then.
+
+mmengine logs for files; a person who waits wants to see that it moves and
+when it ends.
+"""
+
+import time
+from collections.abc import Mapping
+
+from mmengine.hooks import Hook
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+# Seconds between updates of a bar, and between lines without a terminal.
+_REFRESH = 0.2
+_LINE_INTERVAL = 10.0
+
+
+class LiveProgressHook(Hook):
+    """Shows iteration, loss and time left while a runner trains.
+
+    On a terminal this is a bar; elsewhere (a pipe, a log file) one line
+    every ten seconds. Register it with ``runner.register_hook``.
+
+    Args:
+        title: Name of the run.
+        console: Where to show it.
+    """
+
+    priority = 'VERY_LOW'
+
+    def __init__(self, title: str, console: Console) -> None:
+        self.title = title
+        self.console = console
+        self._bar = self._task = None
+        self._start = self._last_shown = 0.0
+        self._first_iter = 0
+
+    def before_train(self, runner) -> None:
+        """Start the clock and the bar.
+
+        Args:
+            runner: The runner.
+        """
+        self._start = time.monotonic()
+        self._first_iter = runner.iter
+        if self._first_iter:
+            self.console.print(
+                f'{self.title}: continues at iteration {self._first_iter} of '
+                f'{runner.max_iters}',
+                highlight=False,
+            )
+        if self.console.is_terminal:
+            self._bar = Progress(
+                TextColumn('{task.description}'),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn('{task.fields[status]}'),
+                TimeElapsedColumn(),
+                console=self.console,
+            )
+            self._task = self._bar.add_task(
+                self.title,
+                total=runner.max_iters,
+                completed=self._first_iter,
+                status='',
+            )
+            self._bar.start()
+
+    def after_train_iter(
+        self, runner, batch_idx, data_batch=None, outputs=None
+    ) -> None:
+        """Show loss and time left.
+
+        Args:
+            runner: The runner.
+            batch_idx: Not used.
+            data_batch: Not used.
+            outputs: Losses of the step.
+        """
+        done, total = runner.iter + 1, runner.max_iters
+        now = time.monotonic()
+        wait = _REFRESH if self._bar else _LINE_INTERVAL
+        if now - self._last_shown < wait and done < total:
+            return
+        self._last_shown = now
+        seconds = (now - self._start) / max(1, done - self._first_iter)
+        loss = float(outputs['loss']) if isinstance(outputs, Mapping) else None
+        status = '' if loss is None else f'loss {loss:.3f}, '
+        status += f'{seconds * (total - done):.0f} s left'
+        if self._bar:
+            self._bar.update(self._task, completed=done, status=status)
+        else:
+            self.console.print(
+                f'{self.title}: iteration {done}/{total}, {status}',
+                highlight=False,
+            )
+
+    def before_val(self, runner) -> None:
+        """Say that evaluation runs.
+
+        Args:
+            runner: The runner.
+        """
+        if self._bar:
+            self._bar.update(self._task, status='evaluating')
+        else:
+            self.console.print(f'{self.title}: evaluating', highlight=False)
+
+    def after_train(self, runner) -> None:
+        """Stop the bar.
+
+        Args:
+            runner: The runner.
+        """
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop the bar; to be called too when training is interrupted."""
+        if self._bar:
+            self._bar.update(self._task, status='done')
+            self._bar.stop()
+            self._bar = None

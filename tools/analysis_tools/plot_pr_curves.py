@@ -1,0 +1,70 @@
+"""Plot precision-recall curves of one or more detectors.
+
+    python tools/analysis_tools/plot_pr_curves.py data/x/val.json \
+        "stable AP=work_dirs/a/val.bbox.json" \
+        "focal=work_dirs/b/val.bbox.json" --out pr_curves.png
+
+The prediction files are what mmdet's CocoMetric writes when a config sets
+val_evaluator.outfile_prefix (PREFIX gives PREFIX.bbox.json). The figure has
+the mean over classes at IoU 0.5, 0.75 and 0.50:0.95, then a panel a class.
+"""
+
+import argparse
+import sys
+
+from rich.console import Console
+
+from mmrank.visualization.box_evaluation import (
+    evaluate_boxes,
+    load_ground_truth,
+)
+from mmrank.visualization.comparison_table import comparison_rows, rich_table
+from mmrank.visualization.pr_curves import PRCurves, plot_pr_curves
+
+
+def parse_args() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument('ann_file', help='COCO annotation file')
+    parser.add_argument(
+        'predictions',
+        nargs='+',
+        metavar='[NAME=]FILE',
+        help='results file (*.bbox.json) of a model, with the name to show',
+    )
+    parser.add_argument(
+        '--out', default='pr_curves.png', help='default: %(default)s'
+    )
+    parser.add_argument(
+        '--max-classes',
+        type=int,
+        default=12,
+        help='class panels, most frequent first (default: %(default)s)',
+    )
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Evaluate, plot, and print the COCO figures."""
+    args = parse_args()
+    truth = load_ground_truth(args.ann_file)
+    evaluations = {}
+    for item in args.predictions:
+        name, _, file = item.rpartition('=')
+        try:
+            evaluations[name or file] = evaluate_boxes(truth, file)
+        except (OSError, ValueError) as error:
+            print(f'error: {error}', file=sys.stderr)
+            return 1
+    header, rows = comparison_rows(evaluations)
+    Console().print(rich_table(header, rows, args.ann_file))
+    curves = {n: PRCurves.from_coco_eval(e) for n, e in evaluations.items()}
+    print(f'Wrote {plot_pr_curves(curves, args.out, args.max_classes)}')
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
