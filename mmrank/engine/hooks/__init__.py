@@ -1,6 +1,13 @@
 """Hooks of scope ``mmrank``."""
 
 from .atomic_checkpoint_hook import AtomicCheckpointHook
+from .previous_weights_hook import PreviousWeightsHook
+from .ranking_monitor_hook import RankingMonitorHook
 from .rng_state_hook import RNGStateHook
 
-__all__ = ['AtomicCheckpointHook', 'RNGStateHook']
+__all__ = [
+    'AtomicCheckpointHook',
+    'PreviousWeightsHook',
+    'RNGStateHook',
+    'RankingMonitorHook',
+]
