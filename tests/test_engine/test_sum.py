@@ -1,0 +1,132 @@
+import copy
+
+import pytest
+import torch
+from mmengine.optim import build_optim_wrapper
+from torch import nn
+
+from mmrank.engine.optimizers import SUM
+
+
+def _gradient(theta):
+    """Of a fixed ill-conditioned, slightly non-quadratic function."""
+    scale = torch.tensor([1.0, 5.0, 0.3], dtype=torch.float64)
+    return scale * theta + 0.1 * theta.sin()
+
+
+def _run(optimizer, theta, steps=25):
+    path = []
+    for _ in range(steps):
+        theta.grad = _gradient(theta.detach())
+        optimizer.step()
+        path.append(theta.detach().clone())
+    return torch.stack(path)
+
+
+def _start():
+    return nn.Parameter(torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64))
+
+
+@pytest.mark.parametrize('s', [0.0, 0.3, 1.0, 2.0])
+def test_equals_algorithm_1(s):
+    lr, beta = 0.05, 0.9
+    path = _run(SUM([theta := _start()], lr, beta, s), theta)
+    theta = _start().detach()
+    gs = theta.clone()
+    for got in path:
+        grad = _gradient(theta)
+        g, gs_new = theta - lr * grad, theta - s * lr * grad
+        theta, gs = g + beta * (gs_new - gs), gs_new
+        torch.testing.assert_close(got, theta, rtol=1e-12, atol=1e-13)
+
+
+def test_s_0_is_heavy_ball():
+    """Must hold: theta - lr grad + beta (theta_k - theta_{k-1})."""
+    path = _run(SUM([theta := _start()], 0.05, 0.9, 0.0), theta)
+    now = before = _start().detach()
+    for got in path:
+        now, before = now - 0.05 * _gradient(now) + 0.9 * (now - before), now
+        torch.testing.assert_close(got, now, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize(('s', 'nesterov'), [(0.0, False), (1.0, True)])
+@pytest.mark.parametrize('weight_decay', [0.0, 0.1])
+def test_equals_torch_sgd(s, nesterov, weight_decay):
+    ours = _run(SUM([theta := _start()], 0.05, 0.9, s, weight_decay), theta)
+    theirs = _run(
+        torch.optim.SGD(
+            [theta := _start()],
+            0.05,
+            momentum=0.9,
+            nesterov=nesterov,
+            weight_decay=weight_decay,
+        ),
+        theta,
+    )
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_state_dict_resumes_bit_exactly():
+    theta = _start()
+    optimizer = SUM([theta], 0.05, 0.9, 0.5)
+    _run(optimizer, theta, 5)
+    other = nn.Parameter(theta.detach().clone())
+    resumed = SUM([other], 1.0)
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    assert torch.equal(_run(optimizer, theta, 5), _run(resumed, other, 5))
+
+
+def test_groups_closure_and_missing_gradients():
+    a, b = _start(), _start()
+    optimizer = SUM(
+        [{'params': [a], 'lr': 0.5, 's': 1.0}, {'params': [b]}], lr=0.1
+    )
+    a.grad = torch.ones_like(a)
+
+    def closure():
+        assert torch.is_grad_enabled()
+        return 7
+
+    before = b.detach().clone()
+    assert optimizer.step(closure) == 7
+    torch.testing.assert_close(a.detach(), _start().detach() - 0.5 - 0.9 * 0.5)
+    assert torch.equal(b, before)
+
+
+def test_built_by_mmengine_with_parameter_groups():
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    wrapper = build_optim_wrapper(
+        model,
+        dict(
+            type='OptimWrapper',
+            optimizer=dict(
+                type='mmrank.SUM', lr=0.1, s=1.0, weight_decay=1e-4
+            ),
+            paramwise_cfg=dict(norm_decay_mult=0.0, bias_lr_mult=2.0),
+        ),
+    )
+    assert type(wrapper.optimizer) is SUM
+    assert {g['weight_decay'] for g in wrapper.param_groups} == {0.0, 1e-4}
+    assert {g['lr'] for g in wrapper.param_groups} == {0.1, 0.2}
+    wrapper.update_params(model(torch.randn(4, 2)).square().sum())
+
+
+@pytest.mark.parametrize(
+    ('kwargs', 'message'),
+    [
+        ({'lr': -1.0}, 'lr must be'),
+        ({'momentum': 1.0}, 'momentum must be'),
+        ({'s': -0.1}, 's must be'),
+        ({'weight_decay': -1.0}, 'weight_decay must be'),
+    ],
+)
+def test_bad_parameters_are_named(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        SUM([_start()], **kwargs)
+
+
+def test_sparse_gradients_are_refused():
+    table = nn.Embedding(5, 2, sparse=True)
+    table(torch.tensor([1])).sum().backward()
+    with pytest.raises(RuntimeError, match='sparse'):
+        SUM(table.parameters()).step()

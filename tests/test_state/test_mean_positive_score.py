@@ -1,0 +1,159 @@
+import copy
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from mmrank.state import MeanPositiveScore
+
+
+def _one(values):
+    """A batch of one list without padding."""
+    pos = torch.as_tensor(values, dtype=torch.float64).reshape(1, -1)
+    return pos, torch.ones_like(pos, dtype=torch.bool)
+
+
+def _step(state, now, before=None):
+    """One iteration: the batch under the old weights, then the new ones."""
+    if before is not None:
+        with state.probing():
+            state.update(*_one(before))
+    return state.update(*_one(now)).item()
+
+
+def test_plain_mode_is_the_moving_average():
+    state = MeanPositiveScore(momentum=0.1)
+    assert _step(state, [1.0, 3.0]) == 2
+    assert _step(state, [4.0]) == pytest.approx(0.9 * 2 + 0.1 * 4)
+    assert state.num_updates.item() == 2
+
+
+def test_exact_mode_is_equation_6():
+    lam, state = 0.1, MeanPositiveScore(momentum=0.1, mode='exact')
+    mu = _step(state, [2.0], before=[2.0])
+    for now, before in [(3.0, 2.5), (1.0, 1.5), (0.0, 0.3)]:
+        mu = (1 - lam) * mu + lam * now + (1 - lam) * (now - before)
+        assert _step(state, [now], [before]) == pytest.approx(mu, rel=1e-6)
+
+
+def test_off_mode_is_the_batch_mean():
+    state = MeanPositiveScore(mode='off')
+    for value in (3.0, -1.0):
+        assert _step(state, [value, value + 1]) == value + 0.5
+
+
+def test_frozen_weights_make_exact_and_plain_agree():
+    torch.manual_seed(0)
+    plain = MeanPositiveScore()
+    exact = MeanPositiveScore(mode='exact')
+    for _ in range(50):
+        batch = torch.randn(8)
+        assert _step(exact, batch, batch) == pytest.approx(
+            _step(plain, batch), rel=1e-6, abs=1e-7)
+
+
+@pytest.mark.parametrize('lam', [0.01, 0.1])
+def test_linear_drift_exact_has_no_lag_and_plain_lags(lam):
+    """Plain EMA trails a drift d per step by (1 - lam)/lam d."""
+    drift, steps = 0.05, 3000
+    torch.manual_seed(1)
+    plain = MeanPositiveScore(momentum=lam)
+    exact = MeanPositiveScore(momentum=lam, mode='exact')
+    errors = []
+    for k in range(steps):
+        noise = 0.1 * torch.randn(16)
+        now = k * drift + noise
+        mu_plain = _step(plain, now)
+        mu_exact = _step(exact, now, now - drift)
+        if k > steps // 2:
+            errors.append((mu_exact - k * drift, mu_plain - k * drift))
+    exact_error, plain_error = torch.tensor(errors).double().T
+    # Standard deviation of the batch mean: 0.1/sqrt(16); its EMA is smaller.
+    assert exact_error.abs().max() < 4 * 0.025 * (lam / (2 - lam))**0.5
+    lag = (1 - lam) / lam * drift
+    assert plain_error.mean().item() == pytest.approx(-lag, rel=0.02)
+
+
+def test_batches_without_positives_or_not_finite_leave_the_state():
+    state = MeanPositiveScore()
+    assert _step(state, []) == 0
+    assert state.num_updates.item() == 0
+    _step(state, [5.0])
+    for bad in ([], [float('nan'), 1.0], [float('inf')]):
+        assert _step(state, bad) == 5
+    assert state.num_updates.item() == 1
+
+
+def test_per_class_and_padding():
+    state = MeanPositiveScore(size=3, momentum=0.5)
+    pos = torch.tensor([[1.0, 9.0], [float('nan')] * 2, [2.0, 4.0]])
+    mask = torch.tensor([[True, False], [False, False], [True, True]])
+    assert state.update(pos, mask).tolist() == [1, 0, 3]
+    assert state.num_updates.tolist() == [1, 0, 1]
+    assert state.update(pos + 1, mask).tolist() == [1.5, 0, 3.5]
+    # One global estimate pools the lists by their counts.
+    pooled = MeanPositiveScore()
+    assert pooled.update(pos, mask).item() == pytest.approx(7 / 3)
+
+
+def test_wrong_number_of_lists_is_named():
+    state = MeanPositiveScore(size=3)
+    with pytest.raises(ValueError, match='set num_classes=2'):
+        state.update(torch.zeros(2, 1), torch.ones(2, 1).bool())
+
+
+def test_exact_mode_without_the_hook_is_an_error():
+    state = MeanPositiveScore(mode='exact')
+    with pytest.raises(RuntimeError, match='PreviousWeightsHook'):
+        _step(state, [1.0])
+
+
+def test_eval_and_probing_do_not_change_the_state():
+    state = MeanPositiveScore()
+    _step(state, [1.0])
+    saved = copy.deepcopy(state.state_dict())
+    state.eval()
+    assert _step(state, [9.0]) == 1
+    state.train()
+    with state.probing():
+        assert state.update(*_one([9.0])).item() == 1
+    for name, value in state.state_dict().items():
+        assert torch.equal(value, saved[name])
+
+
+@pytest.mark.parametrize('use_reentrant', [True, False])
+def test_activation_checkpointing_updates_once(use_reentrant):
+    state = MeanPositiveScore()
+    weight = torch.ones(4, requires_grad=True)
+
+    def forward(w):
+        scores = w * torch.arange(4.0)
+        return scores.sum() * state.update(*_one(scores.detach())).item()
+
+    checkpoint(forward, weight, use_reentrant=use_reentrant).backward()
+    assert state.num_updates.item() == 1
+
+
+def test_saved_resumed_and_moved_without_loss():
+    state = MeanPositiveScore(size=2)
+    state.update(torch.tensor([[1 / 3], [2 / 7]]), torch.ones(2, 1).bool())
+    other = MeanPositiveScore(size=2)
+    other.load_state_dict(state.state_dict())
+    assert torch.equal(other.mean, state.mean)
+    assert torch.equal(other.num_updates, state.num_updates)
+    for cast in ('half', 'bfloat16'):
+        moved = getattr(copy.deepcopy(state), cast)()
+        assert moved.mean.dtype == torch.float32
+        assert torch.equal(moved.mean, state.mean)
+    assert state.to('meta').mean.device.type == 'meta'
+
+
+@pytest.mark.parametrize(('kwargs', 'message'), [
+    ({'size': 0}, 'size must be'),
+    ({'momentum': 0.0}, 'momentum must be'),
+    ({'momentum': 1.5}, 'momentum must be'),
+    ({'mode': 'fast'}, "mode='fast' is unknown"),
+])
+def test_bad_parameters_are_named(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        MeanPositiveScore(**kwargs)
