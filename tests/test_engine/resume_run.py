@@ -10,7 +10,9 @@ import os
 import random
 import signal
 import stat
+from datetime import timedelta
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -30,7 +32,7 @@ import mmrank.engine.checkpoint as checkpoint_module
 class NoisyDataset(Dataset):
     """Twelve points with augmentations from three generators."""
 
-    metainfo = {'classes': ('one',)}
+    metainfo: ClassVar[dict] = {'classes': ('one',)}
 
     def __init__(self, length: int = 12) -> None:
         generator = torch.Generator().manual_seed(0)
@@ -120,11 +122,12 @@ class KillHook(Hook):
 
 @HOOKS.register_module(force=True)
 class LossLogHook(Hook):
-    """Append each loss, exactly, to ``losses.txt``."""
+    """Append each loss, exactly, to ``losses_<rank>.txt``."""
 
     def after_train_iter(self, runner, batch_idx, data_batch, outputs) -> None:
         """Write one line."""
-        with open(Path(runner.work_dir) / 'losses.txt', 'a') as file:
+        name = f'losses_{runner.rank}.txt'
+        with open(Path(runner.work_dir) / name, 'a') as file:
             file.write(f'{runner.iter} {outputs["loss"].item().hex()}\n')
 
 
@@ -169,7 +172,8 @@ def make_config(work_dir: str, **options) -> Config:
     Args:
         work_dir: Folder of the run.
         **options: ``optimizer``, ``workers``, ``accumulate``, ``iterations``
-            (an iteration-based loop), ``seed``, ``loss``, ``checkpoint``.
+            (an iteration-based loop), ``seed``, ``loss``, ``checkpoint``,
+            ``hooks``, ``distributed``.
     """
     by_epoch = not options.get('iterations')
     loader = {
@@ -237,17 +241,40 @@ def make_config(work_dir: str, **options) -> Config:
             },
             'custom_hooks': hooks,
             'log_processor': {'by_epoch': by_epoch},
-            'randomness': {'seed': options.get('seed', 7)},
+            'randomness': {
+                'seed': options.get('seed', 7),
+                'diff_rank_seed': options.get('distributed', False),
+            },
+            'launcher': 'pytorch' if options.get('distributed') else 'none',
+            'model_wrapper_cfg': {
+                'type': 'MMDistributedDataParallel',
+                'device_ids': None,
+                'broadcast_buffers': False,  # mmengine's choice
+            },
             'default_scope': 'mmengine',
             'log_level': 'WARNING',
         }
     )
 
 
+def train_rank(rank: int, world_size: int, port: int, *arguments) -> None:
+    """Run :func:`train` as one of several processes."""
+    os.environ.update(
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE=str(world_size),
+        MASTER_ADDR='127.0.0.1',
+        MASTER_PORT=str(port),
+    )
+    # Before the runner, whose own start expects a CUDA device.
+    torch.distributed.init_process_group('gloo', timeout=timedelta(seconds=60))
+    train(*arguments)
+
+
 def train(
     work_dir: str, options: dict, kill: tuple[str, int] | None, resume: bool
 ) -> None:
-    """Run the training; write its end state to ``final.pth``."""
+    """Run the training; write its end to ``final_<rank>.pt``."""
     torch.set_num_threads(1)
     options = dict(options)
     if kill is not None:
@@ -274,5 +301,5 @@ def train(
             },
             'best': runner.message_hub.get_info('best_score'),
         },
-        Path(work_dir) / 'final_state.pt',
+        Path(work_dir) / f'final_{runner.rank}.pt',
     )

@@ -3,6 +3,7 @@
 import multiprocessing
 import random
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -23,6 +24,15 @@ KEEP_ONE = {
         'save_best': 'distance',
         'rule': 'less',
     }
+}
+STABLE_AP = {
+    'loss': {'type': 'mmrank.StableAPLoss', 'mean_mode': 'plain'},
+    'optimizer': {'type': 'mmrank.SUM', 'lr': 0.05, 'momentum': 0.9, 's': 1.0},
+}
+EXACT_MEAN = {
+    **STABLE_AP,
+    'loss': {'type': 'mmrank.StableAPLoss', 'mean_mode': 'exact'},
+    'hooks': [{'type': 'mmrank.PreviousWeightsHook'}],
 }
 
 
@@ -77,13 +87,29 @@ def assert_same(actual, expected, where='') -> None:
         assert actual == expected, where
 
 
-def read_losses(work_dir) -> dict[str, str]:
+def read_losses(work_dir, rank) -> dict[str, str]:
     """Losses by iteration; one trained on twice must agree with itself."""
     losses = {}
-    for line in (work_dir / 'losses.txt').read_text().splitlines():
+    text = (work_dir / f'losses_{rank}.txt').read_text()
+    for line in text.splitlines():
         iteration, loss = line.split()
         assert losses.setdefault(iteration, loss) == loss, iteration
     return losses
+
+
+def assert_same_end(work_dir, whole, options) -> None:
+    """Compare the ends and the logs of two trainings."""
+    states = [
+        torch.load(folder / 'final_0.pt', weights_only=False)
+        for folder in (work_dir, whole)
+    ]
+    if 'loss' in options:
+        assert 'loss.mean_positive.mean' in states[0]['model']
+    assert_same(*states)
+    losses = read_losses(work_dir, 0)
+    assert len(losses) == (8 if options.get('distributed') else 12)
+    assert losses == read_losses(whole, 0)
+    assert not list(work_dir.glob('.*.tmp'))
 
 
 def check(processes, whole, work_dir, options, kills) -> None:
@@ -92,13 +118,7 @@ def check(processes, whole, work_dir, options, kills) -> None:
         status = run(processes, work_dir, options, kill, resume=index > 0)
         assert status == -signal.SIGKILL
     assert run(processes, work_dir, options, resume=True) == 0
-    states = [
-        torch.load(folder / 'final_state.pt', weights_only=False)
-        for folder in (work_dir, whole)
-    ]
-    assert_same(*states)
-    assert read_losses(work_dir) == read_losses(whole)
-    assert not list(work_dir.glob('.*.tmp'))
+    assert_same_end(work_dir, whole, options)
 
 
 def iteration_kills(seed: int, times: int = 1) -> list[tuple[str, int]]:
@@ -124,6 +144,8 @@ def iteration_kills(seed: int, times: int = 1) -> list[tuple[str, int]]:
         pytest.param(WORKERS, [('iteration', 8)], id='workers'),
         pytest.param(ACCUMULATE, [('iteration', 5)], id='accumulate'),
         pytest.param(ITERATIONS, [('iteration', 8)], id='by-iteration'),
+        pytest.param(STABLE_AP, [('iteration', 7)], id='stable-ap-sum'),
+        pytest.param(EXACT_MEAN, [('iteration', 8)], id='stable-ap-exact'),
     ],
 )
 def test_resume_is_exact(processes, uninterrupted, tmp_path, options, kills):
@@ -134,8 +156,15 @@ def test_resume_is_exact(processes, uninterrupted, tmp_path, options, kills):
 @pytest.mark.parametrize('seed', range(8))
 @pytest.mark.parametrize(
     'options',
-    [SGD, KEEP_ONE, WORKERS, ACCUMULATE, ITERATIONS],
-    ids=['sgd', 'keep-one', 'workers', 'accumulate', 'by-iteration'],
+    [SGD, KEEP_ONE, WORKERS, ACCUMULATE, ITERATIONS, EXACT_MEAN],
+    ids=[
+        'sgd',
+        'keep-one',
+        'workers',
+        'accumulate',
+        'by-iteration',
+        'stable-ap-exact',
+    ],
 )
 def test_resume_is_exact_after_many_kills(
     processes, uninterrupted, tmp_path, options, seed
@@ -144,3 +173,39 @@ def test_resume_is_exact_after_many_kills(
     if kills[0][1] < 8:
         kills.append(('iteration', 2))
     check(processes, uninterrupted(options), tmp_path, options, kills)
+
+
+@pytest.mark.slow
+def test_resume_is_exact_with_two_processes(processes, tmp_path):
+    options = {
+        'distributed': True,
+        'checkpoint': {'max_keep_ckpts': 1},
+        # mmengine saves the batch norm statistics of the first process only.
+        'hooks': [{'type': 'SyncBuffersHook'}],
+    }
+
+    def run_both(work_dir, kill=None, resume=False):
+        with socket.socket() as probe:
+            probe.bind(('127.0.0.1', 0))
+            port = probe.getsockname()[1]
+        ranks = [
+            processes.Process(
+                target=resume_run.train_rank,
+                args=(rank, 2, port, str(work_dir), options, kill, resume),
+            )
+            for rank in range(2)
+        ]
+        for rank in ranks:
+            rank.start()
+        for rank in ranks:
+            rank.join(120)
+        return [rank.exitcode for rank in ranks]
+
+    whole, work_dir = tmp_path / 'whole', tmp_path / 'resumed'
+    assert run_both(whole) == [0, 0]
+    assert 0 not in run_both(work_dir, kill=('iteration', 5))
+    assert run_both(work_dir, resume=True) == [0, 0]
+    assert_same_end(work_dir, whole, options)
+    assert read_losses(work_dir, 1) == read_losses(whole, 1)
+    losses = [read_losses(whole, rank) for rank in range(2)]
+    assert losses[0] != losses[1]
