@@ -1,0 +1,32 @@
+# The two commands of the README are `make demo` and `make test`. Both go
+# through tools/bootstrap.py, which needs nothing but Python 3.10 to 3.12 and
+# returns at once when the environment is up to date.
+PYTHON ?= python3
+VENV ?= .venv
+RUN := $(VENV)/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help env demo test test-slow lint clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+env:  ## make or refresh the environment in .venv
+	@$(PYTHON) tools/bootstrap.py --venv $(VENV)
+
+demo: env  ## train stable AP and its focal twin on made-up data (5 minutes)
+	@$(RUN) tools/demo.py
+
+test: env  ## all tests but the slow ones
+	@$(RUN) -m pytest
+
+test-slow: env  ## the tests that take minutes
+	@$(RUN) -m pytest -m slow
+
+lint: env  ## ruff: style and format
+	@$(RUN) -m ruff check .
+	@$(RUN) -m ruff format --check .
+
+clean:  ## remove what builds and test runs left (keeps .venv and work_dirs)
+	@rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	@find mmrank tools tests configs -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,129 @@
+"""Packaging of mmrank.
+
+The metadata is ordinary setuptools. The one addition is ``mmrank/.mim``, the
+folder in which OpenMMLab's ``mim`` looks for the configs, the entry-point
+tools and ``model-index.yml`` of an installed package: a wheel carries a copy
+of them, an editable install gets links to the checkout.
+"""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).resolve().parent
+MIM_ENTRIES = ('configs', 'tools', 'model-index.yml')
+# The bootstrap makes the environment of a checkout; there is none in a wheel.
+MIM_IGNORED = ('__pycache__', '*.py[cod]', 'bootstrap.py', 'bootstrap_parts')
+
+
+def read_version() -> str:
+    """Return the version without importing the package."""
+    text = (ROOT / 'mmrank' / 'version.py').read_text(encoding='utf-8')
+    match = re.search(r"^__version__ = '([^']+)'", text, re.MULTILINE)
+    if match is None:
+        raise RuntimeError("mmrank/version.py has no line __version__ = '...'")
+    return match.group(1)
+
+
+def read_readme() -> str:
+    """Return the long description; empty where there is no README."""
+    path = ROOT / 'README.md'
+    return path.read_text(encoding='utf-8') if path.is_file() else ''
+
+
+def read_requirements(name: str) -> list:
+    """Return the requirement lines of ``requirements/<name>.txt``."""
+    text = (ROOT / 'requirements' / f'{name}.txt').read_text(encoding='utf-8')
+    lines = (line.split('#')[0].strip() for line in text.splitlines())
+    return [line for line in lines if line]
+
+
+def remove(path: Path) -> None:
+    """Remove a link, a file or a whole folder, if it is there."""
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.is_dir():
+        shutil.rmtree(path)
+
+
+def add_mim(package_dir: Path, link: bool) -> None:
+    """Fill ``package_dir/.mim`` anew.
+
+    Args:
+        package_dir: The folder of the package, in the checkout or in the
+            build folder.
+        link: Link to the checkout instead of copying from it.
+    """
+    mim_dir = package_dir / '.mim'
+    remove(mim_dir)
+    mim_dir.mkdir(parents=True)
+    for entry in MIM_ENTRIES:
+        source, target = ROOT / entry, mim_dir / entry
+        if link:
+            try:
+                relative = os.path.relpath(source, mim_dir)
+                target.symlink_to(
+                    relative, target_is_directory=source.is_dir()
+                )
+                continue
+            except OSError:
+                # Windows without the right to make links: copy instead.
+                remove(target)
+        if source.is_dir():
+            shutil.copytree(
+                source, target, ignore=shutil.ignore_patterns(*MIM_IGNORED)
+            )
+        else:
+            shutil.copyfile(source, target)
+
+
+class BuildPyWithMim(build_py):
+    """``build_py`` that adds ``.mim`` to what it builds."""
+
+    def run(self) -> None:
+        """Build the modules, then link or copy the OpenMMLab extras."""
+        super().run()
+        if getattr(self, 'editable_mode', False):
+            add_mim(ROOT / 'mmrank', link=True)
+        else:
+            add_mim(Path(self.build_lib) / 'mmrank', link=False)
+
+
+EXTRAS = {
+    'mim': read_requirements('mminstall'),
+    'optional': read_requirements('optional'),
+    'tests': read_requirements('tests'),
+}
+EXTRAS['all'] = sorted({line for lines in EXTRAS.values() for line in lines})
+
+setup(
+    name='mmrank',
+    version=read_version(),
+    description='Train vision models on average precision, inside OpenMMLab',
+    long_description=read_readme(),
+    long_description_content_type='text/markdown',
+    author='mmrank contributors',
+    license='Apache-2.0',
+    license_files=['LICENSE'],
+    keywords='average precision, object detection, retrieval, OpenMMLab',
+    classifiers=[
+        'Development Status :: 3 - Alpha',
+        'Intended Audience :: Science/Research',
+        'Operating System :: OS Independent',
+        'Programming Language :: Python :: 3',
+        'Programming Language :: Python :: 3.10',
+        'Programming Language :: Python :: 3.11',
+        'Programming Language :: Python :: 3.12',
+        'Topic :: Scientific/Engineering :: Artificial Intelligence',
+    ],
+    packages=find_packages(include=('mmrank', 'mmrank.*')),
+    python_requires='>=3.10',
+    install_requires=read_requirements('runtime'),
+    extras_require=EXTRAS,
+    cmdclass={'build_py': BuildPyWithMim},
+    zip_safe=False,
+)

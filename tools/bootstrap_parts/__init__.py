@@ -1,0 +1,1 @@
+"""Parts of ``tools/bootstrap.py``: standard library only, Python 3.8+."""
