@@ -23,7 +23,7 @@ def build_checked_coco_dataset(*args, **kwargs) -> object:
     try:
         from mmrank.datasets.checked_coco_dataset import CheckedCocoDataset
     except ModuleNotFoundError as error:
-        if error.name != 'mmdet':
+        if (error.name or '').partition('.')[0] != 'mmdet':
             raise
         raise ImportError(
             "type='mmrank.CheckedCocoDataset' needs mmdet, which is not "

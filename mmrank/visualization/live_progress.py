@@ -20,6 +20,7 @@ from rich.progress import (
 # Seconds between updates of a bar, and between lines without a terminal.
 _REFRESH = 0.2
 _LINE_INTERVAL = 10.0
+_STEPS_TO_ESTIMATE = 5
 
 
 class LiveProgressHook(Hook):
@@ -90,10 +91,15 @@ class LiveProgressHook(Hook):
         if now - self._last_shown < wait and done < total:
             return
         self._last_shown = now
-        seconds = (now - self._start) / max(1, done - self._first_iter)
+        steps = max(1, done - self._first_iter)
+        left = (now - self._start) / steps * (total - done)
         loss = float(outputs['loss']) if isinstance(outputs, Mapping) else None
         status = '' if loss is None else f'loss {loss:.3f}, '
-        status += f'{seconds * (total - done):.0f} s left'
+        # The first steps are slow and would give a frightening estimate.
+        if steps >= _STEPS_TO_ESTIMATE or done == total:
+            status += f'{left:.0f} s left'
+        else:
+            status += 'estimating time left'
         if self._bar:
             self._bar.update(self._task, completed=done, status=status)
         else:

@@ -1,0 +1,30 @@
+"""The data layer of a user who has neither mmdet nor mmpretrain."""
+
+import subprocess
+import sys
+
+SCRIPT = """
+import sys
+for name in ('mmdet', 'mmpretrain'):
+    sys.modules[name] = None
+import mmrank.datasets.coco_check
+import mmrank.datasets.shapes_coco
+import mmrank.visualization.detections
+import mmrank.visualization.pr_curves
+from mmrank.registry import DATASETS
+try:
+    DATASETS.build(dict(type='mmrank.CheckedCocoDataset', ann_file='a'))
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_data_layer_imports_and_says_what_is_missing():
+    done = subprocess.run(
+        [sys.executable, '-c', SCRIPT],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert 'needs mmdet, which is not installed' in done.stdout
