@@ -14,45 +14,77 @@ from mmrank.registry import MODELS
 CLASSES = 4
 STRIDES = [8, 16, 32]
 ANCHORS = dict(
-    type='mmdet.AnchorGenerator', ratios=[1.0], octave_base_scale=4,
-    scales_per_octave=1, strides=STRIDES)
+    type='mmdet.AnchorGenerator',
+    ratios=[1.0],
+    octave_base_scale=4,
+    scales_per_octave=1,
+    strides=STRIDES,
+)
 CODER = dict(
-    type='mmdet.DeltaXYWHBBoxCoder', target_means=[0.0] * 4,
-    target_stds=[0.1, 0.1, 0.2, 0.2])
+    type='mmdet.DeltaXYWHBBoxCoder',
+    target_means=[0.0] * 4,
+    target_stds=[0.1, 0.1, 0.2, 0.2],
+)
 GIOU = dict(type='mmdet.GIoULoss', loss_weight=2.0)
 CENTERNESS = dict(type='mmdet.CrossEntropyLoss', use_sigmoid=True)
 ATSS = dict(
-    assigner=dict(type='mmdet.ATSSAssigner', topk=9), allowed_border=-1,
-    pos_weight=-1, debug=False)
+    assigner=dict(type='mmdet.ATSSAssigner', topk=9),
+    allowed_border=-1,
+    pos_weight=-1,
+    debug=False,
+)
 MAX_IOU = dict(
     assigner=dict(
-        type='mmdet.MaxIoUAssigner', pos_iou_thr=0.5, neg_iou_thr=0.4,
-        min_pos_iou=0, ignore_iof_thr=-1),
-    sampler=dict(type='mmdet.PseudoSampler'), allowed_border=-1,
-    pos_weight=-1, debug=False)
+        type='mmdet.MaxIoUAssigner',
+        pos_iou_thr=0.5,
+        neg_iou_thr=0.4,
+        min_pos_iou=0,
+        ignore_iof_thr=-1,
+    ),
+    sampler=dict(type='mmdet.PseudoSampler'),
+    allowed_border=-1,
+    pos_weight=-1,
+    debug=False,
+)
 HEADS = {
     'RetinaHead': dict(
         anchor_generator={**ANCHORS, 'scales_per_octave': 3},
-        bbox_coder=CODER, reg_decoded_bbox=True, loss_bbox=GIOU,
-        train_cfg=MAX_IOU),
+        bbox_coder=CODER,
+        reg_decoded_bbox=True,
+        loss_bbox=GIOU,
+        train_cfg=MAX_IOU,
+    ),
     'ATSSHead': dict(
-        anchor_generator=ANCHORS, bbox_coder=CODER, loss_bbox=GIOU,
-        loss_centerness=CENTERNESS, train_cfg=ATSS),
+        anchor_generator=ANCHORS,
+        bbox_coder=CODER,
+        loss_bbox=GIOU,
+        loss_centerness=CENTERNESS,
+        train_cfg=ATSS,
+    ),
     'FCOSHead': dict(
-        strides=STRIDES, regress_ranges=((-1, 32), (32, 64), (64, 1e8)),
-        loss_bbox=GIOU, loss_centerness=CENTERNESS, train_cfg={}),
+        strides=STRIDES,
+        regress_ranges=((-1, 32), (32, 64), (64, 1e8)),
+        loss_bbox=GIOU,
+        loss_centerness=CENTERNESS,
+        train_cfg={},
+    ),
     'GFLHead': dict(
         anchor_generator={**ANCHORS, 'octave_base_scale': 8},
         bbox_coder=dict(type='mmdet.DistancePointBBoxCoder'),
         loss_bbox=GIOU,
         loss_dfl=dict(type='mmdet.DistributionFocalLoss', loss_weight=0.25),
-        train_cfg=ATSS),
+        train_cfg=ATSS,
+    ),
 }
 FOCAL = dict(type='mmdet.FocalLoss', use_sigmoid=True)
 STABLE_AP = dict(type='mmrank.StableAPLoss')
 TEST_CFG = dict(
-    nms_pre=100, min_bbox_size=0, score_thr=0.05,
-    nms=dict(type='nms', iou_threshold=0.6), max_per_img=20)
+    nms_pre=100,
+    min_bbox_size=0,
+    score_thr=0.05,
+    nms=dict(type='nms', iou_threshold=0.6),
+    max_per_img=20,
+)
 
 
 def _build(name, loss_cls, listwise=True, **kwargs):
@@ -60,9 +92,16 @@ def _build(name, loss_cls, listwise=True, **kwargs):
     if listwise:
         kind = dict(type='mmrank.ListwiseHead', head_type=f'mmdet.{name}')
     cfg = dict(
-        kind, num_classes=CLASSES, in_channels=32, feat_channels=32,
-        stacked_convs=1, loss_cls=loss_cls, test_cfg=TEST_CFG,
-        **copy.deepcopy(HEADS[name]), **kwargs)
+        kind,
+        num_classes=CLASSES,
+        in_channels=32,
+        feat_channels=32,
+        stacked_convs=1,
+        loss_cls=loss_cls,
+        test_cfg=TEST_CFG,
+        **copy.deepcopy(HEADS[name]),
+        **kwargs,
+    )
     for part in ('train_cfg', 'test_cfg'):
         cfg[part] = _attributes(cfg[part])
     torch.manual_seed(0)
@@ -75,6 +114,7 @@ def _build(name, loss_cls, listwise=True, **kwargs):
 
 def _attributes(cfg):
     from mmengine.config import ConfigDict
+
     return ConfigDict(cfg)
 
 
@@ -82,16 +122,23 @@ def _inputs(boxes=True):
     torch.manual_seed(1)
     features = [torch.randn(2, 32, 128 // s, 128 // s) for s in STRIDES]
     truths = []
-    for boxes_of_image in ([[10, 10, 50, 60], [70, 20, 120, 70]],
-                           [[30, 40, 64, 80]]):
+    for boxes_of_image in (
+        [[10, 10, 50, 60], [70, 20, 120, 70]],
+        [[30, 40, 64, 80]],
+    ):
         box = torch.tensor(boxes_of_image, dtype=torch.float)
         label = torch.arange(len(box)) % CLASSES
         if not boxes:
             box, label = box[:0], label[:0]
         truths.append(InstanceData(bboxes=box, labels=label))
     metas = [
-        dict(img_shape=(128, 128), pad_shape=(128, 128), scale_factor=(1, 1),
-             batch_input_shape=(128, 128), ori_shape=(128, 128))
+        dict(
+            img_shape=(128, 128),
+            pad_shape=(128, 128),
+            scale_factor=(1, 1),
+            batch_input_shape=(128, 128),
+            ori_shape=(128, 128),
+        )
     ] * 2
     return features, truths, metas
 
@@ -155,6 +202,7 @@ def test_a_batch_without_objects(name):
 @pytest.mark.parametrize('mode', ['flatten', 'per_class'])
 def test_centred_scores_at_test_time(name, mode):
     """The mean positive score shows as 0.5 and no ranking changes."""
+
     def predict(centre):
         head = _build(name, dict(STABLE_AP, mode=mode), centre_scores=centre)
         head.loss_cls.loss.mean_positive.mean.fill_(-4.0)
@@ -171,7 +219,8 @@ def test_centred_scores_at_test_time(name, mode):
     if name != 'ATSSHead' and name != 'FCOSHead':
         top = torch.cat([x.flatten() for x in logits]).max()
         assert max(r.scores.max() for r in centred).item() == pytest.approx(
-            (top + 4).sigmoid().item(), abs=1e-5)
+            (top + 4).sigmoid().item(), abs=1e-5
+        )
 
 
 def test_centre_is_per_class_where_the_means_are():
@@ -190,8 +239,10 @@ def test_state_is_saved_with_the_head():
     assert state['loss_cls.loss.mean_positive.num_updates'].item() == 1
     other = _build('ATSSHead', STABLE_AP)
     other.load_state_dict(state)
-    assert torch.equal(other.loss_cls.loss.mean_positive.mean,
-                       head.loss_cls.loss.mean_positive.mean)
+    assert torch.equal(
+        other.loss_cls.loss.mean_positive.mean,
+        head.loss_cls.loss.mean_positive.mean,
+    )
     assert copy.deepcopy(head).loss_cls.loss is not head.loss_cls.loss
 
 
@@ -203,8 +254,12 @@ def test_explicit_settings_win_over_the_defaults():
 def test_bad_configuration_is_named():
     with pytest.raises(KeyError, match="head_type='mmdet.NoHead'"):
         MODELS.build(
-            dict(type='mmrank.ListwiseHead', head_type='mmdet.NoHead',
-                 loss_cls=STABLE_AP))
+            dict(
+                type='mmrank.ListwiseHead',
+                head_type='mmdet.NoHead',
+                loss_cls=STABLE_AP,
+            )
+        )
     with pytest.raises(KeyError, match='mmrank.NoLoss'):
         _build('RetinaHead', dict(type='mmrank.NoLoss'))
     head = _build('RetinaHead', STABLE_AP)

@@ -18,15 +18,14 @@ def _data(no_positives_on_last_rank: bool, sizes):
     g = torch.Generator().manual_seed(5)
     n = sum(sizes)
     features = torch.randn(n, 8, generator=g, dtype=torch.float64)
-    target = torch.randint(0, 4 * CLASSES, (n, ), generator=g)
+    target = torch.randint(0, 4 * CLASSES, (n,), generator=g)
     target = target.clamp(max=CLASSES)
     if no_positives_on_last_rank:
-        target[-sizes[-1]:] = CLASSES
+        target[-sizes[-1] :] = CLASSES
     return features, target
 
 
 class _Model(nn.Module):
-
     def __init__(self, kwargs):
         super().__init__()
         torch.manual_seed(0)
@@ -49,17 +48,23 @@ def _train(model, features, target, steps=3):
     model = getattr(model, 'module', model)
     state = model.loss.mean_positive
     return [
-        torch.tensor(losses), model.linear.weight.detach(),
-        model.linear.weight.grad, model.linear.bias.grad, state.mean,
-        state.num_updates
+        torch.tensor(losses),
+        model.linear.weight.detach(),
+        model.linear.weight.grad,
+        model.linear.bias.grad,
+        state.mean,
+        state.num_updates,
     ]
 
 
 def _worker(rank, sizes, port, kwargs, empty, queue):
     torch.set_num_threads(1)
     dist.init_process_group(
-        'gloo', init_method=f'tcp://127.0.0.1:{port}', rank=rank,
-        world_size=len(sizes))
+        'gloo',
+        init_method=f'tcp://127.0.0.1:{port}',
+        rank=rank,
+        world_size=len(sizes),
+    )
     features, target = _data(empty, sizes)
     begin = sum(sizes[:rank])
     part = slice(begin, begin + sizes[rank])
@@ -76,19 +81,23 @@ def _free_port() -> int:
         return s.getsockname()[1]
 
 
-@pytest.mark.parametrize(('sizes', 'kwargs', 'empty'), [
-    ((40, 40), dict(rho=1.0), False),
-    ((50, 9), dict(rho='batch'), True),
-    ((31, 17), dict(mode='per_class'), True),
-    ((3000, 1200, 7), dict(rho=1.0, mode='per_class'), False),
-])
+@pytest.mark.parametrize(
+    ('sizes', 'kwargs', 'empty'),
+    [
+        ((40, 40), dict(rho=1.0), False),
+        ((50, 9), dict(rho='batch'), True),
+        ((31, 17), dict(mode='per_class'), True),
+        ((3000, 1200, 7), dict(rho=1.0, mode='per_class'), False),
+    ],
+)
 def test_equals_one_process(sizes, kwargs, empty):
     context = mp.get_context('spawn')
     queue = context.Queue()
     port = _free_port()
     workers = [
         context.Process(
-            target=_worker, args=(rank, sizes, port, kwargs, empty, queue))
+            target=_worker, args=(rank, sizes, port, kwargs, empty, queue)
+        )
         for rank in range(len(sizes))
     ]
     for worker in workers:
@@ -101,4 +110,5 @@ def test_equals_one_process(sizes, kwargs, empty):
     for got in results.values():
         for a, b in zip(got, expected):
             torch.testing.assert_close(
-                torch.as_tensor(a), b, rtol=1e-6, atol=1e-8)
+                torch.as_tensor(a), b, rtol=1e-6, atol=1e-8
+            )

@@ -14,7 +14,7 @@ SETTING = dict(tau=1.0, bound=21.0, a=0.1, t=2.0, eps=0.1)
 def _batch(n=200, classes=4, seed=0, dtype=torch.float32):
     g = torch.Generator().manual_seed(seed)
     scores = torch.randn(n, classes, generator=g).to(dtype)
-    target = torch.randint(0, 3 * classes, (n, ), generator=g)
+    target = torch.randint(0, 3 * classes, (n,), generator=g)
     return scores, target.clamp(max=classes)
 
 
@@ -30,8 +30,10 @@ def test_flatten_is_one_list_of_all_scores():
     expected = stable_ap_loss(pos, neg, pos.mean(), **SETTING)
     torch.testing.assert_close(loss(scores, target), expected)
     fixed = StableAPLoss(rho=3.0, score_penalty=0.01, loss_weight=2.0)
-    expected = 2 * (stable_ap_loss(pos, neg, pos.mean(), rho=3.0, **SETTING)
-                    + 0.01 * pos.mean().square())
+    expected = 2 * (
+        stable_ap_loss(pos, neg, pos.mean(), rho=3.0, **SETTING)
+        + 0.01 * pos.mean().square()
+    )
     torch.testing.assert_close(fixed(scores, target), expected)
 
 
@@ -39,12 +41,14 @@ def test_flatten_is_one_list_of_all_scores():
 def test_per_class_is_one_list_per_class(reduction):
     scores, target = _batch()
     target[target == 2] = 4
-    loss = StableAPLoss(num_classes=4, mode='per_class', reduction=reduction,
-                        score_penalty=0.0)
+    loss = StableAPLoss(
+        num_classes=4, mode='per_class', reduction=reduction, score_penalty=0.0
+    )
     labels = _labels(scores, target)
     means = torch.stack([scores[labels[:, c], c].mean() for c in range(4)])
-    expected = stable_ap_lists(scores.t(), labels.t(), means.nan_to_num(),
-                               **SETTING)
+    expected = stable_ap_lists(
+        scores.t(), labels.t(), means.nan_to_num(), **SETTING
+    )
     expected = expected.sum() / (3 if reduction == 'mean' else 1)
     torch.testing.assert_close(loss(scores, target), expected)
     assert loss.mean_positive.num_updates.tolist() == [1, 1, 0, 1]
@@ -59,7 +63,8 @@ def test_weights_of_zero_take_no_part():
         one = StableAPLoss(num_classes=4, mode=mode)
         two = StableAPLoss(num_classes=4, mode=mode)
         torch.testing.assert_close(
-            one(scores, target, weight), two(scores[kept], target[kept]))
+            one(scores, target, weight), two(scores[kept], target[kept])
+        )
         assert torch.equal(one.mean_positive.mean, two.mean_positive.mean)
 
 
@@ -68,16 +73,26 @@ def test_multi_label_targets_and_integer_labels():
     for dtype in (torch.int32, torch.int64, torch.float32, torch.bool):
         labels = _labels(scores, target).to(dtype)
         torch.testing.assert_close(
-            StableAPLoss()(scores, labels), StableAPLoss()(scores, target))
+            StableAPLoss()(scores, labels), StableAPLoss()(scores, target)
+        )
     torch.testing.assert_close(
-        StableAPLoss()(scores, target.int()), StableAPLoss()(scores, target))
+        StableAPLoss()(scores, target.int()), StableAPLoss()(scores, target)
+    )
 
 
-@pytest.mark.parametrize('kwargs', [
-    {}, dict(rho=1.0), dict(mode='per_class', num_classes=4),
-    dict(activation='sigmoid', score_range=(0.0, 1.0), tau=0.3),
-    dict(surrogate='logistic'), dict(penalty_reduction='sum'),
-    dict(mean_mode='off'), dict(a=0.5, t=1.0, eps=0.3)])
+@pytest.mark.parametrize(
+    'kwargs',
+    [
+        {},
+        dict(rho=1.0),
+        dict(mode='per_class', num_classes=4),
+        dict(activation='sigmoid', score_range=(0.0, 1.0), tau=0.3),
+        dict(surrogate='logistic'),
+        dict(penalty_reduction='sum'),
+        dict(mean_mode='off'),
+        dict(a=0.5, t=1.0, eps=0.3),
+    ],
+)
 def test_options_train_the_ranking(kwargs):
     """Each option takes a random ranking to a nearly perfect one."""
     scores, target = _batch(n=60)
@@ -92,10 +107,14 @@ def test_options_train_the_ranking(kwargs):
     labels = _labels(scores, target)
     wrong = (scores[labels][:, None] <= scores[~labels]).double().mean()
     if kwargs.get('mode') == 'per_class':
-        wrong = torch.stack([
-            (scores[labels[:, c], c][:, None]
-             <= scores[~labels[:, c], c]).double().mean() for c in range(4)
-        ]).mean()
+        wrong = torch.stack(
+            [
+                (scores[labels[:, c], c][:, None] <= scores[~labels[:, c], c])
+                .double()
+                .mean()
+                for c in range(4)
+            ]
+        ).mean()
     assert wrong < 0.01
 
 
@@ -104,7 +123,8 @@ def test_permutation_invariant():
     order = torch.randperm(200)
     torch.testing.assert_close(
         StableAPLoss()(scores, target),
-        StableAPLoss()(scores[order], target[order]))
+        StableAPLoss()(scores[order], target[order]),
+    )
 
 
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
@@ -167,7 +187,8 @@ def test_loss_run_twice_by_checkpointing_updates_once():
 def test_saved_resumed_and_copied():
     scores, target = _batch()
     loss = MODELS.build(
-        dict(type='mmrank.StableAPLoss', mode='per_class', num_classes=4))
+        dict(type='mmrank.StableAPLoss', mode='per_class', num_classes=4)
+    )
     loss(scores, target)
     other = copy.deepcopy(loss)
     for _ in range(3):
@@ -182,13 +203,14 @@ def test_saved_resumed_and_copied():
 def test_diagnostics_show_the_saturation_of_the_paper_normalisation():
     """Issue: with rho = n-/n+ the argument is in the thousands."""
     scores = torch.full((20_000, 3), -4.6)
-    target = torch.full((20_000, ), 3)
+    target = torch.full((20_000,), 3)
     target[:20] = 0
     saturated, trains = StableAPLoss(rho='batch'), StableAPLoss(rho=1.0)
     for loss in (saturated, trains):
         loss(scores, target)
-    ratio = (saturated.diagnostics['argument'] /
-             trains.diagnostics['argument']).item()
+    ratio = (
+        saturated.diagnostics['argument'] / trains.diagnostics['argument']
+    ).item()
     assert ratio == pytest.approx((60_000 - 20) / 20)
     assert saturated.diagnostics['argument'] > 3000
     assert trains.diagnostics['argument'] < 100
@@ -202,28 +224,34 @@ def test_diagnostics_values():
     notes = loss.diagnostics
     mean = scores[labels].mean()
     assert notes['mean_positive'].item() == pytest.approx(
-        mean.item(), rel=1e-5)
+        mean.item(), rel=1e-5
+    )
     assert notes['score_penalty'].item() == pytest.approx(
-        0.01 * mean.item()**2, rel=1e-5)
+        0.01 * mean.item() ** 2, rel=1e-5
+    )
     x = notes['argument'].item()
     assert value.item() - notes['score_penalty'].item() == pytest.approx(
-        (0.01 + x / (1 + x))**0.5, rel=1e-6)
+        (0.01 + x / (1 + x)) ** 0.5, rel=1e-6
+    )
     assert 0 < notes['weight_spread'] < 3
 
 
-@pytest.mark.parametrize(('kwargs', 'message'), [
-    (dict(mode='list'), "mode='list' is unknown"),
-    (dict(reduction='none'), "reduction='none' is unknown"),
-    (dict(rho=0), 'rho must be a number > 0'),
-    (dict(rho='auto'), 'rho must be a number > 0'),
-    (dict(tau=-1.0), 'tau must be'),
-    (dict(score_range=(1.0, 0.0)), 'low < high'),
-    (dict(mean_scope='per_class'), "needs mode='per_class'"),
-    (dict(mode='per_class'), 'needs num_classes'),
-    (dict(use_sigmoid=False), 'use_sigmoid=False'),
-    (dict(score_penalty=-1.0), 'score_penalty must be'),
-    (dict(activation='softmax'), "activation='softmax' is unknown"),
-])
+@pytest.mark.parametrize(
+    ('kwargs', 'message'),
+    [
+        (dict(mode='list'), "mode='list' is unknown"),
+        (dict(reduction='none'), "reduction='none' is unknown"),
+        (dict(rho=0), 'rho must be a number > 0'),
+        (dict(rho='auto'), 'rho must be a number > 0'),
+        (dict(tau=-1.0), 'tau must be'),
+        (dict(score_range=(1.0, 0.0)), 'low < high'),
+        (dict(mean_scope='per_class'), "needs mode='per_class'"),
+        (dict(mode='per_class'), 'needs num_classes'),
+        (dict(use_sigmoid=False), 'use_sigmoid=False'),
+        (dict(score_penalty=-1.0), 'score_penalty must be'),
+        (dict(activation='softmax'), "activation='softmax' is unknown"),
+    ],
+)
 def test_bad_configuration_is_named(kwargs, message):
     with pytest.raises(ValueError, match=message):
         StableAPLoss(**kwargs)

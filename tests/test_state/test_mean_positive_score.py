@@ -49,7 +49,8 @@ def test_frozen_weights_make_exact_and_plain_agree():
     for _ in range(50):
         batch = torch.randn(8)
         assert _step(exact, batch, batch) == pytest.approx(
-            _step(plain, batch), rel=1e-6, abs=1e-7)
+            _step(plain, batch), rel=1e-6, abs=1e-7
+        )
 
 
 @pytest.mark.parametrize('lam', [0.01, 0.1])
@@ -69,7 +70,7 @@ def test_linear_drift_exact_has_no_lag_and_plain_lags(lam):
             errors.append((mu_exact - k * drift, mu_plain - k * drift))
     exact_error, plain_error = torch.tensor(errors).double().T
     # Standard deviation of the batch mean: 0.1/sqrt(16); its EMA is smaller.
-    assert exact_error.abs().max() < 4 * 0.025 * (lam / (2 - lam))**0.5
+    assert exact_error.abs().max() < 4 * 0.025 * (lam / (2 - lam)) ** 0.5
     lag = (1 - lam) / lam * drift
     assert plain_error.mean().item() == pytest.approx(-lag, rel=0.02)
 
@@ -148,12 +149,15 @@ def test_saved_resumed_and_moved_without_loss():
     assert state.to('meta').mean.device.type == 'meta'
 
 
-@pytest.mark.parametrize(('kwargs', 'message'), [
-    ({'size': 0}, 'size must be'),
-    ({'momentum': 0.0}, 'momentum must be'),
-    ({'momentum': 1.5}, 'momentum must be'),
-    ({'mode': 'fast'}, "mode='fast' is unknown"),
-])
+@pytest.mark.parametrize(
+    ('kwargs', 'message'),
+    [
+        ({'size': 0}, 'size must be'),
+        ({'momentum': 0.0}, 'momentum must be'),
+        ({'momentum': 1.5}, 'momentum must be'),
+        ({'mode': 'fast'}, "mode='fast' is unknown"),
+    ],
+)
 def test_bad_parameters_are_named(kwargs, message):
     with pytest.raises(ValueError, match=message):
         MeanPositiveScore(**kwargs)

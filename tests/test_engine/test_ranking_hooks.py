@@ -1,0 +1,292 @@
+"""The hooks inside a real mmengine Runner, beside its own."""
+
+import copy
+import logging
+
+import pytest
+import torch
+from mmengine.hooks import Hook
+from mmengine.model import BaseModel
+from mmengine.runner import Runner
+from torch import nn
+from torch.utils.data import Dataset
+
+from mmrank.engine.hooks import PreviousWeightsHook, RankingMonitorHook
+from mmrank.models import StableAPLoss
+
+
+class _Points(Dataset):
+    def __len__(self):
+        return 32
+
+    def __getitem__(self, index):
+        g = torch.Generator().manual_seed(index)
+        label = int(index % 4 == 0)
+        x = torch.randn(6, generator=g) + 0.7 * label
+        return dict(inputs=x, labels=torch.tensor([float(label)]))
+
+
+class _Net(BaseModel):
+    """Batch norm, dropout and a ranking loss; remembers what it saw."""
+
+    def __init__(self, **kwargs):
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Linear(6, 8),
+            nn.BatchNorm1d(8),
+            nn.Dropout(0.3),
+            nn.Linear(8, 1),
+        )
+        self.ranking = StableAPLoss(rho=1.0, **kwargs)
+        self.means = []
+
+    def forward(self, inputs, labels=None, mode='tensor'):
+        scores = self.net(inputs)
+        if mode != 'loss':
+            return scores
+        loss = self.ranking(scores, labels)
+        if torch.is_grad_enabled():
+            self.means.append(self.ranking.mean_positive.mean.item())
+        return dict(loss=loss)
+
+
+class _Recorder(Hook):
+    """Scores each batch under both weights, by hand."""
+
+    priority = 'VERY_LOW'
+
+    def __init__(self):
+        self.previous, self.pairs = None, []
+
+    def before_train_iter(self, runner, batch_idx, data_batch=None):
+        model = runner.model
+        before = self.previous or copy.deepcopy(model.state_dict())
+        self.pairs.append(
+            tuple(
+                self._mean(model, w, data_batch)
+                for w in (model.state_dict(), before)
+            )
+        )
+        self.previous = copy.deepcopy(model.state_dict())
+
+    @staticmethod
+    def _mean(model, weights, batch):
+        net = copy.deepcopy(model.net)
+        net.load_state_dict(
+            {k[4:]: v for k, v in weights.items() if k.startswith('net.')}
+        )
+        rng = torch.get_rng_state()
+        with torch.no_grad():
+            scores = net(batch['inputs'])
+        torch.set_rng_state(rng)
+        return scores[batch['labels'] > 0].double().mean().item()
+
+
+def _run(tmp_path, name, model, hooks, epochs=2, **kwargs):
+    torch.manual_seed(0)
+    settings = dict(
+        model=model,
+        work_dir=str(tmp_path / name),
+        train_dataloader=dict(
+            dataset=_Points(),
+            batch_size=8,
+            num_workers=0,
+            collate_fn=dict(type='default_collate'),
+            sampler=dict(type='DefaultSampler', shuffle=True),
+        ),
+        optim_wrapper=dict(optimizer=dict(type='mmrank.SUM', lr=0.1)),
+        train_cfg=dict(by_epoch=True, max_epochs=epochs),
+        custom_hooks=hooks,
+        default_hooks=dict(logger=dict(type='LoggerHook', interval=2)),
+        randomness=dict(seed=0),
+        log_level='WARNING',
+        default_scope='mmengine',
+        experiment_name=f'{tmp_path.name}_{name}',
+    )
+    runner = Runner(**{**settings, **kwargs})
+    runner.train()
+    return runner
+
+
+def _weights(runner):
+    return {
+        k: v
+        for k, v in runner.model.state_dict().items()
+        if not k.startswith('ranking.')
+    }
+
+
+def _net(seed=3, **kwargs):
+    torch.manual_seed(seed)
+    return _Net(**kwargs)
+
+
+@pytest.mark.parametrize(
+    'extra',
+    [
+        'plain',
+        'accumulation',
+        'ema',
+        pytest.param(
+            'amp',
+            marks=pytest.mark.skipif(
+                not torch.cuda.is_available(),
+                reason='mmengine offers AMP on accelerators only',
+            ),
+        ),
+    ],
+)
+def test_exact_mode_is_equation_6_with_dropout_and_batch_norm(tmp_path, extra):
+    recorder = _Recorder()
+    hooks = [dict(type='mmrank.PreviousWeightsHook'), recorder]
+    wrapper = dict(optimizer=dict(type='mmrank.SUM', lr=0.1))
+    if extra == 'amp':
+        wrapper.update(type='AmpOptimWrapper', dtype='bfloat16')
+    if extra == 'accumulation':
+        wrapper['accumulative_counts'] = 2
+    if extra == 'ema':
+        hooks.append(dict(type='EMAHook', update_buffers=True))
+    model = _net(mean_mode='exact', momentum=0.1)
+    _run(tmp_path, extra, model, hooks, optim_wrapper=wrapper)
+    assert len(recorder.pairs) == len(model.means) == 8
+    mu = recorder.pairs[0][0]
+    tolerance = 0.05 if extra == 'amp' else 1e-5
+    for k, (now, before) in enumerate(recorder.pairs):
+        if k:
+            mu = 0.9 * mu + 0.1 * now + 0.9 * (now - before)
+        assert model.means[k] == pytest.approx(
+            mu, rel=tolerance, abs=tolerance
+        )
+    changed = sum(now != before for now, before in recorder.pairs)
+    assert changed == (3 if extra == 'accumulation' else 7)
+
+
+def test_scoring_twice_leaves_no_trace(tmp_path):
+    """With t=0 the loss does not depend on mu, so nothing may differ."""
+    plain = _run(tmp_path, 'plain', _net(t=0.0), [])
+    exact = _run(
+        tmp_path,
+        'exact',
+        _net(t=0.0, mean_mode='exact'),
+        [dict(type='mmrank.PreviousWeightsHook')],
+    )
+    for name, value in _weights(plain).items():
+        assert torch.equal(_weights(exact)[name], value), name
+
+
+def test_previous_weights_resume_bit_exactly(tmp_path):
+    hooks = [
+        dict(type='mmrank.PreviousWeightsHook'),
+        dict(type='mmrank.RNGStateHook'),
+    ]
+    checkpoint = dict(
+        logger=dict(type='LoggerHook', interval=2),
+        checkpoint=dict(type='CheckpointHook', interval=1),
+    )
+    kwargs = dict(mean_mode='exact')
+    whole = _run(
+        tmp_path,
+        'whole',
+        _net(**kwargs),
+        hooks,
+        epochs=4,
+        default_hooks=checkpoint,
+    )
+    _run(
+        tmp_path,
+        'half',
+        _net(**kwargs),
+        hooks,
+        epochs=2,
+        default_hooks=checkpoint,
+    )
+    resumed = _run(
+        tmp_path,
+        'rest',
+        _net(seed=9, **kwargs),
+        hooks,
+        epochs=4,
+        default_hooks=checkpoint,
+        resume=True,
+        load_from=str(tmp_path / 'half' / 'epoch_2.pth'),
+    )
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(resumed.model.state_dict()[name], value), name
+    # A run that only starts from the weights has no previous iteration.
+    hook = PreviousWeightsHook()
+    whole._resume = False
+    hook.after_load_checkpoint(
+        whole, {'mmrank_previous_weights': {'x': torch.zeros(1)}}
+    )
+    assert hook._previous is None
+
+
+def test_previous_weights_hook_refuses_to_run_for_nothing(tmp_path):
+    with pytest.raises(ValueError, match='no loss of the model has mean_mode'):
+        _run(tmp_path, 'x', _net(), [dict(type='mmrank.PreviousWeightsHook')])
+
+
+def test_exact_mode_without_the_hook_is_an_error(tmp_path):
+    with pytest.raises(RuntimeError, match='PreviousWeightsHook'):
+        _run(tmp_path, 'x', _net(mean_mode='exact'), [])
+
+
+def test_monitor_logs_what_the_loss_notes(tmp_path):
+    runner = _run(
+        tmp_path,
+        'log',
+        _net(),
+        [dict(type='mmrank.RankingMonitorHook', interval=2)],
+    )
+    scalars = runner.message_hub.log_scalars
+    for key in ('argument', 'mean_positive', 'weight_spread'):
+        values, _ = scalars[f'train/{key}'].data
+        assert len(values) == 4
+    last = scalars['train/mean_positive'].current()
+    assert last == pytest.approx(runner.model.means[-1])
+    text = next((tmp_path / 'log').glob('*/vis_data/scalars.json')).read_text()
+    assert '"argument"' in text
+
+
+def _fake(runner_iter, argument):
+    """A runner with one loss whose argument is given."""
+    loss = StableAPLoss()
+    loss.diagnostics = {'argument': torch.tensor(argument)}
+
+    class Hub:
+        def update_scalar(self, *args):
+            pass
+
+    class FakeRunner:
+        model = nn.Sequential(loss)
+        message_hub = Hub()
+        iter = runner_iter
+        logger = logging.getLogger('mmrank-test')
+
+    return FakeRunner()
+
+
+def test_monitor_warns_once_and_only_when_saturation_lasts(caplog):
+    hook = RankingMonitorHook(interval=1, saturation=100, patience=3)
+    arguments = [500.0, 500.0, 1.0] + [3300.0] * 6
+    with caplog.at_level(logging.WARNING, logger='mmrank-test'):
+        for k, argument in enumerate(arguments):
+            hook.after_train_iter(_fake(k, argument), k)
+    assert len(caplog.records) == 1
+    assert 'argument is 3300' in caplog.text
+    assert 'rho=1' in caplog.text
+
+
+@pytest.mark.parametrize('value', [float('nan'), float('inf')])
+def test_monitor_stops_a_run_that_diverged(value):
+    hook = RankingMonitorHook(interval=1)
+    with pytest.raises(
+        FloatingPointError, match='argument of 0 is .* at iteration 8'
+    ):
+        hook.after_train_iter(_fake(7, value), 7)
+
+
+@pytest.mark.parametrize('name', ['interval', 'saturation', 'patience'])
+def test_monitor_checks_its_parameters(name):
+    with pytest.raises(ValueError, match=f'{name} must be > 0'):
+        RankingMonitorHook(**{name: 0})

@@ -1,0 +1,33 @@
+"""Peak memory that one call takes from torch's CPU allocator."""
+
+from collections.abc import Callable
+
+from torch.profiler import ProfilerActivity, profile
+
+
+def peak_extra_memory(step: Callable, make_args: Callable[[], tuple]) -> int:
+    """Bytes of tensors alive at the worst moment, beyond the arguments.
+
+    Counted from the allocator's own events, so neither the allocator's
+    caching nor other processes blur it.
+
+    Args:
+        step: What to measure, called as ``step(*make_args())``.
+        make_args: Allocates the arguments, which are not counted.
+    """
+    step(*make_args())
+    args = make_args()
+    with profile(
+        activities=[ProfilerActivity.CPU], profile_memory=True
+    ) as prof:
+        step(*args)
+    events = [
+        e
+        for e in prof.profiler.kineto_results.events()
+        if e.name() == '[memory]'
+    ]
+    level = peak = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        level += event.nbytes()
+        peak = max(peak, level)
+    return peak

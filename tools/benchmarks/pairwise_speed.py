@@ -1,0 +1,223 @@
+"""Speed, memory and error of the exact pairwise sum, beside its rivals.
+
+All sides run in one process and in turn, so the ratios hold on a busy
+machine; single times do not.
+
+    python tools/benchmarks/pairwise_speed.py
+    python tools/benchmarks/pairwise_speed.py --skip-pairwise --repeats 21
+    python tools/benchmarks/pairwise_speed.py --negatives 200000 --device cuda
+
+What is timed is forward + backward, of
+
+* ``binary_cross_entropy_with_logits`` on the negatives,
+* the stable AP loss on the same tensor and the positives,
+* the same with the many positives,
+* the sum over the pair matrix in plain PyTorch, float32, in blocks.
+"""
+
+import argparse
+import statistics
+import time
+
+import torch
+from memory_peak import peak_extra_memory
+from rich.console import Console
+from rich.table import Table
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from mmrank.functional import (
+    OneSidedHuber,
+    one_sided_huber,
+    pairwise_surrogate_sum,
+    stable_ap_loss,
+)
+
+SETTING = dict(tau=1.0, bound=21.0, rho=1.0)
+
+
+def make_scores(kind, positives, negatives, device, dtype=torch.float32):
+    """Positives and negatives of one kind of score distribution."""
+    g = torch.Generator().manual_seed(0)
+    pos = torch.randn(positives, generator=g)
+    neg = torch.randn(negatives, generator=g) - 1
+    if kind == 'tied':
+        pos, neg = (pos * 2).round() / 2, (neg * 2).round() / 2
+    elif kind == 'sorted':
+        pos, neg = pos.sort().values, neg.sort().values
+    elif kind == 'huge':
+        pos, neg = (1e4 * x.clamp(-1, 1) for x in (pos, neg))
+    elif kind == 'tiny range':
+        pos, neg = 1e-4 * pos, 1e-4 * neg
+    return pos.to(device, dtype), neg.to(device, dtype)
+
+
+def step_bce(pos, neg):
+    neg.grad = None
+    binary_cross_entropy_with_logits(neg, torch.zeros_like(neg)).backward()
+
+
+def step_ours(pos, neg):
+    pos.grad = neg.grad = None
+    stable_ap_loss(pos, neg, 0.0, **SETTING).backward()
+
+
+def step_pairwise(pos, neg, pairs_per_block=2**24, dtype=torch.float32):
+    """Weighted mean over all pairs by autograd, in blocks; no outer h."""
+    pos.grad = neg.grad = None
+    size = max(pairs_per_block // pos.numel(), 1)
+    scale = 1 / (pos.numel() * neg.numel())
+    for begin in range(0, neg.numel(), size):
+        part = neg[begin : begin + size]
+        x = pos.to(dtype)[:, None] - part.to(dtype)[None]
+        (one_sided_huber(x, SETTING['tau']).sum() * scale).backward()
+
+
+def timed(function, device, *args):
+    if device == 'cuda':
+        torch.cuda.synchronize()
+    begin = time.perf_counter()
+    function(*args)
+    if device == 'cuda':
+        torch.cuda.synchronize()
+    return time.perf_counter() - begin
+
+
+def in_turn(steps, repeats, device):
+    """Median seconds and the median ratio to the first, run by run."""
+    for function, args in steps.values():
+        function(*args)
+    times = {name: [] for name in steps}
+    for _ in range(repeats):
+        for name, (function, args) in steps.items():
+            times[name].append(timed(function, device, *args))
+    first = next(iter(times.values()))
+    return {
+        name: (
+            statistics.median(t),
+            statistics.median(a / b for a, b in zip(t, first)),
+        )
+        for name, t in times.items()
+    }
+
+
+def errors(kind, positives, negatives, device):
+    """Largest relative error of the sums and both gradients."""
+    results = []
+    for dtype, method in (
+        (torch.float32, 'intervals'),
+        (torch.float64, 'pairs'),
+    ):
+        pos, neg = make_scores(kind, positives, negatives, device)
+        pos, neg = pos.to(dtype), neg.to(dtype)
+        pos.requires_grad_()
+        neg.requires_grad_()
+        total = pairwise_surrogate_sum(
+            pos[None], neg[None], OneSidedHuber(SETTING['tau']), method=method
+        )
+        weight = torch.linspace(
+            1, 2, positives, dtype=torch.float64, device=device
+        )
+        (total * weight).sum().backward()
+        results.append((total.detach(), pos.grad, neg.grad))
+    return [
+        ((a.double() - b).abs().max() / b.abs().max()).item()
+        for a, b in zip(*results)
+    ]
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument('--negatives', type=int, default=3_500_000)
+    parser.add_argument('--positives', type=int, default=500)
+    parser.add_argument('--many-positives', type=int, default=8000)
+    parser.add_argument('--repeats', type=int, default=11)
+    parser.add_argument('--threads', type=int, default=2)
+    parser.add_argument('--device', choices=['cpu', 'cuda'], default='cpu')
+    parser.add_argument(
+        '--skip-pairwise',
+        action='store_true',
+        help='leave out the pair matrix, which takes a minute or more',
+    )
+    parser.add_argument(
+        '--error-negatives',
+        type=int,
+        default=100_000,
+        help='negatives for the comparison with the float64 pair matrix',
+    )
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    console = Console()
+
+    def leaves(positives):
+        pair = make_scores('random', positives, args.negatives, args.device)
+        return tuple(x.requires_grad_() for x in pair)
+
+    few, many = leaves(args.positives), leaves(args.many_positives)
+    names = (
+        'binary cross-entropy',
+        f'stable AP, {args.positives} positives',
+        f'stable AP, {args.many_positives} positives',
+    )
+    results = in_turn(
+        dict(
+            zip(names, [(step_bce, few), (step_ours, few), (step_ours, many)])
+        ),
+        args.repeats,
+        args.device,
+    )
+    base = results[names[1]][0]
+    table = Table(
+        'forward + backward',
+        'median ms',
+        'x cross-entropy',
+        'x stable AP',
+        title=f'{args.negatives} negatives, float32, {args.device}, '
+        f'{args.threads} threads, {args.repeats} repeats in turn',
+    )
+    for name, (seconds, ratio) in results.items():
+        table.add_row(
+            name,
+            f'{1e3 * seconds:.1f}',
+            f'{ratio:.2f}',
+            f'{seconds / base:.2f}',
+        )
+    if not args.skip_pairwise:
+        with console.status('the pair matrix, in blocks ...'):
+            seconds = timed(step_pairwise, args.device, *few)
+            again = timed(step_ours, args.device, *few)
+        table.add_row(
+            f'pair matrix, {args.positives} positives',
+            f'{1e3 * seconds:.0f}',
+            f'{seconds / results[names[0]][0]:.0f}',
+            f'{seconds / again:.0f}',
+        )
+    console.print(table)
+
+    if args.device == 'cpu':
+        extra = peak_extra_memory(step_ours, lambda: leaves(args.positives))
+        size = 4 * args.negatives
+        console.print(
+            f'peak extra memory of the stable AP step: {extra / 2**20:.0f} '
+            f'MiB = {extra / size:.1f} x the scores, gradient included'
+        )
+
+    table = Table(
+        'scores',
+        'sums',
+        'gradient of positives',
+        'gradient of negatives',
+        title='largest error relative to the largest entry, against '
+        f'the float64 pair matrix, {args.positives} x '
+        f'{args.error_negatives}',
+    )
+    for kind in ('random', 'tied', 'sorted', 'huge', 'tiny range'):
+        found = errors(kind, args.positives, args.error_negatives, args.device)
+        table.add_row(kind, *(f'{e:.1e}' for e in found))
+    console.print(table)
+
+
+if __name__ == '__main__':
+    main()
