@@ -18,6 +18,10 @@ from mmengine.config import Config
 TUNE, FINAL = 'tune', 'final'
 
 
+class PlanError(ValueError):
+    """Wrong input of a comparison; the message says what to change."""
+
+
 @dataclass(frozen=True)
 class Method:
     """One row of the table.
@@ -123,43 +127,43 @@ class SeedPlan:
         """Check that the fields fit together.
 
         Raises:
-            ValueError: With the field, its value and what to do.
+            PlanError: With the field, its value and what to do.
         """
         names = [method.name for method in self.methods]
         if not names:
-            raise ValueError('`methods` is empty: give at least one config.')
+            raise PlanError('`methods` is empty: give at least one config.')
         if len(set(names)) < len(names):
-            raise ValueError(
+            raise PlanError(
                 f'`methods` has the names {names}: two rows of the table '
                 'would be one. Name each differently.'
             )
         if self.baseline not in names:
-            raise ValueError(
+            raise PlanError(
                 f'`baseline` {self.baseline!r} is none of the methods {names}.'
             )
         if not self.seeds:
-            raise ValueError('`seeds` is empty: give one or more integers.')
+            raise PlanError('`seeds` is empty: give one or more integers.')
         if not self.metrics:
-            raise ValueError(
+            raise PlanError(
                 '`metrics` is empty: name the keys that the evaluator '
                 'returns, for example coco/bbox_mAP.'
             )
         unknown = self.lower_better - {*self.metrics, self.decisive_metric}
         if unknown:
-            raise ValueError(
+            raise PlanError(
                 f'`lower_better` names {sorted(unknown)}, which are none of '
                 f'the metrics {list(self.metrics)}.'
             )
         if not any(method.grid for method in self.methods):
             return
         if not self.tune_seeds:
-            raise ValueError(
+            raise PlanError(
                 '`tune.seeds` is empty although there is a grid: give seeds '
                 'for the tuning that are none of `seeds`.'
             )
         common = set(self.seeds) & set(self.tune_seeds)
         if common:
-            raise ValueError(
+            raise PlanError(
                 f'`seeds` and `tune.seeds` share {sorted(common)}: a seed '
                 'that helped to choose a value would be measured with it. '
                 'Take fresh seeds.'
@@ -235,10 +239,10 @@ def load_config(path: str) -> dict:
     """Load a config with its bases, once.
 
     Raises:
-        ValueError: When there is no such file.
+        PlanError: When there is no such file.
     """
     if not Path(path).is_file():
-        raise ValueError(f'There is no config {path!r}.')
+        raise PlanError(f'There is no config {path!r}.')
     key = (str(path), Path(path).stat().st_mtime)
     if key not in _CONFIGS:
         _CONFIGS[key] = Config.fromfile(path).to_dict()

@@ -8,7 +8,7 @@ from typing import Any
 import mmengine
 from mmengine.config import Config
 
-from .seed_plan import Method, SeedPlan
+from .seed_plan import Method, PlanError, SeedPlan
 
 
 def parse_plan(plan: Mapping[str, Any]) -> SeedPlan:
@@ -18,7 +18,7 @@ def parse_plan(plan: Mapping[str, Any]) -> SeedPlan:
         plan: See ``tools/benchmarks/run_seeds.py --help``.
 
     Raises:
-        ValueError: When a field is missing, unknown or contradicts
+        PlanError: When a field is missing, unknown or contradicts
             another one; the message names it.
     """
     plan = dict(plan)
@@ -44,7 +44,7 @@ def parse_plan(plan: Mapping[str, Any]) -> SeedPlan:
     )
     unknown = [*plan, *(f'tune.{key}' for key in grid)]
     if unknown:
-        raise ValueError(
+        raise PlanError(
             f'The plan has unknown fields {unknown}; known are methods, '
             'seeds, metrics, lower_better, baseline, cfg_options, tune '
             '(grid, seeds, metric), out_dir, scale, allow_shared_split.'
@@ -54,14 +54,20 @@ def parse_plan(plan: Mapping[str, Any]) -> SeedPlan:
 
 
 def read_plan(path: str | Path) -> SeedPlan:
-    """Read a plan from a ``.yaml``, ``.json`` or ``.py`` file."""
+    """Read a plan from a ``.yaml``, ``.json`` or ``.py`` file.
+
+    Raises:
+        PlanError: As :func:`parse_plan`, or when there is no such file.
+    """
     path = Path(path)
+    if not path.is_file():
+        raise PlanError(f'There is no plan file {str(path)!r}.')
     if path.suffix == '.py':
         content = Config.fromfile(path).to_dict()
     else:
         content = mmengine.load(path)
     if not isinstance(content, Mapping):
-        raise ValueError(f'The plan {path} is no mapping of fields.')
+        raise PlanError(f'The plan {path} is no mapping of fields.')
     return parse_plan(content)
 
 
@@ -72,18 +78,18 @@ def _read_method(
         entry = {'config': entry}
     entry = dict(entry)
     if 'config' not in entry:
-        raise ValueError(f'The method {entry} has no `config`.')
+        raise PlanError(f'The method {entry} has no `config`.')
     config = str(entry.pop('config'))
     name = str(entry.pop('name', Path(config).stem))
     if not re.fullmatch(r'[\w.+-]+', name):
-        raise ValueError(
+        raise PlanError(
             f'The method name {name!r} is a folder name as well: use '
             'letters, digits and _ . + - only.'
         )
     own = _read_options(entry.pop('cfg_options', {}), f'{name}.cfg_options')
     own_grid = _read_grid(entry.pop('tune', None) or {}, f'{name}.tune')
     if entry:
-        raise ValueError(
+        raise PlanError(
             f'The method {name!r} has unknown fields {list(entry)}; known '
             'are name, config, cfg_options, tune.'
         )
@@ -92,17 +98,17 @@ def _read_method(
 
 def _read_options(options: Any, where: str) -> dict[str, str]:
     if not isinstance(options, Mapping):
-        raise ValueError(f'`{where}` is {options!r}: give key: value pairs.')
+        raise PlanError(f'`{where}` is {options!r}: give key: value pairs.')
     return {str(key): _text(value) for key, value in options.items()}
 
 
 def _read_grid(grid: Any, where: str) -> dict[str, tuple[str, ...]]:
     if not isinstance(grid, Mapping):
-        raise ValueError(f'`{where}` is {grid!r}: give key: [values].')
+        raise PlanError(f'`{where}` is {grid!r}: give key: [values].')
     made = {}
     for key, values in grid.items():
         if isinstance(values, (str, int, float)) or not values:
-            raise ValueError(
+            raise PlanError(
                 f'`{where}.{key}` is {values!r}: give a list of values.'
             )
         made[str(key)] = tuple(_text(value) for value in values)
@@ -112,9 +118,14 @@ def _read_grid(grid: Any, where: str) -> dict[str, tuple[str, ...]]:
 def _read_seeds(seeds: Any, where: str) -> tuple[int, ...]:
     if isinstance(seeds, int):
         seeds = [seeds]
-    made = tuple(int(seed) for seed in seeds)
+    try:
+        made = tuple(int(seed) for seed in seeds)
+    except (TypeError, ValueError) as error:
+        raise PlanError(
+            f'`{where}` is {seeds!r}: give a list of integers.'
+        ) from error
     if len(set(made)) < len(made):
-        raise ValueError(f'`{where}` {list(made)} has a seed twice.')
+        raise PlanError(f'`{where}` {list(made)} has a seed twice.')
     return made
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from .seed_plan import Run, SeedPlan
+from .seed_plan import PlanError, Run, SeedPlan
 
 LOG_NAME = 'output.log'
 _EPOCH = re.compile(
@@ -53,7 +53,7 @@ def read_result(run: Run, metrics: Sequence[str] = ()) -> dict | None:
         The metrics, or ``None`` when the run is not finished.
 
     Raises:
-        ValueError: When the file lacks a metric; the message lists those
+        PlanError: When the file lacks a metric; the message lists those
             that it has.
     """
     if not run.result_file.is_file():
@@ -61,13 +61,13 @@ def read_result(run: Run, metrics: Sequence[str] = ()) -> dict | None:
     try:
         found = json.loads(run.result_file.read_text())['metrics']
     except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(
+        raise PlanError(
             f'{run.result_file} is no result ({error!r}): delete it to run '
             'the training again.'
         ) from error
     missing = [key for key in metrics if key not in found]
     if missing:
-        raise ValueError(
+        raise PlanError(
             f'{run.result_file} has no metric {missing}; it has '
             f'{sorted(found)}. Change `metrics`; nothing is trained again.'
         )
@@ -91,12 +91,12 @@ def build_command(template: str, run: Run) -> list[str]:
         The words of the command.
 
     Raises:
-        ValueError: When the template has an unknown placeholder or does not
+        PlanError: When the template has an unknown placeholder or does not
             pass on the seed or the result's file.
     """
     for needed in ('{seed}', '{result}'):
         if needed not in template:
-            raise ValueError(f'The train command {template!r} lacks {needed}.')
+            raise PlanError(f'The train command {template!r} lacks {needed}.')
     values = {
         'python': sys.executable,
         'config': run.config,
@@ -113,7 +113,7 @@ def build_command(template: str, run: Run) -> list[str]:
         try:
             words.append(word.format_map(values))
         except (KeyError, ValueError, IndexError) as error:
-            raise ValueError(
+            raise PlanError(
                 f'The train command has the word {word!r}; placeholders are '
                 f'{sorted(values)} and cfg_options.'
             ) from error
@@ -172,7 +172,7 @@ class RunQueue:
         poll_seconds: float = 0.3,
     ) -> None:
         if jobs < 1:
-            raise ValueError(f'`jobs` is {jobs}: at least one run at a time.')
+            raise PlanError(f'`jobs` is {jobs}: at least one run at a time.')
         self.plan = plan
         self.template = template
         self.jobs = jobs
@@ -264,7 +264,7 @@ class RunQueue:
             )
             try:
                 metrics = read_result(run, needed)
-            except ValueError as problem:
+            except PlanError as problem:
                 error = str(problem)
             else:
                 if metrics is None:
@@ -286,13 +286,13 @@ def count_cores() -> int:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Keep a second queue out of a folder, as long as this process lives.
+    """Keep other processes out of a folder, as long as this one lives.
 
     Args:
         folder: Is created if it is not there.
 
     Raises:
-        ValueError: When another process holds the folder.
+        PlanError: When another process holds the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / '.running', 'w') as file:
@@ -302,8 +302,8 @@ def lock_folder(folder: Path) -> Iterator[None]:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise ValueError(
-                    f'Another comparison works in {folder}: wait for it, or '
+                raise PlanError(
+                    f'Another process works in {folder}: wait for it, or '
                     'choose another folder.'
                 ) from None
         yield

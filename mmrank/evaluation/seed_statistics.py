@@ -90,8 +90,13 @@ def compare_paired(
     made['difference'] = mean = float(differences.mean())
     if len(seeds) < 2:
         return made
-    if np.ptp(differences) == 0:
-        p_value = 1.0 if mean == 0 else 0.0
+    # Equal up to the rounding of the subtraction.
+    scale = max(
+        abs(value) for s in seeds for value in (values[s], baseline[s])
+    )
+    rounding = 4 * np.finfo(float).eps * scale
+    if np.ptp(differences) <= rounding:
+        p_value = 1.0 if abs(mean) <= rounding else 0.0
         return {**made, 'ci_low': mean, 'ci_high': mean, 'p_value': p_value}
     test = stats.ttest_1samp(differences, 0.0)
     interval = test.confidence_interval(level)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .seed_plan import SeedPlan, load_config
+from .seed_plan import PlanError, SeedPlan, load_config
 from .seed_runs import Outcome
 
 
@@ -12,14 +12,14 @@ def check_splits(plan: SeedPlan) -> None:
     """Check that tuned methods are measured on data of their own.
 
     Raises:
-        ValueError: When the test data of a tuned config is its
+        PlanError: When the test data of a tuned config is its
             validation data, and this is not allowed explicitly.
     """
     if plan.allow_shared_split:
         return
     for method in plan.methods:
         if method.grid and has_shared_split(load_config(method.config)):
-            raise ValueError(
+            raise PlanError(
                 f'{method.config} tests on its validation data, on which '
                 f'{list(method.grid)} is tuned: the measured value would '
                 'be too good. Give the config a `test_dataloader` of its '

@@ -98,6 +98,7 @@ def test_read_yaml_json_and_python(content, tmp_path):
         ({'methods': []}, '`methods` is empty'),
         ({'seeds': []}, '`seeds` is empty'),
         ({'seeds': [1, 1]}, 'a seed twice'),
+        ({'seeds': ['x']}, 'a list of integers'),
         ({'metrics': []}, '`metrics` is empty'),
         ({'baseline': 'c'}, "`baseline` 'c' is none of the methods"),
         ({'lower_better': ['loss']}, "`lower_better` names \\['loss'\\]"),

@@ -117,6 +117,13 @@ def test_equal_differences(shift, p_value):
     assert made['ci_low'] == made['ci_high'] == shift
 
 
+def test_rounding_is_no_spread():
+    base = {0: 0.1, 1: 0.3, 2: 0.7}
+    made = compare_paired({s: v + 0.1 for s, v in base.items()}, base)
+    assert made['p_value'] == 0.0
+    assert made['ci_low'] == made['ci_high'] == pytest.approx(0.1)
+
+
 def test_summary(plan):
     cells = summarise(plan, collect_values(plan, make_outcomes(plan)))
     assert [(c.method, c.metric) for c in cells] == [

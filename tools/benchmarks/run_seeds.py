@@ -56,7 +56,7 @@ from pathlib import Path
 from rich.console import Console
 
 from mmrank.evaluation.seed_console import report, work_off
-from mmrank.evaluation.seed_plan import SeedPlan
+from mmrank.evaluation.seed_plan import PlanError, SeedPlan
 from mmrank.evaluation.seed_plan_file import parse_plan, read_plan
 from mmrank.evaluation.seed_runs import (
     Outcome,
@@ -182,7 +182,7 @@ def make_plan(args: argparse.Namespace) -> SeedPlan:
     """Make the plan from a file or from the command line.
 
     Raises:
-        ValueError: When the arguments contradict each other.
+        PlanError: When the arguments contradict each other.
     """
     if args.plan:
         given = [
@@ -191,14 +191,14 @@ def make_plan(args: argparse.Namespace) -> SeedPlan:
             if getattr(args, name) is not None
         ]
         if args.configs or given:
-            raise ValueError(
+            raise PlanError(
                 f'--plan says what is run: leave out {args.configs + given}, '
                 'or put it into the plan file.'
             )
         return read_plan(args.plan)
     names = args.names or [Path(path).stem for path in args.configs]
     if len(names) != len(args.configs):
-        raise ValueError(
+        raise PlanError(
             f'--names has {len(names)} names for {len(args.configs)} configs.'
         )
     return parse_plan(
@@ -230,7 +230,7 @@ def make_plan(args: argparse.Namespace) -> SeedPlan:
 def _split_pair(text: str) -> tuple[str, str]:
     key, equals, value = text.partition('=')
     if not equals or not key or not value:
-        raise ValueError(f'{text!r} is not of the form KEY=VALUE.')
+        raise PlanError(f'{text!r} is not of the form KEY=VALUE.')
     return key, value
 
 
@@ -302,7 +302,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         sys.exit(run(args, console))
-    except ValueError as error:
+    except PlanError as error:
         sys.exit(f'run_seeds.py: {error}')
     except KeyboardInterrupt:
         console.print(

@@ -14,6 +14,7 @@ import argparse
 import json
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 TRAIN = Path(__file__).resolve().parents[1] / 'train.py'
@@ -120,11 +121,19 @@ def _keep_numbers(metrics: dict) -> dict[str, float]:
 def main() -> None:
     """Train, evaluate, write the result."""
     args = parse_args()
-    train(args)
-    measured = evaluate(args)
 
     from mmrank.engine.checkpoint import write_atomically
+    from mmrank.evaluation.seed_plan import PlanError
+    from mmrank.evaluation.seed_runs import lock_folder
 
+    with ExitStack() as stack:
+        try:
+            # A training may outlive the tool that started it.
+            stack.enter_context(lock_folder(Path(args.work_dir)))
+        except PlanError as error:
+            sys.exit(f'train_and_test.py: {error}')
+        train(args)
+        measured = evaluate(args)
     result = Path(args.result or Path(args.work_dir) / 'result.json')
     content = {
         **measured,

@@ -23,7 +23,8 @@ from ..checkpoint import (
 )
 
 GRADIENT_KEY = 'accumulated_gradients'
-VALIDATED_KEY = 'validated_at'
+# Not 'val...': mmengine's log shows runtime infos of such names.
+VALIDATED_KEY = 'mmrank_validated_at'
 
 
 @HOOKS.register_module()
