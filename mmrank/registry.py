@@ -10,6 +10,7 @@ from mmengine.registry import DATASETS as MMENGINE_DATASETS
 from mmengine.registry import HOOKS as MMENGINE_HOOKS
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from mmengine.registry import OPTIMIZERS as MMENGINE_OPTIMIZERS
+from mmengine.registry import TASK_UTILS as MMENGINE_TASK_UTILS
 from mmengine.registry import Registry
 
 MODELS = Registry(
@@ -32,5 +33,11 @@ DATASETS = Registry(
     parent=MMENGINE_DATASETS,
     scope='mmrank',
     locations=['mmrank.datasets'])
+TASK_UTILS = Registry(
+    'task util',
+    parent=MMENGINE_TASK_UTILS,
+    scope='mmrank',
+    locations=['mmrank.models.task_modules'],
+)
 
-__all__ = ['DATASETS', 'HOOKS', 'MODELS', 'OPTIMIZERS']
+__all__ = ['DATASETS', 'HOOKS', 'MODELS', 'OPTIMIZERS', 'TASK_UTILS']
