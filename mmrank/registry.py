@@ -17,22 +17,26 @@ MODELS = Registry(
     'model',
     parent=MMENGINE_MODELS,
     scope='mmrank',
-    locations=['mmrank.models'])
+    locations=['mmrank.models'],
+)
 HOOKS = Registry(
     'hook',
     parent=MMENGINE_HOOKS,
     scope='mmrank',
-    locations=['mmrank.engine.hooks'])
+    locations=['mmrank.engine.hooks'],
+)
 OPTIMIZERS = Registry(
     'optimizer',
     parent=MMENGINE_OPTIMIZERS,
     scope='mmrank',
-    locations=['mmrank.engine.optimizers'])
+    locations=['mmrank.engine.optimizers'],
+)
 DATASETS = Registry(
     'dataset',
     parent=MMENGINE_DATASETS,
     scope='mmrank',
-    locations=['mmrank.datasets'])
+    locations=['mmrank.datasets'],
+)
 TASK_UTILS = Registry(
     'task util',
     parent=MMENGINE_TASK_UTILS,

@@ -14,8 +14,11 @@ SIZES = [(16, 16), (8, 8), (4, 4)]
 
 def _priors(**kwargs):
     generator = AnchorGenerator(
-        ratios=[1.0], octave_base_scale=8, strides=[8, 16, 32],
-        **{'scales_per_octave': 1, **kwargs})
+        ratios=[1.0],
+        octave_base_scale=8,
+        strides=[8, 16, 32],
+        **{'scales_per_octave': 1, **kwargs},
+    )
     return generator.grid_priors(SIZES, device='cpu')
 
 
@@ -30,7 +33,8 @@ def test_assigns_as_atss_does():
     priors = InstanceData(priors=torch.cat(_priors()))
     truth = InstanceData(
         bboxes=torch.tensor([[10.0, 10, 70, 80], [60, 50, 120, 126]]),
-        labels=torch.tensor([1, 0]))
+        labels=torch.tensor([1, 0]),
+    )
     ours = TASK_UTILS.build(dict(type='mmrank.AnchorATSSAssigner', topk=9))
     got = ours.assign(priors, truth, None)
     expected = ATSSAssigner(topk=9).assign(priors, [256, 64, 16], truth)

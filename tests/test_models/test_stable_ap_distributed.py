@@ -1,11 +1,8 @@
 """Two or three gloo processes give what one process gives."""
 
-import socket
-
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
+from gloo_processes import run_on_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -57,28 +54,12 @@ def _train(model, features, target, steps=3):
     ]
 
 
-def _worker(rank, sizes, port, kwargs, empty, queue):
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        'gloo',
-        init_method=f'tcp://127.0.0.1:{port}',
-        rank=rank,
-        world_size=len(sizes),
-    )
+def _train_part(rank, sizes, kwargs, empty):
     features, target = _data(empty, sizes)
     begin = sum(sizes[:rank])
     part = slice(begin, begin + sizes[rank])
     model = DistributedDataParallel(_Model(kwargs))
-    result = _train(model, features[part], target[part])
-    queue.put((rank, [x.numpy() for x in result]))
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-def _free_port() -> int:
-    with socket.socket() as s:
-        s.bind(('127.0.0.1', 0))
-        return s.getsockname()[1]
+    return _train(model, features[part], target[part])
 
 
 @pytest.mark.parametrize(
@@ -91,24 +72,48 @@ def _free_port() -> int:
     ],
 )
 def test_equals_one_process(sizes, kwargs, empty):
-    context = mp.get_context('spawn')
-    queue = context.Queue()
-    port = _free_port()
-    workers = [
-        context.Process(
-            target=_worker, args=(rank, sizes, port, kwargs, empty, queue)
-        )
-        for rank in range(len(sizes))
-    ]
-    for worker in workers:
-        worker.start()
-    results = dict(queue.get(timeout=120) for _ in workers)
-    for worker in workers:
-        worker.join(60)
-        assert worker.exitcode == 0
+    results = run_on_ranks(_train_part, len(sizes), sizes, kwargs, empty)
     expected = _train(_Model(kwargs), *_data(empty, sizes))
-    for got in results.values():
+    for got in results:
         for a, b in zip(got, expected):
-            torch.testing.assert_close(
-                torch.as_tensor(a), b, rtol=1e-6, atol=1e-8
-            )
+            torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-8)
+
+
+class _Detector(nn.Module):
+    def __init__(self):
+        super().__init__()
+        from small_heads import STABLE_AP, build_head
+
+        self.head = build_head('RetinaHead', STABLE_AP).double()
+
+    def forward(self, images):
+        """Losses of the chosen images of the shared batch."""
+        from small_heads import make_inputs
+
+        features, truths, metas = make_inputs()
+        outs = self.head([x[images].double() for x in features])
+        losses = self.head.loss_by_feat(
+            *outs, [truths[i] for i in images], [metas[i] for i in images]
+        )
+        return losses['loss_cls'], sum(losses['loss_bbox'])
+
+
+def _detector_gradients(model, images):
+    loss_cls, loss_bbox = model(images)
+    (loss_cls + loss_bbox).backward()
+    head = getattr(model, 'module', model).head
+    grads = [p.grad for p in head.parameters()]
+    return [loss_cls, head.loss_cls.loss.mean_positive.mean, *grads]
+
+
+def _detector_part(rank):
+    return _detector_gradients(DistributedDataParallel(_Detector()), [rank])
+
+
+def test_a_detector_equals_one_process():
+    """Two images with 2 and 1 boxes, one on each rank; boxes included."""
+    pytest.importorskip('mmdet')
+    expected = _detector_gradients(_Detector(), [0, 1])
+    for got in run_on_ranks(_detector_part, 2):
+        for a, b in zip(got, expected):
+            torch.testing.assert_close(a, b.detach(), rtol=1e-6, atol=1e-9)

@@ -44,8 +44,13 @@ def _assigner_class() -> type:
     class AnchorATSSAssigner(ATSSAssigner):
         """``ATSSAssigner`` with the call of ``MaxIoUAssigner``."""
 
-        def assign(self, pred_instances, gt_instances,
-                   gt_instances_ignore=None, **kwargs):
+        def assign(
+            self,
+            pred_instances,
+            gt_instances,
+            gt_instances_ignore=None,
+            **kwargs,
+        ):
             return super().assign(
                 pred_instances,
                 count_level_priors(pred_instances.priors),

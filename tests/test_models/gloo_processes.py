@@ -1,0 +1,54 @@
+"""Runs a function on several gloo processes and gathers its results."""
+
+import socket
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def _worker(rank, world_size, port, function, args, queue):
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        'gloo',
+        init_method=f'tcp://127.0.0.1:{port}',
+        rank=rank,
+        world_size=world_size,
+    )
+    result = function(rank, *args)
+    queue.put((rank, [x.detach().numpy() for x in result]))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _free_port() -> int:
+    with socket.socket() as s:
+        s.bind(('127.0.0.1', 0))
+        return s.getsockname()[1]
+
+
+def run_on_ranks(function, world_size, *args):
+    """Call ``function(rank, *args)`` on each rank.
+
+    Returns:
+        List by rank of the lists of tensors that the function returned.
+    """
+    context = mp.get_context('spawn')
+    queue, port = context.Queue(), _free_port()
+    workers = [
+        context.Process(
+            target=_worker,
+            args=(rank, world_size, port, function, args, queue),
+        )
+        for rank in range(world_size)
+    ]
+    for worker in workers:
+        worker.start()
+    results = dict(queue.get(timeout=180) for _ in workers)
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    return [
+        [torch.as_tensor(x) for x in results[rank]]
+        for rank in range(world_size)
+    ]

@@ -1,0 +1,141 @@
+"""Small dense heads and a batch for them, shared by tests."""
+
+import copy
+
+import torch
+from mmdet.registry import MODELS as MMDET_MODELS
+from mmengine.config import ConfigDict
+from mmengine.registry import DefaultScope
+from mmengine.structures import InstanceData
+
+from mmrank.registry import MODELS
+
+CLASSES = 4
+STRIDES = [8, 16, 32]
+ANCHORS = dict(
+    type='mmdet.AnchorGenerator',
+    ratios=[1.0],
+    octave_base_scale=4,
+    scales_per_octave=1,
+    strides=STRIDES,
+)
+CODER = dict(
+    type='mmdet.DeltaXYWHBBoxCoder',
+    target_means=[0.0] * 4,
+    target_stds=[0.1, 0.1, 0.2, 0.2],
+)
+GIOU = dict(type='mmdet.GIoULoss', loss_weight=2.0)
+CENTERNESS = dict(type='mmdet.CrossEntropyLoss', use_sigmoid=True)
+ATSS = dict(
+    assigner=dict(type='mmdet.ATSSAssigner', topk=9),
+    allowed_border=-1,
+    pos_weight=-1,
+    debug=False,
+)
+MAX_IOU = dict(
+    assigner=dict(
+        type='mmdet.MaxIoUAssigner',
+        pos_iou_thr=0.5,
+        neg_iou_thr=0.4,
+        min_pos_iou=0,
+        ignore_iof_thr=-1,
+    ),
+    sampler=dict(type='mmdet.PseudoSampler'),
+    allowed_border=-1,
+    pos_weight=-1,
+    debug=False,
+)
+HEADS = {
+    'RetinaHead': dict(
+        anchor_generator={**ANCHORS, 'scales_per_octave': 3},
+        bbox_coder=CODER,
+        reg_decoded_bbox=True,
+        loss_bbox=GIOU,
+        train_cfg=MAX_IOU,
+    ),
+    'ATSSHead': dict(
+        anchor_generator=ANCHORS,
+        bbox_coder=CODER,
+        loss_bbox=GIOU,
+        loss_centerness=CENTERNESS,
+        train_cfg=ATSS,
+    ),
+    'FCOSHead': dict(
+        strides=STRIDES,
+        regress_ranges=((-1, 32), (32, 64), (64, 1e8)),
+        loss_bbox=GIOU,
+        loss_centerness=CENTERNESS,
+        train_cfg={},
+    ),
+    'GFLHead': dict(
+        anchor_generator={**ANCHORS, 'octave_base_scale': 8},
+        bbox_coder=dict(type='mmdet.DistancePointBBoxCoder'),
+        loss_bbox=GIOU,
+        loss_dfl=dict(type='mmdet.DistributionFocalLoss', loss_weight=0.25),
+        train_cfg=ATSS,
+    ),
+}
+FOCAL = dict(type='mmdet.FocalLoss', use_sigmoid=True)
+STABLE_AP = dict(type='mmrank.StableAPLoss')
+TEST_CFG = dict(
+    nms_pre=100,
+    min_bbox_size=0,
+    score_thr=0.05,
+    nms=dict(type='nms', iou_threshold=0.6),
+    max_per_img=20,
+)
+
+
+def build_head(name, loss_cls, listwise=True, **kwargs):
+    kind = dict(type=f'mmdet.{name}')
+    if listwise:
+        kind = dict(type='mmrank.ListwiseHead', head_type=f'mmdet.{name}')
+    cfg = dict(
+        kind,
+        num_classes=CLASSES,
+        in_channels=32,
+        feat_channels=32,
+        stacked_convs=1,
+        loss_cls=loss_cls,
+        test_cfg=TEST_CFG,
+        **copy.deepcopy(HEADS[name]),
+        **kwargs,
+    )
+    for part in ('train_cfg', 'test_cfg'):
+        cfg[part] = ConfigDict(cfg[part])
+    torch.manual_seed(0)
+    registry = MODELS if listwise else MMDET_MODELS
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        head = registry.build(cfg)
+        head.init_weights()
+    return head
+
+
+def make_inputs(boxes=True):
+    torch.manual_seed(1)
+    features = [torch.randn(2, 32, 128 // s, 128 // s) for s in STRIDES]
+    truths = []
+    for boxes_of_image in (
+        [[10, 10, 50, 60], [70, 20, 120, 70]],
+        [[30, 40, 64, 80]],
+    ):
+        box = torch.tensor(boxes_of_image, dtype=torch.float)
+        label = torch.arange(len(box)) % CLASSES
+        if not boxes:
+            box, label = box[:0], label[:0]
+        truths.append(InstanceData(bboxes=box, labels=label))
+    metas = [
+        dict(
+            img_shape=(128, 128),
+            pad_shape=(128, 128),
+            scale_factor=(1, 1),
+            batch_input_shape=(128, 128),
+            ori_shape=(128, 128),
+        )
+    ] * 2
+    return features, truths, metas
+
+
+def head_losses(head, boxes=True):
+    features, truths, metas = make_inputs(boxes)
+    return head.loss_by_feat(*head(features), truths, metas)
