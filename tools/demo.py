@@ -128,6 +128,7 @@ def prepare_data(root: Path, spec: ShapesSpec, console: Console) -> None:
 def load_config(slug: str, args: argparse.Namespace):
     """A twin's config with this run's folders, seed and length."""
     from mmengine.config import Config
+    from mmengine.device import get_device
 
     cfg = Config.fromfile(str(REPOSITORY / CONFIG.format(slug)))
     cfg.work_dir = str(args.work_dir / slug)
@@ -137,6 +138,8 @@ def load_config(slug: str, args: argparse.Namespace):
     cfg.val_evaluator.ann_file = ann_file
     cfg.val_evaluator.outfile_prefix = str(args.work_dir / slug / 'val')
     cfg.randomness.seed = args.seed
+    # On CUDA some operations (cumsum) have no deterministic form.
+    cfg.randomness.deterministic = get_device() == 'cpu'
     # Visualizers are kept by name: one name for both would log both runs
     # into the first one's folder.
     cfg.visualizer.name = slug
@@ -213,7 +216,10 @@ def report(files: dict[str, Path], args: argparse.Namespace, console) -> None:
         args.work_dir / 'pr_curves.png',
     )
     drawn = draw_detections(
-        models, args.data_root / 'val', args.work_dir / 'detections.png'
+        models,
+        args.data_root / 'val',
+        args.work_dir / 'detections.png',
+        num_images=5,
     )
     console.print('Written:')
     for what, path in (

@@ -22,6 +22,8 @@ from mmrank.visualization.score_thresholds import best_f1_thresholds
 _MATCH_IOU = 0.5
 # Inches of a panel's width; the height follows the images.
 _PANEL_WIDTH = 3.4
+# A box this close to the upper edge, in pixels, has no room for text above.
+_TEXT_ROOM = 8
 
 
 @dataclass(frozen=True)
@@ -251,12 +253,13 @@ def _draw(
         )
         if item.label:
             axis.text(
-                x,
+                max(x, 0),
                 max(y, 0),
                 item.label,
                 fontsize=5,
                 color='white',
-                verticalalignment='bottom',
+                # Above the box, but inside it where the picture ends.
+                verticalalignment='bottom' if y > _TEXT_ROOM else 'top',
                 clip_on=True,
                 bbox={
                     'facecolor': colour,

@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from pycocotools.cocoeval import COCOeval
 
-_COLUMNS = 4
+_COLUMNS = 3
 _COLOURS = ('#d62728', '#1f77b4', '#2ca02c', '#9467bd', '#ff7f0e', '#8c564b')
 _DASHES = ('-', '--', '-.', ':')
 
@@ -186,4 +186,4 @@ def _draw_panel(
     axis.set(xlim=(0, 1), ylim=(0, 1.02), xlabel='recall', ylabel='precision')
     axis.set_title(title, fontsize=9)
     axis.grid(alpha=0.3)
-    axis.legend(title='AP', fontsize=8, title_fontsize=8, loc='upper right')
+    axis.legend(title='AP', fontsize=8, title_fontsize=8, loc='lower left')

@@ -21,4 +21,5 @@ param_scheduler = [
         end=max_epochs,
         convert_to_iter_based=True)
 ]
-randomness = dict(seed=0, deterministic=True)
+# Deterministic algorithms are for the CPU: on CUDA, cumsum has none.
+randomness = dict(seed=0, deterministic=False)
