@@ -239,13 +239,21 @@ def load_config(path: str) -> dict:
     """Load a config with its bases, once.
 
     Raises:
-        PlanError: When there is no such file.
+        PlanError: When there is no such file or it is no config.
     """
     if not Path(path).is_file():
         raise PlanError(f'There is no config {path!r}.')
     key = (str(path), Path(path).stat().st_mtime)
     if key not in _CONFIGS:
-        _CONFIGS[key] = Config.fromfile(path).to_dict()
+        try:
+            # Its modules are for the process that trains.
+            config = Config.fromfile(path, import_custom_modules=False)
+        except Exception as error:  # a config is a program
+            raise PlanError(
+                f'{path} cannot be read as a config: '
+                f'{type(error).__name__}: {error}'
+            ) from error
+        _CONFIGS[key] = config.to_dict()
     return _CONFIGS[key]
 
 

@@ -140,6 +140,12 @@ def test_a_missing_config_is_named(content):
         parse_plan(content).final_runs()
 
 
+def test_a_broken_config_is_named(content, config):
+    config.write_text('x = 1 +')
+    with pytest.raises(ValueError, match=r'base\.py cannot be read'):
+        parse_plan(content).final_runs()
+
+
 def test_tuning_on_the_test_data_is_refused(content, config):
     check_splits(parse_plan(content))
     config.write_text(

@@ -17,7 +17,9 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-TRAIN = Path(__file__).resolve().parents[1] / 'train.py'
+TOOLS = Path(__file__).resolve().parents[1]
+TRAIN = TOOLS / 'train.py'
+sys.path.insert(0, str(TOOLS))  # for entry_point, beside train.py
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
@@ -58,17 +60,24 @@ def parse_args(arguments=None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def load_config(path: str, options: list[str]):
-    """Load a config with the overrides of the command line."""
-    from mmengine.config import Config, DictAction
+def load_config(args: argparse.Namespace):
+    """Load the config as tools/test.py does, for the work dir of the split.
+
+    A folder of its own: the logs of the training stay what they are.
+    """
+    from entry_point import UsageError, add_common_options, load
 
     parser = argparse.ArgumentParser()
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction)
-    config = Config.fromfile(path)
-    if options:
-        parsed = parser.parse_args(['--cfg-options', *options])
-        config.merge_from_dict(parsed.cfg_options)
-    return config
+    parser.add_argument('config')
+    parser.add_argument('--work-dir')
+    add_common_options(parser)
+    words = [args.config, '--work-dir', str(Path(args.work_dir) / args.split)]
+    if args.cfg_options:
+        words += ['--cfg-options', *args.cfg_options]
+    try:
+        return load(parser.parse_args(words))
+    except UsageError as error:
+        sys.exit(f'error: {error}')
 
 
 def train(args: argparse.Namespace) -> None:
@@ -82,13 +91,13 @@ def train(args: argparse.Namespace) -> None:
         sys.exit(f'The training ended with status {status}: see above.')
 
 
-def evaluate(args: argparse.Namespace) -> dict[str, float]:
+def evaluate(args: argparse.Namespace) -> dict:
     """Evaluate the last whole checkpoint of the work dir."""
-    from mmengine.runner import Runner
+    from entry_point import build_runner
 
     from mmrank.engine.checkpoint import find_last_whole_checkpoint
 
-    config = load_config(args.config, args.cfg_options)
+    config = load_config(args)
     for name in (f'{args.split}_dataloader', f'{args.split}_evaluator'):
         if config.get(name) is None:
             sys.exit(
@@ -98,12 +107,9 @@ def evaluate(args: argparse.Namespace) -> dict[str, float]:
     checkpoint = find_last_whole_checkpoint(args.work_dir)
     if checkpoint is None:
         sys.exit(f'The training left no checkpoint in {args.work_dir}.')
-    config.work_dir = args.work_dir
     config.load_from = checkpoint
     config.resume = False
-    # In its own folder: the logs of the training stay what they are.
-    config.work_dir = str(Path(args.work_dir) / args.split)
-    runner = Runner.from_cfg(config)
+    runner = build_runner(config)
     metrics = runner.test() if args.split == 'test' else runner.val()
     return {'checkpoint': checkpoint, 'metrics': _keep_numbers(metrics)}
 

@@ -10,7 +10,6 @@ from mmengine.fileio import LocalBackend, get_file_backend
 from mmengine.hooks import CheckpointHook
 from mmengine.logging import print_log
 from mmengine.model import is_model_wrapper
-from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 
 from mmrank.registry import HOOKS
 
@@ -21,10 +20,9 @@ from ..checkpoint import (
     remove_temporary_files,
     write_atomically,
 )
+from ..missed_validation import missed_validation, note_validation
 
 GRADIENT_KEY = 'accumulated_gradients'
-# Not 'val...': mmengine's log shows runtime infos of such names.
-VALIDATED_KEY = 'mmrank_validated_at'
 
 
 @HOOKS.register_module()
@@ -111,7 +109,7 @@ class AtomicCheckpointHook(CheckpointHook):
             remove_temporary_files(runner.work_dir)
         if runner.iter > 0:
             self._restore_gradients(runner)
-            if self.validate_on_resume and self._missed_validation(runner):
+            if self.validate_on_resume and missed_validation(runner):
                 runner.logger.info(
                     'The run was interrupted before the validation of its '
                     'last checkpoint: validating now.'
@@ -140,9 +138,7 @@ class AtomicCheckpointHook(CheckpointHook):
 
     def after_val_epoch(self, runner, metrics) -> None:
         """Remember that this step was validated, then save the best."""
-        position = _position(runner)
-        if position is not None:
-            runner.message_hub.update_info(VALIDATED_KEY, position)
+        note_validation(runner)
         super().after_val_epoch(runner, metrics)
 
     def _use_atomic_backend(self, runner) -> None:
@@ -160,23 +156,6 @@ class AtomicCheckpointHook(CheckpointHook):
             return
         self.backend_args = {'backend': ATOMIC_BACKEND}
         self._atomic = True
-
-    def _missed_validation(self, runner) -> bool:
-        """Whether the loop validated here before it was interrupted."""
-        loop, position = runner.train_loop, _position(runner)
-        if position is None or runner._val_loop is None:
-            return False
-        loop._decide_current_val_interval()
-        end = (
-            loop.max_epochs
-            if isinstance(loop, EpochBasedTrainLoop)
-            else loop.max_iters
-        )
-        due = position >= max(loop.val_begin, 1) and (
-            position % loop.val_interval == 0 or position == end
-        )
-        done = runner.message_hub.get_info(VALIDATED_KEY, -1)
-        return due and done != position
 
     def _restore_gradients(self, runner) -> None:
         if not self._gradients:
@@ -303,16 +282,6 @@ class AtomicCheckpointHook(CheckpointHook):
 def _bare_model(runner):
     model = runner.model
     return model.module if is_model_wrapper(model) else model
-
-
-def _position(runner) -> int | None:
-    """Epochs or iterations done, in the unit in which the loop validates."""
-    loop = runner._train_loop
-    if isinstance(loop, EpochBasedTrainLoop):
-        return loop.epoch
-    if isinstance(loop, IterBasedTrainLoop):
-        return loop.iter
-    return None
 
 
 def _accumulates(runner) -> bool:
