@@ -143,6 +143,12 @@ def gather_positives(
         is False at padding; P is the largest number of positives.
     """
     lists, columns = is_positive.nonzero(as_tuple=True)
+    if scores.size(0) == 1:
+        # The number of positives is known: no second wait for the device.
+        index = columns.unsqueeze(0)
+        return scores.gather(1, index), torch.ones_like(
+            index, dtype=torch.bool
+        )
     counts = torch.bincount(lists, minlength=scores.size(0))
     width = int(counts.max()) if lists.numel() else 0
     first = counts.cumsum(0) - counts
