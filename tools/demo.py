@@ -97,7 +97,7 @@ def prepare_data(root: Path, spec: ShapesSpec, console: Console) -> None:
     stamp = root / 'shapes_spec.json'
     wanted = json.dumps(dataclasses.asdict(spec), indent=1)
     if stamp.is_file() and stamp.read_text('utf-8') == wanted:
-        console.print(f'Data set: {shown(root)} is reused.')
+        console.print(f'Data set: {shown(root)} is reused.', soft_wrap=True)
         return
     if root.exists() and not stamp.is_file() and any(root.iterdir()):
         raise SystemExit(
@@ -121,7 +121,8 @@ def prepare_data(root: Path, spec: ShapesSpec, console: Console) -> None:
     stamp.write_text(wanted, encoding='utf-8')
     console.print(
         f'Data set: {total} images written to {shown(root)} in '
-        f'{time.monotonic() - start:.1f} s.'
+        f'{time.monotonic() - start:.1f} s.',
+        soft_wrap=True,
     )
 
 
@@ -228,7 +229,9 @@ def report(files: dict[str, Path], args: argparse.Namespace, console) -> None:
         ('precision-recall curves', curves),
         ('detections', drawn),
     ):
-        console.print(f'  {what:24} {shown(path)}', highlight=False)
+        console.print(
+            f'  {what:24} {shown(path)}', highlight=False, soft_wrap=True
+        )
 
 
 def main() -> int:
