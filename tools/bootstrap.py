@@ -17,10 +17,8 @@ import sys
 import time
 from pathlib import Path
 
-if sys.version_info < (3, 8):
-    sys.exit(
-        'Start this with Python 3.10, 3.11 or 3.12: python3.11 ' + __file__
-    )
+if sys.version_info < (3, 8):  # noqa: UP036 (users start it with any)
+    sys.exit(f'Start {__file__} with Python 3.10, 3.11 or 3.12.')
 
 from bootstrap_parts import checks, wheel_cache
 from bootstrap_parts.checks import SetupError

@@ -158,14 +158,7 @@ def check_compiler():
     flags = ['-std=c++17', '-fsyntax-only', '-x', 'c++', '-']
     try:
         done = subprocess.run(
-            [
-                *command.split(),
-                '-std=c++17',
-                '-fsyntax-only',
-                '-x',
-                'c++',
-                '-',
-            ],
+            [*command.split(), *flags],
             input=source,
             capture_output=True,
             text=True,

@@ -1,0 +1,205 @@
+"""Evaluate a checkpoint of a config of mmrank, mmdet or mmpretrain."""
+
+import argparse
+import sys
+from copy import deepcopy
+from pathlib import Path
+
+import mmengine
+from entry_point import (
+    UsageError,
+    add_common_options,
+    build_runner,
+    check_data,
+    load,
+    run,
+)
+from mmengine.config import Config, ConfigDict
+from mmengine.evaluator import DumpResults
+
+EPILOG = """\
+examples:
+  # the metrics of the config's test split
+  python tools/test.py CONFIG work_dirs/NAME/epoch_12.pth
+
+  # keep the predictions, and draw them
+  python tools/test.py CONFIG CHECKPOINT --out predictions.pkl
+  python tools/test.py CONFIG CHECKPOINT --show-dir drawn
+
+  # keep the metrics as a file
+  python tools/test.py CONFIG CHECKPOINT --out metrics.json --out-item metrics
+
+  # test on another split
+  python tools/test.py CONFIG CHECKPOINT --cfg-options \\
+      test_dataloader.dataset.ann_file=annotations/val.json \\
+      test_evaluator.ann_file=data/mine/annotations/val.json
+
+  # four GPUs on this machine
+  tools/dist_test.sh CONFIG CHECKPOINT 4
+
+exit status: 0 tested, 2 something in the config, the data or the command line
+is wrong (one message says what).
+"""
+
+
+def parse_args() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument('config', help='config file')
+    parser.add_argument('checkpoint', help='checkpoint file or URL')
+    parser.add_argument(
+        '--work-dir',
+        help="folder of the log (default: the config's work_dir, else "
+        'work_dirs/<name of the config>)',
+    )
+    parser.add_argument(
+        '--out', help='file for the predictions (.pkl) or metrics (.json)'
+    )
+    parser.add_argument(
+        '--out-item',
+        choices=['pred', 'metrics'],
+        default='pred',
+        help='what --out keeps (default: pred)',
+    )
+    parser.add_argument('--show-dir', help='folder for drawn predictions')
+    parser.add_argument(
+        '--show', action='store_true', help='show predictions in a window'
+    )
+    parser.add_argument(
+        '--wait-time',
+        type=float,
+        default=2,
+        help='seconds that each window stays (default: 2)',
+    )
+    parser.add_argument(
+        '--amp', action='store_true', help='test in mixed precision'
+    )
+    parser.add_argument(
+        '--tta',
+        action='store_true',
+        help="average over augmented images: the config's tta_model and "
+        'tta_pipeline, or original and flipped',
+    )
+    parser.add_argument(
+        '--no-check',
+        action='store_true',
+        help='skip the check of COCO annotation files before the start',
+    )
+    add_common_options(parser)
+    return parser.parse_args()
+
+
+def set_visualization(cfg: Config, args: argparse.Namespace) -> None:
+    """Switch drawing on, for the hook of mmdet or of mmpretrain."""
+    hook = (cfg.get('default_hooks') or {}).get('visualization')
+    if not hook:
+        raise UsageError(
+            '--show and --show-dir need a drawing hook, and the config has '
+            'none.\n  Fix: add default_hooks.visualization = '
+            "dict(type='DetVisualizationHook') (mmdet) or "
+            "dict(type='VisualizationHook') (mmpretrain)"
+        )
+    is_detection = 'Det' in str(hook.type)
+    hook['draw' if is_detection else 'enable'] = True
+    hook.show = args.show
+    hook.wait_time = args.wait_time
+    if args.show_dir:
+        hook['test_out_dir' if is_detection else 'out_dir'] = args.show_dir
+
+
+def set_tta(cfg: Config) -> None:
+    """Wrap the model so that it averages over augmented images."""
+    is_detection = cfg.get('default_scope') == 'mmdet'
+    if 'tta_model' not in cfg and is_detection:
+        cfg.tta_model = dict(
+            type='mmdet.DetTTAModel',
+            tta_cfg=dict(
+                nms=dict(type='nms', iou_threshold=0.5), max_per_img=100
+            ),
+        )
+    elif 'tta_model' not in cfg:
+        cfg.tta_model = dict(type='mmpretrain.AverageClsScoreTTA')
+    data = cfg.test_dataloader.dataset
+    while 'dataset' in data:
+        data = data.dataset
+    if 'tta_pipeline' not in cfg:
+        pack = deepcopy(data.pipeline[-1])
+        if is_detection:
+            pack.meta_keys = (
+                'img_id',
+                'img_path',
+                'ori_shape',
+                'img_shape',
+                'scale_factor',
+                'flip',
+                'flip_direction',
+            )
+        flips = [dict(type='RandomFlip', prob=prob) for prob in (1.0, 0.0)]
+        cfg.tta_pipeline = [
+            *deepcopy(data.pipeline[:-1]),
+            dict(type='TestTimeAug', transforms=[flips, [pack]]),
+        ]
+    cfg.model = ConfigDict(**cfg.tta_model, module=cfg.model)
+    data.pipeline = cfg.tta_pipeline
+
+
+def dump_metric(cfg: Config, path: str) -> DumpResults:
+    """Return the metric that keeps the predictions."""
+    if cfg.get('default_scope') == 'mmdet':
+        from mmdet.evaluation import DumpDetResults
+
+        return DumpDetResults(out_file_path=path)
+    return DumpResults(out_file_path=path)
+
+
+def check_out(args: argparse.Namespace) -> None:
+    """Check the name of the output file before the long work."""
+    if args.out is None:
+        return
+    endings = {'pred': ('.pkl', '.pickle'), 'metrics': ('.json', '.pkl')}
+    if not args.out.endswith(endings[args.out_item]):
+        raise UsageError(
+            f'--out {args.out!r} with --out-item {args.out_item} must end in '
+            + ' or '.join(endings[args.out_item])
+        )
+
+
+def main(args: argparse.Namespace) -> None:
+    """Evaluate."""
+    check_out(args)
+    if not Path(args.checkpoint).is_file() and '://' not in args.checkpoint:
+        raise UsageError(
+            f'checkpoint {args.checkpoint!r} does not exist.\n'
+            f'  Fix: give the .pth file that training wrote into its work '
+            f'folder (work_dirs/<name of the config>)'
+        )
+    cfg = load(args)
+    if not cfg.get('test_dataloader') or not cfg.get('test_evaluator'):
+        raise UsageError(
+            f'{args.config} has no test_dataloader or test_evaluator: it '
+            f'cannot be tested'
+        )
+    cfg.load_from = args.checkpoint
+    cfg.resume = False
+    if args.show or args.show_dir:
+        set_visualization(cfg, args)
+    if args.amp:
+        cfg.test_cfg.fp16 = True
+    if args.tta:
+        set_tta(cfg)
+    if not args.no_check:
+        check_data(cfg, splits=('test',))
+    runner = build_runner(cfg)
+    if args.out is not None and args.out_item == 'pred':
+        runner.test_evaluator.metrics.append(dump_metric(cfg, args.out))
+    metrics = runner.test()
+    if args.out is not None and args.out_item == 'metrics':
+        mmengine.dump(metrics, args.out)
+
+
+if __name__ == '__main__':
+    sys.exit(run(main, parse_args()))
