@@ -9,5 +9,7 @@ _base_ = [
 
 default_hooks = dict(
     logger=dict(interval=10),
-    checkpoint=dict(interval=1, max_keep_ckpts=1))
+    checkpoint=dict(
+        type='mmrank.AtomicCheckpointHook', interval=1, max_keep_ckpts=1))
+custom_hooks = [dict(type='mmrank.RNGStateHook')]
 log_processor = dict(window_size=10)

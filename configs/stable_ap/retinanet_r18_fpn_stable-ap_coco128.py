@@ -35,7 +35,7 @@ param_scheduler = [
         end=max_epochs,
         convert_to_iter_based=True)
 ]
-randomness = dict(seed=0, deterministic=True)
+randomness = dict(seed=0)
 default_hooks = dict(
     logger=dict(interval=8),
     checkpoint=dict(interval=20, max_keep_ckpts=1))

@@ -7,4 +7,7 @@ model = dict(
         type='mmrank.ListwiseHead',
         head_type='mmdet.RetinaHead',
         loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss')))
-custom_hooks = [dict(type='mmrank.RankingMonitorHook')]
+custom_hooks = [
+    dict(type='mmrank.RankingMonitorHook'),
+    dict(type='mmrank.RNGStateHook'),
+]

@@ -21,4 +21,4 @@ param_scheduler = [
         end=max_epochs,
         convert_to_iter_based=True)
 ]
-randomness = dict(seed=0, deterministic=True)
+randomness = dict(seed=0)
