@@ -179,12 +179,25 @@ def load(args: argparse.Namespace) -> Config:
     return cfg
 
 
+def prepare_cpu_processes(cfg: Config) -> None:
+    """Let several processes work on CPUs, which mmengine is not made for.
+
+    It would select a GPU by rank and name it to the wrapper of the model. A
+    process group that is there already it takes as it is.
+    """
+    torch.distributed.init_process_group('gloo')
+    wrapper = cfg.get('model_wrapper_cfg') or dict(
+        type='MMDistributedDataParallel',
+        find_unused_parameters=cfg.get('find_unused_parameters', False),
+        broadcast_buffers=False,
+    )
+    cfg.model_wrapper_cfg = dict(wrapper, device_ids=None)
+
+
 def build_runner(cfg: Config) -> Runner:
     """Build mmengine's runner or the one that the config names."""
     if cfg.launcher == 'pytorch' and get_device() == 'cpu':
-        # mmengine would select a GPU by rank. A group that is there already
-        # it takes as it is.
-        torch.distributed.init_process_group('gloo')
+        prepare_cpu_processes(cfg)
     if 'runner_type' in cfg:
         return RUNNERS.build(cfg)
     return Runner.from_cfg(cfg)
