@@ -12,179 +12,38 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from .pairwise_tables import SCORE_LIMIT, PairwiseTables
-from .score_binning import CHUNK, ScoreBinner
+from .interval_sums import IntervalSums
+from .pair_matrix import PairMatrix
 from .surrogates import OneSidedHuber, Surrogate
 
 # Pairs up to which the pair matrix is the faster of the two paths.
 DENSE_PAIRS = 2**18
-# Pairs of one block of the pair matrix, each a float64: 32 MiB a temporary.
-_PAIRS_PER_BLOCK = 2**22
-# Scores per pass where a pass is a kernel launch and not a cache-sized step.
-_DEVICE_CHUNK = 2**22
-
-
-def _finite(scores: Tensor) -> Tensor:
-    return scores.clamp(-SCORE_LIMIT, SCORE_LIMIT)
-
-
-def _column_blocks(width: int, size: int):
-    for begin in range(0, width, size):
-        yield slice(begin, min(begin + size, width))
-
-
-class _PairMatrix:
-    """Any surrogate, over blocks of the (L, P, N) pair matrix in float64."""
-
-    def __init__(self, pos, neg, neg_mask, surrogate):
-        self.pos, self.neg, self.neg_mask = pos, neg, neg_mask
-        self.surrogate = surrogate
-
-    def _blocks(self):
-        size = max(_PAIRS_PER_BLOCK // max(self.pos.numel(), 1), 1)
-        for part in _column_blocks(self.neg.size(1), size):
-            x = _finite(self.pos.double()).unsqueeze(2) - _finite(
-                self.neg[:, part].double()
-            ).unsqueeze(1)
-            keep = None
-            if self.neg_mask is not None:
-                keep = self.neg_mask[:, part].unsqueeze(1)
-            yield part, x, keep
-
-    def sums(self) -> tuple[Tensor, Tensor]:
-        total = torch.zeros_like(self.pos, dtype=torch.float64)
-        slope = torch.zeros_like(total)
-        for _, x, keep in self._blocks():
-            value, change = self.surrogate(x), self.surrogate.derivative(x)
-            if keep is not None:
-                value = torch.where(keep, value, 0)
-                change = torch.where(keep, change, 0)
-            total += value.sum(2)
-            slope += change.sum(2)
-        return total, slope
-
-    def gradient_of_negatives(self, grad: Tensor) -> Tensor:
-        out = torch.empty_like(self.neg, memory_format=torch.contiguous_format)
-        for part, x, keep in self._blocks():
-            change = self.surrogate.derivative(x).neg_()
-            if keep is not None:
-                change = torch.where(keep, change, 0)
-            out[:, part] = torch.einsum('lp,lpn->ln', grad, change)
-        return out
-
-
-class _IntervalSums:
-    """The one-sided Huber surrogate by moments of sorted intervals."""
-
-    def __init__(self, pos, pos_mask, neg, neg_mask, tau):
-        self.neg, self.neg_mask, self.tau = neg, neg_mask, tau
-        dtype = torch.promote_types(neg.dtype, torch.float32)
-        self.tables = PairwiseTables.build(pos, pos_mask, tau, dtype)
-        self.bins = torch.empty(
-            neg.shape, dtype=torch.int32, device=neg.device
-        )
-        self.on_cpu = neg.device.type == 'cpu'
-
-    def _blocks(self):
-        """Yield (row, columns): cache-sized on the CPU, large elsewhere."""
-        num_lists, width = self.neg.shape
-        if self.on_cpu:
-            for row in range(num_lists):
-                for part in _column_blocks(width, CHUNK):
-                    yield row, part
-        else:
-            size = max(_DEVICE_CHUNK // max(num_lists, 1), 1)
-            for part in _column_blocks(width, size):
-                yield slice(None), part
-
-    def _bin(self, scores: Tensor, binner: ScoreBinner | None) -> Tensor:
-        if binner is not None:
-            return binner(scores)
-        return torch.searchsorted(
-            self.tables.thresholds, scores.contiguous(), out_int32=True
-        )
-
-    def sums(self) -> tuple[Tensor, Tensor]:
-        tables = self.tables
-        moments = tables.p.new_zeros(3, *tables.anchors.shape)
-        binner = binned_row = None
-        for row, part in self._blocks():
-            if self.on_cpu and row != binned_row:
-                binned_row = row
-                binner = ScoreBinner(tables.thresholds[row], self.neg.size(1))
-            scores = _finite(self.neg[row, part].to(tables.thresholds.dtype))
-            bins = self._bin(scores, binner)
-            if self.neg_mask is not None:
-                # Interval 0 lies below all windows: it takes what is left out.
-                bins.masked_fill_(~self.neg_mask[row, part], 0)
-            self.bins[row, part] = bins
-            u = (scores.double() - tables.centre[row]).div_(self.tau)
-            u -= self._look_up(tables.anchors, row, bins)
-            self._accumulate(moments[:, row], bins, u)
-        total, slope = tables.reduce(moments)
-        return total, slope / self.tau
-
-    def _accumulate(self, moments: Tensor, bins: Tensor, u: Tensor) -> None:
-        if self.on_cpu:
-            # Several times faster than a scatter-add on the CPU; on a GPU it
-            # would synchronise with the host.
-            size = moments.size(-1)
-            moments[0] += torch.bincount(bins, minlength=size)
-            moments[1] += torch.bincount(bins, u, minlength=size)
-            moments[2] += torch.bincount(bins, u.square_(), minlength=size)
-            return
-        bins = bins.long()
-        moments[0].scatter_add_(1, bins, torch.ones_like(u))
-        moments[1].scatter_add_(1, bins, u)
-        moments[2].scatter_add_(1, bins, u.square())
-
-    def _look_up(self, table: Tensor, row, bins: Tensor) -> Tensor:
-        if self.on_cpu:
-            return table[row].index_select(0, bins)
-        return table.gather(1, bins.long())
-
-    def gradient_of_negatives(self, grad: Tensor) -> Tensor:
-        const, by_y = self.tables.slope_coefficients(grad / self.tau)
-        out = torch.empty_like(self.neg, memory_format=torch.contiguous_format)
-        for row, part in self._blocks():
-            y = _finite(self.neg[row, part].double())
-            y.sub_(self.tables.centre[row]).div_(self.tau)
-            bins = self.bins[row, part]
-            y.mul_(self._look_up(by_y, row, bins))
-            out[row, part] = y.add_(self._look_up(const, row, bins))
-        return out
 
 
 class _PairwiseSum(Function):
     @staticmethod
-    def forward(ctx, pos, neg, pos_mask, neg_mask, surrogate, dense, group):
-        if dense:
-            method = _PairMatrix(pos, neg, neg_mask, surrogate)
-        else:
-            method = _IntervalSums(pos, pos_mask, neg, neg_mask, surrogate.tau)
-        total, slope = method.sums()
+    def forward(ctx, pos, neg, pos_mask, neg_mask, method, group):
+        total, slope, extra = method.sums(pos, pos_mask, neg, neg_mask)
         if group is not None:
             # Sums over negatives add up over the ranks that hold them.
             both = torch.stack([total, slope])
             dist.all_reduce(both, group=group)
             total, slope = both
-        # The method keeps views of the inputs: they are saved through autograd
-        # so that changing them in place before backward is noticed.
         ctx.method, ctx.dtype = method, pos.dtype
-        ctx.save_for_backward(neg, pos_mask, slope)
+        ctx.save_for_backward(neg, pos_mask, slope, *extra)
         return torch.where(pos_mask, total, 0)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):
-        neg, pos_mask, slope = ctx.saved_tensors
+        neg, pos_mask, slope, *extra = ctx.saved_tensors
         grad = torch.where(pos_mask, grad, 0)
         grad_pos = grad_neg = None
         if ctx.needs_input_grad[0]:
             grad_pos = torch.where(pos_mask, grad * slope, 0).to(ctx.dtype)
         if ctx.needs_input_grad[1]:
-            grad_neg = ctx.method.gradient_of_negatives(grad).to(neg.dtype)
-        return grad_pos, grad_neg, None, None, None, None, None
+            grad_neg = ctx.method.gradient_of_negatives(grad, neg, *extra)
+        return grad_pos, grad_neg, None, None, None, None
 
 
 def pairwise_surrogate_sum(
@@ -260,9 +119,8 @@ def pairwise_surrogate_sum(
         or pos.numel() == 0
         or (method == 'auto' and pairs <= DENSE_PAIRS)
     )
-    return _PairwiseSum.apply(
-        pos, neg, pos_mask, neg_mask, surrogate, dense, group
-    )
+    how = PairMatrix(surrogate) if dense else IntervalSums(surrogate.tau)
+    return _PairwiseSum.apply(pos, neg, pos_mask, neg_mask, how, group)
 
 
 def pairwise_surrogate_mean(

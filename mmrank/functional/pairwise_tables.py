@@ -24,6 +24,11 @@ _ANCHORS_PER_WINDOW = 3
 SCORE_LIMIT = 1e30
 
 
+def clamp_infinite(scores: Tensor) -> Tensor:
+    """Scores within ``+-SCORE_LIMIT``; NaN stays NaN."""
+    return scores.clamp(-SCORE_LIMIT, SCORE_LIMIT)
+
+
 def round_down(values: Tensor, dtype: torch.dtype) -> Tensor:
     """Largest number of ``dtype`` that is <= the float64 value.
 
@@ -79,7 +84,7 @@ class PairwiseTables:
             tau: Margin, > 0.
             dtype: float32 or float64, what the negatives are compared in.
         """
-        s = pos.double().clamp(-SCORE_LIMIT, SCORE_LIMIT)
+        s = clamp_infinite(pos.double())
         s = torch.where(pos_mask, s, float('inf'))
         # The median, not the mean: one huge score must not cost the others
         # their digits.

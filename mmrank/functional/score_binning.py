@@ -7,6 +7,8 @@ with one table look-up; only the scores that share a grid cell with a
 threshold are searched.
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -20,6 +22,12 @@ _MIN_CELLS = 2**10
 _MAX_CELLS = 2**20
 # Below this many scores the search itself is cheaper than building the grid.
 _MIN_SCORES_FOR_GRID = 65536
+
+
+def column_blocks(width: int, size: int) -> Iterator[slice]:
+    """Slices of at most ``size`` columns that cover ``width`` columns."""
+    for begin in range(0, width, size):
+        yield slice(begin, min(begin + size, width))
 
 
 class ScoreBinner:

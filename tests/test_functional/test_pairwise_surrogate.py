@@ -1,3 +1,5 @@
+import importlib
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from mmrank.functional import (
     pairwise_surrogate_mean,
     pairwise_surrogate_sum,
 )
-from mmrank.functional import pairwise_surrogate as module
+from mmrank.functional.pairwise_surrogate import DENSE_PAIRS
 
 
 def brute_force_sum(pos, neg, tau):
@@ -142,7 +144,11 @@ def test_gradcheck(method):
 
 @pytest.mark.parametrize('name', sorted(SURROGATES))
 def test_every_surrogate_in_blocks(name, monkeypatch):
-    monkeypatch.setattr(module, '_PAIRS_PER_BLOCK', 50)
+    monkeypatch.setattr(
+        importlib.import_module('mmrank.functional.pair_matrix'),
+        '_PAIRS_PER_BLOCK',
+        50,
+    )
     surrogate = build_surrogate(name, 0.6)
     pos = torch.randn(1, 7, dtype=torch.float64, requires_grad=True)
     neg = torch.randn(1, 33, dtype=torch.float64, requires_grad=True)
@@ -237,7 +243,7 @@ def test_empty_and_single(method, positives, negatives):
 
 
 def test_auto_takes_the_exact_fast_path_for_large_problems():
-    pos, neg = torch.randn(10), torch.randn(module.DENSE_PAIRS // 10 + 1)
+    pos, neg = torch.randn(10), torch.randn(DENSE_PAIRS // 10 + 1)
     got = pairwise_surrogate_sum(pos[None], neg[None], OneSidedHuber(1.0))
     fast = pairwise_surrogate_sum(
         pos[None], neg[None], OneSidedHuber(1.0), method='intervals'
