@@ -288,3 +288,52 @@ def test_bad_input_is_named():
         )
     with pytest.raises(ValueError, match='1-D'):
         pairwise_surrogate_mean(one, one, 1.0)
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+def test_the_path_of_accelerators_gives_the_same(monkeypatch, dtype):
+    """All lists at once by scatter-adds, here run on the CPU."""
+    torch.manual_seed(4)
+    pos, neg = torch.randn(5, 6).to(dtype), torch.randn(5, 900).to(dtype)
+    pos_mask, neg_mask = torch.rand(5, 6) < 0.6, torch.rand(5, 900) < 0.5
+
+    def run():
+        p, n = pos.clone().requires_grad_(), neg.clone().requires_grad_()
+        total = pairwise_surrogate_sum(
+            p,
+            n,
+            OneSidedHuber(0.5),
+            pos_mask=pos_mask,
+            neg_mask=neg_mask,
+            method='intervals',
+        )
+        (total * torch.arange(6)).sum().backward()
+        return total.detach(), p.grad, n.grad
+
+    expected = run()
+    module = importlib.import_module('mmrank.functional.interval_sums')
+    monkeypatch.setattr(
+        module,
+        '_blocks',
+        lambda scores: (
+            (slice(None), part) for part in module.column_blocks(900, 400)
+        ),
+    )
+    for got, want in zip(run(), expected):
+        torch.testing.assert_close(got, want)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU')
+@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
+def test_cuda_equals_cpu(dtype):
+    pos, neg = torch.randn(300).to(dtype), torch.randn(100_000).to(dtype)
+
+    def run(device):
+        p = pos.to(device).requires_grad_()
+        n = neg.to(device).requires_grad_()
+        total = pairwise_surrogate_mean(p, n, 1.0, 'intervals')
+        total.sum().backward()
+        return total.detach().cpu(), p.grad.cpu(), n.grad.cpu()
+
+    for got, want in zip(run('cuda'), run('cpu')):
+        torch.testing.assert_close(got, want)
