@@ -1,0 +1,1 @@
+"""Detectors on the stable AP loss."""
