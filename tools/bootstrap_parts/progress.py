@@ -14,7 +14,7 @@ from .checks import SetupError
 #: Seconds between two lines where the output is not a terminal.
 LINE_EVERY = 15.0
 #: Seconds that a command gets to end by itself after an interrupt.
-GRACE = 10.0
+GRACE = 5.0
 COUNTER = re.compile(r'^\s*\[(\d+)/(\d+)\]')
 NEWS = re.compile(
     r'^\s*(Collecting|Downloading|Building wheel|Installing collected|'
@@ -80,19 +80,18 @@ class Task:
         return self.process.poll() is None
 
     def kill(self):
-        """End the command and all it started; wait until it is gone."""
+        """End the command and all it started; wait until they are gone."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
             try:
                 os.killpg(self.process.pid, number)
             except (ProcessLookupError, PermissionError):
                 break
-            try:
-                self.process.wait(timeout=GRACE)
-            except subprocess.TimeoutExpired:
-                continue
-            break
+            # The output ends when the last process that writes to it is
+            # gone, which may be later than the command itself.
+            self.reader.join(timeout=GRACE)
+            if not self.reader.is_alive():
+                break
         self.process.wait()
-        self.reader.join(timeout=GRACE)
 
     def tail(self, count=25):
         """Return the last lines of the log."""

@@ -1,0 +1,88 @@
+"""Each optional package may be absent; the layers import only downward."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+BLOCKER = """
+import sys
+
+class Blocker:
+    names = set({names!r})
+
+    def find_spec(self, name, path=None, target=None):
+        if name.split('.')[0] in self.names:
+            raise ModuleNotFoundError(f'No module named {{name!r}}', name=name)
+
+sys.meta_path.insert(0, Blocker())
+sys.path.insert(0, {root!r})
+"""
+
+
+def run_without(names, code):
+    blocker = BLOCKER.format(names=sorted(names), root=str(ROOT))
+    return subprocess.run(
+        [sys.executable, '-c', blocker + code], capture_output=True, text=True
+    )
+
+
+OPENMMLAB = {'mmengine', 'mmcv', 'mmdet', 'mmpretrain'}
+
+
+def test_blocker_blocks():
+    done = run_without({'mmdet'}, 'import mmdet')
+    assert done.returncode == 1
+    assert "No module named 'mmdet'" in done.stderr
+
+
+def test_functional_needs_torch_alone():
+    others = {'scipy', 'matplotlib', 'rich', 'pycocotools', 'torchvision'}
+    code = (
+        'import torch, mmrank.functional as F\n'
+        'x = torch.tensor([1., 2.], requires_grad=True)\n'
+        'y = torch.tensor([0., 3., 1.])\n'
+        'F.pairwise_surrogate_mean(x, y, 1.0).sum().backward()\n'
+        'assert torch.isfinite(x.grad).all()\n'
+        'bad = {"numpy", "mmengine"} & set(vars(sys.modules["mmrank"]))\n'
+        'assert not bad, bad\n'
+    )
+    done = run_without(OPENMMLAB | others, code)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    'absent', [{'mmdet'}, {'mmpretrain'}, {'mmdet', 'mmpretrain', 'mmcv'}]
+)
+def test_registry_builds_without(absent):
+    code = (
+        'import torch\n'
+        'from mmengine.registry import MODELS\n'
+        'loss = MODELS.build(dict(type="mmrank.StableAPLoss"))\n'
+        'from mmrank.registry import DATASETS, HOOKS, OPTIMIZERS\n'
+        'assert OPTIMIZERS.get("mmrank.SUM")\n'
+        'assert HOOKS.get("mmrank.RankingMonitorHook")\n'
+    )
+    done = run_without(absent, code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_detection_user_trains_a_head_without_mmpretrain():
+    pytest.importorskip('mmdet')
+    code = (
+        'from mmengine.registry import MODELS\n'
+        'head = MODELS.build(dict(type="mmrank.ListwiseHead", '
+        'head_type="mmdet.RetinaHead", num_classes=3, in_channels=8, '
+        'feat_channels=8, stacked_convs=1, '
+        'loss_cls=dict(type="mmrank.StableAPLoss"), '
+        'loss_bbox=dict(type="mmdet.L1Loss"), '
+        'anchor_generator=dict(type="mmdet.AnchorGenerator", scales=[4], '
+        'ratios=[1.0], strides=[8, 16]), '
+        'bbox_coder=dict(type="mmdet.DeltaXYWHBBoxCoder")))\n'
+        'assert head is not None\n'
+    )
+    done = run_without({'mmpretrain'}, code)
+    assert done.returncode == 0, done.stderr

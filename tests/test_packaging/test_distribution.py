@@ -1,0 +1,124 @@
+"""The wheel, the source distribution and the editable install."""
+
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+COPIED = ('setup.py', 'pyproject.toml', 'MANIFEST.in', 'LICENSE')
+
+
+@pytest.fixture(scope='module')
+def checkout(tmp_path_factory):
+    """A copy of the tracked files: a build leaves traces beside setup.py."""
+    target = tmp_path_factory.mktemp('checkout')
+    listed = subprocess.run(
+        ['git', 'ls-files', '-z'], cwd=ROOT, capture_output=True
+    )
+    if listed.returncode != 0:
+        pytest.skip('needs a git checkout')
+    for name in filter(None, listed.stdout.decode().split('\0')):
+        source = ROOT / name
+        if source.is_file() and not name.startswith('docs/'):
+            path = target / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(source.read_bytes())
+    return target
+
+
+def build(checkout, hook, out):
+    """Call one PEP 517 or 660 hook of the build backend, as pip does."""
+    code = (
+        'import sys; from setuptools import build_meta; '
+        f'print(build_meta.{hook}(sys.argv[1]))'
+    )
+    out.mkdir()
+    done = subprocess.run(
+        [sys.executable, '-c', code, str(out)],
+        cwd=checkout,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return out / done.stdout.strip().splitlines()[-1]
+
+
+@pytest.fixture(scope='module')
+def wheel(checkout, tmp_path_factory):
+    out = tmp_path_factory.mktemp('built') / 'wheel'
+    return zipfile.ZipFile(build(checkout, 'build_wheel', out))
+
+
+def test_wheel_holds_what_mim_reads(wheel):
+    names = set(wheel.namelist())
+    for tool in ('train.py', 'test.py', 'entry_point.py', 'dist_train.sh'):
+        assert f'mmrank/.mim/tools/{tool}' in names
+    assert 'mmrank/.mim/model-index.yml' in names
+    shipped = {x for x in names if x.startswith('mmrank/.mim/configs/')}
+    tracked = {
+        'mmrank/.mim/' + str(path.relative_to(ROOT))
+        for path in (ROOT / 'configs').rglob('*.py')
+        if '__pycache__' not in path.parts
+    }
+    assert tracked <= shipped
+
+
+def test_wheel_has_no_build_leftovers(wheel):
+    names = wheel.namelist()
+    assert len(names) == len(set(names))
+    for name in names:
+        assert not name.endswith(('.pyc', '.pth'))
+        assert not name.startswith(('tests/', 'tools/', 'configs/'))
+        assert 'bootstrap' not in name
+
+
+def test_wheel_metadata(wheel):
+    (name,) = (x for x in wheel.namelist() if x.endswith('/METADATA'))
+    text = wheel.read(name).decode()
+    assert 'Name: mmrank\n' in text
+    assert 'License-Expression: Apache-2.0' in text or 'Apache-2.0' in text
+    extras = set(re.findall(r'^Provides-Extra: (\S+)', text, re.M))
+    assert {'mim', 'tests', 'optional', 'all'} <= extras
+    forced = [
+        line.split(': ')[1]
+        for line in text.splitlines()
+        if line.startswith('Requires-Dist') and 'extra ==' not in line
+    ]
+    assert any(line.startswith('torch') for line in forced)
+    # Either family of OpenMMLab distributions will do: none is forced.
+    assert not [x for x in forced if re.match(r'(onedl|mm|openm)', x)]
+
+
+def test_source_distribution_builds_the_same(checkout, tmp_path):
+    path = build(checkout, 'build_sdist', tmp_path / 'sdist')
+    with tarfile.open(path) as archive:
+        names = {name.split('/', 1)[-1] for name in archive.getnames()}
+    for name in ('LICENSE', 'setup.py', 'model-index.yml', 'tools/train.py'):
+        assert name in names
+    assert 'requirements/runtime.txt' in names
+    assert 'configs/stable_ap/metafile.yml' in names
+    assert not [x for x in names if x.startswith('mmrank/.mim')]
+
+
+def test_editable_install_links_to_the_checkout(checkout, tmp_path):
+    build(checkout, 'build_editable', tmp_path / 'editable')
+    mim = checkout / 'mmrank' / '.mim'
+    for name in ('configs', 'tools', 'model-index.yml'):
+        assert (mim / name).is_symlink()
+        assert (mim / name).resolve() == (checkout / name).resolve()
+
+
+def test_model_index_names_files_that_exist():
+    yaml = pytest.importorskip('yaml')
+    index = yaml.safe_load((ROOT / 'model-index.yml').read_text('utf-8'))
+    for name in index['Import']:
+        metafile = yaml.safe_load((ROOT / name).read_text('utf-8'))
+        names = [entry['Name'] for entry in metafile['Collections']]
+        for model in metafile['Models']:
+            assert model['In Collection'] in names
+            assert (ROOT / model['Config']).is_file(), model['Name']

@@ -1,0 +1,86 @@
+"""What no tracked file may hold, and what the lock file must be."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCK = ROOT / 'requirements' / 'lock.txt'
+# Put together here so that this file does not find itself.
+FORBIDDEN = [
+    re.compile(pattern)
+    for pattern in (
+        '/' + r'(work|root|home|Users)/(main|shared|\.\w|[a-z]+/[a-z])',
+        '/' + r'opt/(wheels|pypi)',
+        '/' + r'tmp/(boot|h1|clone)',
+        r'(extra-)?index-url\s*[= ]\s*\S*://',
+        r'farm' + r'-(bench|studio)',
+        r'files\.python' + 'hosted',
+    )
+]
+
+
+def tracked_files():
+    done = subprocess.run(
+        ['git', 'ls-files', '-z'], cwd=ROOT, capture_output=True
+    )
+    if done.returncode != 0:
+        pytest.skip('needs a git checkout')
+    names = filter(None, done.stdout.decode().split('\0'))
+    return [ROOT / name for name in names if (ROOT / name).is_file()]
+
+
+def test_no_machine_paths_or_hosts():
+    found = []
+    for path in tracked_files():
+        try:
+            text = path.read_text('utf-8')
+        except UnicodeDecodeError:
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
+            if any(pattern.search(line) for pattern in FORBIDDEN):
+                found.append(f'{path.relative_to(ROOT)}:{number}: {line}')
+    assert not found, '\n'.join(found)
+
+
+def test_no_weights_or_large_files():
+    for path in tracked_files():
+        assert path.suffix not in {'.pth', '.pt', '.whl', '.npy', '.zip'}
+        assert path.stat().st_size < 1_000_000, path
+
+
+def lock_lines():
+    lines = LOCK.read_text('utf-8').splitlines()
+    return [x for x in lines if x and not x.startswith('#')]
+
+
+def test_lock_is_pinned_exactly():
+    for line in lock_lines():
+        assert re.fullmatch(r'[a-z0-9.-]+==[A-Za-z0-9.]+( ; .+)?', line), line
+
+
+@pytest.mark.parametrize('python', ['3.10', '3.11', '3.12'])
+def test_lock_pins_each_package_once_per_python(python):
+    from packaging.requirements import Requirement
+
+    environment = {
+        'python_version': python,
+        'platform_system': 'Linux',
+        'platform_machine': 'x86_64',
+    }
+    names = [
+        requirement.name
+        for requirement in map(Requirement, lock_lines())
+        if requirement.marker is None
+        or requirement.marker.evaluate(environment)
+    ]
+    assert len(names) == len(set(names))
+    assert {'torch', 'onedl-mmcv', 'pytest', 'scipy', 'triton'} <= set(names)
+
+
+def test_plain_pytest_leaves_slow_tests_out():
+    text = (ROOT / 'pyproject.toml').read_text('utf-8')
+    assert "-m 'not slow'" in text
+    assert 'pytest -m slow' in (ROOT / 'Makefile').read_text('utf-8')

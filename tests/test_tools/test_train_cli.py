@@ -1,0 +1,209 @@
+"""The entry points: help, messages, and their handling of the config."""
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mmengine.config import Config
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOLS = ROOT / 'tools'
+sys.path.insert(0, str(TOOLS))
+
+# Scripts, not parts of the package: found by their folder.
+import entry_point  # noqa: E402
+import train  # noqa: E402
+
+sys.path.remove(str(TOOLS))
+
+
+def run_tool(name, *args, cwd=None):
+    env = {**os.environ, 'PYTHONPATH': str(ROOT)}
+    return subprocess.run(
+        [sys.executable, str(TOOLS / name), *map(str, args)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=env,
+    )
+
+
+@pytest.mark.parametrize('name', ['train.py', 'test.py', 'check_env.py'])
+def test_help_teaches(name):
+    done = run_tool(name, '--help')
+    assert done.returncode == 0, done.stderr
+    assert 'example' in done.stdout
+    # mim passes --gpus on to tools whose help names it.
+    assert '--gpus' not in done.stdout
+
+
+@pytest.mark.parametrize(
+    'script',
+    ['dist_train.sh', 'dist_test.sh', 'slurm_train.sh', 'slurm_test.sh'],
+)
+def test_launch_scripts(script):
+    path = TOOLS / script
+    assert os.access(path, os.X_OK)
+    assert subprocess.run(['bash', '-n', str(path)]).returncode == 0
+    done = subprocess.run(['bash', str(path)], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert f'tools/{script} ' in done.stdout
+    assert 'launcher' not in done.stdout
+
+
+def test_missing_config_is_one_message(tmp_path):
+    done = run_tool('train.py', 'nowhere.py', cwd=tmp_path)
+    assert done.returncode == 2
+    assert "config file 'nowhere.py' does not exist" in done.stderr
+    assert 'Traceback' not in done.stderr
+
+
+def test_bad_annotations_are_one_message(tmp_path):
+    pytest.importorskip('mmdet')
+    config = tmp_path / 'mine.py'
+    # A user's config that inherits from the installed mmdet.
+    config.write_text("_base_ = 'mmdet::atss/atss_r50_fpn_1x_coco.py'\n")
+    done = run_tool('train.py', config, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert 'error: ' in done.stderr
+    assert 'instances_train2017.json' in done.stderr
+    assert 'Traceback' not in done.stderr
+
+
+def test_part_of_a_config_is_refused(tmp_path):
+    config = tmp_path / 'part.py'
+    config.write_text('train_cfg = dict(max_epochs=1)\n')
+    done = run_tool('train.py', config, cwd=tmp_path)
+    assert done.returncode == 2
+    assert 'has no train_dataloader' in done.stderr
+
+
+def test_test_tool_names_a_missing_checkpoint(tmp_path):
+    done = run_tool('test.py', 'any.py', 'nowhere.pth', cwd=tmp_path)
+    assert done.returncode == 2
+    assert "checkpoint 'nowhere.pth' does not exist" in done.stderr
+
+
+def test_test_tool_checks_the_output_first(tmp_path):
+    done = run_tool('test.py', 'a.py', 'b.pth', '--out', 'x.txt', cwd=tmp_path)
+    assert done.returncode == 2
+    assert 'must end in .pkl' in done.stderr
+
+
+def test_absent_package_is_named(monkeypatch):
+    cfg = Config(dict(model=dict(type='mmdet.RetinaNet', layers=[])))
+    entry_point.check_packages(cfg)
+    find_spec = entry_point.importlib.util.find_spec
+    monkeypatch.setattr(
+        entry_point.importlib.util,
+        'find_spec',
+        lambda name: None if name == 'mmdet' else find_spec(name),
+    )
+    with pytest.raises(entry_point.UsageError, match='onedl-mmdetection'):
+        entry_point.check_packages(cfg)
+    # A retrieval user has no mmdet and needs none.
+    entry_point.check_packages(Config(dict(default_scope='mmengine')))
+
+
+def test_inheriting_from_mmrank_by_name_is_explained(tmp_path):
+    config = tmp_path / 'mine.py'
+    config.write_text("_base_ = 'mmrank::stable_ap/x.py'\n")
+    with pytest.raises(entry_point.UsageError, match='refuses _base_'):
+        entry_point.read_config(str(config))
+
+
+def test_work_dir_priority():
+    args = argparse.Namespace(work_dir=None, config='a/b/name.py')
+    cfg = Config()
+    entry_point.set_work_dir(cfg, args)
+    assert cfg.work_dir == os.path.join('work_dirs', 'name')
+    cfg = Config(dict(work_dir='from_config'))
+    entry_point.set_work_dir(cfg, args)
+    assert cfg.work_dir == 'from_config'
+    args.work_dir = 'from_command'
+    entry_point.set_work_dir(cfg, args)
+    assert cfg.work_dir == 'from_command'
+
+
+def test_mmpretrain_loaders_stack_their_batches():
+    cfg = Config(
+        dict(
+            default_scope='mmpretrain',
+            train_dataloader=dict(batch_size=2),
+            val_dataloader=dict(collate_fn=dict(type='pseudo_collate')),
+            test_dataloader=None,
+        )
+    )
+    entry_point.set_collate(cfg)
+    assert cfg.train_dataloader.collate_fn.type == 'default_collate'
+    assert cfg.val_dataloader.collate_fn.type == 'pseudo_collate'
+    cfg = Config(dict(default_scope='mmdet', train_dataloader=dict(a=1)))
+    entry_point.set_collate(cfg)
+    assert 'collate_fn' not in cfg.train_dataloader
+
+
+def test_resume_takes_the_last_whole_checkpoint(tmp_path, capsys):
+    import torch
+
+    cfg = Config(dict(work_dir=str(tmp_path), load_from='weights.pth'))
+    train.set_resume(cfg, 'auto')
+    assert (cfg.resume, cfg.load_from) == (False, 'weights.pth')
+    assert 'starting anew' in capsys.readouterr().out
+    state = {
+        'meta': {'epoch': 1, 'iter': 1},
+        'state_dict': {'x': torch.ones(2000)},
+    }
+    whole, torn = tmp_path / 'epoch_1.pth', tmp_path / 'epoch_2.pth'
+    torch.save(state, whole)
+    torn.write_bytes(whole.read_bytes()[:1000])
+    (tmp_path / 'last_checkpoint').write_text(str(torn))
+    train.set_resume(cfg, 'auto')
+    assert cfg.resume
+    assert cfg.load_from == str(whole)
+    with pytest.raises(entry_point.UsageError, match='does not exist'):
+        train.set_resume(cfg, str(tmp_path / 'epoch_9.pth'))
+
+
+def test_auto_scale_lr_needs_the_batch_it_is_meant_for():
+    with pytest.raises(entry_point.UsageError, match='base_batch_size'):
+        train.set_auto_scale_lr(Config())
+    cfg = Config(dict(auto_scale_lr=dict(base_batch_size=16, enable=False)))
+    train.set_auto_scale_lr(cfg)
+    assert cfg.auto_scale_lr.enable
+
+
+def test_amp(monkeypatch):
+    cfg = Config(dict(optim_wrapper=dict(type='OptimWrapper')))
+    monkeypatch.setattr(train, 'get_device', lambda: 'cpu')
+    with pytest.raises(entry_point.UsageError, match='needs a GPU'):
+        train.set_amp(cfg)
+    monkeypatch.setattr(train, 'get_device', lambda: 'cuda')
+    train.set_amp(cfg)
+    assert cfg.optim_wrapper.type == 'AmpOptimWrapper'
+    assert cfg.optim_wrapper.loss_scale == 'dynamic'
+    cfg.optim_wrapper.type = 'Mine'
+    with pytest.raises(entry_point.UsageError, match='Mine'):
+        train.set_amp(cfg)
+
+
+def test_check_env_is_happy_here_and_not_with_a_broken_core(tmp_path):
+    done = run_tool('check_env.py')
+    assert done.returncode == 0, done.stdout
+    assert 'StableAPLoss builds' in done.stdout.replace('\n', ' ')
+    (tmp_path / 'mmengine.py').write_text('raise ImportError("torn")\n')
+    # rich is absent too: a plain table.
+    (tmp_path / 'rich.py').write_text(
+        "raise ModuleNotFoundError('gone', name='rich')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(TOOLS / 'check_env.py')],
+        capture_output=True,
+        text=True,
+        env={**os.environ, 'PYTHONPATH': f'{tmp_path}:{ROOT}'},
+    )
+    assert done.returncode == 1, done.stderr
+    assert 'The core is broken: mmengine' in done.stdout
+    assert 'torn' in done.stdout
