@@ -14,7 +14,7 @@ model = dict(
         anchor_generator=dict(octave_base_scale=3),
         loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss')))
 
-max_epochs = 60
+max_epochs = 40
 train_cfg = dict(
     type='EpochBasedTrainLoop', max_epochs=max_epochs, val_interval=10)
 val_cfg = dict(type='ValLoop')

@@ -18,7 +18,9 @@ def peak_extra_memory(step: Callable, make_args: Callable[[], tuple]) -> int:
     step(*make_args())
     args = make_args()
     with profile(
-        activities=[ProfilerActivity.CPU], profile_memory=True
+        activities=[ProfilerActivity.CPU],
+        profile_memory=True,
+        acc_events=True,
     ) as prof:
         step(*args)
     events = [

@@ -1,4 +1,6 @@
-# 306 iterations of 4 images: about three minutes on two CPU cores.
+# 306 iterations of 4 images: about two minutes on one CPU core. The learning
+# rate is the best of 1e-3, 2e-3 and 4e-3 on the validation split, for focal
+# loss and for stable AP.
 max_epochs = 6
 train_cfg = dict(
     type='EpochBasedTrainLoop', max_epochs=max_epochs, val_interval=max_epochs)
@@ -7,7 +9,7 @@ test_cfg = dict(type='TestLoop')
 
 optim_wrapper = dict(
     type='OptimWrapper',
-    optimizer=dict(type='AdamW', lr=5e-4, weight_decay=0.05),
+    optimizer=dict(type='AdamW', lr=2e-3, weight_decay=0.05),
     clip_grad=dict(max_norm=10.0))
 param_scheduler = [
     dict(
