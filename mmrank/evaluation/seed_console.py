@@ -16,6 +16,7 @@ from rich.table import Table
 
 from mmrank.engine.checkpoint import write_atomically
 
+from .seed_outcome import Outcome
 from .seed_plan import Run, SeedPlan
 from .seed_report import (
     draw_box_plot,
@@ -23,7 +24,7 @@ from .seed_report import (
     write_markdown,
     write_runs_csv,
 )
-from .seed_runs import Outcome, RunQueue
+from .seed_runs import RunQueue
 from .seed_statistics import collect_values, summarise
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from .seed_outcome import Outcome
 from .seed_plan import SeedPlan, choice_label
-from .seed_runs import Outcome
 from .seed_statistics import Summary, Values
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from .seed_outcome import Outcome
 from .seed_plan import SeedPlan
-from .seed_runs import Outcome
 
 # By method and metric: the value of each seed.
 Values = Mapping[str, Mapping[str, Mapping[int, float]]]

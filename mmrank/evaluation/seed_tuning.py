@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .seed_outcome import Outcome
 from .seed_plan import PlanError, SeedPlan, load_config
-from .seed_runs import Outcome
 
 
 def check_splits(plan: SeedPlan) -> None:

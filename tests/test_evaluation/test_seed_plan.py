@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from mmrank.evaluation.seed_outcome import Outcome
 from mmrank.evaluation.seed_plan_file import parse_plan, read_plan
-from mmrank.evaluation.seed_runs import Outcome
 from mmrank.evaluation.seed_tuning import check_splits, choose
 
 LR = 'optim_wrapper.optimizer.lr'

@@ -10,13 +10,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from mmrank.evaluation.seed_outcome import Outcome
 from mmrank.evaluation.seed_plan_file import parse_plan
 from mmrank.evaluation.seed_report import (
     draw_box_plot,
     write_csv,
     write_markdown,
 )
-from mmrank.evaluation.seed_runs import Outcome
 from mmrank.evaluation.seed_statistics import (
     collect_values,
     compare_paired,

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from mmrank.evaluation.seed_outcome import read_result
 from mmrank.evaluation.seed_plan_file import parse_plan
 from mmrank.evaluation.seed_runs import (
     RunQueue,
@@ -15,7 +16,6 @@ from mmrank.evaluation.seed_runs import (
     count_cores,
     lock_folder,
     parse_progress,
-    read_result,
 )
 
 FAKE = """

@@ -56,10 +56,10 @@ from pathlib import Path
 from rich.console import Console
 
 from mmrank.evaluation.seed_console import report, work_off
+from mmrank.evaluation.seed_outcome import Outcome
 from mmrank.evaluation.seed_plan import PlanError, SeedPlan
 from mmrank.evaluation.seed_plan_file import parse_plan, read_plan
 from mmrank.evaluation.seed_runs import (
-    Outcome,
     RunQueue,
     build_command,
     count_cores,
