@@ -117,3 +117,26 @@ def test_a_detector_equals_one_process():
     for got in run_on_ranks(_detector_part, 2):
         for a, b in zip(got, expected):
             torch.testing.assert_close(a, b.detach(), rtol=1e-6, atol=1e-9)
+
+
+def _rank_locally(rank, sizes):
+    features, target = _data(False, sizes)
+    begin = sum(sizes[:rank])
+    part = slice(begin, begin + sizes[rank])
+    model = _Model(dict(scope='local', t=0.0))
+    loss = model(features[part], target[part])
+    return [loss, model.loss.mean_positive.mean]
+
+
+def test_local_scope_ranks_per_process_but_shares_the_mean():
+    """With t = 0 the loss does not depend on the mean positive score."""
+    sizes = (40, 23)
+    features, target = _data(False, sizes)
+    whole = _Model(dict(t=0.0))
+    whole(features, target)
+    for rank, (loss, mean) in enumerate(run_on_ranks(_rank_locally, 2, sizes)):
+        begin = sum(sizes[:rank])
+        part = slice(begin, begin + sizes[rank])
+        alone = _Model(dict(t=0.0))(features[part], target[part])
+        torch.testing.assert_close(loss, alone.detach())
+        torch.testing.assert_close(mean, whole.loss.mean_positive.mean)
