@@ -4,6 +4,7 @@ import torch
 pytest.importorskip('mmdet')
 from mmdet.models.task_modules.assigners import ATSSAssigner
 from mmdet.models.task_modules.prior_generators import AnchorGenerator
+from mmengine.registry import DefaultScope
 from mmengine.structures import InstanceData
 
 from mmrank.models.task_modules import count_level_priors
@@ -35,9 +36,14 @@ def test_assigns_as_atss_does():
         bboxes=torch.tensor([[10.0, 10, 70, 80], [60, 50, 120, 126]]),
         labels=torch.tensor([1, 0]),
     )
-    ours = TASK_UTILS.build(dict(type='mmrank.AnchorATSSAssigner', topk=9))
+    # As inside a runner of another package: the types must bring their scope.
+    with DefaultScope.overwrite_default_scope('mmengine'):
+        ours = TASK_UTILS.build(dict(type='mmrank.AnchorATSSAssigner', topk=9))
     got = ours.assign(priors, truth, None)
-    expected = ATSSAssigner(topk=9).assign(priors, [256, 64, 16], truth)
+    theirs = ATSSAssigner(
+        topk=9, iou_calculator=dict(type='mmdet.BboxOverlaps2D')
+    )
+    expected = theirs.assign(priors, [256, 64, 16], truth)
     assert torch.equal(got.gt_inds, expected.gt_inds)
     assert torch.equal(got.labels, expected.labels)
     assert (got.gt_inds > 0).any()

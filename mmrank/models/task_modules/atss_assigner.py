@@ -76,4 +76,6 @@ def build_anchor_atss_assigner(**kwargs):
     Returns:
         The assigner.
     """
+    # With its scope, so that it is found under any default scope.
+    kwargs.setdefault('iou_calculator', dict(type='mmdet.BboxOverlaps2D'))
     return _assigner_class()(**kwargs)
