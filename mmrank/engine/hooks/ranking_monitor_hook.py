@@ -23,8 +23,8 @@ class RankingMonitorHook(Hook):
             for the device once.
         saturation: Argument above which h is flat: its slope has fallen to
             ``1/(1 + x)^2`` of that at 0.
-        patience: Readings in a row above ``saturation`` before the one
-            warning.
+        patience: Readings of a loss in a row above ``saturation`` before its
+            one warning.
 
     Raises:
         ValueError: If a parameter is not > 0.
@@ -48,8 +48,8 @@ class RankingMonitorHook(Hook):
         self.interval = interval
         self.saturation = saturation
         self.patience = patience
-        self._flat_readings = 0
-        self._warned = False
+        self._flat_readings: dict[str, int] = {}
+        self._warned: set[str] = set()
 
     def after_train_iter(
         self, runner, batch_idx, data_batch=None, outputs=None
@@ -84,12 +84,12 @@ class RankingMonitorHook(Hook):
             )
 
     def _check_saturation(self, runner, name: str, value: float) -> None:
-        self._flat_readings = (
-            self._flat_readings + 1 if value > self.saturation else 0
-        )
-        if self._warned or self._flat_readings < self.patience:
+        flat = value > self.saturation
+        readings = self._flat_readings.get(name, 0) + 1 if flat else 0
+        self._flat_readings[name] = readings
+        if name in self._warned or readings < self.patience:
             return
-        self._warned = True
+        self._warned.add(name)
         runner.logger.warning(
             f'{name} is saturated: its argument is {value:.0f}, where the '
             'outer function is flat and hardly a gradient is left. Set rho=1 '

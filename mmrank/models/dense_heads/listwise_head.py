@@ -48,7 +48,7 @@ class ListwiseMixin:
         positives, so ranks with few boxes would count for more.
         """
         targets = super().get_targets(*args, **kwargs)
-        if not self._normalises_by_own_rank() or get_world_size() == 1:
+        if get_world_size() == 1 or not self._normalises_by_own_rank():
             return targets
         targets = list(targets)
         factor = torch.tensor(float(targets[4]), device=targets[0][0].device)
