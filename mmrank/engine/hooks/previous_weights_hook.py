@@ -1,10 +1,8 @@
 """Scores every batch again under the previous weights."""
 
 import copy
-import random
 from contextlib import ExitStack
 
-import numpy as np
 import torch
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
@@ -12,16 +10,9 @@ from mmengine.model import is_model_wrapper
 from mmrank.registry import HOOKS
 from mmrank.state import MeanPositiveScore
 
+from ..rng_state import get_rng_state, set_rng_state
+
 _CHECKPOINT_KEY = 'mmrank_previous_weights'
-
-
-def _generator_states() -> tuple:
-    return random.getstate(), np.random.get_state()
-
-
-def _restore_generators(states: tuple) -> None:
-    random.setstate(states[0])
-    np.random.set_state(states[1])
 
 
 @HOOKS.register_module()
@@ -84,12 +75,9 @@ class PreviousWeightsHook(Hook):
     def _score(self, runner, data_batch) -> None:
         model = self._model(runner)
         buffers = {n: b.clone() for n, b in model.named_buffers()}
-        generators = _generator_states()
+        generators = get_rng_state()
         with ExitStack() as stack:
-            devices = [next(iter(self._previous.values())).device]
-            stack.enter_context(
-                torch.random.fork_rng([d for d in devices if d.type == 'cuda'])
-            )
+            stack.callback(set_rng_state, generators)
             stack.enter_context(torch.no_grad())
             stack.enter_context(runner.optim_wrapper.optim_context(model))
             for state in self._states(runner):
@@ -102,7 +90,6 @@ class PreviousWeightsHook(Hook):
                 args,
                 {**kwargs, 'mode': 'loss'},
             )
-        _restore_generators(generators)
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
         """Put the kept weights into the checkpoint."""
