@@ -5,6 +5,7 @@ from .pairwise_surrogate import (
     pairwise_surrogate_mean,
     pairwise_surrogate_sum,
 )
+from .positives import gather_positives, positive_index
 from .rank_weights import (
     normalised_positive_rank,
     practical_weight,
@@ -13,7 +14,6 @@ from .rank_weights import (
 )
 from .stable_ap import (
     StableAPTerms,
-    gather_positives,
     stable_ap_lists,
     stable_ap_loss,
     stable_ap_outer,
@@ -50,6 +50,7 @@ __all__ = [
     'one_sided_sigmoid',
     'pairwise_surrogate_mean',
     'pairwise_surrogate_sum',
+    'positive_index',
     'practical_weight',
     'smoothed_rank',
     'stable_ap_lists',

@@ -46,6 +46,41 @@ class _PairwiseSum(Function):
         return grad_pos, grad_neg, None, None, None, None
 
 
+def pair_evaluator(
+    surrogate: Surrogate, pairs: int, method: str = 'auto'
+) -> PairMatrix | IntervalSums:
+    """What evaluates the surrogate over that many pairs.
+
+    Args:
+        surrogate: The pair surrogate l.
+        pairs: Positives times negatives, padding included.
+        method: See :func:`pairwise_surrogate_sum`.
+
+    Returns:
+        A fresh evaluator with ``sums`` and ``gradient_of_negatives``.
+
+    Raises:
+        ValueError: If ``method`` is unknown or does not fit the surrogate.
+    """
+    if method not in ('auto', 'intervals', 'pairs'):
+        raise ValueError(
+            f"method={method!r} is unknown; use 'auto', 'intervals' or 'pairs'"
+        )
+    is_huber = isinstance(surrogate, OneSidedHuber)
+    if method == 'intervals' and not is_huber:
+        raise ValueError(
+            "method='intervals' needs the one-sided Huber "
+            f'surrogate, got {type(surrogate).__name__}'
+        )
+    dense = (
+        not is_huber
+        or method == 'pairs'
+        or pairs == 0
+        or (method == 'auto' and pairs <= DENSE_PAIRS)
+    )
+    return PairMatrix(surrogate) if dense else IntervalSums(surrogate.tau)
+
+
 def pairwise_surrogate_sum(
     pos: Tensor,
     neg: Tensor,
@@ -100,26 +135,9 @@ def pairwise_surrogate_sum(
                 f'{name} must have shape {tuple(of.shape)}, got '
                 f'{tuple(mask.shape)}'
             )
-    if method not in ('auto', 'intervals', 'pairs'):
-        raise ValueError(
-            f"method={method!r} is unknown; use 'auto', 'intervals' or 'pairs'"
-        )
-    is_huber = isinstance(surrogate, OneSidedHuber)
-    if method == 'intervals' and not is_huber:
-        raise ValueError(
-            "method='intervals' needs the one-sided Huber "
-            f'surrogate, got {type(surrogate).__name__}'
-        )
+    how = pair_evaluator(surrogate, pos.numel() * neg.size(1), method)
     if pos_mask is None:
         pos_mask = torch.ones_like(pos, dtype=torch.bool)
-    pairs = pos.numel() * neg.size(1)
-    dense = (
-        not is_huber
-        or method == 'pairs'
-        or pos.numel() == 0
-        or (method == 'auto' and pairs <= DENSE_PAIRS)
-    )
-    how = PairMatrix(surrogate) if dense else IntervalSums(surrogate.tau)
     return _PairwiseSum.apply(pos, neg, pos_mask, neg_mask, how, group)
 
 

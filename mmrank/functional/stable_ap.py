@@ -7,6 +7,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .pairwise_surrogate import pairwise_surrogate_sum
+from .positives import gather_positives
 from .rank_weights import practical_weight, smoothed_rank
 from .surrogates import OneSidedHuber, Surrogate
 
@@ -127,37 +128,6 @@ def stable_ap_terms(
     argument = scale * (weight * total).sum(1)
     loss = torch.where(has_positive, stable_ap_outer(argument, eps), 0)
     return StableAPTerms(loss, argument.detach(), weight, has_positive)
-
-
-def gather_positives(
-    scores: Tensor, is_positive: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Positives of each list, padded to the longest list.
-
-    Args:
-        scores: (L, N) scores.
-        is_positive: (L, N) bool.
-
-    Returns:
-        (L, P) scores, differentiable in ``scores``, and (L, P) bool mask that
-        is False at padding; P is the largest number of positives.
-    """
-    lists, columns = is_positive.nonzero(as_tuple=True)
-    if scores.size(0) == 1:
-        # The number of positives is known: no second wait for the device.
-        index = columns.unsqueeze(0)
-        return scores.gather(1, index), torch.ones_like(
-            index, dtype=torch.bool
-        )
-    counts = torch.bincount(lists, minlength=scores.size(0))
-    width = int(counts.max()) if lists.numel() else 0
-    first = counts.cumsum(0) - counts
-    slot = torch.arange(lists.numel(), device=scores.device) - first[lists]
-    index = lists.new_zeros(scores.size(0), width)
-    index[lists, slot] = columns
-    mask = torch.zeros_like(index, dtype=torch.bool)
-    mask[lists, slot] = True
-    return scores.gather(1, index), mask
 
 
 def stable_ap_lists(

@@ -1,8 +1,15 @@
 """What the registered listwise losses share."""
 
+from dataclasses import dataclass
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+
+from mmrank.functional.all_gather import all_gather_lists, scale_gradient
+from mmrank.functional.positives import positive_index
+
+from .one_vs_all import one_vs_all
 
 
 def _sigmoid(scores: Tensor) -> Tensor:
@@ -15,20 +22,231 @@ def _sigmoid(scores: Tensor) -> Tensor:
 ACTIVATIONS = {'none': lambda scores: scores, 'sigmoid': _sigmoid}
 
 
+def one_of(name: str, value, allowed) -> None:
+    """Refuse an unknown choice.
+
+    Raises:
+        ValueError: If ``value`` is not in ``allowed``.
+    """
+    if value not in allowed:
+        raise ValueError(
+            f'{name}={value!r} is unknown; use one of {tuple(allowed)}'
+        )
+
+
+@dataclass
+class RankedLists:
+    """L rankings of a batch, what a listwise loss is computed from.
+
+    Attributes:
+        pos: (L, P) activated scores of the positives, padded; those of all
+            ranks when ``group`` is set.
+        pos_mask: (L, P) bool, False for padding.
+        scores: (L, N) activated scores of this rank.
+        neg_mask: (L, N) bool, True for the negatives.
+        values: (L, P) what the head said of the boxes of the positives (their
+            quality or their box loss), or None.
+        group: Process group over which the negatives are spread, or None.
+        state_group: Process group whose ranks hold other positives than
+            those in ``pos``, or None.
+    """
+
+    pos: Tensor
+    pos_mask: Tensor
+    scores: Tensor
+    neg_mask: Tensor
+    values: Tensor | None
+    group: object
+    state_group: object
+
+
 class RankingLoss(nn.Module):
     """Base of losses that rank all scores of a batch against each other.
 
     Heads that call a loss once per feature level must gather first (see
-    :func:`mmrank.models.dense_heads.ListwiseHead`).
+    :func:`mmrank.models.dense_heads.ListwiseHead`). Subclasses implement
+    :meth:`list_losses`.
+
+    Args:
+        num_classes: Number of classes C, checked against the scores.
+        mode: ``flatten``: all classes in one ranking, every score counts once
+            per class. ``per_class``: one ranking per class.
+        activation: ``none`` ranks raw logits, ``sigmoid`` scores in (0, 1).
+        scope: ``global``: in distributed training the scores of all ranks
+            form one ranking, exactly as in a single process. ``local``: each
+            rank ranks its own.
+        loss_weight: Factor of the whole loss.
+        use_sigmoid: Read by mmdet heads from the config: one output channel
+            per class and sigmoid at test time, which keeps the ranking. Only
+            True is supported.
 
     Attributes:
+        box_input: What the loss wants to know of the boxes: None,
+            ``'quality'`` ((n_pos,) IoU of each positive's predicted box) or
+            ``'loss'`` ((n_pos,) its box loss, with gradient).
         diagnostics: Detached scalars of the last forward by name;
             :class:`mmrank.engine.hooks.RankingMonitorHook` logs them.
+
+    Raises:
+        ValueError: On an unknown choice.
     """
 
-    def __init__(self) -> None:
+    box_input: str | None = None
+
+    def __init__(
+        self,
+        num_classes: int | None = None,
+        mode: str = 'flatten',
+        activation: str = 'none',
+        scope: str = 'global',
+        loss_weight: float = 1.0,
+        use_sigmoid: bool = True,
+    ) -> None:
         super().__init__()
+        one_of('mode', mode, ('flatten', 'per_class'))
+        one_of('scope', scope, ('global', 'local'))
+        one_of('activation', activation, ACTIVATIONS)
+        if not use_sigmoid:
+            raise ValueError(
+                'use_sigmoid=False is not supported: a ranking '
+                'loss scores every class by itself'
+            )
+        self.num_classes, self.mode = num_classes, mode
+        self.activation, self.scope = activation, scope
+        self.loss_weight, self.use_sigmoid = loss_weight, use_sigmoid
         self.diagnostics: dict[str, Tensor] = {}
+
+    def forward(
+        self,
+        cls_score: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        avg_factor: float | None = None,
+        reduction_override: str | None = None,
+        *,
+        quality: Tensor | None = None,
+        box_loss: Tensor | None = None,
+    ) -> Tensor | dict[str, Tensor]:
+        """Compute the loss of all scores of a batch.
+
+        Args:
+            cls_score: (n, C) raw scores, any float dtype.
+            target: (n,) class indices, C = background, or (n, C) of 0 and 1.
+            weight: (n,) or (n, C); entries that are not > 0 take no part.
+            avg_factor: Accepted because mmdet heads pass it. A ranking loss
+                has its own normalisation, so it is not used.
+            reduction_override: Likewise; only None is supported.
+            quality: (n_pos,) quality in [0, 1] of each row with a class, in
+                row order; for losses with ``box_input='quality'``.
+            box_loss: (n_pos,) box loss of each row with a class, in row
+                order; for losses with ``box_input='loss'``.
+
+        Returns:
+            Scalar >= 0; 0, still attached to the graph, when there is no
+            positive. Losses with ``box_input='loss'`` return a dict of
+            ``loss_cls`` and ``loss_bbox``.
+
+        Raises:
+            ValueError: If shapes or class counts do not fit.
+            TypeError: If the scores are not of a float dtype.
+        """
+        if reduction_override is not None:
+            raise ValueError(
+                'a ranking loss has no reduction to override, '
+                f'got {reduction_override!r}'
+            )
+        if cls_score.dim() != 2:
+            raise ValueError(
+                'cls_score must be (n, classes), got shape '
+                f'{tuple(cls_score.shape)}'
+            )
+        classes = cls_score.size(1)
+        if self.num_classes not in (None, classes):
+            raise ValueError(
+                f'num_classes={self.num_classes} but cls_score has {classes} '
+                'columns; make num_classes of the loss and the head agree'
+            )
+        values = self._values_of_rows(target, classes, quality, box_loss)
+        is_positive = one_vs_all(target, classes)
+        is_negative = ~is_positive
+        if weight is not None:
+            taken = weight > 0
+            taken = taken.unsqueeze(1) if taken.dim() == 1 else taken
+            is_positive, is_negative = is_positive & taken, is_negative & taken
+        lists = (cls_score, is_positive, is_negative)
+        if self.mode == 'flatten':
+            lists = (x.reshape(1, -1) for x in lists)
+        else:
+            lists = (x.t() for x in lists)
+        losses = self.rank(
+            *lists, values, classes if self.mode == 'flatten' else 1
+        )
+        if isinstance(losses, dict):
+            return {k: self.loss_weight * v for k, v in losses.items()}
+        return self.loss_weight * losses
+
+    def rank(
+        self,
+        scores: Tensor,
+        is_positive: Tensor,
+        is_negative: Tensor,
+        values: Tensor | None = None,
+        entries_per_value: int = 1,
+    ) -> Tensor | dict[str, Tensor]:
+        """Loss of L lists of raw scores: classes, or queries of a batch.
+
+        Args:
+            scores: (L, N) raw scores.
+            is_positive: (L, N) bool.
+            is_negative: (L, N) bool; an entry that is neither takes no part.
+            values: (N / entries_per_value,) values of the positives' boxes,
+                for losses with a ``box_input``.
+            entries_per_value: Neighbouring entries of a list that share one
+                value.
+
+        Returns:
+            Scalar >= 0, or a dict of such, without ``loss_weight``.
+        """
+        world = self.world_group()
+        group = world if self.scope == 'global' else None
+        if group is not None:
+            size = dist.get_world_size()
+            scores = scale_gradient(scores, size)
+            if values is not None:
+                values = scale_gradient(values, size)
+        scores = ACTIVATIONS[self.activation](scores)
+        index, pos_mask = positive_index(is_positive)
+        pos = scores.gather(1, index)
+        if values is not None:
+            values = values[index // entries_per_value]
+            values = torch.where(pos_mask, values, 0)
+        mask = pos_mask
+        if group is not None:
+            pos, pos_mask = all_gather_lists(pos, mask, group)
+            if values is not None:
+                values, _ = all_gather_lists(values, mask, group)
+        return self.list_losses(
+            RankedLists(
+                pos,
+                pos_mask,
+                scores,
+                is_negative,
+                values,
+                group,
+                world if group is None else None,
+            )
+        )
+
+    def list_losses(self, lists: RankedLists) -> Tensor | dict[str, Tensor]:
+        """Loss of the gathered lists; what a subclass has to define.
+
+        Args:
+            lists: The rankings of the batch.
+
+        Returns:
+            Scalar >= 0, or a dict of such, without ``loss_weight``.
+        """
+        raise NotImplementedError
 
     def logit_centre(self) -> Tensor | None:
         """Raw score that heads show as 0.5 at test time.
@@ -41,6 +259,43 @@ class RankingLoss(nn.Module):
         """
         return None
 
+    def _values_of_rows(self, target, classes, quality, box_loss):
+        """(n,) values of the rows that have a class, 0 elsewhere."""
+        given = {'quality': quality, 'loss': box_loss}
+        for kind, values in given.items():
+            if values is not None and kind != self.box_input:
+                name = 'quality' if kind == 'quality' else 'box_loss'
+                raise ValueError(
+                    f'{type(self).__name__} takes no {name}, got shape '
+                    f'{tuple(values.shape)}'
+                )
+        if self.box_input is None:
+            return None
+        values = given[self.box_input]
+        if values is None:
+            raise ValueError(
+                f'{type(self).__name__} needs the boxes of the positives '
+                f'({self.box_input!r}), which this head does not pass; use '
+                "type='mmrank.ListwiseHead' or 'mmrank.ListwiseBBoxHead'"
+            )
+        if target.dim() != 1:
+            raise ValueError(
+                f'{type(self).__name__} needs (n,) class indices, one box a '
+                f'row, got a target of shape {tuple(target.shape)}'
+            )
+        has_class = (target >= 0) & (target < classes)
+        if values.dim() != 1 or (
+            target.device.type == 'cpu'
+            and values.numel() != int(has_class.sum())
+        ):
+            raise ValueError(
+                'the values of the boxes must be (n_pos,), one for each row '
+                f'with a class, got shape {tuple(values.shape)} for '
+                f'{int(has_class.sum())} such rows'
+            )
+        rows = values.new_zeros(target.shape)
+        return rows.masked_scatter(has_class, values)
+
     @staticmethod
     def world_group():
         """The group of all ranks, or None in a single process."""
@@ -51,41 +306,3 @@ class RankingLoss(nn.Module):
         ):
             return dist.group.WORLD
         return None
-
-
-def one_vs_all(target: Tensor, num_classes: int) -> Tensor:
-    """Positives of every class from class indices or a multi-label matrix.
-
-    Args:
-        target: (n,) class indices, ``num_classes`` = background, or (n, C)
-            of 0 and 1.
-        num_classes: C.
-
-    Returns:
-        (n, C) bool.
-
-    Raises:
-        ValueError: If the shape does not fit or an index is outside
-            ``[0, C]``. On a GPU the index check is a device-side assertion,
-            which does not make the host wait.
-    """
-    if target.dim() == 2 and target.size(1) == num_classes:
-        return target > 0
-    if target.dim() != 1:
-        raise ValueError(
-            f'target must be (n,) class indices or (n, {num_classes}) labels '
-            f'for {num_classes} classes, got shape {tuple(target.shape)}'
-        )
-    if target.numel():
-        fits = ((target >= 0) & (target <= num_classes)).all()
-        if target.device.type != 'cpu':
-            torch._assert_async(fits)
-        elif not fits:
-            raise ValueError(
-                f'target holds class indices from {int(target.min())} to '
-                f'{int(target.max())}, but the scores have {num_classes} '
-                f'classes ({num_classes} = background); set num_classes of '
-                'the head to the number of classes of the data set'
-            )
-    classes = torch.arange(num_classes, device=target.device)
-    return target.unsqueeze(1) == classes

@@ -3,20 +3,12 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.all_gather import all_gather_lists, scale_gradient
-from mmrank.functional.stable_ap import gather_positives, stable_ap_terms
+from mmrank.functional.stable_ap import stable_ap_terms
 from mmrank.functional.surrogates import build_surrogate
 from mmrank.registry import MODELS
 from mmrank.state import MeanPositiveScore
 
-from .ranking_loss import ACTIVATIONS, RankingLoss, one_vs_all
-
-
-def _one_of(name: str, value, allowed) -> None:
-    if value not in allowed:
-        raise ValueError(
-            f'{name}={value!r} is unknown; use one of {tuple(allowed)}'
-        )
+from .ranking_loss import RankedLists, RankingLoss, one_of
 
 
 @MODELS.register_module()
@@ -99,21 +91,15 @@ class StableAPLoss(RankingLoss):
         loss_weight: float = 1.0,
         use_sigmoid: bool = True,
     ) -> None:
-        super().__init__()
-        _one_of('mode', mode, ('flatten', 'per_class'))
-        _one_of('reduction', reduction, ('mean', 'sum'))
-        _one_of('penalty_reduction', penalty_reduction, ('mean', 'sum'))
-        _one_of('scope', scope, ('global', 'local'))
-        _one_of('activation', activation, ACTIVATIONS)
+        super().__init__(
+            num_classes, mode, activation, scope, loss_weight, use_sigmoid
+        )
+        one_of('reduction', reduction, ('mean', 'sum'))
+        one_of('penalty_reduction', penalty_reduction, ('mean', 'sum'))
         mean_scope = mean_scope or (
             'global' if mode == 'flatten' else 'per_class'
         )
-        _one_of('mean_scope', mean_scope, ('global', 'per_class'))
-        if not use_sigmoid:
-            raise ValueError(
-                'use_sigmoid=False is not supported: a ranking '
-                'loss scores every class by itself'
-            )
+        one_of('mean_scope', mean_scope, ('global', 'per_class'))
         if rho != 'batch' and not (isinstance(rho, (int, float)) and rho > 0):
             raise ValueError(
                 f"rho must be a number > 0 or 'batch', got {rho!r}"
@@ -129,110 +115,23 @@ class StableAPLoss(RankingLoss):
                 "mean_scope='per_class' needs num_classes: give the number of "
                 'classes of the data set'
             )
-        self.num_classes, self.mode, self.reduction = (
-            num_classes,
-            mode,
-            reduction,
-        )
+        self.reduction = reduction
         self.rho = None if rho == 'batch' else float(rho)
         self.surrogate = build_surrogate(surrogate, tau)
         self.bound = self.surrogate.bound(*score_range)
         self.a, self.t, self.eps = a, t, eps
-        self.activation = activation
         self.score_penalty = score_penalty
         self.penalty_reduction = penalty_reduction
-        self.scope, self.loss_weight = scope, loss_weight
-        self.use_sigmoid = use_sigmoid
         size = num_classes if mean_scope == 'per_class' else 1
         self.mean_positive = MeanPositiveScore(size, momentum, mean_mode)
 
-    def forward(
-        self,
-        cls_score: Tensor,
-        target: Tensor,
-        weight: Tensor | None = None,
-        avg_factor: float | None = None,
-        reduction_override: str | None = None,
-    ) -> Tensor:
-        """Compute the loss of all scores of a batch.
-
-        Args:
-            cls_score: (n, C) raw scores, any float dtype.
-            target: (n,) class indices, C = background, or (n, C) of 0 and 1.
-            weight: (n,) or (n, C); entries that are not > 0 take no part.
-            avg_factor: Accepted because mmdet heads pass it. A ranking loss
-                has its own normalisation, so it is not used.
-            reduction_override: Likewise; only None is supported.
-
-        Returns:
-            Scalar >= 0; 0, still attached to the graph, when there is no
-            positive.
-
-        Raises:
-            ValueError: If shapes or class counts do not fit.
-            TypeError: If the scores are not of a float dtype.
-        """
-        if reduction_override is not None:
-            raise ValueError(
-                'a ranking loss has no reduction to override, '
-                f'got {reduction_override!r}'
-            )
-        if cls_score.dim() != 2:
-            raise ValueError(
-                'cls_score must be (n, classes), got shape '
-                f'{tuple(cls_score.shape)}'
-            )
-        classes = cls_score.size(1)
-        if self.num_classes not in (None, classes):
-            raise ValueError(
-                f'num_classes={self.num_classes} but cls_score has {classes} '
-                'columns; make num_classes of the loss and the head agree'
-            )
-        is_positive = one_vs_all(target, classes)
-        is_negative = ~is_positive
-        if weight is not None:
-            taken = weight > 0
-            taken = taken.unsqueeze(1) if taken.dim() == 1 else taken
-            is_positive, is_negative = is_positive & taken, is_negative & taken
-        if self.mode == 'flatten':
-            shape = (1, -1)
-        else:
-            shape = (classes, -1)
-            cls_score, is_positive, is_negative = (
-                x.t() for x in (cls_score, is_positive, is_negative)
-            )
-        return self.loss_weight * self.rank(
-            cls_score.reshape(shape),
-            is_positive.reshape(shape),
-            is_negative.reshape(shape),
-        )
-
-    def rank(
-        self, scores: Tensor, is_positive: Tensor, is_negative: Tensor
-    ) -> Tensor:
-        """Loss of L lists of raw scores: classes, or queries of a batch.
-
-        Args:
-            scores: (L, N) raw scores.
-            is_positive: (L, N) bool.
-            is_negative: (L, N) bool; an entry that is neither takes no part.
-
-        Returns:
-            Scalar >= 0, without ``loss_weight``.
-        """
-        group = self.world_group()
-        ranking_group = group if self.scope == 'global' else None
-        if ranking_group is not None:
-            scores = scale_gradient(scores, torch.distributed.get_world_size())
-        scores = ACTIVATIONS[self.activation](scores)
-        pos, pos_mask = gather_positives(scores, is_positive)
-        if ranking_group is not None:
-            pos, pos_mask = all_gather_lists(pos, pos_mask, ranking_group)
-            group = None
-        mu = self.mean_positive.update(pos, pos_mask, group)
+    def list_losses(self, lists: RankedLists) -> Tensor:
+        """Stable AP of the lists and the score regulariser."""
+        pos, pos_mask = lists.pos, lists.pos_mask
+        mu = self.mean_positive.update(pos, pos_mask, lists.state_group)
         terms = stable_ap_terms(
             pos,
-            scores,
+            lists.scores,
             mu,
             surrogate=self.surrogate,
             bound=self.bound,
@@ -241,8 +140,8 @@ class StableAPLoss(RankingLoss):
             eps=self.eps,
             rho=self.rho,
             pos_mask=pos_mask,
-            neg_mask=is_negative,
-            group=ranking_group,
+            neg_mask=lists.neg_mask,
+            group=lists.group,
         )
         loss = terms.loss.sum()
         if self.reduction == 'mean':
@@ -252,7 +151,7 @@ class StableAPLoss(RankingLoss):
         # Without a positive both parts are 0 and still hang on the scores,
         # through the empty gather: DDP finds no unused parameter.
         loss = loss + penalty
-        return loss.to(torch.promote_types(scores.dtype, torch.float32))
+        return loss.to(torch.promote_types(pos.dtype, torch.float32))
 
     def logit_centre(self) -> Tensor:
         """Mean positive score as a raw score, (1,) or (C,)."""

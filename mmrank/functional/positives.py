@@ -1,0 +1,47 @@
+"""The positives of each list, gathered and padded."""
+
+import torch
+from torch import Tensor
+
+
+def positive_index(is_positive: Tensor) -> tuple[Tensor, Tensor]:
+    """Columns of the positives of each list, padded to the longest list.
+
+    Args:
+        is_positive: (L, N) bool.
+
+    Returns:
+        (L, P) int64 columns, ascending, 0 at padding, and (L, P) bool mask
+        that is False at padding; P is the largest number of positives.
+    """
+    lists, columns = is_positive.nonzero(as_tuple=True)
+    if is_positive.size(0) == 1:
+        # The number of positives is known: no second wait for the device.
+        index = columns.unsqueeze(0)
+        return index, torch.ones_like(index, dtype=torch.bool)
+    counts = torch.bincount(lists, minlength=is_positive.size(0))
+    width = int(counts.max()) if lists.numel() else 0
+    first = counts.cumsum(0) - counts
+    slot = torch.arange(lists.numel(), device=lists.device) - first[lists]
+    index = lists.new_zeros(is_positive.size(0), width)
+    index[lists, slot] = columns
+    mask = torch.zeros_like(index, dtype=torch.bool)
+    mask[lists, slot] = True
+    return index, mask
+
+
+def gather_positives(
+    scores: Tensor, is_positive: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Positives of each list, padded to the longest list.
+
+    Args:
+        scores: (L, N) scores.
+        is_positive: (L, N) bool.
+
+    Returns:
+        (L, P) scores, differentiable in ``scores``, and (L, P) bool mask that
+        is False at padding; P is the largest number of positives.
+    """
+    index, mask = positive_index(is_positive)
+    return scores.gather(1, index), mask
