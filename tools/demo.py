@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.progress import track
 
 from mmrank.datasets.shapes_coco import ShapesSpec, write_shapes_coco
-from mmrank.visualization.box_evaluation import (
+from mmrank.evaluation.box_evaluation import (
     evaluate_boxes,
     load_ground_truth,
 )

@@ -166,7 +166,7 @@ class RunQueue:
                     )
         finally:
             for process, _, _ in active.values():
-                _end(process)
+                end_process(process)
         return [outcomes[index] for index in range(len(runs))]
 
     def _start(self, run: Run, slot: int) -> subprocess.Popen:
@@ -255,7 +255,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
         yield
 
 
-def _end(process: subprocess.Popen, patience: float = 10.0) -> None:
+def end_process(process: subprocess.Popen, patience: float = 10.0) -> None:
     """End a command and what it started."""
     group = os.getpgid(process.pid) if process.poll() is None else None
     if group is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from pycocotools.cocoeval import COCOeval
 from rich.table import Table
 
-from mmrank.visualization.box_evaluation import (
+from mmrank.evaluation.box_evaluation import (
     class_average_precision,
     summary,
 )

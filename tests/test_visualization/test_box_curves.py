@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from mmrank.datasets.shapes_coco import ShapesSpec, write_shapes_coco
-from mmrank.visualization.box_evaluation import (
+from mmrank.evaluation.box_evaluation import (
     class_average_precision,
     evaluate_boxes,
     load_ground_truth,

@@ -13,7 +13,7 @@ IoU 0.5, dashed ones do not.
 import argparse
 import sys
 
-from mmrank.visualization.box_evaluation import (
+from mmrank.evaluation.box_evaluation import (
     evaluate_boxes,
     load_ground_truth,
 )

@@ -14,7 +14,7 @@ import sys
 
 from rich.console import Console
 
-from mmrank.visualization.box_evaluation import (
+from mmrank.evaluation.box_evaluation import (
     evaluate_boxes,
     load_ground_truth,
 )

@@ -1,15 +1,17 @@
 """COCO evaluation of a file of predicted boxes, without console noise."""
 
 import contextlib
-import copy
 import io
-import json
 import os
-from pathlib import Path
 
 import numpy as np
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
+
+from mmrank.evaluation.coco_predictions import (
+    check_predictions,
+    load_predictions,
+)
 
 # Names of COCOeval.stats in its order, as papers print them.
 STAT_NAMES = (
@@ -28,49 +30,23 @@ STAT_NAMES = (
 )
 
 
-def load_ground_truth(ann_file: str | os.PathLike | COCO) -> COCO:
-    """Read an annotation file with pycocotools, quietly.
+def load_ground_truth(
+    ann_file: str | os.PathLike | COCO, coco_class: type = COCO
+) -> COCO:
+    """Read an annotation file, quietly.
 
     Args:
         ann_file: COCO JSON file; a ``COCO`` object is passed through.
+        coco_class: Class of the index, pycocotools' or one that works like
+            it.
 
     Returns:
         The indexed annotations.
     """
-    if isinstance(ann_file, COCO):
+    if not isinstance(ann_file, str | os.PathLike):
         return ann_file
     with contextlib.redirect_stdout(io.StringIO()):
-        return COCO(str(ann_file))
-
-
-def load_predictions(
-    predictions: str | os.PathLike | list[dict],
-) -> list[dict]:
-    """Read a COCO results file (``CocoMetric``'s ``*.bbox.json``).
-
-    Args:
-        predictions: File, or its content: dicts with ``image_id``,
-            ``category_id``, ``bbox`` [x, y, width, height] and ``score``.
-
-    Returns:
-        A list of dicts that the caller may change.
-
-    Raises:
-        ValueError: If the content is not a list of predictions.
-    """
-    where = 'predictions'
-    if not isinstance(predictions, list):
-        where = f'prediction file {predictions}'
-        predictions = json.loads(Path(predictions).read_text('utf-8'))
-    keys = ('image_id', 'category_id', 'bbox', 'score')
-    is_list = isinstance(predictions, list)
-    if not is_list or (predictions and not set(keys) <= set(predictions[0])):
-        raise ValueError(
-            f'{where} must be a list of objects with the keys '
-            f'{", ".join(keys)}. Fix: give the *.bbox.json that CocoMetric '
-            'writes with outfile_prefix=..., not the annotation file.'
-        )
-    return copy.deepcopy(predictions)
+        return coco_class(str(ann_file))
 
 
 def evaluate_boxes(
@@ -88,26 +64,37 @@ def evaluate_boxes(
         with COCO's own parameters (at most 1, 10 and 100 boxes an image).
 
     Raises:
-        ValueError: If predictions are malformed or belong to other images.
+        PredictionError: If predictions are malformed or belong to other
+            images or categories.
     """
     truth = load_ground_truth(ground_truth)
     boxes = load_predictions(predictions)
-    strangers = {b['image_id'] for b in boxes} - set(truth.imgs)
-    if strangers:
-        raise ValueError(
-            f'{len(strangers)} image_id of the predictions are not in the '
-            f'annotations, for example {sorted(strangers)[:3]}. Fix: give the '
-            'annotation file of the split that was predicted.'
-        )
+    check_predictions(boxes, truth.imgs, truth.cats)
+    return match_boxes(truth, boxes)
+
+
+def match_boxes(
+    truth: COCO, boxes: list[dict], eval_class: type = COCOeval
+) -> COCOeval:
+    """Evaluate checked boxes, quietly.
+
+    Args:
+        truth: Annotations, in the index class that ``eval_class`` takes.
+        boxes: Checked predictions; keys are added to them.
+        eval_class: ``COCOeval`` or one that works like it.
+
+    Returns:
+        As :func:`evaluate_boxes`.
+    """
     with contextlib.redirect_stdout(io.StringIO()):
         if boxes:
             found = truth.loadRes(boxes)
         else:
             # pycocotools cannot load an empty list.
-            found = COCO()
+            found = type(truth)()
             found.dataset = {**truth.dataset, 'annotations': []}
             found.createIndex()
-        evaluation = COCOeval(truth, found, 'bbox')
+        evaluation = eval_class(truth, found, 'bbox')
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()
@@ -123,7 +110,9 @@ def summary(evaluation: COCOeval) -> dict[str, float]:
     Returns:
         ``mAP``, ``AP50``, ... in [0, 1]; NaN where no object has that size.
     """
-    stats = np.where(evaluation.stats < 0, np.nan, evaluation.stats)
+    # Some evaluators have more figures after COCO's twelve.
+    stats = np.asarray(evaluation.stats)[: len(STAT_NAMES)]
+    stats = np.where(stats < 0, np.nan, stats)
     return dict(zip(STAT_NAMES, stats.tolist()))
 
 
