@@ -1,17 +1,22 @@
 """Pure functions: surrogates, ranks, losses and metrics. Needs torch alone."""
 
+from .alrp_loss import ALRP, alrp_loss, alrp_loss_lists
+from .ap_loss import ap_loss, ap_loss_lists
 from .average_precision import average_precision, count_at_or_above
+from .dr_loss import dr_loss, dr_loss_lists
 from .pairwise_surrogate import (
     pairwise_surrogate_mean,
     pairwise_surrogate_sum,
 )
 from .positives import gather_positives, positive_index
+from .rank_sort import RankSort, rank_sort_loss, rank_sort_loss_lists
 from .rank_weights import (
     normalised_positive_rank,
     practical_weight,
     smoothed_rank,
     theorem1_weight,
 )
+from .softmax_mean import softmax_mean
 from .stable_ap import (
     StableAPTerms,
     stable_ap_lists,
@@ -19,6 +24,7 @@ from .stable_ap import (
     stable_ap_outer,
     stable_ap_terms,
 )
+from .step_sums import piecewise_linear_step
 from .surrogates import (
     SURROGATES,
     Logistic,
@@ -33,16 +39,24 @@ from .surrogates import (
 )
 
 __all__ = [
+    'ALRP',
     'SURROGATES',
     'Logistic',
     'OneSidedHuber',
+    'RankSort',
     'Sigmoid',
     'SquaredHinge',
     'StableAPTerms',
     'Surrogate',
+    'alrp_loss',
+    'alrp_loss_lists',
+    'ap_loss',
+    'ap_loss_lists',
     'average_precision',
     'build_surrogate',
     'count_at_or_above',
+    'dr_loss',
+    'dr_loss_lists',
     'gather_positives',
     'normalised_positive_rank',
     'one_sided_huber',
@@ -50,9 +64,13 @@ __all__ = [
     'one_sided_sigmoid',
     'pairwise_surrogate_mean',
     'pairwise_surrogate_sum',
+    'piecewise_linear_step',
     'positive_index',
     'practical_weight',
+    'rank_sort_loss',
+    'rank_sort_loss_lists',
     'smoothed_rank',
+    'softmax_mean',
     'stable_ap_lists',
     'stable_ap_loss',
     'stable_ap_outer',

@@ -45,3 +45,36 @@ def gather_positives(
     """
     index, mask = positive_index(is_positive)
     return scores.gather(1, index), mask
+
+
+def split_targets(
+    logits: Tensor, targets: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """One list as the pairwise functions take it.
+
+    Args:
+        logits: Float scores of any shape.
+        targets: Same shape; > 0 positive, 0 negative, < 0 (or NaN) left out.
+
+    Returns:
+        (1, P) positives, (1, N) all scores, (1, N) bool mask of the negatives
+        and (1, P) targets of the positives.
+
+    Raises:
+        ValueError: If the shapes differ.
+        TypeError: If the logits are not of a float dtype.
+    """
+    if not logits.is_floating_point():
+        raise TypeError(
+            f'logits must be of a float dtype, got {logits.dtype}; call '
+            'logits.float()'
+        )
+    if logits.shape != targets.shape:
+        raise ValueError(
+            'logits and targets must have one shape, got '
+            f'{tuple(logits.shape)} and {tuple(targets.shape)}'
+        )
+    scores, targets = logits.reshape(1, -1), targets.reshape(1, -1)
+    index, _ = positive_index(targets > 0)
+    values = targets.gather(1, index)
+    return scores.gather(1, index), scores, targets == 0, values

@@ -7,16 +7,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from .recomputation import inside_backward
+
 MODES = ('plain', 'exact', 'off')
-
-
-def _inside_backward() -> bool:
-    """Whether autograd is running backward in this thread.
-
-    A forward that runs now is a recomputation by activation checkpointing:
-    its batch has been counted already.
-    """
-    return torch._C._current_graph_task_id() != -1
 
 
 class MeanPositiveScore(nn.Module):
@@ -132,7 +125,7 @@ class MeanPositiveScore(nn.Module):
         if self._probing:
             self._previous = batch_mean
             return self.mean.clone()
-        if not self.training or _inside_backward():
+        if not self.training or inside_backward():
             return self.mean.clone()
 
         mean = self.mean.double()

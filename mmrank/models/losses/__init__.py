@@ -1,6 +1,20 @@
 """Registered losses."""
 
-from .ranking_loss import RankingLoss
+from .alrp_loss import ALRPLoss
+from .ap_loss import APLoss
+from .dr_loss import DRLoss
+from .error_driven_loss import ErrorDrivenLoss
+from .rank_sort_loss import RankSortLoss
+from .ranking_loss import RankedLists, RankingLoss
 from .stable_ap_loss import StableAPLoss
 
-__all__ = ['RankingLoss', 'StableAPLoss']
+__all__ = [
+    'ALRPLoss',
+    'APLoss',
+    'DRLoss',
+    'ErrorDrivenLoss',
+    'RankSortLoss',
+    'RankedLists',
+    'RankingLoss',
+    'StableAPLoss',
+]

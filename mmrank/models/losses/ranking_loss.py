@@ -79,6 +79,8 @@ class RankingLoss(nn.Module):
         use_sigmoid: Read by mmdet heads from the config: one output channel
             per class and sigmoid at test time, which keeps the ranking. Only
             True is supported.
+        reduction: How the rankings of ``per_class`` are put together:
+            ``mean`` over the classes that have a positive, or ``sum``.
 
     Attributes:
         box_input: What the loss wants to know of the boxes: None,
@@ -101,9 +103,11 @@ class RankingLoss(nn.Module):
         scope: str = 'global',
         loss_weight: float = 1.0,
         use_sigmoid: bool = True,
+        reduction: str = 'mean',
     ) -> None:
         super().__init__()
         one_of('mode', mode, ('flatten', 'per_class'))
+        one_of('reduction', reduction, ('mean', 'sum'))
         one_of('scope', scope, ('global', 'local'))
         one_of('activation', activation, ACTIVATIONS)
         if not use_sigmoid:
@@ -113,6 +117,7 @@ class RankingLoss(nn.Module):
             )
         self.num_classes, self.mode = num_classes, mode
         self.activation, self.scope = activation, scope
+        self.reduction = reduction
         self.loss_weight, self.use_sigmoid = loss_weight, use_sigmoid
         self.diagnostics: dict[str, Tensor] = {}
 
@@ -247,6 +252,21 @@ class RankingLoss(nn.Module):
             Scalar >= 0, or a dict of such, without ``loss_weight``.
         """
         raise NotImplementedError
+
+    def reduce_lists(self, losses: Tensor, has_positive: Tensor) -> Tensor:
+        """Put the losses of the lists together as ``reduction`` says.
+
+        Args:
+            losses: (L,) losses, 0 for a list without positives.
+            has_positive: (L,) bool.
+
+        Returns:
+            Scalar.
+        """
+        total = losses.sum()
+        if self.reduction == 'mean':
+            total = total / has_positive.sum().clamp(min=1)
+        return total
 
     def logit_centre(self) -> Tensor | None:
         """Raw score that heads show as 0.5 at test time.

@@ -92,9 +92,14 @@ class StableAPLoss(RankingLoss):
         use_sigmoid: bool = True,
     ) -> None:
         super().__init__(
-            num_classes, mode, activation, scope, loss_weight, use_sigmoid
+            num_classes,
+            mode,
+            activation,
+            scope,
+            loss_weight,
+            use_sigmoid,
+            reduction,
         )
-        one_of('reduction', reduction, ('mean', 'sum'))
         one_of('penalty_reduction', penalty_reduction, ('mean', 'sum'))
         mean_scope = mean_scope or (
             'global' if mode == 'flatten' else 'per_class'
@@ -115,7 +120,6 @@ class StableAPLoss(RankingLoss):
                 "mean_scope='per_class' needs num_classes: give the number of "
                 'classes of the data set'
             )
-        self.reduction = reduction
         self.rho = None if rho == 'batch' else float(rho)
         self.surrogate = build_surrogate(surrogate, tau)
         self.bound = self.surrogate.bound(*score_range)
@@ -143,9 +147,7 @@ class StableAPLoss(RankingLoss):
             neg_mask=lists.neg_mask,
             group=lists.group,
         )
-        loss = terms.loss.sum()
-        if self.reduction == 'mean':
-            loss = loss / terms.has_positive.sum().clamp(min=1)
+        loss = self.reduce_lists(terms.loss, terms.has_positive)
         penalty = self.score_penalty * self._score_offset(pos, pos_mask)
         self._note(terms, pos_mask, penalty)
         # Without a positive both parts are 0 and still hang on the scores,
