@@ -2,9 +2,10 @@
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,9 +13,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from pycocotools.cocoeval import COCOeval
 
+from mmrank.visualization.palette import colour, dash
+
 _COLUMNS = 3
-_COLOURS = ('#d62728', '#1f77b4', '#2ca02c', '#9467bd', '#ff7f0e', '#8c564b')
-_DASHES = ('-', '--', '-.', ':')
+# Longer class names do not fit over a panel.
+_LONGEST_NAME = 22
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,30 @@ class PRCurves:
             ),
         )
 
+    @classmethod
+    def from_lvis_eval(cls, evaluation: Any) -> 'PRCurves':
+        """Take the curves over all object sizes.
+
+        Args:
+            evaluation: An accumulated ``LVISEval`` of boxes.
+
+        Returns:
+            The curves.
+        """
+        precision = evaluation.eval['precision'][:, :, :, 0]
+        truth, cat_ids = evaluation.lvis_gt, evaluation.params.cat_ids
+        return cls(
+            precision=np.where(precision < 0, np.nan, precision),
+            recall=np.asarray(evaluation.params.rec_thrs),
+            iou=np.asarray(evaluation.params.iou_thrs),
+            classes=tuple(truth.cats[i]['name'] for i in cat_ids),
+            num_objects=tuple(
+                # One entry per object of the class.
+                len(truth.cat_img_map.get(i, ()))
+                for i in cat_ids
+            ),
+        )
+
     def curve(
         self, iou: float | None = None, name: str | None = None
     ) -> np.ndarray:
@@ -76,12 +103,7 @@ class PRCurves:
         """
         values = self.precision
         if name is not None:
-            if name not in self.classes:
-                raise ValueError(
-                    f'no class {name!r}; the classes are '
-                    f'{", ".join(self.classes)}'
-                )
-            index = self.classes.index(name)
+            index = self.index(name)
             values = values[:, :, index : index + 1]
         if iou is not None:
             index = int(np.abs(self.iou - iou).argmin())
@@ -96,6 +118,18 @@ class PRCurves:
             return np.full(len(self.recall), np.nan)
         return values[:, :, has_objects].mean(axis=(0, 2))
 
+    def index(self, name: str) -> int:
+        """Position of a class.
+
+        Raises:
+            ValueError: If there is no such class.
+        """
+        if name not in self.classes:
+            raise ValueError(
+                f'no class {name!r}; the classes are {", ".join(self.classes)}'
+            )
+        return self.classes.index(name)
+
     def average_precision(
         self, iou: float | None = None, name: str | None = None
     ) -> float:
@@ -107,6 +141,9 @@ def plot_pr_curves(
     models: Mapping[str, PRCurves],
     path: str | os.PathLike,
     max_classes: int = 12,
+    *,
+    classes: Sequence[str] | None = None,
+    with_mean: bool = True,
 ) -> Path:
     """Draw curves of several detectors over each other.
 
@@ -116,39 +153,32 @@ def plot_pr_curves(
     Args:
         models: Curves by model name; all of the same classes.
         path: Image file to write.
-        max_classes: Class panels at most.
+        max_classes: Class panels at most, where ``classes`` is None.
+        classes: Classes to show, in this order.
+        with_mean: Whether to show the means.
 
     Returns:
         ``path``.
 
     Raises:
-        ValueError: If there is no model, or they have different classes.
+        ValueError: If there is no model, they have different classes, or
+            there is nothing to show.
     """
-    if not models:
-        raise ValueError('plot_pr_curves needs the curves of a model')
-    first = next(iter(models.values()))
-    for name, curves in models.items():
-        if curves.classes != first.classes:
-            raise ValueError(
-                f'model {name!r} was evaluated on other classes than '
-                f'{next(iter(models))!r}: {curves.classes} against '
-                f'{first.classes}'
-            )
-    order = np.argsort([-n for n in first.num_objects], kind='stable')
-    shown = [i for i in order if first.num_objects[i]][:max_classes]
+    first = check_same_classes(models)
+    if classes is None:
+        order = np.argsort([-n for n in first.num_objects], kind='stable')
+        shown = [i for i in order if first.num_objects[i]][:max_classes]
+    else:
+        shown = [first.index(name) for name in classes]
     panels = [
         ('mean over classes, IoU 0.50', 0.5, None),
         ('mean over classes, IoU 0.75', 0.75, None),
         ('mean over classes, IoU 0.50 to 0.95', None, None),
     ]
-    panels += [
-        (
-            f'{first.classes[i]} ({first.num_objects[i]} objects), IoU 0.50',
-            0.5,
-            first.classes[i],
-        )
-        for i in shown
-    ]
+    panels = panels if with_mean else []
+    panels += [(_title(first, i), 0.5, first.classes[i]) for i in shown]
+    if not panels:
+        raise ValueError('plot_pr_curves has neither classes nor means')
     rows = math.ceil(len(panels) / _COLUMNS)
     figure = Figure(
         figsize=(3.4 * _COLUMNS, 3.1 * rows + 0.3), layout='constrained'
@@ -165,6 +195,38 @@ def plot_pr_curves(
     return path
 
 
+def check_same_classes(models: Mapping[str, PRCurves]) -> PRCurves:
+    """Check that models can be drawn over each other.
+
+    Args:
+        models: Curves by model name.
+
+    Returns:
+        Those of the first model.
+
+    Raises:
+        ValueError: If there is no model, or they have different classes.
+    """
+    if not models:
+        raise ValueError('plot_pr_curves needs the curves of a model')
+    first = next(iter(models.values()))
+    for name, curves in models.items():
+        if curves.classes != first.classes:
+            raise ValueError(
+                f'model {name!r} was evaluated on other classes than '
+                f'{next(iter(models))!r}: {curves.classes} against '
+                f'{first.classes}'
+            )
+    return first
+
+
+def _title(curves: PRCurves, index: int) -> str:
+    name, count = curves.classes[index], curves.num_objects[index]
+    if len(name) > _LONGEST_NAME:
+        name = f'{name[: _LONGEST_NAME - 1]}…'
+    return f'{name} ({count} objects), IoU 0.50'
+
+
 def _draw_panel(
     axis: Axes,
     models: Mapping[str, PRCurves],
@@ -178,8 +240,8 @@ def _draw_panel(
         axis.plot(
             curves.recall,
             curves.curve(iou, name),
-            color=_COLOURS[index % len(_COLOURS)],
-            linestyle=_DASHES[index % len(_DASHES)],
+            color=colour(index),
+            linestyle=dash(index),
             linewidth=1.8,
             label=f'{model}: {ap:.1f}',
         )
