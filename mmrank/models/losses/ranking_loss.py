@@ -10,6 +10,7 @@ from mmrank.functional.all_gather import all_gather_lists, scale_gradient
 from mmrank.functional.positives import positive_index
 
 from .one_vs_all import one_vs_all
+from .roi_classification import RoIClassificationMixin
 
 
 def _sigmoid(scores: Tensor) -> Tensor:
@@ -60,7 +61,7 @@ class RankedLists:
     state_group: object
 
 
-class RankingLoss(nn.Module):
+class RankingLoss(RoIClassificationMixin, nn.Module):
     """Base of losses that rank all scores of a batch against each other.
 
     Heads that call a loss once per feature level must gather first (see
@@ -171,8 +172,8 @@ class RankingLoss(nn.Module):
                 f'num_classes={self.num_classes} but cls_score has {classes} '
                 'columns; make num_classes of the loss and the head agree'
             )
-        values = self._values_of_rows(target, classes, quality, box_loss)
         is_positive = one_vs_all(target, classes)
+        values = self._values_of_rows(target, classes, quality, box_loss)
         is_negative = ~is_positive
         if weight is not None:
             taken = weight > 0
