@@ -1,0 +1,104 @@
+"""What mmdet's box heads of the second stage ask of a loss."""
+
+import torch
+from torch import Tensor
+
+
+class RoIClassificationMixin:
+    """Answers the hooks of mmdet's ``BBoxHead`` for one-vs-all scores.
+
+    A stock head then gives C instead of C + 1 score channels to the loss, so
+    ``loss_cls=dict(type='mmrank.StableAPLoss', rho=1.0)`` in a stock config
+    is enough. Put before :class:`torch.nn.Module`; expects ``num_classes``
+    (an int or None) and ``logit_centre()``.
+
+    Attributes:
+        custom_cls_channels: Makes the head ask :meth:`get_cls_channels` and
+            :meth:`get_activation`.
+        custom_activation: Makes the head ask :meth:`get_accuracy`, and
+            Cascade R-CNN :meth:`get_activation`.
+        custom_accuracy: Makes ``FCOSHead`` ask :meth:`get_accuracy`.
+        roi_classes: Number of classes of the box head that the loss was built
+            into; None in a dense head, which never asks for channels.
+    """
+
+    custom_cls_channels = True
+    custom_activation = True
+    custom_accuracy = True
+    roi_classes: int | None = None
+
+    def get_cls_channels(self, num_classes: int) -> int:
+        """Number of score channels of a box head.
+
+        Args:
+            num_classes: Number of classes C of the head.
+
+        Returns:
+            C: there is no background channel, a box without an object is one
+            that no class ranks high.
+
+        Raises:
+            ValueError: If the loss was built for another number of classes.
+        """
+        if self.num_classes not in (None, num_classes):
+            raise ValueError(
+                f'num_classes={self.num_classes} of the loss, but the box '
+                f'head has num_classes={num_classes}; make both the number '
+                'of classes of the data set, or leave it out of the loss'
+            )
+        self.roi_classes = num_classes
+        return num_classes
+
+    def get_activation(self, cls_score: Tensor) -> Tensor:
+        """Scores in [0, 1] at test time, the mean positive score as 0.5.
+
+        Args:
+            cls_score: (n, C) raw scores, any float dtype.
+
+        Returns:
+            In a box head (n, C + 1), of at least float32; the last column is
+            that of the background, 1 - the highest of the others, which NMS
+            drops. In a dense head (n, C).
+
+        Raises:
+            ValueError: If the columns are not the classes of the box head.
+        """
+        if self.roi_classes not in (None, cls_score.size(1)):
+            raise ValueError(
+                f'cls_score has {cls_score.size(1)} columns but the box head '
+                f'was built with num_classes={self.roi_classes}; '
+                'a ranking loss takes no background column'
+            )
+        scores = self._centred(cls_score).sigmoid()
+        if self.roi_classes is None:
+            return scores
+        background = 1 - scores.amax(dim=1, keepdim=True)
+        return torch.cat([scores, background], dim=1)
+
+    @torch.no_grad()
+    def get_accuracy(
+        self, cls_score: Tensor, labels: Tensor
+    ) -> dict[str, Tensor]:
+        """How often the highest class of a box with an object is right.
+
+        Args:
+            cls_score: (n, C) raw scores.
+            labels: (n,) class indices, C = background.
+
+        Returns:
+            ``acc_classes``, a scalar in [0, 100], logged but no loss; 0 when
+            no box has an object.
+        """
+        has_class = (labels >= 0) & (labels < cls_score.size(1))
+        highest = self._centred(cls_score).argmax(dim=1)
+        right = (highest == labels) & has_class
+        share = right.sum() / has_class.sum().clamp(min=1)
+        return dict(acc_classes=100 * share)
+
+    def _centred(self, cls_score: Tensor) -> Tensor:
+        """Raw scores, the mean positive score at 0, at least float32."""
+        scores = cls_score.to(
+            torch.promote_types(cls_score.dtype, torch.float32)
+        )
+        centre = self.logit_centre()
+        return scores if centre is None else scores - centre.to(scores.dtype)
