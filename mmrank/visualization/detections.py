@@ -1,8 +1,8 @@
 """Ground truth and the boxes of several detectors, drawn side by side."""
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,35 +13,22 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from PIL import Image
-from pycocotools import mask as box_overlap
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
+from mmrank.visualization.box_matching import (
+    DrawnBox,
+    matched_boxes,
+    true_boxes,
+)
 from mmrank.visualization.score_thresholds import best_f1_thresholds
 
-_MATCH_IOU = 0.5
 # Inches of a panel's width; the height follows the images.
 _PANEL_WIDTH = 3.4
 # A box this close to the upper edge, in pixels, has no room for text above.
 _TEXT_ROOM = 8
-
-
-@dataclass(frozen=True)
-class DrawnBox:
-    """A box in pixels, its class and how it fared.
-
-    Attributes:
-        box: (x, y, width, height).
-        cat_id: Category id.
-        label: Text at the box; empty for none.
-        is_right: Whether it matches an object (a prediction) or was found
-            (an object).
-    """
-
-    box: Sequence[float]
-    cat_id: int
-    label: str = ''
-    is_right: bool = True
+# Classes in the legend at most; more are named at the boxes.
+_LONGEST_LEGEND = 12
 
 
 def draw_detections(
@@ -52,6 +39,7 @@ def draw_detections(
     image_ids: Sequence[int] | None = None,
     num_images: int = 6,
     top_k: int | None = None,
+    score_thr: float | None = None,
 ) -> Path:
     """Draw a sheet: one row an image, ground truth first, then the models.
 
@@ -69,16 +57,22 @@ def draw_detections(
             with objects.
         num_images: Rows when ``image_ids`` is None, at least 1.
         top_k: Draw this many best boxes of each image instead.
+        score_thr: Draw the boxes with at least this score instead.
 
     Returns:
         ``path``.
 
     Raises:
-        ValueError: If there is no model or no image, or an id is unknown.
+        ValueError: If there is no model or no image, an id is unknown, or
+            both ``top_k`` and ``score_thr`` are given.
         FileNotFoundError: If an image file is missing.
     """
     if not models:
         raise ValueError('draw_detections needs the results of a model')
+    if top_k is not None and score_thr is not None:
+        raise ValueError(
+            'give top_k or score_thr to draw_detections, not both'
+        )
     truth = next(iter(models.values())).cocoGt
     image_ids = _choose_images(truth, image_ids, num_images)
     pictures = [_read(truth, image_dir, i) for i in image_ids]
@@ -86,7 +80,7 @@ def draw_detections(
     figure = Figure(
         figsize=(
             _PANEL_WIDTH * (1 + len(models)),
-            (_PANEL_WIDTH + 0.05) * sum(aspects) + 0.8,
+            (_PANEL_WIDTH + 0.05) * sum(aspects) + 0.2 * len(aspects) + 0.8,
         ),
         layout='constrained',
     )
@@ -97,39 +91,87 @@ def draw_detections(
         squeeze=False,
         gridspec_kw={'height_ratios': aspects},
     )
-    colours = class_colours(truth)
-    thresholds = {n: best_f1_thresholds(e) for n, e in models.items()}
-    for row, image_id, picture in zip(grid, image_ids, pictures):
-        objects = _objects(truth, image_id)
-        _draw(row[0], picture, objects, colours)
-        for axis, (name, evaluation) in zip(row[1:], models.items()):
-            boxes = _predictions(evaluation, image_id, thresholds[name], top_k)
+    for axis, name in zip(grid[0], ('ground truth', *models)):
+        axis.set_title(name, fontsize=10)
+    rule, thresholds = _rule(models, top_k, score_thr)
+    sheet = []
+    for image_id in image_ids:
+        row = [true_boxes(truth, image_id)]
+        for name, evaluation in models.items():
+            row.append(
+                matched_boxes(
+                    truth, evaluation.cocoDt, image_id, thresholds[name], top_k
+                )
+            )
+        sheet.append(row)
+    used = {box.cat_id for row in sheet for boxes in row for box in boxes}
+    colours = class_colours(truth, used)
+    if len(used) > _LONGEST_LEGEND:
+        names = {i: truth.cats[i]['name'] for i in used}
+        sheet = [[_named(boxes, names) for boxes in row] for row in sheet]
+    for axes, picture, row in zip(grid, pictures, sheet):
+        for axis, boxes in zip(axes, row):
             _draw(axis, picture, boxes, colours)
-    rule = f'top {top_k} boxes' if top_k else 'scores above best F1 per class'
-    grid[0, 0].set_title('ground truth', fontsize=10)
-    for axis, name in zip(grid[0, 1:], models):
-        axis.set_title(f'{name} ({rule})', fontsize=10)
-    _add_legend(figure, truth, colours)
+        axes[0].set_xlabel(f'{len(row[0])} objects', fontsize=8)
+        for axis, boxes in zip(axes[1:], row[1:]):
+            right = sum(box.is_right for box in boxes)
+            axis.set_xlabel(
+                f'{right} right, {len(boxes) - right} wrong', fontsize=8
+            )
+    _add_legend(figure, truth, colours, rule)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     return path
 
 
-def class_colours(truth: COCO) -> dict[int, tuple]:
+def _rule(
+    models: Mapping[str, COCOeval], top_k: int | None, score_thr: float | None
+) -> tuple[str, dict[str, Mapping[int, float] | None]]:
+    """What is shown, in words, and thresholds by model and category."""
+    if top_k is not None:
+        return f'top {top_k} boxes an image', dict.fromkeys(models)
+    if score_thr is None:
+        return 'boxes above the best-F1 score of each class', {
+            name: best_f1_thresholds(e) for name, e in models.items()
+        }
+    cats = next(iter(models.values())).cocoGt.cats
+    return f'boxes with a score from {score_thr:g}', dict.fromkeys(
+        models, dict.fromkeys(cats, score_thr)
+    )
+
+
+def _named(boxes: list[DrawnBox], names: Mapping[int, str]) -> list[DrawnBox]:
+    """Boxes with their class in the label, for want of a legend."""
+    return [
+        replace(box, label=f'{names[box.cat_id]} {box.label}'.strip())
+        for box in boxes
+    ]
+
+
+def class_colours(
+    truth: COCO, used: Collection[int] | None = None
+) -> dict[int, tuple]:
     """A distinct colour per category.
 
     Args:
         truth: Annotations.
+        used: Categories that need one; None for all. Where the annotations
+            have at most ten, colours do not depend on it.
 
     Returns:
-        RGBA in [0, 1] by category id, fixed by the order of ids.
+        RGB or RGBA in [0, 1] by category id, in the order of ids.
     """
     cat_ids = sorted(truth.cats)
+    used = set(cat_ids if used is None else used)
+    if len(cat_ids) > 10:
+        cat_ids = sorted(used)
     if len(cat_ids) <= 10:
-        return dict(zip(cat_ids, colormaps['tab10'].colors))
-    wheel = colormaps['gist_rainbow'](np.linspace(0, 1, len(cat_ids)))
-    return dict(zip(cat_ids, map(tuple, wheel)))
+        colours = dict(zip(cat_ids, colormaps['tab10'].colors))
+    else:
+        wheel = colormaps['gist_rainbow'](np.linspace(0, 1, len(cat_ids)))
+        colours = dict(zip(cat_ids, map(tuple, wheel)))
+    return {i: colour for i, colour in colours.items() if i in used}
 
 
 def _choose_images(
@@ -169,62 +211,6 @@ def _read(
         )
     with Image.open(path) as image:
         return np.asarray(image.convert('RGB'))
-
-
-def _objects(truth: COCO, image_id: int) -> list[DrawnBox]:
-    """Ground-truth boxes of one image, crowds left out."""
-    anns = truth.imgToAnns.get(image_id, [])
-    return [
-        DrawnBox(a['bbox'], a['category_id'])
-        for a in anns
-        if not a.get('iscrowd')
-    ]
-
-
-def _predictions(
-    evaluation: COCOeval,
-    image_id: int,
-    thresholds: Mapping[int, float],
-    top_k: int | None,
-) -> list[DrawnBox]:
-    """Boxes of one image to show, best first, with how they fared."""
-    boxes = sorted(
-        evaluation.cocoDt.imgToAnns.get(image_id, []),
-        key=lambda box: -box['score'],
-    )
-    if top_k:
-        boxes = boxes[:top_k]
-    else:
-        boxes = [
-            b for b in boxes if b['score'] >= thresholds[b['category_id']]
-        ]
-    left = _objects(evaluation.cocoGt, image_id)
-    drawn = []
-    for box in boxes:
-        match = _best_match(box, left)
-        if match is not None:
-            left.remove(match)
-        drawn.append(
-            DrawnBox(
-                box['bbox'],
-                box['category_id'],
-                f'{box["score"]:.2f}',
-                match is not None,
-            )
-        )
-    return drawn
-
-
-def _best_match(box: dict, objects: list[DrawnBox]) -> DrawnBox | None:
-    """The object of the box's class that overlaps it most, if enough."""
-    same = [o for o in objects if o.cat_id == box['category_id']]
-    if not same:
-        return None
-    overlap = box_overlap.iou(
-        [box['bbox']], [list(o.box) for o in same], [0] * len(same)
-    )[0]
-    best = int(overlap.argmax())
-    return same[best] if overlap[best] >= _MATCH_IOU else None
 
 
 def _draw(
@@ -271,13 +257,15 @@ def _draw(
 
 
 def _add_legend(
-    figure: Figure, truth: COCO, colours: Mapping[int, tuple]
+    figure: Figure, truth: COCO, colours: Mapping[int, tuple], rule: str
 ) -> None:
-    """Classes by colour (at most 12), and what dashes mean."""
-    handles = [
-        Line2D([], [], color=colours[i], label=truth.cats[i]['name'])
-        for i in sorted(truth.cats)[:12]
-    ]
+    """Classes by colour unless they are many, what dashes mean, the rule."""
+    handles = []
+    if len(colours) <= _LONGEST_LEGEND:
+        handles = [
+            Line2D([], [], color=colour, label=truth.cats[i]['name'])
+            for i, colour in colours.items()
+        ]
     handles.append(
         Line2D(
             [],
@@ -287,10 +275,11 @@ def _add_legend(
             label='dashed: no object of that class there',
         )
     )
+    handles.append(Line2D([], [], linestyle='none', label=f'shown: {rule}'))
     figure.legend(
         handles=handles,
         loc='outside lower center',
-        ncols=min(7, len(handles)),
+        ncols=max(2, min(int(figure.get_figwidth() / 1.7), len(handles))),
         fontsize=8,
         frameon=False,
     )
