@@ -1,0 +1,12 @@
+# Blood cells on AP-Loss; all else as in the focal twin.
+_base_ = '../stable_ap/retinanet_r18_fpn_focal_bccd.py'
+
+model = dict(
+    bbox_head=dict(
+        type='mmrank.ListwiseHead',
+        head_type='mmdet.RetinaHead',
+        loss_cls=dict(_delete_=True, type='mmrank.APLoss')))
+custom_hooks = [
+    dict(type='mmrank.RankingMonitorHook'),
+    dict(type='mmrank.RNGStateHook'),
+]
