@@ -1,0 +1,147 @@
+"""Speed and memory of a test loop."""
+
+import functools
+import time
+from pathlib import Path
+
+import torch
+from mmengine.hooks import Hook
+
+
+class InferenceMeter(Hook):
+    """Measures a test loop: images a second and peak memory.
+
+    Register it with ``runner.register_hook`` before ``runner.test()``. The
+    first batches are left out: they allocate, and choose algorithms. Only the
+    reading of the clock waits for the device.
+
+    Memory is the peak of the allocator on CUDA. On a CPU it is the growth of
+    the process's resident memory over the loop plus the size of the model,
+    which was there before; read from Linux's ``/proc``, where there is none it
+    stays unknown.
+
+    Args:
+        warmup: Batches to leave out; at most half of them are.
+    """
+
+    # First in after_*, so that no other hook's time counts.
+    priority = 'VERY_HIGH'
+
+    def __init__(self, warmup: int = 3) -> None:
+        if warmup < 0:
+            raise ValueError(f'warmup is {warmup}; it must be 0 or more')
+        self.warmup = warmup
+        self.timed_images = 0
+        self.model_seconds = self.loop_seconds = 0.0
+        self.memory_bytes: int | None = None
+        self.memory_kind = 'unknown'
+        self._batch_seconds = 0.0
+        self._skipped = self._rest = 0
+
+    @property
+    def images_per_second(self) -> float:
+        """Speed of the model with its post-processing, without data."""
+        return self.timed_images / self.model_seconds
+
+    @property
+    def images_per_second_with_data(self) -> float:
+        """Speed of the loop: data loading, model, post-processing."""
+        return self.timed_images / self.loop_seconds
+
+    def before_test(self, runner) -> None:
+        """Start measuring.
+
+        Args:
+            runner: The runner; its model's ``test_step`` is timed.
+        """
+        total = len(runner.test_dataloader)
+        self._skipped = min(self.warmup, total // 2)
+        model = runner.model
+        self._time(model)
+        self._is_cuda = next(model.parameters()).is_cuda
+        if self._is_cuda:
+            torch.cuda.reset_peak_memory_stats()
+        else:
+            self._is_exact = _reset_peak()
+            self._rest = _proc_bytes('VmRSS') or 0
+        self._last = time.perf_counter()
+
+    def _time(self, model: torch.nn.Module) -> None:
+        step = model.test_step
+
+        @functools.wraps(step)
+        def timed_step(data):
+            self._synchronise()
+            start = time.perf_counter()
+            result = step(data)
+            self._synchronise()
+            self._batch_seconds = time.perf_counter() - start
+            return result
+
+        self._model, model.test_step = model, timed_step
+
+    def _synchronise(self) -> None:
+        if self._is_cuda:
+            torch.cuda.synchronize()
+
+    def after_test_iter(
+        self, runner, batch_idx, data_batch=None, outputs=None
+    ) -> None:
+        """Count a batch.
+
+        Args:
+            runner: Not used.
+            batch_idx: Number of the batch.
+            data_batch: Not used.
+            outputs: One result per image.
+        """
+        now = time.perf_counter()
+        if batch_idx >= self._skipped:
+            self.timed_images += len(outputs)
+            self.model_seconds += self._batch_seconds
+            self.loop_seconds += now - self._last
+        self._last = now
+        # Here, not after the loop: the evaluation needs memory of its own.
+        self._read_memory()
+
+    def _read_memory(self) -> None:
+        if self._is_cuda:
+            self.memory_bytes = torch.cuda.max_memory_allocated()
+            self.memory_kind = 'GPU, allocated'
+            return
+        peak = _proc_bytes('VmHWM')
+        if peak is not None:
+            tensors = [*self._model.parameters(), *self._model.buffers()]
+            size = sum(t.numel() * t.element_size() for t in tensors)
+            self.memory_bytes = max(0, peak - self._rest) + size
+            self.memory_kind = (
+                'CPU, growth + model' if self._is_exact else 'CPU, upper bound'
+            )
+
+    def after_test(self, runner) -> None:
+        """Give the model its own ``test_step`` back.
+
+        Args:
+            runner: Not used.
+        """
+        del self._model.test_step
+
+
+def _proc_bytes(key: str) -> int | None:
+    """A line of /proc/self/status in bytes; None where there is none."""
+    status = Path('/proc/self/status')
+    if not status.is_file():
+        return None
+    for line in status.read_text('ascii', 'replace').splitlines():
+        if line.startswith(f'{key}:'):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _reset_peak() -> bool:
+    """Make the peak of resident memory start anew; whether that was done."""
+    try:
+        Path('/proc/self/clear_refs').write_text('5', 'ascii')
+    except OSError:
+        return False
+    return True

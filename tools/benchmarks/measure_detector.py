@@ -1,0 +1,188 @@
+"""Test a detector once: write its predictions, measure speed and memory.
+
+    python tools/benchmarks/measure_detector.py CONFIG CHECKPOINT --out DIR
+
+coco_table.py runs this for each model, in a process of its own so that one
+model's memory is not another's. Without a checkpoint the config is trained
+first, in DIR/train, as run_seeds.py trains: an interrupted training goes on
+when the same command is given again.
+
+Written to DIR: predictions.bbox.json (COCO results of the test split) and,
+last, run.json (speed, memory, what was run).
+"""
+
+import argparse
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+TOOLS = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TOOLS))  # for entry_point, beside train.py
+
+
+def parse_args(arguments=None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument('config', help='config file of a detector')
+    parser.add_argument(
+        'checkpoint', nargs='?', help='checkpoint (default: train first)'
+    )
+    parser.add_argument('--out', required=True, help='folder of the run')
+    parser.add_argument(
+        '--digest',
+        default='',
+        help='what coco_table.py recognises the run by later',
+    )
+    parser.add_argument(
+        '--warmup',
+        type=int,
+        default=3,
+        help='batches that the speed leaves out (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--cfg-options',
+        nargs='+',
+        default=[],
+        metavar='KEY=VALUE',
+        help='overrides of the config',
+    )
+    return parser.parse_args(arguments)
+
+
+def load_config(args: argparse.Namespace):
+    """Load the config as tools/test.py does."""
+    from entry_point import add_common_options, load
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument('config')
+    parser.add_argument('--work-dir')
+    add_common_options(parser)
+    words = [args.config, '--work-dir', str(Path(args.out) / 'test')]
+    if args.cfg_options:
+        words += ['--cfg-options', *args.cfg_options]
+    return load(parser.parse_args(words))
+
+
+def get_checkpoint(args: argparse.Namespace) -> str:
+    """The checkpoint given, or the last one of a training."""
+    from entry_point import UsageError
+
+    if args.checkpoint:
+        return args.checkpoint
+    from train_and_test import TRAIN, train
+
+    from mmrank.engine.checkpoint import find_last_whole_checkpoint
+
+    folder = str(Path(args.out) / 'train')
+    train(
+        argparse.Namespace(
+            train_script=str(TRAIN),
+            config=args.config,
+            work_dir=folder,
+            cfg_options=args.cfg_options,
+        )
+    )
+    checkpoint = find_last_whole_checkpoint(folder)
+    if checkpoint is None:
+        raise UsageError(f'the training left no checkpoint in {folder}')
+    return checkpoint
+
+
+def prepare_evaluator(cfg, args: argparse.Namespace) -> str:
+    """Let the config's COCO or LVIS metric write files and nothing else.
+
+    Returns:
+        Its annotation file.
+    """
+    from entry_point import UsageError
+
+    evaluators = cfg.get('test_evaluator') or []
+    if isinstance(evaluators, dict):
+        evaluators = [evaluators]
+    for evaluator in evaluators:
+        kind = str(evaluator.get('type', '')).rpartition('.')[2]
+        if kind not in ('CocoMetric', 'LVISMetric'):
+            continue
+        if not evaluator.get('ann_file'):
+            raise UsageError(
+                f'{args.config}: test_evaluator has no ann_file.\n  Fix: '
+                'name the annotation file of the test split'
+            )
+        prefix = str(Path(args.out) / 'predictions')
+        evaluator.update(format_only=True, outfile_prefix=prefix)
+        cfg.test_evaluator = evaluator
+        return evaluator.ann_file
+    kinds = [str(e.get('type')) for e in evaluators]
+    raise UsageError(
+        f'{args.config}: test_evaluator is {kinds or "missing"}, which '
+        'writes no COCO predictions.\n  Fix: add a CocoMetric or LVISMetric'
+    )
+
+
+def find_image_dir(dataset) -> str:
+    """Folder of the test images, from the innermost data set."""
+    while 'pipeline' not in dataset and 'dataset' in dataset:
+        dataset = dataset['dataset']
+    prefix = (dataset.get('data_prefix') or {}).get('img', '')
+    return str(Path(dataset.get('data_root') or '.') / prefix)
+
+
+def main(args: argparse.Namespace) -> None:
+    """Train if needed, test, write the record."""
+    import torch
+    from entry_point import UsageError, build_runner, check_data
+
+    from mmrank.evaluation import config_description as description
+    from mmrank.evaluation.inference_meter import InferenceMeter
+    from mmrank.evaluation.run_record import RunRecord, write_record
+    from mmrank.evaluation.seed_plan import PlanError
+    from mmrank.evaluation.seed_runs import lock_folder
+
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(lock_folder(Path(args.out)))
+        except PlanError as error:
+            raise UsageError(str(error)) from error
+        cfg = load_config(args)
+        ann_file = prepare_evaluator(cfg, args)
+        check_data(cfg, splits=('test',))
+        cfg.load_from = get_checkpoint(args)
+        cfg.resume = False
+        runner = build_runner(cfg)
+        meter = InferenceMeter(args.warmup)
+        runner.register_hook(meter)
+        runner.test()
+        dataset = cfg.test_dataloader.dataset
+        device = f'CPU, {torch.get_num_threads()} threads'
+        if next(runner.model.parameters()).is_cuda:
+            device = torch.cuda.get_device_name()
+        write_record(
+            RunRecord(
+                digest=args.digest,
+                config=args.config,
+                checkpoint=cfg.load_from,
+                ann_file=ann_file,
+                image_dir=find_image_dir(dataset),
+                loss=description.describe_loss(cfg.model),
+                backbone=description.describe_backbone(cfg.model),
+                test_size=description.describe_test_size(dataset),
+                device=device,
+                batch_size=runner.test_dataloader.batch_size,
+                timed_images=meter.timed_images,
+                images_per_second=meter.images_per_second,
+                images_per_second_with_data=meter.images_per_second_with_data,
+                memory_bytes=meter.memory_bytes,
+                memory_kind=meter.memory_kind,
+                parameters=sum(p.numel() for p in runner.model.parameters()),
+            ),
+            args.out,
+        )
+
+
+if __name__ == '__main__':
+    from entry_point import run
+
+    sys.exit(run(main, parse_args()))
