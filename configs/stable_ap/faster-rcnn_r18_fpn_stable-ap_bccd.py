@@ -1,0 +1,21 @@
+# Blood cells, RPN and R-CNN on stable AP; all else as in the cross-entropy
+# twin. A ranking loss takes all anchors and all proposals, so nothing is
+# sampled away.
+_base_ = './faster-rcnn_r18_fpn_ce_bccd.py'
+
+model = dict(
+    rpn_head=dict(
+        type='mmrank.ListwiseHead',
+        head_type='mmdet.RPNHead',
+        loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss')),
+    roi_head=dict(
+        bbox_head=dict(
+            loss_cls=dict(
+                _delete_=True, type='mmrank.StableAPLoss', rho=1.0))),
+    train_cfg=dict(
+        rpn=dict(sampler=dict(_delete_=True, type='PseudoSampler')),
+        rcnn=dict(sampler=dict(num=1000000, pos_fraction=1.0))))
+custom_hooks = [
+    dict(type='mmrank.RankingMonitorHook'),
+    dict(type='mmrank.RNGStateHook'),
+]
