@@ -1,0 +1,261 @@
+"""The table of a COCO benchmark: Markdown, CSV and console."""
+
+import csv
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.table import Table
+
+from mmrank.evaluation.run_record import RunRecord
+
+
+@dataclass(frozen=True)
+class BenchmarkRow:
+    """One model of the table.
+
+    Attributes:
+        name: Name of the model.
+        metrics: COCO's or LVIS's figures by name, in [0, 1]; NaN where no
+            object has that size.
+        classes: Average precision by class, likewise.
+        record: What its run measured; None where that is not known.
+    """
+
+    name: str
+    metrics: Mapping[str, float]
+    classes: Mapping[str, float]
+    record: RunRecord | None = None
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column that comes from the record of a run."""
+
+    title: str
+    key: str
+    value: Callable[[RunRecord], float | str | None]
+    text: Callable[[float | str], str] = str
+    # 1: more is better, -1: less is, 0: neither.
+    better: int = 0
+
+
+_TEXTS = (
+    _Column('loss', 'loss', lambda r: r.loss),
+    _Column('backbone', 'backbone', lambda r: r.backbone),
+    _Column('test size', 'test_size', lambda r: r.test_size),
+)
+_NUMBERS = (
+    _Column(
+        'img/s',
+        'images_per_second',
+        lambda r: r.images_per_second,
+        lambda v: f'{v:.1f}',
+        1,
+    ),
+    _Column(
+        'img/s with data',
+        'images_per_second_with_data',
+        lambda r: r.images_per_second_with_data,
+        lambda v: f'{v:.1f}',
+        1,
+    ),
+    _Column(
+        'memory (MiB)',
+        'memory_bytes',
+        lambda r: r.memory_bytes,
+        lambda v: f'{v / 2**20:,.0f}',
+        -1,
+    ),
+    _Column(
+        'parameters (M)',
+        'parameters',
+        lambda r: r.parameters,
+        lambda v: f'{v / 1e6:.2f}',
+    ),
+)
+
+
+def percent(value: float) -> str:
+    """A share as a percentage with one decimal; ``n/a`` for NaN."""
+    return 'n/a' if math.isnan(value) else f'{100 * value:.1f}'
+
+
+def table_cells(
+    rows: Sequence[BenchmarkRow],
+) -> tuple[list[str], list[list[str]], list[list[bool]]]:
+    """Text of the table, and which cells are the best of their column.
+
+    Columns that no model has a value for are left out. A best one is marked
+    where there are two models or more.
+
+    Args:
+        rows: The models, all with the same metrics.
+
+    Returns:
+        The header, the cells and whether each is best, row by row.
+    """
+    records = [row.record for row in rows]
+    columns = [('method', [row.name for row in rows], [False] * len(rows))]
+
+    def add(title, values, text, better) -> None:
+        known = [v for v in values if v not in (None, '', '-')]
+        if known:
+            shown = ['-' if v is None else text(v) for v in values]
+            columns.append((title, shown, _best(shown, values, better)))
+
+    def of(column) -> list:
+        return [None if r is None else column.value(r) for r in records]
+
+    for column in _TEXTS:
+        add(column.title, of(column), column.text, column.better)
+    for name in rows[0].metrics:
+        add(name, [row.metrics[name] for row in rows], percent, 1)
+    for column in _NUMBERS:
+        add(column.title, of(column), column.text, column.better)
+    header = [title for title, _, _ in columns]
+    cells = [list(row) for row in zip(*(shown for _, shown, _ in columns))]
+    best = [list(row) for row in zip(*(marks for _, _, marks in columns))]
+    return header, cells, best
+
+
+def _best(shown: list[str], values: list, better: int) -> list[bool]:
+    """Mark the best values; those that read the same are equally good."""
+    numbers = [
+        better * v
+        if isinstance(v, float | int) and not math.isnan(v)
+        else None
+        for v in values
+    ]
+    known = [n for n in numbers if n is not None]
+    if not better or len(known) < 2:
+        return [False] * len(values)
+    top = shown[numbers.index(max(known))]
+    return [text == top and n is not None for text, n in zip(shown, numbers)]
+
+
+def class_cells(
+    rows: Sequence[BenchmarkRow],
+) -> tuple[list[str], list[list[str]], list[list[bool]]]:
+    """Average precision of each class, as :func:`table_cells`.
+
+    Args:
+        rows: The models, all of the same classes.
+
+    Returns:
+        The header, one row a class, and whether each cell is best.
+    """
+    header = ['AP of class', *(row.name for row in rows)]
+    cells, best = [], []
+    for name in rows[0].classes:
+        values = [row.classes[name] for row in rows]
+        shown = [percent(value) for value in values]
+        cells.append([name, *shown])
+        best.append([False, *_best(shown, values, 1)])
+    return header, cells, best
+
+
+def rich_benchmark(rows: Sequence[BenchmarkRow], title: str) -> Table:
+    """The table for the console; the best of a column is bold.
+
+    Args:
+        rows: The models.
+        title: Title of the table.
+
+    Returns:
+        The table.
+    """
+    header, cells, best = table_cells(rows)
+    table = Table(title=title)
+    for index, name in enumerate(header):
+        table.add_column(name, justify='right' if index else 'left')
+    for texts, marks in zip(cells, best):
+        table.add_row(
+            *(f'[bold]{t}[/]' if m else t for t, m in zip(texts, marks))
+        )
+    return table
+
+
+def write_benchmark(
+    rows: Sequence[BenchmarkRow],
+    folder: str | os.PathLike,
+    title: str,
+    notes: Sequence[str] = (),
+) -> list[Path]:
+    """Write ``coco_table.md``, ``coco_table.csv`` and ``classes.csv``.
+
+    Markdown has percentages with one decimal, CSV the unrounded figures: AP
+    and AR in [0, 1], bytes, images a second.
+
+    Args:
+        rows: The models, at least one.
+        folder: Where to write; made if needed.
+        title: Heading of the Markdown file.
+        notes: Sentences below the first table, an item each.
+
+    Returns:
+        The three files.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [f'# {title}', '', *_markdown(*table_cells(rows)), '']
+    lines += [f'* {note}' for note in notes]
+    lines += ['', '## Classes', '', *_markdown(*class_cells(rows))]
+    markdown = folder / 'coco_table.md'
+    markdown.write_text('\n'.join(lines) + '\n', encoding='utf-8')
+
+    columns = (*_TEXTS, *_NUMBERS)
+    records = [
+        [
+            ''
+            if row.record is None or column.value(row.record) is None
+            else column.value(row.record)
+            for column in columns
+        ]
+        for row in rows
+    ]
+    table = _write_csv(
+        folder / 'coco_table.csv',
+        ['method', *rows[0].metrics, *(column.key for column in columns)],
+        [
+            [row.name, *row.metrics.values(), *values]
+            for row, values in zip(rows, records)
+        ],
+    )
+    classes = _write_csv(
+        folder / 'classes.csv',
+        ['class', *(row.name for row in rows)],
+        [
+            [name, *(row.classes[name] for row in rows)]
+            for name in rows[0].classes
+        ],
+    )
+    return [markdown, table, classes]
+
+
+def _markdown(
+    header: list[str], cells: list[list[str]], best: list[list[bool]]
+) -> list[str]:
+    lines = [f'| {" | ".join(map(_escape, header))} |']
+    lines.append('|---' + '|---:' * (len(header) - 1) + '|')
+    for texts, marks in zip(cells, best):
+        shown = [
+            f'**{_escape(t)}**' if m else _escape(t)
+            for t, m in zip(texts, marks)
+        ]
+        lines.append(f'| {" | ".join(shown)} |')
+    return lines
+
+
+def _escape(text: str) -> str:
+    return text.replace('|', '\\|')
+
+
+def _write_csv(path: Path, header: list, rows: list[list]) -> Path:
+    with path.open('w', newline='', encoding='utf-8') as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        writer.writerows(rows)
+    return path
