@@ -135,6 +135,40 @@ def read_result(entry: Entry) -> ModelResult:
     return ModelResult(entry.name, files[0], record)
 
 
+def check_pair(
+    results: Sequence[ModelResult],
+    names: Sequence[str],
+    image_dir: str | None,
+) -> None:
+    """Check that two models can be drawn side by side.
+
+    Args:
+        results: All models.
+        names: Names of the two.
+        image_dir: Folder of the images, if it was given.
+
+    Raises:
+        EntryError: If a name is unknown or given twice, or neither model's
+            run says where the images are.
+    """
+    records = {r.name: r.record for r in results}
+    for name in names:
+        if name not in records:
+            raise EntryError(
+                f'--side-by-side {name!r} is none of the models '
+                f'{list(records)}. Fix: give two of their names.'
+            )
+    if len(set(names)) < 2:
+        raise EntryError(
+            f'--side-by-side has {names[0]!r} twice. Fix: give two models.'
+        )
+    if image_dir is None and not any(records[name] for name in names):
+        raise EntryError(
+            'the folder of the images is not known: prediction files do not '
+            'name it. Fix: give --image-dir.'
+        )
+
+
 def find_annotations(
     results: Sequence[ModelResult], given: str | None
 ) -> Path:

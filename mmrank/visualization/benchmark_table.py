@@ -178,6 +178,30 @@ def rich_benchmark(rows: Sequence[BenchmarkRow], title: str) -> Table:
     return table
 
 
+def describe_runs(rows: Sequence[BenchmarkRow]) -> list[str]:
+    """Say how speed and memory were measured, model by model where needed.
+
+    Args:
+        rows: The models.
+
+    Returns:
+        A sentence for all, or for each group of models measured alike.
+    """
+    notes = {}
+    for row in rows:
+        if row.record is not None:
+            r = row.record
+            text = (
+                f'Speed: {r.device}, batches of {r.batch_size}, mean over '
+                f'{r.timed_images} images, without loading images unless it '
+                f'says so. Memory: {r.memory_kind}.'
+            )
+            notes.setdefault(text, []).append(row.name)
+    if len(notes) < 2:
+        return list(notes)
+    return [f'{", ".join(names)}: {text}' for text, names in notes.items()]
+
+
 def write_benchmark(
     rows: Sequence[BenchmarkRow],
     folder: str | os.PathLike,

@@ -248,4 +248,7 @@ def _draw_panel(
     axis.set(xlim=(0, 1), ylim=(0, 1.02), xlabel='recall', ylabel='precision')
     axis.set_title(title, fontsize=9)
     axis.grid(alpha=0.3)
-    axis.legend(title='AP', fontsize=8, title_fontsize=8, loc='lower left')
+    size = 8 if len(models) <= 4 else 6
+    axis.legend(
+        title='AP', fontsize=size, title_fontsize=size, loc='lower left'
+    )

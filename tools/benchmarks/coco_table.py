@@ -1,0 +1,290 @@
+r"""COCO benchmark: a table, bars, curves and a side by side of detectors.
+
+Each model is NAME=PATH, where PATH is a prediction file (*.bbox.json), a
+folder with one, or a config with its checkpoint. A config is run: it is
+tested once in a process of its own, which measures speed and memory and keeps
+the predictions. A config without a checkpoint is trained first.
+
+  Two prediction files, as CocoMetric writes them with outfile_prefix=...:
+    python tools/benchmarks/coco_table.py "stable AP=a.bbox.json" \
+        focal=b.bbox.json --ann-file val.json --out-dir work_dirs/table
+
+  Two checkpoints, with speed and memory, and what they find on the images
+  where they differ most:
+    python tools/benchmarks/coco_table.py \
+        "stable AP=stable.py,work_dirs/stable/epoch_12.pth" \
+        "focal=focal.py,work_dirs/focal/epoch_12.pth" \
+        --side-by-side "stable AP" focal --out-dir work_dirs/table
+
+  Train both first:
+    python tools/benchmarks/coco_table.py stable.py focal.py
+
+  Both evaluators, checked against each other, with their speed ratio:
+    python tools/benchmarks/coco_table.py a.bbox.json --ann-file val.json \
+        --evaluator both
+
+Written to the out dir: coco_table.md, coco_table.csv and classes.csv (full
+precision), metrics.png, pr_curves.png (the classes on which models differ
+most; --classes chooses others), side_by_side.jpg, and in runs/ a folder for
+each config. Given again, the command runs nothing that is there already: a
+changed config, override or checkpoint gets a new folder. LVIS annotations are
+recognised and evaluated by the package lvis, as mmdet's LVISMetric does.
+
+exit status: 0 written, 2 something in the input is wrong (one message says
+what), 130 interrupted.
+"""
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from mmrank.datasets.coco_report import AnnotationError
+from mmrank.evaluation.coco_entries import (
+    Entry,
+    EntryError,
+    ModelResult,
+    check_pair,
+    find_annotations,
+    parse_entries,
+    read_result,
+)
+from mmrank.evaluation.coco_evaluators import CHOICES
+from mmrank.evaluation.coco_runs import find_finished, measure, plan_run
+from mmrank.evaluation.lvis_evaluation import LvisError
+from mmrank.visualization.benchmark_pictures import draw_benchmark
+from mmrank.visualization.benchmark_table import (
+    describe_runs,
+    rich_benchmark,
+    write_benchmark,
+)
+from mmrank.visualization.coco_benchmark import CocoBenchmark, run_benchmark
+from mmrank.visualization.side_by_side import draw_side_by_side
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))  # for entry_point, beside train.py
+
+
+def parse_args(arguments=None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        'models',
+        nargs='+',
+        metavar='[NAME=]PATH[,CHECKPOINT]',
+        help='prediction file, folder with one, or config; the name defaults '
+        "to the path's",
+    )
+    parser.add_argument(
+        '--ann-file',
+        help='annotation file of the test split (default: what the runs used)',
+    )
+    parser.add_argument(
+        '--out-dir',
+        default='work_dirs/coco_table',
+        help='default: %(default)s',
+    )
+    parser.add_argument(
+        '--evaluator',
+        choices=CHOICES,
+        default='auto',
+        help='auto takes faster-coco-eval where it is installed; both checks '
+        'that they agree to 1e-6 (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--classes',
+        nargs='+',
+        metavar='CLASS',
+        help='classes to draw curves of; "all" for all of them (default: '
+        'those on which the models differ most)',
+    )
+    parser.add_argument(
+        '--max-classes',
+        type=int,
+        default=9,
+        help='number of classes without --classes (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--side-by-side',
+        nargs=2,
+        metavar=('A', 'B'),
+        help='draw these two models on the images where they differ most',
+    )
+    parser.add_argument(
+        '--image-dir',
+        help='folder of the images (default: what the runs used)',
+    )
+    parser.add_argument(
+        '--num-images',
+        type=int,
+        default=6,
+        help='images side by side (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--score-thr',
+        type=float,
+        help='least score of a box side by side (default: the best-F1 score '
+        'of each model and class)',
+    )
+    parser.add_argument(
+        '--allow-empty',
+        action='store_true',
+        help='accept a model without any prediction; its AP is 0',
+    )
+    parser.add_argument(
+        '--cfg-options',
+        nargs='+',
+        default=[],
+        metavar='KEY=VALUE',
+        help='overrides of all configs that are run',
+    )
+    parser.add_argument(
+        '--warmup',
+        type=int,
+        default=3,
+        help='batches that the speed leaves out (default: %(default)s)',
+    )
+    args = parser.parse_args(arguments)
+    for name, least in (('warmup', 0), ('max_classes', 0), ('num_images', 1)):
+        if getattr(args, name) < least:
+            parser.error(
+                f'--{name.replace("_", "-")} is {getattr(args, name)}; it '
+                f'must be at least {least}'
+            )
+    return args
+
+
+def get_result(
+    entry: Entry, args: argparse.Namespace, console: Console
+) -> ModelResult:
+    """Find a model's predictions, or run its config."""
+    if not entry.is_config:
+        return read_result(entry)
+    from entry_point import UsageError, read_config
+    from mmengine.device import get_device
+
+    try:
+        content = read_config(str(entry.path)).to_dict()
+    except UsageError as error:
+        raise EntryError(f'{entry.name}: {error}') from error
+    content = {'config': content, 'options': args.cfg_options}
+    folder, digest = plan_run(entry, content, get_device(), args.out_dir)
+    result = find_finished(entry.name, folder, digest)
+    if result is not None:
+        say(console, f'{entry.name}: run before, in {folder}')
+        return result
+    what = 'testing' if entry.checkpoint else 'training and testing'
+    say(console, f'{entry.name}: {what}, log in {folder / "output.log"}')
+    with console.status(escape(f'{entry.name}: starting')) as status:
+        return measure(
+            HERE / 'measure_detector.py',
+            entry,
+            folder,
+            digest,
+            cfg_options=args.cfg_options,
+            warmup=args.warmup,
+            on_progress=lambda text: status.update(
+                escape(f'{entry.name}: {text}')
+            ),
+        )
+
+
+def say(console: Console, text: str) -> None:
+    """Print a line as it is, however long its paths are."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def draw_two(
+    benchmark: CocoBenchmark,
+    results: list[ModelResult],
+    args: argparse.Namespace,
+    console: Console,
+) -> Path:
+    """Draw the side by side; say what is on it."""
+    chosen = {r.name: r for r in results if r.name in args.side_by_side}
+    image_dir = args.image_dir or next(
+        r.record.image_dir for r in chosen.values() if r.record
+    )
+    path, differences = draw_side_by_side(
+        {name: chosen[name].predictions for name in args.side_by_side},
+        benchmark.ann_file,
+        image_dir,
+        Path(args.out_dir) / 'side_by_side.jpg',
+        score_thr=args.score_thr,
+        num_images=args.num_images,
+    )
+    for d in differences:
+        right, wrong = (f'{x[0]} and {x[1]}' for x in (d.right, d.wrong))
+        say(console, f'image_id {d.image_id}: right {right}, wrong {wrong}')
+    return path
+
+
+def run(args: argparse.Namespace, console: Console) -> None:
+    """Do what the command line says."""
+    entries = parse_entries(args.models)
+    results = [get_result(entry, args, console) for entry in entries]
+    if args.side_by_side:
+        check_pair(results, args.side_by_side, args.image_dir)
+    ann_file = find_annotations(results, args.ann_file)
+    with console.status('starting') as status:
+        benchmark = run_benchmark(
+            results,
+            ann_file,
+            evaluator=args.evaluator,
+            allow_empty=args.allow_empty,
+            on_step=lambda text: status.update(escape(text)),
+        )
+        if args.side_by_side and benchmark.is_lvis:
+            raise EntryError(
+                '--side-by-side does not know LVIS, where an object need not '
+                'be annotated. Fix: leave it out.'
+            )
+        status.update('drawing')
+        paths = draw_benchmark(
+            benchmark, args.out_dir, args.classes, args.max_classes
+        )
+        if args.side_by_side:
+            paths.append(draw_two(benchmark, results, args, console))
+    title = (
+        f'{Path(ann_file).name}, {benchmark.num_images} images, '
+        f'{benchmark.evaluator}'
+    )
+    notes = [*describe_runs(benchmark.rows), *benchmark.notes]
+    console.print(rich_benchmark(benchmark.rows, title))
+    for note in notes:
+        say(console, note)
+    paths = [
+        *write_benchmark(benchmark.rows, args.out_dir, title, notes),
+        *paths,
+    ]
+    for path in paths:
+        say(console, f'wrote {path}')
+
+
+def main() -> int:
+    """Run, and turn wrong input into one message."""
+    args = parse_args()
+    # A termination is treated as an interrupt: a run that was started ends.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        run(args, Console())
+    except (AnnotationError, LvisError, OSError, ValueError) as error:
+        print(f'error: {error}', file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(
+            'Interrupted. Give the same command again to go on from here.',
+            file=sys.stderr,
+        )
+        return 130
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
