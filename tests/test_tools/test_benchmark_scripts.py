@@ -1,0 +1,62 @@
+"""The benchmark scripts run and say what their help promises."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(script, *arguments):
+    done = subprocess.run(
+        [sys.executable, f'tools/benchmarks/{script}.py', *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={
+            'PATH': '/usr/bin:/bin',
+            'COLUMNS': '160',
+            'OMP_NUM_THREADS': '1',
+        },
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def test_ranking_losses_speed():
+    out = run(
+        'ranking_losses_speed',
+        *('--negatives', '3000', '--positives', '20', '--repeats', '1'),
+    )
+    rows = re.findall(r'│ (AP-Loss|aLRP|Rank & Sort) +│(.*)│', out)
+    assert len(rows) == 3
+    assert all(float(row.split('│')[-1]) > 0 for _, row in rows)
+
+
+@pytest.mark.slow
+def test_training_step():
+    pytest.importorskip('mmdet')
+    out = run(
+        'training_step',
+        *('--batch-size', '1', '--image-size', '64', '64', '--repeats', '1'),
+    )
+    assert re.search(r'focal_bccd.py +│ \d+ +│ 1\.000', out)
+    assert re.search(r'stable-ap_bccd.py +│ \d+ +│ \d+\.\d{3}', out)
+
+
+@pytest.mark.slow
+def test_wire_bytes():
+    out = run(
+        'wire_bytes',
+        *('--logits', '2000', '--positives', '40', '--classes', '4'),
+    )
+    # Both ranks' positives, 4 + 1 bytes each, sums of 2 x 8 bytes for each
+    # and 8 bytes each for the width and the number of negatives.
+    row = re.search(r'StableAPLoss │ flatten +│(.*)│', out).group(1)
+    calls, gathered, reduced, *_ = (x.strip() for x in row.split('│'))
+    assert calls == '5'
+    assert gathered == f'{40 * 5 / 1024:,.1f}'
+    assert reduced == f'{(80 * 16 + 16) / 1024:,.1f}'
