@@ -299,3 +299,25 @@ def test_docstring_examples(module):
     results = doctest.testmod(module, extraglobs={'torch': torch})
     assert results.attempted
     assert not results.failed
+
+
+@pytest.mark.skipif(
+    not torch.cuda.is_available(), reason='needs a CUDA device'
+)
+@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize('name', LOSSES)
+def test_on_a_gpu(name, dtype):
+    logits, targets, _ = make_list(40, 200_000)
+    logits = logits.to(dtype)
+    results = []
+    for device in ('cpu', 'cuda'):
+        leaf = logits.to(device).requires_grad_()
+        labels = targets.to(device)
+        if name == 'alrp':
+            errors = torch.full((40,), 0.4, device=device)
+            loss = sum(alrp_loss(leaf, labels, errors))
+        else:
+            loss = LOSSES[name](leaf, labels)
+        loss.backward()
+        results.append((loss.detach().cpu(), leaf.grad.cpu()))
+    check(results[1], results[0], rtol=1e-3, atol=1e-6)
