@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.markup import escape
 from rich.table import Table
 
 from mmrank.evaluation.run_record import RunRecord
@@ -38,8 +39,6 @@ class _Column:
     key: str
     value: Callable[[RunRecord], float | str | None]
     text: Callable[[float | str], str] = str
-    # 1: more is better, -1: less is, 0: neither.
-    better: int = 0
 
 
 _TEXTS = (
@@ -53,21 +52,18 @@ _NUMBERS = (
         'images_per_second',
         lambda r: r.images_per_second,
         lambda v: f'{v:.1f}',
-        1,
     ),
     _Column(
         'img/s with data',
         'images_per_second_with_data',
         lambda r: r.images_per_second_with_data,
         lambda v: f'{v:.1f}',
-        1,
     ),
     _Column(
         'memory (MiB)',
         'memory_bytes',
         lambda r: r.memory_bytes,
         lambda v: f'{v / 2**20:,.0f}',
-        -1,
     ),
     _Column(
         'parameters (M)',
@@ -88,8 +84,9 @@ def table_cells(
 ) -> tuple[list[str], list[list[str]], list[list[bool]]]:
     """Text of the table, and which cells are the best of their column.
 
-    Columns that no model has a value for are left out. A best one is marked
-    where there are two models or more.
+    Columns that no model has a value for are left out. The best AP and AR
+    are marked; those that read the same are equally good. Speeds are not: on
+    a shared machine a small difference means nothing.
 
     Args:
         rows: The models, all with the same metrics.
@@ -100,40 +97,35 @@ def table_cells(
     records = [row.record for row in rows]
     columns = [('method', [row.name for row in rows], [False] * len(rows))]
 
-    def add(title, values, text, better) -> None:
+    def add(title, values, text, marks_best=False) -> None:
         known = [v for v in values if v not in (None, '', '-')]
         if known:
             shown = ['-' if v is None else text(v) for v in values]
-            columns.append((title, shown, _best(shown, values, better)))
+            marks = _best(shown, values) if marks_best else [False] * len(rows)
+            columns.append((title, shown, marks))
 
     def of(column) -> list:
         return [None if r is None else column.value(r) for r in records]
 
     for column in _TEXTS:
-        add(column.title, of(column), column.text, column.better)
+        add(column.title, of(column), column.text)
     for name in rows[0].metrics:
-        add(name, [row.metrics[name] for row in rows], percent, 1)
+        add(name, [row.metrics[name] for row in rows], percent, True)
     for column in _NUMBERS:
-        add(column.title, of(column), column.text, column.better)
+        add(column.title, of(column), column.text)
     header = [title for title, _, _ in columns]
     cells = [list(row) for row in zip(*(shown for _, shown, _ in columns))]
     best = [list(row) for row in zip(*(marks for _, _, marks in columns))]
     return header, cells, best
 
 
-def _best(shown: list[str], values: list, better: int) -> list[bool]:
-    """Mark the best values; those that read the same are equally good."""
-    numbers = [
-        better * v
-        if isinstance(v, float | int) and not math.isnan(v)
-        else None
-        for v in values
-    ]
-    known = [n for n in numbers if n is not None]
-    if not better or len(known) < 2:
+def _best(shown: list[str], values: list[float]) -> list[bool]:
+    """Mark the best values, unless all read the same."""
+    known = {v: text for v, text in zip(values, shown) if not math.isnan(v)}
+    if len(set(known.values())) < 2:
         return [False] * len(values)
-    top = shown[numbers.index(max(known))]
-    return [text == top and n is not None for text, n in zip(shown, numbers)]
+    top = known[max(known)]
+    return [text == top for text in shown]
 
 
 def class_cells(
@@ -153,12 +145,15 @@ def class_cells(
         values = [row.classes[name] for row in rows]
         shown = [percent(value) for value in values]
         cells.append([name, *shown])
-        best.append([False, *_best(shown, values, 1)])
+        best.append([False, *_best(shown, values)])
     return header, cells, best
 
 
 def rich_benchmark(rows: Sequence[BenchmarkRow], title: str) -> Table:
-    """The table for the console; the best of a column is bold.
+    """The table for the console, a model a column; the best is bold.
+
+    Turned round because a console has room for a few models but not for
+    seventeen columns.
 
     Args:
         rows: The models.
@@ -168,13 +163,18 @@ def rich_benchmark(rows: Sequence[BenchmarkRow], title: str) -> Table:
         The table.
     """
     header, cells, best = table_cells(rows)
-    table = Table(title=title)
-    for index, name in enumerate(header):
-        table.add_column(name, justify='right' if index else 'left')
-    for texts, marks in zip(cells, best):
-        table.add_row(
-            *(f'[bold]{t}[/]' if m else t for t, m in zip(texts, marks))
-        )
+    table = Table(title=escape(title))
+    table.add_column(header[0])
+    for row in cells:
+        table.add_column(escape(row[0]), justify='right')
+    for index, name in enumerate(header[1:], 1):
+        values = [
+            f'[bold]{escape(row[index])}[/]'
+            if marks[index]
+            else escape(row[index])
+            for row, marks in zip(cells, best)
+        ]
+        table.add_row(name, *values)
     return table
 
 
@@ -262,18 +262,18 @@ def write_benchmark(
 def _markdown(
     header: list[str], cells: list[list[str]], best: list[list[bool]]
 ) -> list[str]:
-    lines = [f'| {" | ".join(map(_escape, header))} |']
+    lines = [f'| {" | ".join(map(_escape_bar, header))} |']
     lines.append('|---' + '|---:' * (len(header) - 1) + '|')
     for texts, marks in zip(cells, best):
         shown = [
-            f'**{_escape(t)}**' if m else _escape(t)
+            f'**{_escape_bar(t)}**' if m else _escape_bar(t)
             for t, m in zip(texts, marks)
         ]
         lines.append(f'| {" | ".join(shown)} |')
     return lines
 
 
-def _escape(text: str) -> str:
+def _escape_bar(text: str) -> str:
     return text.replace('|', '\\|')
 
 
