@@ -1,7 +1,6 @@
 """The models of a COCO table: what the command line names, and where it is."""
 
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -77,9 +76,10 @@ def parse_entries(words: Sequence[str]) -> list[Entry]:
 
 
 def _parse(word: str) -> Entry:
-    # A path may have an equals sign too, but then a slash comes before it.
-    match = re.fullmatch(r'([^=/\\]+)=(.*)', word, re.DOTALL)
-    name, text = match.groups() if match else ('', word)
+    name, equals, text = word.partition('=')
+    # A path may have an equals sign of its own.
+    if not equals or Path(word.partition(',')[0]).exists():
+        name, text = '', word
     text, comma, checkpoint = text.partition(',')
     path = Path(text)
     if not text or not path.exists():

@@ -1,0 +1,108 @@
+r"""Speed of COCO's evaluators on synthetic predictions, and their equality.
+
+    python tools/benchmarks/evaluator_speed.py
+    python tools/benchmarks/evaluator_speed.py --images 200 --repeats 3
+
+Both run in one process and in turn, so the ratio holds on a busy machine;
+single times do not. Timed is what is between boxes in memory and COCO's
+twelve figures. Needs faster-coco-eval. For predictions of your own give
+coco_table.py --evaluator both.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from mmrank.evaluation.coco_evaluators import (
+    EvaluatorError,
+    check_equality,
+    find_evaluators,
+)
+from mmrank.evaluation.synthetic_boxes import (
+    make_annotations,
+    make_predictions,
+)
+
+
+def parse_args(arguments=None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for name, default, text in (
+        ('images', 2000, 'images'),
+        ('classes', 80, 'classes'),
+        ('objects', 7, 'objects an image, on average'),
+        ('false', 94, 'false boxes an image, besides 0.9 per object'),
+        ('repeats', 1, 'times that each evaluator runs; the median counts'),
+    ):
+        parser.add_argument(
+            f'--{name}',
+            type=int,
+            default=default,
+            help=f'{text} (default: %(default)s)',
+        )
+    args = parser.parse_args(arguments)
+    for name in ('images', 'classes', 'objects', 'repeats'):
+        if getattr(args, name) < 1:
+            parser.error(f'--{name} is {getattr(args, name)}; give 1 or more')
+    return args
+
+
+def run(args: argparse.Namespace, console: Console) -> float:
+    """Time both evaluators and show it; give the ratio of their times."""
+    evaluators = find_evaluators('both')
+    with console.status('making annotations and predictions') as status:
+        document = make_annotations(
+            images=args.images, classes=args.classes, objects=args.objects
+        )
+        boxes = make_predictions(document, false=args.false)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / 'annotations.json'
+            path.write_text(json.dumps(document), 'utf-8')
+            truths = [one.load_truth(path) for one in evaluators]
+        seconds = {one.name: [] for one in evaluators}
+        gap = 0.0
+        for number in range(1, args.repeats + 1):
+            evaluations = []
+            for one, truth in zip(evaluators, truths):
+                status.update(f'{one.name}, {number} of {args.repeats}')
+                evaluation, taken = one.evaluate(truth, boxes)
+                evaluations.append(evaluation)
+                seconds[one.name].append(taken)
+            gap = max(gap, check_equality(*evaluations, 'synthetic boxes'))
+    medians = {k: statistics.median(v) for k, v in seconds.items()}
+    slow, fast = medians.values()
+    table = Table(
+        title=f'{args.images:,} images, {args.classes} classes, '
+        f'{len(boxes) / args.images:.0f} boxes an image'
+    )
+    for title in ('evaluator', 'seconds', 'ratio'):
+        table.add_column(title, justify='left' if title[0] == 'e' else 'right')
+    for name, value in medians.items():
+        table.add_row(name, f'{value:.2f}', f'{slow / value:.1f}')
+    console.print(table)
+    console.print(f'largest difference of any figure: {gap:.1e}')
+    return slow / fast
+
+
+def main() -> int:
+    """Run, and turn a missing package into one line."""
+    args = parse_args()
+    try:
+        run(args, Console())
+    except EvaluatorError as error:
+        print(f'error: {error}', file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
