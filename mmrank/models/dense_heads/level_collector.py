@@ -12,13 +12,29 @@ class LevelCollector(nn.Module):
 
     Args:
         loss: The loss to call, on ``(scores, target, weight, avg_factor=)``.
+        pointwise: Loss that answers calls with ``reduction_override``, by
+            which some heads choose their positives; None for heads that make
+            none.
+        probabilities: Whether the head passes probabilities; the loss gets
+            their logits.
     """
 
-    def __init__(self, loss: nn.Module) -> None:
+    def __init__(
+        self,
+        loss: nn.Module,
+        pointwise: nn.Module | None = None,
+        probabilities: bool = False,
+    ) -> None:
         super().__init__()
-        self.loss = loss
+        self.loss, self.pointwise = loss, pointwise
+        self.probabilities = probabilities
         self.use_sigmoid = True
         self._calls: list[tuple] | None = None
+
+    @property
+    def targets(self) -> list[Tensor]:
+        """Class indices of the calls gathered so far."""
+        return [target for _, target, _, _ in self._calls or ()]
 
     def open(self) -> None:
         """Begin to gather, forgetting what an interrupted pass left."""
@@ -30,6 +46,7 @@ class LevelCollector(nn.Module):
         target: Tensor | tuple[Tensor, Tensor],
         weight: Tensor | None = None,
         avg_factor: float | None = None,
+        reduction_override: str | None = None,
     ) -> Tensor:
         """Note the scores of one level.
 
@@ -40,13 +57,21 @@ class LevelCollector(nn.Module):
                 place in a ranking of positives against negatives.
             weight: (n,) weights or None.
             avg_factor: The head's normaliser.
+            reduction_override: A call with one is no training loss but asks
+                how hard each entry is; the pointwise loss answers.
 
         Returns:
-            Scalar 0 in the place of the level's loss.
+            Scalar 0 in the place of the level's loss, or the detached answer
+            of the pointwise loss, (n, C) for ``none``.
 
         Raises:
-            RuntimeError: If called outside ``loss_by_feat``.
+            RuntimeError: If called outside ``loss_by_feat``, or with a
+                ``reduction_override`` and no pointwise loss.
         """
+        if reduction_override is not None:
+            return self._answer(
+                pred, target, weight, avg_factor, reduction_override
+            )
         if self._calls is None:
             raise RuntimeError(
                 'the classification loss of a listwise head was called '
@@ -57,8 +82,11 @@ class LevelCollector(nn.Module):
         self._calls.append((pred, target, weight, avg_factor))
         return pred.new_zeros(())
 
-    def close(self) -> Tensor:
+    def close(self, **boxes: Tensor) -> Tensor | dict[str, Tensor]:
         """Call the loss on all that was gathered.
+
+        Args:
+            **boxes: What the loss wants to know of the boxes, passed on.
 
         Returns:
             What the loss returns.
@@ -83,6 +111,42 @@ class LevelCollector(nn.Module):
                     for w, t in zip(weights, targets)
                 ]
             )
+        pred = torch.cat(preds)
+        if self.probabilities:
+            pred = to_logits(pred)
         return self.loss(
-            torch.cat(preds), torch.cat(targets), weight, avg_factor=factors[0]
+            pred, torch.cat(targets), weight, avg_factor=factors[0], **boxes
         )
+
+    @torch.no_grad()
+    def _answer(self, pred, target, weight, avg_factor, reduction):
+        if self.pointwise is None:
+            raise RuntimeError(
+                'this head asks its classification loss for '
+                f'reduction_override={reduction!r}, which a ranking does not '
+                'have; ListwiseHead does not serve it'
+            )
+        centre = getattr(self.loss, 'logit_centre', lambda: None)()
+        if centre is not None:
+            # The offset of the scores is free in a ranking, not here.
+            pred = pred - centre.to(pred.dtype)
+        return self.pointwise(
+            pred,
+            target,
+            weight,
+            avg_factor=avg_factor,
+            reduction_override=reduction,
+        )
+
+
+def to_logits(probabilities: Tensor) -> Tensor:
+    """Raw scores of probabilities, in at least float32.
+
+    Args:
+        probabilities: Any shape, in [0, 1].
+
+    Returns:
+        Logits, within about +-16.
+    """
+    dtype = torch.promote_types(probabilities.dtype, torch.float32)
+    return probabilities.to(dtype).logit(eps=1e-7)

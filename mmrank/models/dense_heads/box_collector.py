@@ -1,0 +1,153 @@
+"""Gathers the boxes that a head hands to its box loss."""
+
+import torch
+from torch import Tensor, nn
+
+BOX_ARGUMENTS = {'quality': 'quality', 'loss': 'box_loss'}
+
+
+def check_box_loss(loss_bbox: nn.Module, user: str) -> None:
+    """Refuse a box loss that does not see boxes.
+
+    Args:
+        loss_bbox: The box loss of a head.
+        user: Name of the loss that wants to know about the boxes.
+
+    Raises:
+        ValueError: If ``loss_bbox`` is no IoU loss.
+    """
+    name = type(loss_bbox).__name__
+    if 'IoU' not in name:
+        raise ValueError(
+            f'{user} needs decoded boxes, but loss_bbox.type={name!r} is '
+            'computed on box codes; use an IoU loss such as '
+            "loss_bbox=dict(type='mmdet.GIoULoss')"
+        )
+
+
+class BoxCollector(nn.Module):
+    """Stands in for ``loss_bbox`` of a head and notes the boxes it is given.
+
+    Between :meth:`open` and :meth:`close` each call is noted, in any order
+    with the calls of the classification loss. Calls with a
+    ``reduction_override`` ask for something else and go straight through.
+
+    Args:
+        loss: The box loss, an IoU loss on decoded boxes.
+        kind: ``quality``: :meth:`close` gives IoUs and the head's own box
+            loss stays. ``loss``: :meth:`close` gives the box losses and the
+            head gets 0.
+    """
+
+    def __init__(self, loss: nn.Module, kind: str) -> None:
+        super().__init__()
+        if kind not in BOX_ARGUMENTS:
+            raise ValueError(
+                f'kind={kind!r} is unknown; use one of {tuple(BOX_ARGUMENTS)}'
+            )
+        self.loss, self.kind = loss, kind
+        self._calls: list[tuple[Tensor, Tensor]] | None = None
+
+    def open(self) -> None:
+        """Begin to gather, forgetting what an interrupted pass left."""
+        self._calls = []
+
+    def forward(
+        self,
+        pred: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        avg_factor: float | None = None,
+        reduction_override: str | None = None,
+    ) -> Tensor:
+        """Note the boxes of one call.
+
+        Args:
+            pred: (n, 4) decoded boxes, of all rows or of the positives alone.
+            target: (n, 4) boxes of their objects.
+            weight: (n,) or (n, 4) weights or None.
+            avg_factor: The head's normaliser.
+            reduction_override: Passed on; a call with one is not noted.
+
+        Returns:
+            The box loss of the head, or with ``kind='loss'`` a 0 that hangs
+            on the graph of ``pred``.
+        """
+        if self._calls is not None and reduction_override is None:
+            self._calls.append((pred, target))
+            if self.kind == 'loss':
+                # One row keeps the graph; a sum of all may overflow in half
+                # precision and give NaN.
+                return pred[:1].sum() * 0
+        return self.loss(
+            pred,
+            target,
+            weight,
+            avg_factor=avg_factor,
+            reduction_override=reduction_override,
+        )
+
+    def close(self, targets: list[Tensor], num_classes: int) -> Tensor:
+        """What the ranking loss wants to know of the positives' boxes.
+
+        A head passes either all its rows, as many as there are scores, or
+        the positives alone, and then no call where there are none.
+
+        Args:
+            targets: (n,) class indices of each call of the classification
+                loss.
+            num_classes: C; rows with a class in [0, C) are positives.
+
+        Returns:
+            (n_pos,) in row order of the joined targets: detached IoUs in
+            [0, 1], or box losses with gradient, weighted by ``loss_weight``.
+
+        Raises:
+            RuntimeError: If the boxes do not fit the targets. On a GPU the
+                comparison of counts is a device-side assertion, which does
+                not make the host wait.
+        """
+        calls, self._calls = self._calls, None
+        if calls is None:
+            raise RuntimeError('BoxCollector.close called before open')
+        joined = torch.cat(targets)
+        if joined.dim() != 1:
+            raise RuntimeError(
+                'boxes can be told to positives of one class each, (n,) '
+                f'class indices; got targets of shape {tuple(joined.shape)}'
+            )
+        positive = (joined >= 0) & (joined < num_classes)
+        rows = sum(pred.size(0) for pred, _ in calls)
+        if rows == joined.numel() and calls:
+            index = positive.nonzero().squeeze(1)
+            pred = torch.cat([p for p, _ in calls])[index]
+            target = torch.cat([t for _, t in calls])[index]
+        else:
+            self._check_count(positive.sum(), rows, joined.numel())
+            if not calls:
+                return joined.new_zeros(0, dtype=torch.float)
+            pred = torch.cat([p for p, _ in calls])
+            target = torch.cat([t for _, t in calls])
+        if self.kind == 'loss':
+            return self.loss(pred, target, reduction_override='none')
+        return self._quality(pred.detach(), target)
+
+    @staticmethod
+    def _quality(pred: Tensor, target: Tensor) -> Tensor:
+        from mmdet.structures.bbox import bbox_overlaps
+
+        # In half precision areas of large boxes overflow.
+        quality = bbox_overlaps(pred.float(), target.float(), is_aligned=True)
+        return quality.clamp(0, 1)
+
+    @staticmethod
+    def _check_count(positives: Tensor, rows: int, total: int) -> None:
+        if positives.device.type != 'cpu':
+            torch._assert_async(positives == rows)
+        elif positives != rows:
+            raise RuntimeError(
+                f'loss_bbox was given {rows} boxes, but {int(positives)} of '
+                f'the {total} rows given to loss_cls are positives: this '
+                'head chooses the boxes in another way, so losses with a '
+                'box_input cannot be used with it'
+            )

@@ -1,0 +1,119 @@
+"""What sets mmdet's dense heads apart when a listwise loss moves in."""
+
+from dataclasses import dataclass
+
+# Heads (and those derived from them) that a listwise loss cannot serve.
+REFUSED = {
+    'ATSSVLFusionHead': 'it scores words of a caption instead of classes',
+    'AutoAssignHead': 'its losses of positives and negatives are one '
+    'likelihood over all boxes of an object, and it never calls loss_cls',
+    'CascadeRPNHead': 'each of its stages is a head of its own',
+    'CenterNetHead': 'it regresses a heat map and never calls loss_cls',
+    'CenterNetUpdateHead': 'it regresses a heat map, whose soft targets name '
+    'no negatives to rank',
+    'CornerHead': 'it regresses heat maps of corners and never calls loss_cls',
+    'DETRHead': 'it has a classification loss for each layer of its decoder',
+    'EmbeddingRPNHead': 'its proposals are learnt and have no scores',
+    'FSAFHead': 'it chooses the level of each object by element-wise losses, '
+    'after which a joint ranking cannot be taken apart again',
+    'FreeAnchorRetinaHead': 'its loss is a likelihood over bags of anchors, '
+    'and it never calls loss_cls',
+    'SSDHead': 'it mines hard negatives by a softmax of its own and never '
+    'calls loss_cls',
+    'StageCascadeRPNHead': 'its stages without scores have nothing to rank',
+    'YOLACTHead': 'it mines hard negatives by a softmax over the classes',
+    'YOLOV3Head': 'its classes compete at matched anchors alone; what is '
+    'background is up to its objectness loss, which would not be ranked',
+    'YOLOXHead': 'its classes compete at matched points alone; what is '
+    'background is up to its objectness loss, which would not be ranked',
+}
+
+
+@dataclass(frozen=True)
+class HostTraits:
+    """How a head differs from one that calls ``loss_cls`` and ``loss_bbox``.
+
+    Attributes:
+        pointwise: It chooses positives by ``loss_cls`` with a
+            ``reduction_override``, so it also needs a pointwise loss.
+        probabilities: Its scores are probabilities already.
+        other_losses: Further attributes that hold its classification loss.
+        boxes: Attribute of the loss on the boxes it predicts.
+        box_key: Name of that loss in its output, None if there is just one.
+        no_boxes: Why losses cannot be told about its boxes, None if they can.
+    """
+
+    pointwise: bool = False
+    probabilities: bool = False
+    other_losses: tuple[str, ...] = ()
+    boxes: str = 'loss_bbox'
+    box_key: str | None = None
+    no_boxes: str | None = None
+
+
+TRAITS = {
+    'DDODHead': HostTraits(
+        no_boxes='it assigns boxes and classes to different anchors'
+    ),
+    'FoveaHead': HostTraits(no_boxes='its box loss is that of box codes'),
+    'PAAHead': HostTraits(pointwise=True),
+    'PISARetinaHead': HostTraits(
+        pointwise=True, no_boxes='its box loss is that of box codes'
+    ),
+    'RepPointsHead': HostTraits(
+        boxes='loss_bbox_refine', box_key='loss_pts_refine'
+    ),
+    'SABLRetinaHead': HostTraits(
+        no_boxes='its box losses are those of buckets'
+    ),
+    'TOODHead': HostTraits(
+        probabilities=True, other_losses=('initial_loss_cls',)
+    ),
+    'VFNetHead': HostTraits(boxes='loss_bbox_refine', box_key='loss_bbox_rf'),
+}
+
+
+def traits_of(host: type) -> HostTraits:
+    """Traits of a head or of the nearest listed class it derives from.
+
+    Args:
+        host: Class of the head.
+
+    Returns:
+        The traits; the default ones for heads that are not listed.
+
+    Raises:
+        TypeError: If no listwise loss can serve the head.
+    """
+    for base in host.__mro__:
+        if base.__name__ in REFUSED:
+            raise TypeError(
+                f'ListwiseHead does not serve {host.__name__}: '
+                f'{REFUSED[base.__name__]}. Use for example '
+                "head_type='mmdet.ATSSHead'"
+            )
+        if base.__name__ in TRAITS:
+            return TRAITS[base.__name__]
+    if not hasattr(host, 'loss_by_feat'):
+        raise TypeError(
+            f'ListwiseHead does not serve {host.__name__}: it is no dense '
+            'head, it has no loss_by_feat'
+        )
+    return HostTraits()
+
+
+def own_arguments(host: type, loss_cls: dict) -> dict:
+    """Arguments that make a head use its ``loss_cls``, with class indices.
+
+    Args:
+        host: Class of the head.
+        loss_cls: Config of the listwise loss.
+
+    Returns:
+        Arguments that win over those of the config.
+    """
+    if any(base.__name__ == 'VFNetHead' for base in host.__mro__):
+        # With use_vfl=True it passes IoUs in the place of labels; without,
+        # it takes the loss from another argument.
+        return dict(use_vfl=False, loss_cls_fl=loss_cls)
+    return {}

@@ -1,0 +1,213 @@
+"""Runs a dense head of mmdet with a loss that ranks all its scores."""
+
+import torch
+from mmengine.dist import all_reduce, get_world_size
+from torch import Tensor
+
+from mmrank.registry import MODELS
+
+from ..losses import RankingLoss
+from .box_balance import box_balance
+from .box_collector import BOX_ARGUMENTS, BoxCollector, check_box_loss
+from .host_heads import traits_of
+from .level_collector import LevelCollector, to_logits
+
+
+class ListwiseMixin:
+    """Put before a dense head: one call of the loss per batch.
+
+    The head runs its own ``loss_by_feat`` with a collector in the place of
+    ``loss_cls``, and one in the place of ``loss_bbox`` if the loss wants to
+    know about the boxes; the gathered scores then go through the real loss
+    once.
+    """
+
+    def __init__(
+        self,
+        *args,
+        loss_cls: dict,
+        centre_scores: bool = True,
+        balance_boxes: bool = False,
+        pointwise_loss: dict | None = None,
+        **kwargs,
+    ) -> None:
+        super().__init__(*args, loss_cls=loss_cls, **kwargs)
+        self.centre_scores = centre_scores
+        self.balance_boxes = balance_boxes
+        self.host = type(self).__mro__[2]
+        self.traits = traits_of(self.host)
+        box_input = getattr(self.loss_cls, 'box_input', None)
+        if box_input is not None:
+            self._collect_boxes(box_input)
+        self.loss_cls = LevelCollector(
+            self.loss_cls,
+            self._build_pointwise(pointwise_loss),
+            self.traits.probabilities,
+        )
+        for name in self.traits.other_losses:
+            if hasattr(self, name):
+                setattr(self, name, self.loss_cls)
+
+    def _build_pointwise(self, config: dict | None):
+        if not self.traits.pointwise:
+            if config is not None:
+                raise ValueError(
+                    f'pointwise_loss={config!r} would do nothing: '
+                    f'{self.host.__name__} chooses no positives by it; leave '
+                    'it out'
+                )
+            return None
+        if config is None:
+            config = dict(
+                type='mmdet.FocalLoss', use_sigmoid=True, gamma=2.0, alpha=0.25
+            )
+        return MODELS.build(config)
+
+    def _collect_boxes(self, kind: str) -> None:
+        user = type(self.loss_cls).__name__
+        traits, host = self.traits, self.host
+        if traits.no_boxes is not None:
+            raise ValueError(
+                f'{user} needs the boxes of the positives, which '
+                f'{host.__name__} cannot tell: {traits.no_boxes}. Use for '
+                "example head_type='mmdet.ATSSHead'"
+            )
+        if kind == 'loss' and self.balance_boxes:
+            raise ValueError(
+                f'balance_boxes=True: {user} sets the box loss itself; leave '
+                'balance_boxes out'
+            )
+        from mmdet.models.dense_heads import AnchorHead
+
+        undecoded = not getattr(self, 'reg_decoded_bbox', True)
+        level_loss = getattr(host, 'loss_by_feat_single', None)
+        if undecoded and level_loss is AnchorHead.loss_by_feat_single:
+            raise ValueError(
+                f'{user} needs decoded boxes, but {host.__name__} has '
+                'reg_decoded_bbox=False; set reg_decoded_bbox=True and an IoU '
+                "loss such as loss_bbox=dict(type='mmdet.GIoULoss')"
+            )
+        loss_bbox = getattr(self, traits.boxes)
+        check_box_loss(loss_bbox, user)
+        setattr(self, traits.boxes, BoxCollector(loss_bbox, kind))
+
+    def loss_by_feat(self, *args, **kwargs) -> dict:
+        """Losses of the host head, the classification loss listwise."""
+        boxes = getattr(self, self.traits.boxes, None)
+        boxes = boxes if isinstance(boxes, BoxCollector) else None
+        self.loss_cls.open()
+        if boxes is not None:
+            boxes.open()
+        losses = super().loss_by_feat(*args, **kwargs)
+        told = {}
+        if boxes is not None:
+            told[BOX_ARGUMENTS[boxes.kind]] = boxes.close(
+                self.loss_cls.targets, self.num_classes
+            )
+        ranked = self.loss_cls.close(**told)
+        if not isinstance(ranked, dict):
+            ranked = dict(loss_cls=ranked)
+        return self._merge(losses, dict(ranked), boxes)
+
+    def _merge(
+        self, losses: dict, ranked: dict, boxes: BoxCollector | None
+    ) -> dict:
+        """Put what the ranking loss returned under the host's names."""
+        cls_key = self._only(
+            losses,
+            [k for k in losses if k.endswith('cls') and 'bbox' not in k],
+            'classification',
+        )
+        losses[cls_key] = ranked.pop('loss_cls')
+        if 'loss_bbox' in ranked:
+            keys = [self.traits.box_key] if self.traits.box_key else None
+            key = self._only(losses, keys or self._box_keys(losses), 'box')
+            loss_bbox = ranked.pop('loss_bbox')
+            if boxes is not None and boxes.kind == 'loss':
+                # Zeros by which every output stays on the graph.
+                loss_bbox = loss_bbox + _total(losses[key])
+            losses[key] = loss_bbox
+        losses.update(ranked)
+        if self.balance_boxes:
+            keys = self._box_keys(losses)
+            total = sum(_total(losses[key]) for key in keys)
+            ratio = box_balance(losses[cls_key], total)
+            for key in keys:
+                losses[key] = _scale(losses[key], ratio)
+        return losses
+
+    def _only(self, losses: dict, keys: list[str], kind: str) -> str:
+        if len(keys) != 1:
+            raise RuntimeError(
+                f'{self.host.__name__} reports {len(keys)} {kind} losses '
+                f'({keys}) among {list(losses)}; ListwiseHead serves heads '
+                'with one'
+            )
+        return keys[0]
+
+    @staticmethod
+    def _box_keys(losses: dict) -> list[str]:
+        return [
+            name
+            for name in losses
+            if 'loss' in name and ('bbox' in name or 'pts' in name)
+        ]
+
+    def get_targets(self, *args, **kwargs):
+        """Targets of the host head, the box normaliser that of all ranks.
+
+        ``AnchorHead.loss_by_feat`` divides by the rank's own number of
+        positives, so ranks with few boxes would count for more.
+        """
+        targets = super().get_targets(*args, **kwargs)
+        if get_world_size() == 1 or not self._normalises_by_own_rank():
+            return targets
+        targets = list(targets)
+        factor = torch.tensor(float(targets[4]), device=targets[0][0].device)
+        all_reduce(factor, op='mean')
+        targets[4] = factor.item()
+        return tuple(targets)
+
+    def _normalises_by_own_rank(self) -> bool:
+        from mmdet.models.dense_heads import AnchorHead, RPNHead
+
+        return getattr(self.host, 'loss_by_feat', None) in (
+            AnchorHead.loss_by_feat,
+            RPNHead.loss_by_feat,
+        )
+
+    def predict_by_feat(self, cls_scores: list[Tensor], *args, **kwargs):
+        """Predictions, the mean positive score shown as 0.5.
+
+        Subtracting one number from all scores of a class keeps its ranking;
+        it makes ``score_thr`` mean the same for every run.
+        """
+        centre = None
+        if self.centre_scores and isinstance(self.loss_cls.loss, RankingLoss):
+            centre = self.loss_cls.loss.logit_centre()
+        if centre is not None:
+            cls_scores = [self._centre(s, centre) for s in cls_scores]
+        return super().predict_by_feat(cls_scores, *args, **kwargs)
+
+    def _centre(self, scores: Tensor, centre: Tensor) -> Tensor:
+        if self.traits.probabilities:
+            return self._subtract(to_logits(scores), centre).sigmoid()
+        return self._subtract(scores, centre)
+
+    @staticmethod
+    def _subtract(scores: Tensor, centre: Tensor) -> Tensor:
+        """Subtract from (N, A * C, H, W), the class running fastest."""
+        repeats = scores.size(1) // centre.numel()
+        return scores - centre.to(scores.dtype).repeat(repeats)[:, None, None]
+
+
+def _total(loss: Tensor | list[Tensor]) -> Tensor:
+    if isinstance(loss, (list, tuple)):
+        return sum(part.sum() for part in loss)
+    return loss.sum()
+
+
+def _scale(loss: Tensor | list[Tensor], ratio: Tensor):
+    if isinstance(loss, (list, tuple)):
+        return [part * ratio for part in loss]
+    return loss * ratio

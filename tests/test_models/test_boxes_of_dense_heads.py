@@ -1,0 +1,266 @@
+"""What losses are told about the boxes of dense heads."""
+
+import pytest
+import torch
+from torch import nn
+
+pytest.importorskip('mmdet')
+from mmdet.structures.bbox import distance2bbox
+from mmengine.structures import InstanceData
+from small_heads import (
+    CLASSES,
+    FOCAL,
+    GIOU,
+    HEADS,
+    STRIDES,
+    build_head,
+    head_losses,
+    make_inputs,
+)
+
+from mmrank.models.dense_heads import BoxCollector, box_balance
+from mmrank.registry import MODELS
+
+NAMES = ['RetinaHead', 'ATSSHead', 'FCOSHead', 'GFLHead']
+
+
+class _Told(nn.Module):
+    """Keeps what it was told; a fake loss."""
+
+    def __init__(self, box_input, use_sigmoid=True):
+        super().__init__()
+        self.box_input, self.calls = box_input, []
+
+    def forward(self, scores, target, weight, avg_factor, **told):
+        self.calls.append((target, told))
+        loss = scores.sigmoid().mean()
+        if self.box_input == 'loss':
+            return dict(loss_cls=loss, loss_bbox=told['box_loss'].sum())
+        return loss
+
+
+@pytest.fixture
+def build():
+    name = 'BoxTestLoss'
+    MODELS.register_module(name, force=True, module=_Told)
+
+    def build(head, kind, **kwargs):
+        loss = dict(type=f'mmrank.{name}', box_input=kind)
+        return build_head(head, loss, **kwargs)
+
+    yield build
+    MODELS._module_dict.pop(name)
+
+
+def _one_small_object():
+    return [
+        InstanceData(
+            bboxes=torch.tensor([[10.0, 10.0, 42.0, 44.0]]),
+            labels=torch.tensor([2]),
+        ),
+        InstanceData(bboxes=torch.zeros(0, 4), labels=torch.zeros(0).long()),
+    ]
+
+
+def _decode(name, head, outs):
+    """Decoded boxes of all rows, (levels of (images, rows, 4))."""
+    sizes = [score.shape[-2:] for score in outs[0]]
+    priors = head.prior_generator.grid_priors(sizes, device='cpu')
+    boxes = []
+    for code, prior, stride in zip(outs[1], priors, STRIDES):
+        code = code.permute(0, 2, 3, 1).flatten(1, 2)
+        for image in code:
+            if name == 'FCOSHead':
+                boxes.append(distance2bbox(prior, image.reshape(-1, 4)))
+            elif name == 'GFLHead':
+                centre = (prior[:, :2] + prior[:, 2:]) / 2
+                bins = image.reshape(-1, 4, 17).softmax(-1)
+                distance = (bins * torch.arange(17.0)).sum(-1) * stride
+                boxes.append(distance2bbox(centre, distance))
+            else:
+                boxes.append(
+                    head.bbox_coder.decode(prior, image.reshape(-1, 4))
+                )
+    return boxes
+
+
+def _overlaps(pred, target):
+    """IoU and GIoU of aligned boxes, written out."""
+    low, high = torch.max(pred, target), torch.min(pred, target)
+    inner = (high[:, 2:] - low[:, :2]).clamp(min=0).prod(1)
+    union = (
+        (pred[:, 2:] - pred[:, :2]).prod(1)
+        + (target[:, 2:] - target[:, :2]).prod(1)
+        - inner
+    )
+    hull = (low[:, 2:] - high[:, :2]).prod(1)
+    return inner / union, inner / union - (hull - union) / hull
+
+
+def _expected(name, head, outs, truths, labels):
+    boxes = _decode(name, head, outs)
+    images = torch.cat(
+        [torch.full((len(b),), i % 2) for i, b in enumerate(boxes)]
+    )
+    rows = (labels < CLASSES).nonzero().squeeze(1)
+    target = torch.stack(
+        [
+            truths[images[row]].bboxes[
+                (truths[images[row]].labels == labels[row]).nonzero()[0, 0]
+            ]
+            for row in rows
+        ]
+    )
+    counts = [len(b) * 2 for b in boxes[::2]]
+    levels = [int((part < CLASSES).sum()) for part in labels.split(counts)]
+    return *_overlaps(torch.cat(boxes)[rows], target), levels
+
+
+@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize('few', [False, True])
+def test_boxes_are_told_row_by_row(build, name, few):
+    """IoUs and GIoU losses as computed by hand from the head's outputs."""
+    features, truths, metas = make_inputs()
+    if few:
+        truths = _one_small_object()
+    head = build(name, 'quality')
+    outs = head(features)
+    losses = head.loss_by_feat(*outs, truths, metas)
+    ((labels, told),) = head.loss_cls.loss.calls
+    iou, giou, levels = _expected(name, head, outs, truths, labels)
+    assert list(told) == ['quality']
+    assert not told['quality'].requires_grad
+    assert told['quality'].max() > 0
+    torch.testing.assert_close(told['quality'], iou, rtol=1e-4, atol=1e-5)
+    if few:
+        assert 0 in levels
+        assert sum(levels) > 0
+    # The host's own box loss is as without a collector.
+    stock = build_head(name, FOCAL)
+    plain = stock.loss_by_feat(*stock(features), truths, metas)
+    if name != 'GFLHead':
+        torch.testing.assert_close(losses['loss_bbox'], plain['loss_bbox'])
+
+    head = build(name, 'loss')
+    outs = head(features)
+    losses = head.loss_by_feat(*outs, truths, metas)
+    ((_, told),) = head.loss_cls.loss.calls
+    expected = GIOU['loss_weight'] * (1 - giou)
+    torch.testing.assert_close(
+        told['box_loss'], expected, rtol=1e-4, atol=1e-5
+    )
+    assert losses['loss_bbox'].dim() == 0
+    torch.testing.assert_close(losses['loss_bbox'], told['box_loss'].sum())
+    losses['loss_bbox'].backward()
+    # A level without positives is on the graph too.
+    grads = [p.grad for n, p in head.named_parameters() if 'reg' in n]
+    assert all(g is not None for g in grads)
+    assert any(g.abs().sum() > 0 for g in grads)
+
+
+@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize('kind', ['quality', 'loss'])
+def test_without_objects_nothing_is_told(build, name, kind):
+    head = build(name, kind)
+    losses = head_losses(head, boxes=False)
+    ((labels, told),) = head.loss_cls.loss.calls
+    assert (labels == CLASSES).all()
+    (values,) = told.values()
+    assert values.shape == (0,)
+    assert values.is_floating_point()
+    sum(
+        sum(v) if isinstance(v, list) else v for v in losses.values()
+    ).backward()
+    assert all(p.grad is not None for p in head.parameters())
+
+
+def test_losses_that_need_no_boxes_get_no_collector():
+    head = build_head('RetinaHead', dict(type='mmrank.StableAPLoss'))
+    assert type(head.loss_bbox).__name__ == 'GIoULoss'
+
+
+@pytest.mark.parametrize('loss', ['RankSortLoss', 'ALRPLoss'])
+@pytest.mark.parametrize('name', NAMES)
+def test_registered_losses_with_boxes_train(loss, name):
+    head = build_head(name, dict(type=f'mmrank.{loss}'))
+    optimizer = torch.optim.SGD(head.parameters(), lr=0.005)
+    values = []
+    for _ in range(4):
+        losses = head_losses(head)
+        total = sum(
+            sum(v) if isinstance(v, (list, tuple)) else v
+            for k, v in losses.items()
+            if 'loss' in k
+        )
+        optimizer.zero_grad()
+        total.backward()
+        optimizer.step()
+        values.append(losses['loss_cls'].item())
+    assert values[-1] < values[0]
+
+
+def test_boxes_that_cannot_be_told_are_refused(build, monkeypatch):
+    codes = dict(HEADS['RetinaHead'], reg_decoded_bbox=False)
+    monkeypatch.setitem(HEADS, 'RetinaHead', codes)
+    with pytest.raises(ValueError, match='reg_decoded_bbox=False; set'):
+        build('RetinaHead', 'quality')
+    smooth = dict(HEADS['ATSSHead'], loss_bbox=dict(type='mmdet.L1Loss'))
+    monkeypatch.setitem(HEADS, 'ATSSHead', smooth)
+    with pytest.raises(ValueError, match="loss_bbox.type='L1Loss'"):
+        build('ATSSHead', 'loss')
+    with pytest.raises(ValueError, match='leave balance_boxes out'):
+        build('FCOSHead', 'loss', balance_boxes=True)
+
+
+def test_boxes_that_do_not_fit_are_refused():
+    class Zero(nn.Module):
+        def forward(self, *args, **kwargs):
+            return torch.zeros(())
+
+    collector = BoxCollector(Zero(), 'quality')
+    with pytest.raises(RuntimeError, match='before open'):
+        collector.close([torch.zeros(2).long()], 4)
+    boxes = torch.tensor([[0.0, 0.0, 2.0, 2.0]] * 3)
+    collector.open()
+    collector(boxes, boxes)
+    with pytest.raises(RuntimeError, match='given 3 boxes, but 1 of the 5'):
+        collector.close([torch.tensor([4, 4, 0, 4, 4])], 4)
+    collector.open()
+    with pytest.raises(RuntimeError, match='given 0 boxes, but 1 of the 2'):
+        collector.close([torch.tensor([4, 0])], 4)
+    collector.open()
+    collector(boxes, boxes, reduction_override='none')
+    assert collector.close([torch.tensor([4, 4])], 4).numel() == 0
+    with pytest.raises(ValueError, match="kind='iou'"):
+        BoxCollector(Zero(), 'iou')
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_balanced_boxes_weigh_as_much_as_the_ranking(name):
+    def losses_of(**kwargs):
+        head = build_head(name, dict(type='mmrank.StableAPLoss'), **kwargs)
+        losses = head_losses(head)
+        boxes = losses['loss_bbox']
+        boxes = sum(boxes) if isinstance(boxes, list) else boxes
+        weights = [p for n, p in head.named_parameters() if 'reg' in n]
+        grads = torch.autograd.grad(boxes, weights, retain_graph=True)
+        return head, losses['loss_cls'], boxes, grads
+
+    head, ranking, boxes, grads = losses_of(balance_boxes=True)
+    _, _, plain, plain_grads = losses_of()
+    torch.testing.assert_close(boxes, ranking)
+    # The ratio is a constant: it scales the gradient and adds none.
+    for grad, plain_grad in zip(grads, plain_grads):
+        expected = plain_grad * (ranking / plain).detach()
+        torch.testing.assert_close(grad, expected, rtol=1e-4, atol=1e-6)
+    empty = head_losses(head, boxes=False)['loss_bbox']
+    assert (sum(empty) if isinstance(empty, list) else empty) == 0
+
+
+def test_balance_is_safe_at_zero():
+    zero, two = torch.tensor(0.0), torch.tensor(2.0, requires_grad=True)
+    assert box_balance(torch.tensor(3.0), two) == 1.5
+    assert not box_balance(torch.tensor(3.0), two).requires_grad
+    assert box_balance(torch.tensor(3.0), zero) == 1
+    assert box_balance(zero, zero) == 1
+    assert box_balance(torch.tensor(float('nan')), two) == 1
