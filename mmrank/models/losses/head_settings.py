@@ -1,0 +1,43 @@
+"""Settings of a loss that the head knows."""
+
+import inspect
+
+from mmrank.registry import MODELS
+
+from .ranking_loss import RankingLoss
+
+
+def with_head_settings(loss_cls: dict, num_classes: int | None) -> dict:
+    """Config of a loss, completed with what its place in a detector says.
+
+    Args:
+        loss_cls: Config of the loss.
+        num_classes: Number of classes of the head, None if it does not say.
+
+    Returns:
+        A copy with ``use_sigmoid=True`` and, for ranking losses that take
+        them, ``rho=1`` (the detection form of stable AP) and ``num_classes``.
+        What the config says wins.
+
+    Raises:
+        KeyError: If the loss is not registered.
+    """
+    loss_type = MODELS.get(loss_cls['type'])
+    if loss_type is None:
+        raise KeyError(
+            f'loss_cls.type={loss_cls["type"]!r} is not registered;'
+            " write it with its scope, as in 'mmrank.StableAPLoss'"
+        )
+    settings = dict(use_sigmoid=True)
+    if inspect.isclass(loss_type) and issubclass(loss_type, RankingLoss):
+        accepted = inspect.signature(loss_type).parameters
+        takes_any = any(
+            p.kind is inspect.Parameter.VAR_KEYWORD for p in accepted.values()
+        )
+        if 'rho' in accepted:
+            settings['rho'] = 1.0
+        if num_classes is not None and (
+            takes_any or 'num_classes' in accepted
+        ):
+            settings['num_classes'] = num_classes
+    return {**settings, **loss_cls}
