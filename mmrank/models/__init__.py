@@ -9,11 +9,13 @@ from .losses import (
     RankSortLoss,
     StableAPLoss,
 )
+from .roi_heads import ListwiseBBoxHead
 
 __all__ = [
     'ALRPLoss',
     'APLoss',
     'DRLoss',
+    'ListwiseBBoxHead',
     'ListwiseHead',
     'RankSortLoss',
     'RankingLoss',

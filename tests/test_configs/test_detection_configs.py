@@ -1,7 +1,10 @@
 """Every published detection config loads, builds and trains a step."""
 
+import copy
+from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from mmengine.config import Config
@@ -11,12 +14,50 @@ from mmengine.registry import init_default_scope
 pytest.importorskip('mmdet')
 from mmdet.registry import MODELS
 from mmdet.structures import DetDataSample
+from mmdet.structures.mask import BitmapMasks
 from mmengine.structures import InstanceData
 
-from mmrank.models import StableAPLoss
+from mmrank.models import RankingLoss, losses
 
 ROOT = Path(__file__).parents[2] / 'configs'
 CONFIGS = sorted(ROOT.glob('[!_]*/*.py'))
+# The part of a config's name that says on what it trains.
+RANKING = {
+    'stable-ap': losses.StableAPLoss,
+    'ap-loss': losses.APLoss,
+    'alrp': losses.ALRPLoss,
+    'rank-sort': losses.RankSortLoss,
+    'dr-loss': losses.DRLoss,
+}
+BASELINES = ('focal', 'ce')
+
+
+@cache
+def _read(path):
+    return Config.fromfile(path)
+
+
+def _load(path):
+    return copy.deepcopy(_read(path))
+
+
+def _loss_name(path):
+    names = [n for n in path.stem.split('_') if n in (*RANKING, *BASELINES)]
+    assert len(names) == 1, f'{path.name} names {names} as its loss'
+    return names[0]
+
+
+def _is_two_stage(cfg):
+    return 'roi_head' in cfg.model
+
+
+def _class_heads(cfg):
+    """The parts of a config that classify: dense heads and box heads."""
+    if not _is_two_stage(cfg):
+        return [cfg.model.bbox_head]
+    heads = cfg.model.roi_head.bbox_head
+    heads = heads if isinstance(heads, list) else [heads]
+    return [cfg.model.rpn_head, *heads]
 
 
 def _batch(classes, size=128):
@@ -24,9 +65,12 @@ def _batch(classes, size=128):
     samples = []
     for box in ([8, 8, 72, 80], [40, 30, 120, 110]):
         sample = DetDataSample()
+        mask = np.zeros((1, size, size), dtype=np.uint8)
+        mask[0, box[1] : box[3], box[0] : box[2]] = 1
         sample.gt_instances = InstanceData(
             bboxes=torch.tensor([box], dtype=torch.float),
             labels=torch.tensor([classes - 1]),
+            masks=BitmapMasks(mask, size, size),
         )
         sample.set_metainfo(
             dict(
@@ -50,30 +94,51 @@ def _without_download(cfg):
             _without_download(value)
 
 
+def _shrink(model):
+    """The same detector with a narrow ResNet-50 and few proposals."""
+    if model.backbone.depth == 50:
+        assert model.neck.in_channels == [256, 512, 1024, 2048]
+        model.backbone.base_channels = 8
+        model.neck.in_channels = [32, 64, 128, 256]
+    if 'roi_head' in model:
+        for part in (model.train_cfg.rpn_proposal, model.test_cfg.rpn):
+            part.max_per_img = 20
+
+
 @pytest.mark.parametrize('path', CONFIGS, ids=lambda p: p.stem)
 def test_config_trains_a_step_and_predicts(path):
-    cfg = Config.fromfile(path)
+    cfg = _load(path)
     init_default_scope(cfg.get('default_scope', 'mmdet'))
     _without_download(cfg.model.backbone)
+    _shrink(cfg.model)
     model = MODELS.build(cfg.model)
     model.init_weights()
     wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
-    classes = cfg.model.bbox_head.num_classes
-    losses = [m for m in model.modules() if isinstance(m, StableAPLoss)]
-    assert len(losses) == ('stable-ap' in path.stem)
+    heads = _class_heads(cfg)
+    classes = heads[-1].num_classes
+    ranking = [m for m in model.modules() if isinstance(m, RankingLoss)]
+    kind = RANKING.get(_loss_name(path))
+    assert len(ranking) == (len(heads) if kind else 0)
     hooks = [h['type'] for h in cfg.get('custom_hooks', [])]
-    for loss in losses:
-        assert loss.rho == 1.0
+    states = []
+    for loss in ranking:
+        assert type(loss) is kind
+        assert getattr(loss, 'rho', 1.0) == 1.0
         assert 'mmrank.RankingMonitorHook' in hooks
-        exact = loss.mean_positive.mode == 'exact'
-        assert ('mmrank.PreviousWeightsHook' in hooks) == exact
+        states.append(getattr(loss, 'mean_positive', None))
+    exact = [s for s in states if s is not None and s.mode == 'exact']
+    assert ('mmrank.PreviousWeightsHook' in hooks) == bool(exact)
+    for state in exact:
         # A single step has no previous one.
-        loss.mean_positive.mode = 'plain'
+        state.mode = 'plain'
     model.train()
     logs = model.train_step(_batch(classes), wrapper)
     assert logs['loss'].isfinite()
-    assert logs['loss_cls'] > 0
-    for loss in losses:
+    names = [k for k in logs if k.endswith('cls') and 'loss' in k]
+    assert len(names) == len(heads)
+    for name in names:
+        assert logs[name] > 0, name
+    for loss in ranking:
         assert loss.diagnostics['num_positive'] > 0
     model.eval()
     with torch.no_grad():
@@ -81,27 +146,70 @@ def test_config_trains_a_step_and_predicts(path):
     assert len(results) == 2
 
 
+def _without_loss(cfg):
+    """What has to be the same in a comparison of losses."""
+    for head in _class_heads(cfg):
+        # aLRP takes the place of the box loss and fixes its scale; the others
+        # are free to average and weigh it.
+        for key in (
+            'type',
+            'head_type',
+            'loss_cls',
+            'balance_boxes',
+            'box_average',
+        ):
+            head.pop(key, None)
+        head.loss_bbox.pop('loss_weight', None)
+    if _is_two_stage(cfg):
+        # Cross-entropy needs samples, a ranking takes all boxes.
+        cfg.model.train_cfg.rpn.pop('sampler')
+        cfg.model.train_cfg.rcnn.pop('sampler')
+    return cfg
+
+
 def test_twins_differ_in_the_loss_only():
     """The comparison is fair: data, schedule and model are the same."""
-    twins = {
-        p: p.with_name(p.name.replace('stable-ap', 'focal')) for p in CONFIGS
-    }
-    twins = {a: b for a, b in twins.items() if a != b and b.exists()}
-    assert len(twins) >= 3
-    for one, other in twins.items():
-        one, other = Config.fromfile(one), Config.fromfile(other)
-        for cfg in (one, other):
-            head = cfg.model.bbox_head
-            head.pop('loss_cls')
-            head.pop('type')
-            head.pop('head_type', None)
-        for key in (
-            'model',
-            'train_dataloader',
-            'val_dataloader',
-            'test_dataloader',
-            'train_cfg',
-            'param_scheduler',
-            'optim_wrapper',
-        ):
-            assert one[key] == other[key], key
+    by_name = {p.stem: p for p in CONFIGS}
+    compared = set()
+    for path in CONFIGS:
+        name = _loss_name(path)
+        for baseline in BASELINES:
+            other = by_name.get(
+                path.stem.replace(f'_{name}_', f'_{baseline}_')
+            )
+            if name not in RANKING or other is None:
+                continue
+            compared.add(name)
+            one, twin = (_without_loss(_load(p)) for p in (path, other))
+            for key in (
+                'model',
+                'train_dataloader',
+                'val_dataloader',
+                'test_dataloader',
+                'train_cfg',
+                'param_scheduler',
+                'optim_wrapper',
+            ):
+                assert one[key] == twin[key], f'{path.stem}: {key}'
+    assert compared == set(RANKING)
+
+
+def test_two_stage_configs_keep_every_box():
+    """A ranking of sampled boxes is not the ranking that is measured."""
+    found = 0
+    for path in CONFIGS:
+        cfg = _load(path)
+        if not _is_two_stage(cfg) or _loss_name(path) not in RANKING:
+            continue
+        found += 1
+        train = cfg.model.train_cfg
+        assert train.rpn.sampler.type == 'PseudoSampler'
+        stages = train.rcnn if isinstance(train.rcnn, list) else [train.rcnn]
+        for stage in stages:
+            sampler = stage.sampler
+            assert sampler.type == 'RandomSampler'
+            assert sampler.add_gt_as_proposals
+            assert sampler.neg_pos_ub == -1
+            assert sampler.pos_fraction == 1
+            assert sampler.num > 10 * train.rpn_proposal.max_per_img
+    assert found >= 4

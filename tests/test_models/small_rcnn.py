@@ -61,7 +61,8 @@ def detector_config(kind='faster', bbox_head=None, num_rois=32):
     head = roi.bbox_head
     head.update(in_channels=16, fc_out_channels=16, num_classes=CLASSES)
     head.loss_cls = copy.deepcopy(STABLE_AP)
-    head.update(copy.deepcopy(bbox_head or {}))
+    for key, value in copy.deepcopy(bbox_head or {}).items():
+        head[key] = value
     if kind == 'mask':
         cfg.type = 'MaskRCNN'
         roi.mask_roi_extractor = copy.deepcopy(roi.bbox_roi_extractor)

@@ -1,0 +1,227 @@
+"""Any box head of mmdet on a ranking loss, with what it needs of the boxes."""
+
+from functools import cache
+
+from mmengine.dist import all_reduce, get_world_size
+from torch import Tensor
+
+from mmrank.registry import MODELS
+
+from ..dense_heads.box_balance import box_balance
+from ..dense_heads.box_collector import (
+    BOX_ARGUMENTS,
+    BoxCollector,
+    check_box_loss,
+)
+from ..losses import RankingLoss
+from ..losses.head_settings import with_head_settings
+from ..losses.ranking_loss import one_of
+
+_AVERAGES = ('rois', 'positives')
+
+
+class ListwiseBBoxMixin:
+    """Put before a box head: the loss is told about the boxes it ranks."""
+
+    def __init__(
+        self,
+        *args,
+        balance_boxes: bool = False,
+        box_average: str = 'rois',
+        **kwargs,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        one_of('box_average', box_average, _AVERAGES)
+        if not isinstance(self.loss_cls, RankingLoss):
+            raise TypeError(
+                f'loss_cls={type(self.loss_cls).__name__} ranks nothing; use '
+                'the box head itself, or a ranking loss such as '
+                'mmrank.StableAPLoss'
+            )
+        if not self.with_cls:
+            raise ValueError(
+                'with_cls=False leaves the ranking loss nothing to rank; use '
+                'the box head itself'
+            )
+        if balance_boxes and box_average != 'rois':
+            raise ValueError(
+                f'box_average={box_average!r} scales the box loss and '
+                'balance_boxes=True takes every scale away again; use one of '
+                'them'
+            )
+        if not self.with_reg and (balance_boxes or box_average != 'rois'):
+            raise ValueError(
+                f'balance_boxes={balance_boxes} and box_average='
+                f'{box_average!r} weigh a box loss, but with_reg=False leaves '
+                'the head without one'
+            )
+        self.balance_boxes, self.box_average = balance_boxes, box_average
+        self.box_input = self.loss_cls.box_input
+        if self.box_input is not None:
+            self._check_boxes()
+            self.loss_bbox = BoxCollector(self.loss_bbox, self.box_input)
+
+    def _check_boxes(self) -> None:
+        name = type(self.loss_cls).__name__
+        if not (self.with_reg and self.reg_decoded_bbox):
+            raise ValueError(
+                f'{name} needs decoded boxes, but the box head has with_reg='
+                f'{self.with_reg} and reg_decoded_bbox='
+                f'{self.reg_decoded_bbox}; set both to True'
+            )
+        check_box_loss(self.loss_bbox, name)
+        if self.box_input == 'loss' and (
+            self.balance_boxes or self.box_average != 'rois'
+        ):
+            raise ValueError(
+                f'{name} computes and balances the box loss itself: leave out '
+                f'balance_boxes={self.balance_boxes} and '
+                f'box_average={self.box_average!r}'
+            )
+
+    def loss(
+        self,
+        cls_score: Tensor,
+        bbox_pred: Tensor | None,
+        rois: Tensor,
+        labels: Tensor,
+        label_weights: Tensor,
+        bbox_targets: Tensor,
+        bbox_weights: Tensor,
+        reduction_override: str | None = None,
+    ) -> dict[str, Tensor]:
+        """Losses of the host head, its classification a ranking.
+
+        Args:
+            cls_score: (n, C) raw scores.
+            bbox_pred: (n, 4) or (n, 4 C) box outputs, or None.
+            rois: (n, 5) proposals with their image.
+            labels: (n,) class indices, C = background.
+            label_weights: (n,) weights of the classification.
+            bbox_targets: (n, 4) targets of the boxes.
+            bbox_weights: (n, 4) weights of the boxes.
+            reduction_override: None; a ranking has no other reduction.
+
+        Returns:
+            ``loss_cls``, ``acc_classes`` and, with boxes, ``loss_bbox``.
+        """
+        if self.box_input is not None:
+            self.loss_bbox.open()
+        losses = super().loss(
+            None,
+            bbox_pred,
+            rois,
+            labels,
+            label_weights,
+            bbox_targets,
+            bbox_weights,
+            reduction_override=reduction_override,
+        )
+        if self.box_average == 'positives':
+            factor = self._rois_per_positive(labels)
+            losses['loss_bbox'] = losses['loss_bbox'] * factor
+        boxes = {}
+        if self.box_input is not None:
+            name = BOX_ARGUMENTS[self.box_input]
+            boxes[name] = self.loss_bbox.close([labels], self.num_classes)
+        # Also without a single proposal: the other ranks wait for this one.
+        ranked = self.loss_cls(
+            cls_score,
+            labels,
+            label_weights,
+            reduction_override=reduction_override,
+            **boxes,
+        )
+        if not isinstance(ranked, dict):
+            ranked = dict(loss_cls=ranked)
+        if self.box_input == 'loss':
+            # The host's 0 keeps the box branch in the graph without objects.
+            ranked['loss_bbox'] = ranked['loss_bbox'] + losses['loss_bbox']
+        losses.update(ranked)
+        losses.update(self.loss_cls.get_accuracy(cls_score, labels))
+        if self.balance_boxes:
+            losses['loss_bbox'] = losses['loss_bbox'] * box_balance(
+                losses['loss_cls'], losses['loss_bbox']
+            )
+        return losses
+
+    def _rois_per_positive(self, labels: Tensor) -> Tensor:
+        """Turns an average over the RoIs into one over the positives."""
+        positives = ((labels >= 0) & (labels < self.num_classes)).sum()
+        positives = positives.float()
+        if get_world_size() > 1:
+            # DDP averages the gradients, so every rank divides by the mean.
+            all_reduce(positives, op='mean')
+        return labels.numel() / positives.clamp(min=1)
+
+
+@cache
+def listwise_bbox_class(host: type) -> type:
+    """The class ``Listwise<host>``; one and the same for every call."""
+    return type(
+        f'Listwise{host.__name__}',
+        (ListwiseBBoxMixin, host),
+        {'__doc__': f'{host.__name__} on a ranking loss.'},
+    )
+
+
+@MODELS.register_module()
+def ListwiseBBoxHead(head_type: str, *, loss_cls: dict, **kwargs):
+    """Build a box head of mmdet that trains on a ranking loss.
+
+    Losses that rank the scores alone also work in the stock head; this one
+    fills in their settings, offers the box weights below, and passes the
+    boxes to the losses that want them (Rank & Sort, aLRP)::
+
+        bbox_head=dict(
+            type='mmrank.ListwiseBBoxHead',
+            head_type='mmdet.Shared2FCBBoxHead',
+            loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss'))
+
+    Keep all proposals: ``train_cfg.rcnn.sampler=dict(num=1000000,
+    pos_fraction=1.0)``.
+
+    Args:
+        head_type: Registered name of the head with its scope, e.g.
+            ``mmdet.Shared2FCBBoxHead``, ``mmdet.Shared4Conv1FCBBoxHead``,
+            ``mmdet.DoubleConvFCBBoxHead``: any head that uses
+            ``BBoxHead.loss``.
+        loss_cls: Config of the loss. ``num_classes``, and ``rho=1`` (the
+            detection form of stable AP), are filled in where the loss takes
+            them and the config does not say.
+        **kwargs: Arguments of the head, and
+
+            - ``balance_boxes`` (bool): multiply the box loss by the detached
+              ratio of the losses (Rank & Sort, ICCV 2021, section 4).
+              Defaults to False.
+            - ``box_average`` (str): what the box loss is an average over:
+              ``rois`` as in the host, where the weight of a positive falls
+              with the number of proposals, or ``positives``. Defaults to
+              ``rois``.
+
+    Returns:
+        The head, a subclass of ``head_type``.
+
+    Raises:
+        KeyError: If ``head_type`` or the loss is not registered.
+        TypeError: If the head computes its losses in a way of its own, or
+            the loss is not a ranking loss.
+        ValueError: If the loss needs boxes that the head does not decode, or
+            an option has no place beside the loss.
+    """
+    host = MODELS.get(head_type)
+    if host is None:
+        raise KeyError(
+            f'head_type={head_type!r} is not registered; write it with its '
+            "scope, as in 'mmdet.Shared2FCBBoxHead', and install that package"
+        )
+    from mmdet.models.roi_heads.bbox_heads import BBoxHead
+
+    if getattr(host, 'loss', None) is not BBoxHead.loss:
+        raise TypeError(
+            f'head_type={head_type!r} does not use the loss method of '
+            "mmdet's BBoxHead, so a ranking loss has no place in it; use for "
+            "example 'mmdet.Shared2FCBBoxHead'"
+        )
+    loss_cls = with_head_settings(loss_cls, kwargs.get('num_classes'))
+    return listwise_bbox_class(host)(loss_cls=loss_cls, **kwargs)
