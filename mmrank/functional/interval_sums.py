@@ -7,6 +7,7 @@ from torch import Tensor
 
 from .pairwise_tables import PairwiseTables, clamp_infinite
 from .score_binning import CHUNK, ScoreBinner, column_blocks
+from .triton_interval_sums import TritonIntervalSums, can_run, takes_less_time
 
 # Scores per pass where a pass is a kernel launch and not a cache-sized step.
 _DEVICE_CHUNK = 2**22
@@ -50,11 +51,32 @@ def _add_moments(moments: Tensor, bins: Tensor, u: Tensor) -> None:
 
 
 class IntervalSums:
-    """Exact sums in O((P + N) log P) time and O(N) memory per list."""
+    """Exact sums in O((P + N) log P) time and O(N) memory per list.
 
-    def __init__(self, tau: float) -> None:
-        self.tau = tau
+    On a GPU, fused kernels do the same work where triton is installed; under
+    ``torch.compile``, both passes are opaque operators.
+
+    Args:
+        tau: Margin, > 0.
+        backend: ``'torch'``, ``'triton'`` or ``'auto'``, which takes the
+            kernels wherever they can run.
+    """
+
+    def __init__(self, tau: float, backend: str = 'auto') -> None:
+        self.tau, self.backend = tau, backend
         self.tables: PairwiseTables | None = None
+
+    def _is_fused(self, shape: torch.Size, device: torch.device) -> bool:
+        """Whether the kernels take (L, P) positives on that device."""
+        if self.backend == 'auto':
+            return device.type == 'cuda' and takes_less_time(*shape)
+        if self.backend == 'triton' and not can_run(device):
+            raise ValueError(
+                "method='triton' needs triton and scores on a GPU, got "
+                f"scores on {str(device)!r}; use method='auto', which falls "
+                'back to torch'
+            )
+        return self.backend == 'triton'
 
     def sums(
         self,
@@ -64,7 +86,15 @@ class IntervalSums:
         neg_mask: Tensor | None,
     ) -> tuple[Tensor, Tensor, tuple]:
         """Sums, their slopes by ``pos`` and what the gradient will need."""
-        dtype = torch.promote_types(neg.dtype, torch.float32)
+        if self._is_fused(pos.shape, neg.device):
+            fused = TritonIntervalSums(self.tau)
+            return fused.sums(pos, pos_mask, neg, neg_mask)
+        if torch.compiler.is_compiling():
+            total, slope, bins = _opaque_sums(
+                pos, pos_mask, neg, neg_mask, self.tau
+            )
+            return total, slope, (bins, pos, pos_mask)
+        dtype = _compared_dtype(neg)
         tables = PairwiseTables.build(pos, pos_mask, self.tau, dtype)
         self.tables = tables
         all_bins = torch.empty(neg.shape, dtype=torch.int32, device=neg.device)
@@ -91,9 +121,15 @@ class IntervalSums:
         return total, slope / self.tau, (all_bins,)
 
     def gradient_of_negatives(
-        self, grad: Tensor, neg: Tensor, all_bins: Tensor
+        self, grad: Tensor, neg: Tensor, *extra
     ) -> Tensor:
         """Gradient by ``neg`` from that of the sums, in its dtype."""
+        if self._is_fused(grad.shape, neg.device):
+            fused = TritonIntervalSums(self.tau)
+            return fused.gradient_of_negatives(grad, neg, *extra)
+        if torch.compiler.is_compiling():
+            return _opaque_gradient(grad, neg, *extra, self.tau)
+        (all_bins,) = extra
         const, by_y = self.tables.slope_coefficients(grad / self.tau)
         out = torch.empty_like(neg, memory_format=torch.contiguous_format)
         for row, part in _blocks(neg):
@@ -103,3 +139,53 @@ class IntervalSums:
             y.mul_(_look_up(by_y[row], bins))
             out[row, part] = y.add_(_look_up(const[row], bins))
         return out
+
+
+def _compared_dtype(neg: Tensor) -> torch.dtype:
+    return torch.promote_types(neg.dtype, torch.float32)
+
+
+# Tracing the blocks one by one would unroll them, and the search of the open
+# scores has a size that only the data tell.
+
+
+@torch.library.custom_op('mmrank::interval_sums', mutates_args=())
+def _opaque_sums(
+    pos: Tensor,
+    pos_mask: Tensor,
+    neg: Tensor,
+    neg_mask: Tensor | None,
+    tau: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    evaluator = IntervalSums(tau, 'torch')
+    total, slope, (bins,) = evaluator.sums(pos, pos_mask, neg, neg_mask)
+    return total, slope, bins
+
+
+@_opaque_sums.register_fake
+def _(pos, pos_mask, neg, neg_mask, tau):
+    total = torch.empty(pos.shape, dtype=torch.float64, device=pos.device)
+    bins = torch.empty(neg.shape, dtype=torch.int32, device=neg.device)
+    return total, torch.empty_like(total), bins
+
+
+@torch.library.custom_op('mmrank::interval_gradient', mutates_args=())
+def _opaque_gradient(
+    grad: Tensor,
+    neg: Tensor,
+    bins: Tensor,
+    pos: Tensor,
+    pos_mask: Tensor,
+    tau: float,
+) -> Tensor:
+    evaluator = IntervalSums(tau, 'torch')
+    # A small part of the work: sorting the positives once more.
+    evaluator.tables = PairwiseTables.build(
+        pos, pos_mask, tau, _compared_dtype(neg)
+    )
+    return evaluator.gradient_of_negatives(grad, neg, bins)
+
+
+@_opaque_gradient.register_fake
+def _(grad, neg, bins, pos, pos_mask, tau):
+    return torch.empty_like(neg, memory_format=torch.contiguous_format)

@@ -18,6 +18,7 @@ from .surrogates import OneSidedHuber, Surrogate
 
 # Pairs up to which the pair matrix is the faster of the two paths.
 DENSE_PAIRS = 2**18
+_METHODS = ('auto', 'intervals', 'triton', 'pairs')
 
 
 class _PairwiseSum(Function):
@@ -62,14 +63,14 @@ def pair_evaluator(
     Raises:
         ValueError: If ``method`` is unknown or does not fit the surrogate.
     """
-    if method not in ('auto', 'intervals', 'pairs'):
+    if method not in _METHODS:
         raise ValueError(
-            f"method={method!r} is unknown; use 'auto', 'intervals' or 'pairs'"
+            f'method={method!r} is unknown; use one of {_METHODS}'
         )
     is_huber = isinstance(surrogate, OneSidedHuber)
-    if method == 'intervals' and not is_huber:
+    if method in ('intervals', 'triton') and not is_huber:
         raise ValueError(
-            "method='intervals' needs the one-sided Huber "
+            f'method={method!r} needs the one-sided Huber '
             f'surrogate, got {type(surrogate).__name__}'
         )
     dense = (
@@ -78,7 +79,10 @@ def pair_evaluator(
         or pairs == 0
         or (method == 'auto' and pairs <= DENSE_PAIRS)
     )
-    return PairMatrix(surrogate) if dense else IntervalSums(surrogate.tau)
+    if dense:
+        return PairMatrix(surrogate)
+    backend = {'auto': 'auto', 'intervals': 'torch', 'triton': 'triton'}
+    return IntervalSums(surrogate.tau, backend[method])
 
 
 def pairwise_surrogate_sum(
@@ -101,18 +105,22 @@ def pairwise_surrogate_sum(
         neg_mask: (L, N) bool, False for what is no negative of its list.
             None: all are.
         method: ``'intervals'`` (one-sided Huber only: O((P + N) log P) time,
-            O(N) memory), ``'pairs'`` (the pair matrix in blocks, any
-            surrogate) or ``'auto'``.
+            O(N) memory), ``'triton'`` (the same by fused kernels, on a GPU),
+            ``'pairs'`` (the pair matrix in blocks, any surrogate) or
+            ``'auto'``: the pair matrix where it is small, else the kernels
+            where they can run, else ``'intervals'``.
         group: Process group over which the negatives are spread. Every rank
             passes the same ``pos`` and its own ``neg`` and receives the sums
             over all of them; the gradient is that of its own ``neg``.
 
     Returns:
         (L, P) float64 sums, 0 at padding; differentiable once, in ``pos`` and
-        ``neg``. Infinite scores act as +-1e30; NaN gives NaN.
+        ``neg``. Infinite scores act as +-1e30; NaN gives NaN. The same bits
+        in every run with ``'triton'`` (exception: see ``triton_moments``).
 
     Raises:
-        ValueError: On shapes that do not fit or an unknown method.
+        ValueError: On shapes that do not fit, an unknown method or one that
+            cannot run on these scores.
         TypeError: If a score tensor is not of a float dtype.
     """
     for name, scores in (('pos', pos), ('neg', neg)):

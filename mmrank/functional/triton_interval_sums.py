@@ -1,9 +1,9 @@
 """The one-sided Huber surrogate by fused GPU kernels.
 
 Needs triton, which is imported at the first call: everything else works
-without it. Six launches forward and two backward, no host synchronisation, no
-float atomics: the result is the same bits in every run. Both passes are
-opaque operators, so ``torch.compile`` does not look inside.
+without it. Six launches forward and two backward, no host synchronisation,
+the same bits in every run (see ``triton_moments``). Both passes are opaque
+operators, so ``torch.compile`` does not look inside.
 """
 
 import importlib.util
@@ -13,8 +13,10 @@ import struct
 import torch
 from torch import Tensor
 
-# The kernels that go over the positives do so for each pair of them.
+# The kernels that go over the positives do so for each pair of them; an entry
+# of the look-up table has 16 digits for a number of thresholds.
 MAX_POSITIVE_PAIRS = 2**30
+MAX_POSITIVES = 2**14
 # Scores per copy of the sums: two digits less for each doubling.
 _SCORES_PER_COPY = 2**18
 # Programs add to different copies, to get in each other's way less often.
@@ -26,19 +28,24 @@ _MIN_CELLS = 2**8
 _CELLS_PER_THRESHOLD = 4
 
 
-def has_triton() -> bool:
-    """Whether triton is installed; does not import it."""
-    return importlib.util.find_spec('triton') is not None
+# Asks without importing.
+HAS_TRITON = importlib.util.find_spec('triton') is not None
 
 
-HAS_TRITON = has_triton()
-
-
-def runs_on(device: torch.device) -> bool:
+def can_run(device: torch.device) -> bool:
     """Whether the kernels can run there: a GPU, or triton's interpreter."""
     if not HAS_TRITON:
         return False
     return device.type == 'cuda' or os.environ.get('TRITON_INTERPRET') == '1'
+
+
+def takes_less_time(num_lists: int, num_pos: int) -> bool:
+    """Whether the kernels are there and fit so many (padded) positives."""
+    return (
+        HAS_TRITON
+        and num_pos <= MAX_POSITIVES
+        and num_lists * num_pos**2 <= MAX_POSITIVE_PAIRS
+    )
 
 
 def _bits(value: float) -> int:
@@ -92,6 +99,11 @@ def _sums(
     from . import triton_moments, triton_tables
 
     num_lists, num_pos = pos.shape
+    if num_pos > MAX_POSITIVES:
+        raise ValueError(
+            f"method='triton' takes up to {MAX_POSITIVES} positives a list, "
+            f"got {num_pos}; use method='auto'"
+        )
     width = neg.size(1)
     results = _empty_results(pos, neg)
     total, slope, thresholds, cuts, edges, lut, sizes = results
@@ -105,6 +117,7 @@ def _sums(
         words + num_lists, dtype=torch.int64, device=pos.device
     )
     sums, crowd = zeros.split([words, num_lists])
+    floats = sums.view(torch.float64)
     table = cuts.new_empty(num_lists, intervals, 4)
     top = thresholds.new_empty(num_lists, parts, 2)
     moments = thresholds.new_empty(num_lists, 3, intervals)
@@ -121,14 +134,14 @@ def _sums(
     )  # fmt: skip
     mask, mask_row, mask_col = _mask_arguments(neg_mask, real)
     triton_moments.moment_kernel[num_lists, parts](
-        neg, mask, cuts, sizes, lut, table, crowd, sums, top, width, num_pos,
-        copies, *neg.stride(), mask_row, mask_col, bits,
+        neg, mask, cuts, sizes, lut, table, crowd, sums, floats, top, width,
+        num_pos, copies, *neg.stride(), mask_row, mask_col, bits,
         HAS_MASK=neg_mask is not None, CELLS=cells, BLOCK=_BLOCK,
         TILES=_TILES, **plan,
     )  # fmt: skip
     triton_moments.collect_kernel[num_lists, _cdiv(intervals, 128)](
-        sums, top, sizes, table, crowd, moments, num_pos, copies, parts,
-        bits, BLOCK=128, **plan,
+        sums, floats, top, sizes, table, crowd, moments, num_pos, copies,
+        parts, bits, BLOCK=128, **plan,
     )  # fmt: skip
     triton_moments.evaluate_kernel[num_lists, _cdiv(num_pos, 16)](
         pos, moments, thresholds, edges[0], edges[1], sizes, total, slope,

@@ -3,7 +3,8 @@
 What is added up over the scores are whole numbers (fixed point, relative to
 the width of the interval): integer sums do not depend on the order, so the
 result is the same bits in every run although thousands of programs add at
-once. Every other loop has a fixed order.
+once. Every other loop has a fixed order. The exception is what lies between
+two positives over 2^30 tau apart, which fixed point cannot hold.
 """
 
 import triton
@@ -29,6 +30,7 @@ def moment_kernel(
     tab_ptr,
     crowd_ptr,
     sum_ptr,
+    float_ptr,
     top_ptr,
     N,
     P,
@@ -53,7 +55,9 @@ def moment_kernel(
     in its interval, in [0, 1], and of its square. The count shares a word
     with the place, from bit ``COUNT_AT``. An interval too wide for a window
     needs no squares: its second word holds the next ``SQUARE`` digits of the
-    place. ``WORDS`` = 3 keeps those for every interval.
+    place. ``WORDS`` = 3 keeps those for every interval. One too wide for
+    fixed point has a float64 in the second word: ``float_ptr`` is the same
+    memory.
     """
     row = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
@@ -67,7 +71,8 @@ def moment_kernel(
     top_hi = tl.load(tab + 4 * size)
     top_lo = tl.load(tab + 4 * size + 1)
     steps = halvings(tl.load(crowd_ptr + row))
-    sums = sum_ptr + (row * copies + part % copies) * (T + 1) * WORDS
+    copy = (row * copies + part % copies) * (T + 1) * WORDS
+    sums, floats = sum_ptr + copy, float_ptr + copy
     above_count = tl.zeros([BLOCK], tl.int32)
     above_sum = tl.zeros([BLOCK], tl.float64)
     first = part * TILES * BLOCK
@@ -93,7 +98,8 @@ def moment_kernel(
         hi = tl.load(tab + 4 * k, mask=inside, other=0)
         lo = tl.load(tab + 4 * k + 1, mask=inside, other=0)
         by_width = tl.load(tab + 4 * k + 2, mask=inside, other=1)
-        place = tl.where(inside, beyond(t, hi, lo), 0) * tl.abs(by_width)
+        over = tl.where(inside, beyond(t, hi, lo), 0)
+        place = over * tl.abs(by_width)
         fine = place * (1 << FRACTION)
         whole = tl.floor(fine + 0.5)
         rest = fine - whole
@@ -102,7 +108,14 @@ def moment_kernel(
         tl.atomic_add(at, word, mask=inside, sem='relaxed')
         second = tl.where(by_width > 0, place * place, rest)
         word = tl.floor(second * (1 << SQUARE) + 0.5).to(tl.int64)
-        tl.atomic_add(at + 1, word, mask=inside, sem='relaxed')
+        finite = inside & (by_width != 0)
+        tl.atomic_add(at + 1, word, mask=finite, sem='relaxed')
+        tl.atomic_add(
+            floats + k * WORDS + 1,
+            over.to(tl.float64),
+            mask=inside & (by_width == 0),
+            sem='relaxed',
+        )
         if WORDS == 3:
             word = tl.floor(rest * (1 << SQUARE) + 0.5).to(tl.int64)
             tl.atomic_add(at + 2, word, mask=inside, sem='relaxed')
@@ -114,6 +127,7 @@ def moment_kernel(
 @triton.jit
 def collect_kernel(
     sum_ptr,
+    float_ptr,
     top_ptr,
     size_ptr,
     tab_ptr,
@@ -143,9 +157,13 @@ def collect_kernel(
     place = tl.zeros([BLOCK], tl.float64)
     second = tl.zeros([BLOCK], tl.float64)
     rest = tl.zeros([BLOCK], tl.float64)
+    endless = tl.zeros([BLOCK], tl.float64)
+    is_endless = by_width == 0
     for copy in range(copies):
-        at = sum_ptr + ((row * copies + copy) * K + k) * WORDS
+        line = ((row * copies + copy) * K + k) * WORDS
+        at = sum_ptr + line
         word = tl.load(at, mask=ok, other=0)
+        endless += tl.load(float_ptr + line + 1, mask=is_endless, other=0)
         high = word >> COUNT_AT
         count += high.to(tl.float64)
         place += (word - (high << COUNT_AT)).to(tl.float64)
@@ -156,10 +174,12 @@ def collect_kernel(
     if WORDS == 2:
         rest = tl.where(narrow, 0, second)
     # 1 / width as it was rounded is what the places were multiplied by.
-    width = 1 / tl.abs(by_width).to(tl.float64) / tau
+    by_width = tl.where(is_endless, 1, tl.abs(by_width))
+    width = 1 / by_width.to(tl.float64) / tau
     first = (place + rest / (1 << SQUARE)) / (1 << FRACTION) * width
     second = second / (1 << SQUARE) * width * width
     second = tl.where(narrow, second, 0)
+    first = tl.where(is_endless, endless / tau, first)
 
     size = tl.load(size_ptr + 2 * row)
     above_count = tl.zeros([BLOCK], tl.float64)

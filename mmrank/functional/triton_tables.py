@@ -8,6 +8,9 @@ from .triton_common import as_double, at_least_tiny, cell_of, clamp, load_grid
 # Widest interval in units of tau that can be part of a window (which is one
 # tau wide, up to rounding). A wider one lies between windows.
 _WIDE = tl.constexpr(1.5)
+# Widest one whose sums fixed point can hold to 2^-20 tau: beyond lie only
+# gaps next to infinite scores and the like.
+_ENDLESS = tl.constexpr(2.0**30)
 
 
 @triton.jit
@@ -138,7 +141,8 @@ def table_kernel(
     """Look-up table of the grid; (origin, rest, 1 / width) of each interval.
 
     ``crowd`` receives the largest number of thresholds in a grid cell. The
-    sign of ``1 / width`` is negative for an interval too wide for a window.
+    sign of ``1 / width`` is negative for an interval too wide for a window;
+    0 stands for one too wide for fixed point.
     """
     row = tl.program_id(0)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -161,10 +165,13 @@ def table_kernel(
     origin = tl.load(thr + at - 1, mask=(at >= 1) & (at <= size), other=0)
     end = tl.load(thr + at, mask=inner, other=1)
     width = at_least_tiny(tl.where(inner, end - origin, 1))
-    wide = inner & (width > _WIDE * as_double(tau_bits))
+    by_width = 1 / width
+    tau = as_double(tau_bits)
+    by_width = tl.where(width > _WIDE * tau, -by_width, by_width)
+    by_width = tl.where(width > _ENDLESS * tau, 0, by_width)
     tab = tab_ptr + (row.to(tl.int64) * (T + 1) + at) * 4
     ok = at <= T
     near = origin.to(tab_ptr.dtype.element_ty)
     tl.store(tab, near, mask=ok)
     tl.store(tab + 1, origin - near.to(tl.float64), mask=ok)
-    tl.store(tab + 2, tl.where(wide, -1 / width, 1 / width), mask=ok)
+    tl.store(tab + 2, tl.where(inner, by_width, 1), mask=ok)
