@@ -1,0 +1,299 @@
+"""The command line of the COCO table: files, runs, reuse and errors."""
+
+import csv
+import importlib.util
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from mmrank.datasets.shapes_coco import ShapesSpec, write_shapes_coco
+from mmrank.evaluation.coco_entries import EntryError
+from mmrank.evaluation.coco_evaluators import EvaluatorError
+from mmrank.evaluation.coco_predictions import PredictionError
+from mmrank.evaluation.run_record import RECORD_NAME, read_record
+from mmrank.evaluation.synthetic_boxes import make_predictions
+
+ROOT = Path(__file__).resolve().parents[2]
+BENCHMARKS = ROOT / 'tools' / 'benchmarks'
+
+
+def load_tool(name):
+    """The module of a tool, which is no package."""
+    path = BENCHMARKS / f'{name}.py'
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope='module')
+def tool():
+    return load_tool('coco_table')
+
+
+@pytest.fixture(scope='module')
+def data(tmp_path_factory):
+    """Shapes with the predictions of two models: folder of everything."""
+    root = tmp_path_factory.mktemp('shapes')
+    spec = ShapesSpec(num_train=1, num_val=6, num_test=5, num_classes=4)
+    files = write_shapes_coco(root, spec)
+    for split in ('val', 'test'):
+        document = json.loads(files[split].read_text())
+        for seed, name in enumerate(('good', 'poor')):
+            boxes = make_predictions(document, seed=seed, jitter=0.15 * seed)
+            path = root / f'{split}_{name}' / 'results.bbox.json'
+            path.parent.mkdir()
+            path.write_text(json.dumps(boxes))
+    return root
+
+
+@pytest.fixture
+def call(tool, data, tmp_path, monkeypatch):
+    """Call the tool; give what it printed. Drawing takes its time."""
+    draw = tool.draw_benchmark
+
+    def run(*words, ann_file='val', out='out', pictures=False):
+        own = draw if pictures else lambda *arguments: []
+        monkeypatch.setattr(tool, 'draw_benchmark', own)
+        console = Console(file=io.StringIO(), width=120)
+        words = [str(word) for word in words]
+        if ann_file:
+            words += ['--ann-file', str(data / f'annotations/{ann_file}.json')]
+        words += ['--out-dir', str(tmp_path / out)]
+        tool.run(tool.parse_args(words), console)
+        return console.file.getvalue()
+
+    return run
+
+
+def read_table(folder):
+    with (folder / 'coco_table.csv').open(newline='') as file:
+        return {row['method']: row for row in csv.DictReader(file)}
+
+
+@pytest.mark.parametrize('evaluator', ['auto', 'both'])
+def test_folders_make_everything(call, data, tmp_path, evaluator):
+    if evaluator == 'both':
+        pytest.importorskip('faster_coco_eval')
+    shown = call(
+        f'good={data}/val_good',
+        f'poor={data}/val_poor/results.bbox.json',
+        *('--evaluator', evaluator),
+        *('--side-by-side', 'good', 'poor', '--image-dir', data / 'val'),
+        *('--num-images', 1, '--classes', 'disk'),
+        pictures=True,
+    )
+    out = tmp_path / 'out'
+    assert {path.name for path in out.iterdir()} == {
+        'coco_table.md',
+        'coco_table.csv',
+        'classes.csv',
+        'metrics.png',
+        'pr_curves.png',
+        'side_by_side.jpg',
+    }
+    table = read_table(out)
+    assert float(table['good']['mAP']) > float(table['poor']['mAP']) > 0
+    note = 'agree on every figure'
+    for text in (shown, (out / 'coco_table.md').read_text()):
+        assert (note in text) == (evaluator == 'both')
+    assert shown.count('image_id ') == 1
+    # A later table has no picture of this one.
+    call(f'good={data}/val_good', '--max-classes', 0, pictures=True)
+    assert not (out / 'side_by_side.jpg').exists()
+
+
+def test_images_without_predictions_are_told(call, data, tmp_path):
+    boxes = json.loads((data / 'val_good/results.bbox.json').read_text())
+    few = tmp_path / 'few.bbox.json'
+    few.write_text(json.dumps([b for b in boxes if b['image_id'] > 2]))
+    shown = call(few)
+    assert 'few: 2 of 6 images have no prediction' in shown
+    few.write_text('[]')
+    with pytest.raises(PredictionError, match='not one box in the'):
+        call(few)
+    call(few, '--allow-empty')
+    assert float(read_table(tmp_path / 'out')['few']['mAP']) == 0
+
+
+def test_wrong_input_is_refused(call, data, monkeypatch):
+    good = f'{data}/val_good'
+    with pytest.raises(EntryError, match="'m' is given to 2 models"):
+        call(f'm={good}', f'm={good}')
+    with pytest.raises(EntryError, match='is not known'):
+        call(good, ann_file=None)
+    with pytest.raises(EntryError, match='give --image-dir'):
+        call(f'a={good}', f'b={good}', '--side-by-side', 'a', 'b')
+    with pytest.raises(PredictionError, match='are not in the annotations'):
+        call(good, ann_file='test')
+    with pytest.raises(ValueError, match="no class 'zebra'"):
+        call(good, '--classes', 'zebra', pictures=True)
+    monkeypatch.setitem(sys.modules, 'faster_coco_eval', None)
+    with pytest.raises(EvaluatorError, match='pip install'):
+        call(good, '--evaluator', 'both')
+
+
+def test_errors_are_one_message(tool, data, tmp_path, monkeypatch, capsys):
+    words = [f'{data}/val_good', '--ann-file', str(tmp_path / 'no.json')]
+    monkeypatch.setattr(sys, 'argv', ['coco_table.py', *words])
+    assert tool.main() == 2
+    captured = capsys.readouterr().err
+    assert captured.startswith('error: --ann-file')
+    assert 'Traceback' not in captured
+    for option in ('--warmup', '--num-images'):
+        with pytest.raises(SystemExit):
+            tool.parse_args([*words, option, '-1'])
+        assert f'{option} is -1' in capsys.readouterr().err
+
+
+FAKE = """
+import json, shutil, sys
+from pathlib import Path
+root = Path({root!r})
+words = sys.argv[1:]
+out, digest = (words[words.index(k) + 1] for k in ('--out', '--digest'))
+with open(root / 'calls.txt', 'a') as file:
+    file.write(' '.join(words[:2]) + '\\n')
+name = 'good' if 'good' in words[0] else 'poor'
+if name == 'poor' and (root / 'broken').exists():
+    sys.exit('broken on purpose')
+split = 'test' if '--cfg-options' in words else 'val'
+source = root / f'{{split}}_{{name}}' / 'results.bbox.json'
+shutil.copy(source, Path(out) / 'predictions.bbox.json')
+record = dict(digest=digest, config=words[0], checkpoint='x.pth',
+    ann_file=str(root / f'annotations/{{split}}.json'),
+    image_dir=str(root / split), loss='Focal', backbone='ResNet-18',
+    test_size='256 x 192', device='CPU', batch_size=1, timed_images=3,
+    images_per_second=4.0, images_per_second_with_data=3.0,
+    memory_bytes=2**20, memory_kind='CPU', parameters=10**6)
+(Path(out) / 'run.json').write_text(json.dumps(record))
+"""
+
+
+def test_configs_are_run_once(tool, call, data, tmp_path, monkeypatch):
+    script = tmp_path / 'measure_detector.py'
+    script.write_text(FAKE.format(root=str(data)))
+    monkeypatch.setattr(tool, 'HERE', tmp_path)
+    for name in ('good', 'poor'):
+        (tmp_path / f'{name}.py').write_text('model = dict()')
+    (tmp_path / 'x.pth').write_text('weights')
+    words = [
+        f'good={tmp_path}/good.py,{tmp_path}/x.pth',
+        f'{tmp_path}/poor.py',
+    ]
+    calls = data / 'calls.txt'
+    calls.unlink(missing_ok=True)
+
+    # A failure keeps what is finished.
+    (data / 'broken').touch()
+    with pytest.raises(EntryError, match=r'poor: .* status 1') as caught:
+        call(*words, ann_file=None)
+    assert 'broken on purpose' in str(caught.value)
+    (data / 'broken').unlink()
+    pair = ('--side-by-side', 'good', 'poor', '--num-images', 1)
+    shown = call(*words, *pair, ann_file=None)
+    lines = calls.read_text().splitlines()
+    assert [line.split()[0][-7:] for line in lines] == [
+        'good.py',
+        'poor.py',
+        'poor.py',
+    ]
+    assert lines[0].endswith('x.pth')
+    assert lines[1].split()[1] == '--out'
+    assert 'good: run before' in shown
+    assert (tmp_path / 'out' / 'side_by_side.jpg').is_file()
+    row = read_table(tmp_path / 'out')['poor']
+    assert row['images_per_second'] == '4.0'
+    assert row['loss'] == 'Focal'
+
+    call(*words, ann_file=None)
+    assert len(calls.read_text().splitlines()) == 3
+    # Other overrides are another run.
+    call(*words, '--cfg-options', 'a=1', ann_file=None)
+    assert len(calls.read_text().splitlines()) == 5
+    (tmp_path / 'poor.py').write_text('model = dict(')
+    with pytest.raises(EntryError, match='cannot be read as a config'):
+        call(*words, ann_file=None)
+
+
+TINY = """
+_base_ = {base!r}
+model = dict(
+    backbone=dict(base_channels=8),
+    neck=dict(in_channels=[8, 16, 32, 64], out_channels=8),
+    bbox_head=dict(num_classes=4, in_channels=8, feat_channels=8))
+metainfo = dict(classes=('disk', 'square', 'triangle', 'star'))
+train_dataloader = dict(
+    batch_size=1, num_workers=0,
+    dataset=dict(
+        data_root={root!r}, metainfo=metainfo,
+        ann_file='annotations/val.json', data_prefix=dict(img='val')))
+val_dataloader = dict(
+    num_workers=0, dataset=dict(data_root={root!r}, metainfo=metainfo))
+val_evaluator = dict(ann_file={root!r} + '/annotations/val.json')
+test_dataloader = dict(
+    batch_size=2, num_workers=0,
+    dataset=dict(data_root={root!r}, metainfo=metainfo))
+test_evaluator = dict(ann_file={root!r} + '/annotations/test.json')
+"""
+
+
+@pytest.fixture
+def tiny(data, tmp_path):
+    """A small detector's config for the shapes."""
+    pytest.importorskip('mmdet')
+    base = ROOT / 'configs/stable_ap/retinanet_r18_fpn_stable-ap_demo.py'
+    path = tmp_path / 'tiny.py'
+    path.write_text(TINY.format(base=str(base), root=str(data)))
+    return path
+
+
+def test_a_detector_is_measured(tiny, data, tmp_path, monkeypatch):
+    torch = pytest.importorskip('torch')
+    from mmengine.config import Config
+    from mmengine.registry import MODELS, init_default_scope
+
+    monkeypatch.syspath_prepend(str(BENCHMARKS.parent))
+    measure = load_tool('measure_detector')
+    cfg = Config.fromfile(tiny)
+    init_default_scope('mmdet')
+    checkpoint = tmp_path / 'tiny.pth'
+    model = MODELS.build(cfg.model)
+    torch.save({'state_dict': model.state_dict()}, checkpoint)
+    out = tmp_path / 'run'
+    words = [str(tiny), str(checkpoint), '--out', str(out), '--warmup', '1']
+    measure.main(measure.parse_args([*words, '--digest', 'd']))
+    record = read_record(out)
+    assert record.digest == 'd'
+    # Three batches of two, two and one image; the first is left out.
+    assert (record.timed_images, record.batch_size) == (3, 2)
+    assert record.images_per_second >= record.images_per_second_with_data > 0
+    assert record.parameters == sum(p.numel() for p in model.parameters())
+    described = (record.loss, record.backbone, record.test_size)
+    assert described == ('StableAP', 'ResNet-18', '256 x 192')
+    assert Path(record.image_dir) == data / 'test'
+    boxes = json.loads((out / 'predictions.bbox.json').read_text())
+    assert {box['image_id'] for box in boxes} <= {1, 2, 3, 4, 5}
+    assert {box['category_id'] for box in boxes} <= {1, 2, 3, 4}
+
+    from entry_point import UsageError
+
+    tiny.write_text(f'{tiny.read_text()}\ntest_evaluator = []\n')
+    with pytest.raises(UsageError, match='writes no COCO predictions'):
+        measure.main(measure.parse_args(words))
+
+
+@pytest.mark.slow
+def test_a_config_is_trained_tested_and_tabled(tiny, data, tmp_path, call):
+    words = (f'tiny={tiny}', '--cfg-options', 'train_cfg.max_epochs=1')
+    call(*words, ann_file=None)
+    (folder,) = (tmp_path / 'out' / 'runs').iterdir()
+    assert (folder / RECORD_NAME).is_file()
+    record = read_record(folder)
+    assert Path(record.checkpoint).parent == folder / 'train'
+    assert set(read_table(tmp_path / 'out')) == {'tiny'}
+    assert 'tiny: run before' in call(*words, ann_file=None)
