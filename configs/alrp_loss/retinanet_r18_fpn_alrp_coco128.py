@@ -7,6 +7,6 @@ model = dict(
             _delete_=True,
             type='mmrank.ALRPLoss',
             # Iterations of an epoch of 128 images.
-            balance_period=32),
+            balance_period=16),
         # (1 - GIoU)/2: the localisation error of the paper.
         loss_bbox=dict(loss_weight=0.5)))
