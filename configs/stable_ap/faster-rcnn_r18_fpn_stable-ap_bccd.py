@@ -7,11 +7,16 @@ model = dict(
     rpn_head=dict(
         type='mmrank.ListwiseHead',
         head_type='mmdet.RPNHead',
-        loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss')),
+        loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss'),
+        # Without sampling an average over the positives.
+        loss_bbox=dict(loss_weight=2.0)),
     roi_head=dict(
         bbox_head=dict(
-            loss_cls=dict(
-                _delete_=True, type='mmrank.StableAPLoss', rho=1.0))),
+            type='mmrank.ListwiseBBoxHead',
+            head_type='mmdet.Shared2FCBBoxHead',
+            box_average='positives',
+            loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss'),
+            loss_bbox=dict(loss_weight=2.0))),
     train_cfg=dict(
         rpn=dict(sampler=dict(_delete_=True, type='PseudoSampler')),
         rcnn=dict(sampler=dict(num=1000000, pos_fraction=1.0))))

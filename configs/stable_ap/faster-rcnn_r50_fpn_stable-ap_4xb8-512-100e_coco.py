@@ -15,13 +15,16 @@ model = dict(
             momentum=0.01,
             a=0.1,
             t=2.0,
-            score_penalty=0.001)),
+            score_penalty=0.001),
+        # 2 * GIoU of a positive, as in the paper: without sampling the box
+        # loss of an RPN is an average over the positives.
+        loss_bbox=dict(loss_weight=2.0)),
     roi_head=dict(
         bbox_head=dict(
             type='mmrank.ListwiseBBoxHead',
             head_type='mmdet.Shared2FCBBoxHead',
-            # 2 * GIoU of a positive, whatever the number of proposals.
             box_average='positives',
+            loss_bbox=dict(loss_weight=2.0),
             # The variance reduction of mean_mode='exact' needs the scores of
             # the same boxes under the previous weights, but these make other
             # proposals.

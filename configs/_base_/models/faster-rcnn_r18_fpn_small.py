@@ -47,7 +47,8 @@ model = dict(
         reg_decoded_bbox=True,
         loss_cls=dict(
             type='CrossEntropyLoss', use_sigmoid=True, loss_weight=1.0),
-        loss_bbox=dict(type='GIoULoss', loss_weight=2.0)),
+        # An average over the sampled anchors, objects or not.
+        loss_bbox=dict(type='GIoULoss', loss_weight=10.0)),
     roi_head=dict(
         type='StandardRoIHead',
         bbox_roi_extractor=dict(
@@ -70,7 +71,8 @@ model = dict(
             reg_decoded_bbox=True,
             loss_cls=dict(
                 type='CrossEntropyLoss', use_sigmoid=False, loss_weight=1.0),
-            loss_bbox=dict(type='GIoULoss', loss_weight=2.0))),
+            # As mmdet weighs GIoU, an average over the sampled proposals.
+            loss_bbox=dict(type='GIoULoss', loss_weight=10.0))),
     train_cfg=dict(
         rpn=dict(
             assigner=dict(
