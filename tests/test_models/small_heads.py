@@ -11,6 +11,7 @@ from mmengine.structures import InstanceData
 from mmrank.registry import MODELS
 
 CLASSES = 4
+OMIT = 'an argument that the head does not take'
 STRIDES = [8, 16, 32]
 ANCHORS = dict(
     type='mmdet.AnchorGenerator',
@@ -79,6 +80,7 @@ FOCAL = dict(type='mmdet.FocalLoss', use_sigmoid=True)
 STABLE_AP = dict(type='mmrank.StableAPLoss')
 TEST_CFG = dict(
     nms_pre=100,
+    nms_post=100,
     min_bbox_size=0,
     score_thr=0.05,
     nms=dict(type='nms', iou_threshold=0.6),
@@ -86,7 +88,7 @@ TEST_CFG = dict(
 )
 
 
-def build_head(name, loss_cls, listwise=True, **kwargs):
+def build_head(name, loss_cls, listwise=True, heads=HEADS, **kwargs):
     kind = dict(type=f'mmdet.{name}')
     if listwise:
         kind = dict(type='mmrank.ListwiseHead', head_type=f'mmdet.{name}')
@@ -98,9 +100,10 @@ def build_head(name, loss_cls, listwise=True, **kwargs):
         stacked_convs=1,
         loss_cls=loss_cls,
         test_cfg=TEST_CFG,
-        **copy.deepcopy(HEADS[name]),
-        **kwargs,
     )
+    cfg.update(copy.deepcopy(heads[name]))
+    cfg.update(kwargs)
+    cfg = {key: value for key, value in cfg.items() if value != OMIT}
     for part in ('train_cfg', 'test_cfg'):
         cfg[part] = ConfigDict(cfg[part])
     torch.manual_seed(0)

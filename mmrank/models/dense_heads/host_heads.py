@@ -7,6 +7,7 @@ REFUSED = {
     'ATSSVLFusionHead': 'it scores words of a caption instead of classes',
     'AutoAssignHead': 'its losses of positives and negatives are one '
     'likelihood over all boxes of an object, and it never calls loss_cls',
+    'BaseMaskHead': 'it predicts masks without boxes',
     'CascadeRPNHead': 'each of its stages is a head of its own',
     'CenterNetHead': 'it regresses a heat map and never calls loss_cls',
     'CenterNetUpdateHead': 'it regresses a heat map, whose soft targets name '
@@ -18,6 +19,8 @@ REFUSED = {
     'after which a joint ranking cannot be taken apart again',
     'FreeAnchorRetinaHead': 'its loss is a likelihood over bags of anchors, '
     'and it never calls loss_cls',
+    'MaskFormerHead': 'it has a classification loss for each layer of its '
+    'decoder',
     'SSDHead': 'it mines hard negatives by a softmax of its own and never '
     'calls loss_cls',
     'StageCascadeRPNHead': 'its stages without scores have nothing to rank',
@@ -68,6 +71,9 @@ TRAITS = {
     ),
     'TOODHead': HostTraits(
         probabilities=True, other_losses=('initial_loss_cls',)
+    ),
+    'YOLOFHead': HostTraits(
+        no_boxes='an anchor near several objects is regressed to each of them'
     ),
     'VFNetHead': HostTraits(boxes='loss_bbox_refine', box_key='loss_bbox_rf'),
 }

@@ -1,0 +1,234 @@
+"""Every mmdet dense head that the README lists, and those it refuses."""
+
+import pytest
+import torch
+
+pytest.importorskip('mmdet')
+import mmdet.models.dense_heads as dense_heads
+from covered_heads import (
+    MORE_HEADS,
+    build_covered,
+    covered_inputs,
+    covered_losses,
+)
+from mmengine.config import ConfigDict
+from small_heads import FOCAL, HEADS, STABLE_AP, TEST_CFG
+
+from mmrank.models.dense_heads.host_heads import REFUSED, TRAITS
+from mmrank.registry import MODELS
+
+COVERED = sorted({**HEADS, **MORE_HEADS})
+# Their final scores are products with a predicted centre-ness or IoU.
+MULTIPLIED = ('ATSSHead', 'DDODHead', 'FCOSHead', 'LADHead', 'NASFCOSHead')
+MULTIPLIED += ('PAAHead', 'SABLRetinaHead')
+NO_BOXES = [
+    name
+    for name in COVERED
+    if name in TRAITS and TRAITS[name].no_boxes is not None
+]
+
+
+def _total(value):
+    return sum(value) if isinstance(value, (list, tuple)) else value
+
+
+def _objective(losses):
+    return sum(_total(v) for k, v in losses.items() if 'loss' in k).sum()
+
+
+def _watch(head):
+    calls = []
+    head.loss_cls.loss.register_forward_hook(
+        lambda _, args, loss: calls.append(args)
+    )
+    return calls
+
+
+def _two_iterations(name, head):
+    optimizer = torch.optim.SGD(head.parameters(), lr=0.001)
+    for iteration in range(2):
+        calls = _watch(head)
+        outs, losses = covered_losses(name, head, epoch=iteration)
+        objective = _objective(losses)
+        assert objective.isfinite()
+        optimizer.zero_grad()
+        objective.backward()
+        for parameter in head.parameters():
+            assert parameter.grad is None or parameter.grad.isfinite().all()
+        optimizer.step()
+        # One call, with every score of every level and image.
+        (scores, target, *_) = calls[-1]
+        assert scores.numel() == sum(x.numel() for x in outs[0])
+        assert target.shape == scores.shape[:1]
+        assert (target < scores.size(1)).any()
+    assert len(calls) == 1
+    return losses
+
+
+def _classification(head):
+    return {
+        key: p
+        for key, p in head.named_parameters()
+        if 'cls' in key and 'bbox' not in key
+    }
+
+
+@pytest.mark.parametrize('name', COVERED)
+def test_head_trains(name):
+    head = build_covered(name, dict(STABLE_AP, penalty_reduction='mean'))
+    losses = _two_iterations(name, head)
+    key = 'loss_rpn_cls' if 'RPN' in name else 'loss_cls'
+    assert losses[key].dim() == 0
+    assert losses[key] > 0
+    head.zero_grad()
+    losses = covered_losses(name, head)[1]
+    losses[key].backward()
+    branch = _classification(head)
+    assert branch
+    assert all(p.grad.abs().sum() > 0 for p in branch.values())
+
+
+@pytest.mark.parametrize('name', COVERED)
+def test_head_survives_a_batch_without_objects(name):
+    head = build_covered(name, STABLE_AP)
+    losses = covered_losses(name, head, boxes=False, epoch=1)[1]
+    key = 'loss_rpn_cls' if 'RPN' in name else 'loss_cls'
+    assert losses[key] == 0
+    _objective(losses).backward()
+    for parameter in _classification(head).values():
+        assert parameter.grad is not None
+    for parameter in head.parameters():
+        assert parameter.grad is None or parameter.grad.isfinite().all()
+
+
+@pytest.mark.parametrize('name', COVERED)
+def test_head_predicts_centred_scores(name):
+    """The mean positive score shows as 0.5."""
+
+    def highest(centre):
+        test_cfg = ConfigDict(TEST_CFG, score_thr=0.0)
+        head = build_covered(
+            name, STABLE_AP, centre_scores=centre, test_cfg=test_cfg
+        )
+        head.loss_cls.loss.mean_positive.mean.fill_(-4.0)
+        features, _, metas = covered_inputs(name)
+        if not name.startswith('GA'):  # Masked convolutions want a GPU.
+            head.eval()
+        with torch.no_grad():
+            outs = head(features)
+            head.eval()
+            results = head.predict_by_feat(*outs, batch_img_metas=metas)
+        assert all(len(r) > 0 for r in results)
+        return torch.cat([r.scores for r in results]).max()
+
+    centred, plain = highest(True), highest(False)
+    assert 0 < plain < centred <= 1
+    if name not in MULTIPLIED:
+        torch.testing.assert_close(
+            centred.logit(), plain.logit() + 4, rtol=1e-3, atol=1e-3
+        )
+
+
+@pytest.mark.parametrize(
+    'name',
+    # The others weigh their levels or want qualities as targets.
+    sorted(
+        set(COVERED)
+        - {'DDODHead', 'GFLHead', 'LDHead', 'TOODHead', 'VFNetHead'}
+        - {'RTMDetHead', 'RTMDetSepBNHead'}
+    ),
+)
+def test_gathering_changes_nothing_for_a_pointwise_loss(name):
+    """With focal loss every output is that of the stock head."""
+    torch.manual_seed(0)
+    stock = covered_losses(name, build_covered(name, FOCAL, listwise=False))
+    torch.manual_seed(0)
+    ours = covered_losses(name, build_covered(name, FOCAL))
+    assert stock[1].keys() == ours[1].keys()
+    for key, value in stock[1].items():
+        torch.testing.assert_close(_total(ours[1][key]), _total(value))
+
+
+@pytest.mark.parametrize('loss', ['RankSortLoss', 'ALRPLoss'])
+@pytest.mark.parametrize('name', sorted(set(COVERED) - set(NO_BOXES)))
+def test_head_trains_on_losses_with_boxes(name, loss):
+    head = build_covered(name, dict(type=f'mmrank.{loss}'))
+    losses = _two_iterations(name, head)
+    key = {
+        'RepPointsHead': 'loss_pts_refine',
+        'VFNetHead': 'loss_bbox_rf',
+    }.get(name, 'loss_rpn_bbox' if 'RPN' in name else 'loss_bbox')
+    if loss == 'ALRPLoss':
+        assert losses[key].dim() == 0
+    assert _total(losses[key]) > 0
+    empty = covered_losses(name, head, boxes=False)[1]
+    assert _total(empty[key]) == 0
+    _objective(empty).backward()
+
+
+@pytest.mark.parametrize('name', NO_BOXES)
+def test_losses_with_boxes_are_refused(name):
+    with pytest.raises(ValueError, match=f'which {name} cannot tell'):
+        build_covered(name, dict(type='mmrank.RankSortLoss'))
+
+
+@pytest.mark.parametrize(
+    'name',
+    [
+        name
+        for name in sorted({*REFUSED, 'DINOHead', 'PISASSDHead', 'SOLOHead'})
+        if hasattr(dense_heads, name)
+    ],
+)
+def test_other_heads_are_refused_when_built(name):
+    with pytest.raises(TypeError, match=f'does not serve {name}: '):
+        MODELS.build(
+            dict(
+                type='mmrank.ListwiseHead',
+                head_type=f'mmdet.{name}',
+                loss_cls=STABLE_AP,
+            )
+        )
+
+
+def test_no_box_head_of_mmdet_is_forgotten():
+    """A head is covered, refused, or derived from a refused one."""
+    from mmdet.models.dense_heads.base_dense_head import BaseDenseHead
+
+    known = {*COVERED, *REFUSED, 'AnchorHead', 'AnchorFreeHead'}
+    known |= {'GuidedAnchorHead'}
+    untested = {'CondInstBboxHead', 'BoxInstBboxHead', 'RTMDetInsHead'}
+    untested |= {'RTMDetInsSepBNHead'}
+    for name in dense_heads.__all__:
+        head = getattr(dense_heads, name)
+        if issubclass(head, BaseDenseHead):
+            names = {base.__name__ for base in head.__mro__}
+            assert name in known | untested or names & set(REFUSED)
+
+
+def test_pointwise_answers_are_centred_and_not_trained_on():
+    """PAA asks how hard a positive is; the ranking's offset is taken out."""
+    head = build_covered('PAAHead', STABLE_AP)
+    head.loss_cls.loss.mean_positive.mean.fill_(-3.0)
+    scores = torch.randn(5, 4, requires_grad=True)
+    labels = torch.tensor([0, 1, 2, 3, 4])
+    answer = head.loss_cls(scores, labels, reduction_override='none')
+    focal = MODELS.build(FOCAL)
+    expected = focal(scores + 3, labels, reduction_override='none')
+    torch.testing.assert_close(answer, expected)
+    assert not answer.requires_grad
+    sharper = build_covered(
+        'PAAHead', STABLE_AP, pointwise_loss=dict(FOCAL, gamma=0.5)
+    )
+    other = sharper.loss_cls(scores, labels, reduction_override='none')
+    assert not torch.allclose(other, answer)
+
+
+def test_pointwise_loss_has_to_have_a_use():
+    with pytest.raises(ValueError, match='would do nothing: RetinaHead'):
+        build_covered('RetinaHead', STABLE_AP, pointwise_loss=FOCAL)
+    head = build_covered('RetinaHead', STABLE_AP)
+    with pytest.raises(RuntimeError, match="reduction_override='none'"):
+        head.loss_cls(
+            torch.zeros(1, 4), torch.zeros(1), reduction_override='none'
+        )
