@@ -33,6 +33,17 @@ def clamp(x):
 
 
 @triton.jit
+def row_and_part(num_lists):
+    """List and place in it of a program of a one-dimensional grid.
+
+    A grid's second dimension ends at 65,535. Lists run fastest: where they
+    are the columns of one matrix, neighbours share their memory sectors.
+    """
+    at = tl.program_id(0)
+    return (at % num_lists).to(tl.int64), at // num_lists
+
+
+@triton.jit
 def at_least_tiny(x):
     """A width that can be divided by."""
     return tl.where(x > _TINY, x, _TINY)

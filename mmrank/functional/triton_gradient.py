@@ -10,10 +10,11 @@ from .triton_common import (
     halvings,
     load_grid,
     load_scores,
+    row_and_part,
 )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=['P', 'tau_bits'])
 def coefficient_kernel(
     grad_ptr,
     thr_ptr,
@@ -32,7 +33,7 @@ def coefficient_kernel(
     """
     row = tl.program_id(0).to(tl.int64)
     k = tl.program_id(1) * BK + tl.arange(0, BK)
-    tau = as_double(tau_bits)
+    per_tau = 1 / as_double(tau_bits)
     line = row * P
     K = 2 * P + 1
     thr = thr_ptr + 2 * line
@@ -49,7 +50,7 @@ def coefficient_kernel(
         g = tl.load(grad_ptr + line + i, mask=real, other=0)[None, :]
         begin_i = begin_i[None, :]
         window = (k[:, None] >= begin_i) & (k[:, None] < end_i)
-        d = (origin[:, None] - lo_i) / tau
+        d = (origin[:, None] - lo_i) * per_tau
         value = tl.where(k[:, None] >= end_i, g, 0)
         c0 += tl.sum(tl.where(window, g * d, value), 1)
         c1 += tl.sum(tl.where(window, g, 0), 1)
@@ -58,11 +59,11 @@ def coefficient_kernel(
     near = origin.to(coef_ptr.dtype.element_ty)
     tl.store(out, near, mask=ok)
     tl.store(out + 1, origin - near.to(tl.float64), mask=ok)
-    tl.store(out + 2, c0 * (2 / tau), mask=ok)
-    tl.store(out + 3, c1 * (2 / tau) / tau, mask=ok)
+    tl.store(out + 2, c0 * (2 * per_tau), mask=ok)
+    tl.store(out + 3, c1 * (2 * per_tau * per_tau), mask=ok)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=['num_lists', 'P'])
 def gradient_kernel(
     neg_ptr,
     mask_ptr,
@@ -71,6 +72,7 @@ def gradient_kernel(
     lut_ptr,
     coef_ptr,
     out_ptr,
+    num_lists,
     N,
     P,
     neg_row,
@@ -84,8 +86,8 @@ def gradient_kernel(
     BLOCK: tl.constexpr,
 ):
     """Read every score once more and write its gradient."""
-    row = tl.program_id(0).to(tl.int64)
-    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    row, part = row_and_part(num_lists)
+    at = part * BLOCK + tl.arange(0, BLOCK)
     dtype: tl.constexpr = cut_ptr.dtype.element_ty
     T = 2 * P
     cut = cut_ptr + row * T

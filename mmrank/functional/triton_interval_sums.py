@@ -17,12 +17,18 @@ from torch import Tensor
 # of the look-up table has 16 digits for a number of thresholds.
 MAX_POSITIVE_PAIRS = 2**30
 MAX_POSITIVES = 2**14
-# Scores per copy of the sums: two digits less for each doubling.
-_SCORES_PER_COPY = 2**18
+# Binary digits of a score's place in its interval, of its square (or of the
+# place's next digits) and of the number of scores that add to one copy of the
+# sums. Count and place share 63 bits: 19 + 44 for up to 2^18 scores.
+_COUNT_DIGITS = 18
+_FRACTION = 25
+_COUNT_AT = 44
+_SQUARE = {torch.float32: 30, torch.float64: 43}
 # Programs add to different copies, to get in each other's way less often.
 _MIN_COPIES = 32
-_BLOCK = 1024
-_TILES = 8
+# Scores per step of a program, and steps.
+_BLOCK = 512
+_TILES = 16
 _MAX_CELLS = 2**14
 _MIN_CELLS = 2**8
 _CELLS_PER_THRESHOLD = 4
@@ -62,23 +68,21 @@ def _cdiv(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def _plan(num_lists: int, width: int, dtype: torch.dtype) -> dict:
-    """How the scores of a list are spread over programs and copies."""
+def _parts_and_copies(num_lists: int, width: int) -> tuple[int, int]:
+    """Programs per list, and copies of the sums that they share in turn."""
     parts = max(_cdiv(width, _BLOCK * _TILES), 1)
-    copies = max(_cdiv(width, _SCORES_PER_COPY), _MIN_COPIES // num_lists, 1)
-    copies = min(copies, parts)
-    most = _cdiv(parts, copies) * _BLOCK * _TILES
-    digits = (most - 1).bit_length()
-    # count * 2^count_at + sum of fractions, both of up to 2^digits scores.
-    fraction = 61 - 2 * digits
+    most = 2**_COUNT_DIGITS // (_BLOCK * _TILES)
+    copies = max(_cdiv(parts, most), _MIN_COPIES // num_lists)
+    return parts, min(copies, parts)
+
+
+def _format(compared: torch.dtype) -> dict:
+    """Layout of the integer sums: the same for all sizes, compiled once."""
     return dict(
-        parts=parts,
-        copies=copies,
-        FRACTION=fraction,
-        COUNT_AT=digits + fraction + 1,
-        # float32 has 24 digits: more would be zeros.
-        SQUARE=61 - digits if dtype == torch.float64 else 30,
-        WORDS=3 if dtype == torch.float64 else 2,
+        FRACTION=_FRACTION,
+        COUNT_AT=_COUNT_AT,
+        SQUARE=_SQUARE[compared],
+        WORDS=3 if compared == torch.float64 else 2,
     )
 
 
@@ -110,43 +114,41 @@ def _sums(
     cells, intervals = lut.size(1), 2 * num_pos + 1
     pos, bits = pos.contiguous(), _bits(tau)
     real = pos_mask.contiguous().view(torch.uint8)
-    plan = _plan(num_lists, width, neg.dtype)
-    parts, copies = plan.pop('parts'), plan.pop('copies')
-    words = num_lists * copies * intervals * plan['WORDS']
-    zeros = torch.zeros(
-        words + num_lists, dtype=torch.int64, device=pos.device
-    )
+    layout = _format(cuts.dtype)
+    parts, copies = _parts_and_copies(num_lists, width)
+    words = num_lists * copies * intervals * layout['WORDS']
+    zeros = pos.new_zeros(words + num_lists, dtype=torch.int64)
     sums, crowd = zeros.split([words, num_lists])
     floats = sums.view(torch.float64)
     table = cuts.new_empty(num_lists, intervals, 4)
     top = thresholds.new_empty(num_lists, parts, 2)
     moments = thresholds.new_empty(num_lists, 3, intervals)
-
-    # Lists run fastest: where they are the columns of one matrix, neighbours
-    # share their memory sectors.
-    triton_tables.rank_kernel[num_lists, _cdiv(num_pos, 32)](
-        pos, real, thresholds, cuts, edges[0], edges[1], sizes, num_pos,
-        bits, BI=32, BK=64,
-    )  # fmt: skip
-    triton_tables.table_kernel[num_lists, _cdiv(max(cells, intervals), 256)](
-        thresholds, cuts, sizes, lut, table, crowd, num_pos, bits,
-        CELLS=cells, BLOCK=256,
-    )  # fmt: skip
     mask, mask_row, mask_col = _mask_arguments(neg_mask, real)
-    triton_moments.moment_kernel[num_lists, parts](
-        neg, mask, cuts, sizes, lut, table, crowd, sums, floats, top, width,
-        num_pos, copies, *neg.stride(), mask_row, mask_col, bits,
-        HAS_MASK=neg_mask is not None, CELLS=cells, BLOCK=_BLOCK,
-        TILES=_TILES, **plan,
-    )  # fmt: skip
-    triton_moments.collect_kernel[num_lists, _cdiv(intervals, 128)](
-        sums, floats, top, sizes, table, crowd, moments, num_pos, copies,
-        parts, bits, BLOCK=128, **plan,
-    )  # fmt: skip
-    triton_moments.evaluate_kernel[num_lists, _cdiv(num_pos, 16)](
-        pos, moments, thresholds, edges[0], edges[1], sizes, total, slope,
-        num_pos, bits, BI=16, BK=128,
-    )  # fmt: skip
+
+    with torch.cuda.device_of(neg):
+        triton_tables.rank_kernel[num_lists, _cdiv(num_pos, 16)](
+            pos, real, thresholds, cuts, edges[0], edges[1], sizes, num_pos,
+            bits, BI=16, BK=64,
+        )  # fmt: skip
+        blocks = _cdiv(max(cells, intervals), 256)
+        triton_tables.table_kernel[num_lists, blocks](
+            thresholds, cuts, sizes, lut, table, crowd, num_pos, bits,
+            CELLS=cells, BLOCK=256,
+        )  # fmt: skip
+        triton_moments.moment_kernel[(num_lists * parts,)](
+            neg, mask, cuts, sizes, lut, table, crowd, sums, floats, top,
+            num_lists, width, num_pos, copies, parts, *neg.stride(),
+            mask_row, mask_col, bits, HAS_MASK=neg_mask is not None,
+            CELLS=cells, BLOCK=_BLOCK, TILES=_TILES, **layout,
+        )  # fmt: skip
+        triton_moments.collect_kernel[num_lists, _cdiv(intervals, 128)](
+            sums, floats, top, sizes, table, crowd, moments, num_pos, copies,
+            parts, bits, BLOCK=128, **layout,
+        )  # fmt: skip
+        triton_moments.evaluate_kernel[num_lists, _cdiv(num_pos, 16)](
+            pos, moments, thresholds, edges[0], edges[1], sizes, total,
+            slope, num_pos, bits, BI=16, BK=128,
+        )  # fmt: skip
     return results
 
 
@@ -189,17 +191,19 @@ def _gradient(
     grad, bits = grad.double().contiguous(), _bits(tau)
     width, intervals = neg.size(1), 2 * num_pos + 1
     table = cuts.new_empty(num_lists, intervals, 4)
-    triton_gradient.coefficient_kernel[num_lists, _cdiv(intervals, 32)](
-        grad, thresholds, edges[0], edges[1], sizes, table, num_pos, bits,
-        BK=32, BI=64,
-    )  # fmt: skip
     out = torch.empty_like(neg)
     mask, mask_row, mask_col = _mask_arguments(neg_mask, sizes)
-    triton_gradient.gradient_kernel[num_lists, _cdiv(width, _BLOCK)](
-        neg, mask, cuts, sizes, lut, table, out, width, num_pos,
-        *neg.stride(), mask_row, mask_col, *out.stride(),
-        HAS_MASK=neg_mask is not None, CELLS=lut.size(1), BLOCK=_BLOCK,
-    )  # fmt: skip
+    with torch.cuda.device_of(neg):
+        triton_gradient.coefficient_kernel[num_lists, _cdiv(intervals, 32)](
+            grad, thresholds, edges[0], edges[1], sizes, table, num_pos, bits,
+            BK=32, BI=64,
+        )  # fmt: skip
+        blocks = num_lists * _cdiv(width, _BLOCK)
+        triton_gradient.gradient_kernel[(blocks,)](
+            neg, mask, cuts, sizes, lut, table, out, num_lists, width,
+            num_pos, *neg.stride(), mask_row, mask_col, *out.stride(),
+            HAS_MASK=neg_mask is not None, CELLS=lut.size(1), BLOCK=_BLOCK,
+        )  # fmt: skip
     return out
 
 

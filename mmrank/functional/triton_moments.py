@@ -17,10 +17,13 @@ from .triton_common import (
     halvings,
     load_grid,
     load_scores,
+    row_and_part,
 )
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=['num_lists', 'P', 'copies', 'parts', 'tau_bits']
+)
 def moment_kernel(
     neg_ptr,
     mask_ptr,
@@ -32,9 +35,11 @@ def moment_kernel(
     sum_ptr,
     float_ptr,
     top_ptr,
+    num_lists,
     N,
     P,
     copies,
+    parts,
     neg_row,
     neg_col,
     mask_row,
@@ -59,8 +64,7 @@ def moment_kernel(
     fixed point has a float64 in the second word: ``float_ptr`` is the same
     memory.
     """
-    row = tl.program_id(0).to(tl.int64)
-    part = tl.program_id(1)
+    row, part = row_and_part(num_lists)
     dtype: tl.constexpr = cut_ptr.dtype.element_ty
     T = 2 * P
     cut = cut_ptr + row * T
@@ -119,12 +123,12 @@ def moment_kernel(
         if WORDS == 3:
             word = tl.floor(rest * (1 << SQUARE) + 0.5).to(tl.int64)
             tl.atomic_add(at + 2, word, mask=inside, sem='relaxed')
-    out = top_ptr + 2 * (row * tl.num_programs(1) + part)
+    out = top_ptr + 2 * (row * parts + part)
     tl.store(out, tl.sum(above_count, 0).to(tl.float64))
     tl.store(out + 1, tl.sum(above_sum, 0) / as_double(tau_bits))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=['P', 'copies', 'parts', 'tau_bits'])
 def collect_kernel(
     sum_ptr,
     float_ptr,
@@ -200,7 +204,7 @@ def collect_kernel(
         tl.store(size_ptr + 2 * row + 1, tl.load(crowd_ptr + row))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=['P', 'tau_bits'])
 def evaluate_kernel(
     pos_ptr,
     moment_ptr,
@@ -224,7 +228,7 @@ def evaluate_kernel(
     row = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1) * BI + tl.arange(0, BI)
     in_i = i < P
-    tau = as_double(tau_bits)
+    per_tau = 1 / as_double(tau_bits)
     line = row * P
     K = 2 * P + 1
     thr = thr_ptr + 2 * line
@@ -247,8 +251,8 @@ def evaluate_kernel(
         k = k[None, :]
         window = (k >= begin_i[:, None]) & (k < end_i[:, None])
         over = (k >= end_i[:, None]) & in_k[None, :]
-        d = (origin - lo_i) / tau
-        e = (origin - hi_i) / tau
+        d = (origin - lo_i) * per_tau
+        e = (origin - hi_i) * per_tau
         value = tl.where(over, n * (1 + 2 * e) + 2 * u, 0)
         value = tl.where(window, uu + 2 * d * u + d * d * n, value)
         total += tl.sum(value, 1)
@@ -257,6 +261,6 @@ def evaluate_kernel(
     x = tl.load(pos_ptr + line + i, mask=in_i, other=0).to(tl.float64)
     broken = x != x
     total = tl.where(broken, float('nan'), total)
-    slope = tl.where(broken, float('nan'), slope * (-2 / tau))
+    slope = tl.where(broken, float('nan'), -2 * per_tau * slope)
     tl.store(total_ptr + line + i, total, mask=in_i)
     tl.store(slope_ptr + line + i, slope, mask=in_i)

@@ -38,7 +38,7 @@ def _round_down(x, dtype: tl.constexpr):
     return x
 
 
-@triton.jit
+@triton.jit(do_not_specialize=['P', 'tau_bits'])
 def rank_kernel(
     pos_ptr,
     mask_ptr,
@@ -125,7 +125,7 @@ def _first_in_cell(cut, cell, size, low, scale, T, CELLS: tl.constexpr):
     return lo
 
 
-@triton.jit
+@triton.jit(do_not_specialize=['P', 'tau_bits'])
 def table_kernel(
     thr_ptr,
     cut_ptr,

@@ -33,19 +33,18 @@ def test_kernels_in_the_interpreter():
 
 
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+@pytest.mark.parametrize('lists', [1, 80])
 @pytest.mark.parametrize('width', [1, 3000, 2**20, 14_000_000, 2**30])
-def test_packed_sums_cannot_overflow(width, dtype):
+def test_packed_sums_cannot_overflow(width, lists, dtype):
     """Even if all scores of a copy lie at the end of one interval."""
-    plan = host._plan(1, width, dtype)
-    programs = -(-plan['parts'] // plan['copies'])
-    most = min(programs * host._BLOCK * host._TILES, width)
-    places = most * 2 ** plan['FRACTION']
-    assert places < 2 ** plan['COUNT_AT']
-    assert most * 2 ** plan['COUNT_AT'] + places < 2**63
-    assert most * 2 ** plan['SQUARE'] < 2**63
-    # Float32 places have 24 digits; float64 ones get the third word.
-    assert plan['FRACTION'] >= 24 or width > 2**28
-    assert plan['WORDS'] == (3 if dtype == torch.float64 else 2)
+    layout = host._format(dtype)
+    parts, copies = host._parts_and_copies(lists, width)
+    assert parts * host._BLOCK * host._TILES >= width
+    most = -(-parts // copies) * host._BLOCK * host._TILES
+    places = most * 2 ** layout['FRACTION']
+    assert places < 2 ** layout['COUNT_AT']
+    assert most * 2 ** layout['COUNT_AT'] + places < 2**63
+    assert most * 2 ** layout['SQUARE'] < 2**63
 
 
 def test_without_a_gpu_the_error_says_what_to_do(monkeypatch):
