@@ -1,6 +1,7 @@
 """Run the configs of a COCO table, each in a process of its own."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ from mmrank.evaluation.seed_runs import (
 )
 
 _POLL_SECONDS = 0.3
+_TESTED = re.compile(r'Epoch\(test\)\s+\[\s*(\d+)/(\d+)\]')
 
 
 def plan_run(
@@ -54,6 +56,15 @@ def find_finished(name: str, folder: Path, digest: str) -> ModelResult | None:
     return ModelResult(name, predictions, record)
 
 
+def describe_progress(log: str) -> str:
+    """Give the last progress of training or testing that a log shows."""
+    tested = _TESTED.findall(log)
+    if tested:
+        done, total = tested[-1]
+        return f'testing, batch {done} of {total}'
+    return parse_progress(log)
+
+
 def run_command(
     command: Sequence[str],
     folder: Path,
@@ -83,7 +94,7 @@ def run_command(
     try:
         while process.poll() is None:
             time.sleep(_POLL_SECONDS)
-            on_progress(parse_progress(read_tail(log)))
+            on_progress(describe_progress(read_tail(log)))
     finally:
         end_process(process)
     if process.returncode:

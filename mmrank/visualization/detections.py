@@ -21,10 +21,13 @@ from mmrank.visualization.box_matching import (
     matched_boxes,
     true_boxes,
 )
+from mmrank.visualization.label_placement import fitting_labels
 from mmrank.visualization.score_thresholds import best_f1_thresholds
 
 # Inches of a panel's width; the height follows the images.
 _PANEL_WIDTH = 3.4
+# Points.
+_FONT_SIZE = 5
 # A box this close to the upper edge, in pixels, has no room for text above.
 _TEXT_ROOM = 8
 # Classes in the legend at most; more are named at the boxes.
@@ -219,11 +222,23 @@ def _draw(
     boxes: list[DrawnBox],
     colours: Mapping[int, tuple],
 ) -> None:
-    """Show one picture with boxes over it."""
+    """Show one picture with boxes over it; labels never overlap."""
     axis.imshow(picture)
     axis.set(xticks=[], yticks=[])
+    corners = [(max(b.box[0], 0), max(b.box[1], 0)) for b in boxes]
+    # Above the box, but inside it where the picture ends.
+    is_below = [b.box[1] <= _TEXT_ROOM for b in boxes]
+    shown = fitting_labels(
+        corners,
+        [box.label for box in boxes],
+        # Points to pixels of the picture.
+        _FONT_SIZE / 72 * picture.shape[1] / _PANEL_WIDTH,
+        is_below=is_below,
+    )
     # Best boxes last, on top.
-    for item in reversed(boxes):
+    for item, corner, below, has_label in reversed(
+        list(zip(boxes, corners, is_below, shown))
+    ):
         x, y, width, height = item.box
         colour = colours[item.cat_id]
         axis.add_patch(
@@ -237,15 +252,13 @@ def _draw(
                 linestyle='-' if item.is_right else (0, (2, 1.5)),
             )
         )
-        if item.label:
+        if has_label:
             axis.text(
-                max(x, 0),
-                max(y, 0),
+                *corner,
                 item.label,
-                fontsize=5,
+                fontsize=_FONT_SIZE,
                 color='white',
-                # Above the box, but inside it where the picture ends.
-                verticalalignment='bottom' if y > _TEXT_ROOM else 'top',
+                verticalalignment='top' if below else 'bottom',
                 clip_on=True,
                 bbox={
                     'facecolor': colour,

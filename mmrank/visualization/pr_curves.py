@@ -171,9 +171,9 @@ def plot_pr_curves(
     else:
         shown = [first.index(name) for name in classes]
     panels = [
-        ('mean over classes, IoU 0.50', 0.5, None),
-        ('mean over classes, IoU 0.75', 0.75, None),
-        ('mean over classes, IoU 0.50 to 0.95', None, None),
+        ('mean over classes, AP at IoU 0.50', 0.5, None),
+        ('mean over classes, AP at IoU 0.75', 0.75, None),
+        ('mean over classes, AP at IoU 0.50 to 0.95', None, None),
     ]
     panels = panels if with_mean else []
     panels += [(_title(first, i), 0.5, first.classes[i]) for i in shown]
@@ -181,7 +181,11 @@ def plot_pr_curves(
         raise ValueError('plot_pr_curves has neither classes nor means')
     rows = math.ceil(len(panels) / _COLUMNS)
     figure = Figure(
-        figsize=(3.4 * _COLUMNS, 3.1 * rows + 0.3), layout='constrained'
+        figsize=(
+            3.4 * _COLUMNS,
+            3.3 * rows + 0.25 * math.ceil(len(models) / 4),
+        ),
+        layout='constrained',
     )
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, _COLUMNS, squeeze=False).ravel()
@@ -189,6 +193,15 @@ def plot_pr_curves(
         _draw_panel(axis, models, title, iou, name)
     for axis in axes[len(panels) :]:
         axis.set_axis_off()
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(
+        handles,
+        names,
+        loc='outside upper center',
+        ncols=min(4, len(names)),
+        fontsize=9,
+        frameon=False,
+    )
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
@@ -224,7 +237,8 @@ def _title(curves: PRCurves, index: int) -> str:
     name, count = curves.classes[index], curves.num_objects[index]
     if len(name) > _LONGEST_NAME:
         name = f'{name[: _LONGEST_NAME - 1]}…'
-    return f'{name} ({count} objects), IoU 0.50'
+    objects = 'object' if count == 1 else 'objects'
+    return f'{name} ({count} {objects}), AP at IoU 0.50'
 
 
 def _draw_panel(
@@ -234,21 +248,27 @@ def _draw_panel(
     iou: float | None,
     name: str | None,
 ) -> None:
-    """One panel: a curve per model, AP in the legend."""
+    """One panel: a curve per model, its AP above in the curve's colour."""
     for index, (model, curves) in enumerate(models.items()):
-        ap = 100 * curves.average_precision(iou, name)
         axis.plot(
             curves.recall,
             curves.curve(iou, name),
             color=colour(index),
             linestyle=dash(index),
             linewidth=1.8,
-            label=f'{model}: {ap:.1f}',
+            label=model,
+            # A precision of 1 or 0 is not to be cut by the frame.
+            clip_on=False,
+        )
+        axis.text(
+            (index + 1) / (len(models) + 1),
+            1.02,
+            f'{100 * curves.average_precision(iou, name):.1f}',
+            transform=axis.transAxes,
+            color=colour(index),
+            horizontalalignment='center',
+            fontsize=9 if len(models) <= 6 else 6,
         )
     axis.set(xlim=(0, 1), ylim=(0, 1.02), xlabel='recall', ylabel='precision')
-    axis.set_title(title, fontsize=9)
+    axis.set_title(title, fontsize=9, pad=18)
     axis.grid(alpha=0.3)
-    size = 8 if len(models) <= 4 else 6
-    axis.legend(
-        title='AP', fontsize=size, title_fontsize=size, loc='lower left'
-    )

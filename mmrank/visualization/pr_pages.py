@@ -19,14 +19,19 @@ _PER_PAGE = 12
 def most_differing_classes(
     models: Mapping[str, PRCurves], count: int
 ) -> list[str]:
-    """Choose the classes on which models differ most in AP50.
+    """Choose the classes on which models differ most surely in AP50.
+
+    The range of AP50 over the models counts times the square root of the
+    number of objects: chance moves the AP of a class by about one over that
+    root, so a class with one object, on which models have all or nothing,
+    does not come before a well-measured one.
 
     Args:
         models: Curves by model name; all of the same classes.
         count: Classes at most.
 
     Returns:
-        Class names, largest difference first; among equal ones, and with a
+        Class names, surest difference first; among equal ones, and with a
         single model, most frequent first. Classes without objects are left
         out.
     """
@@ -38,7 +43,8 @@ def most_differing_classes(
         ap = [
             curves.average_precision(0.5, name) for curves in models.values()
         ]
-        spread = round(float(np.ptp(ap)), 9)
+        weight = first.num_objects[index] ** 0.5
+        spread = round(float(np.ptp(ap)) * weight, 9)
         # A class may consist of ignored objects.
         if not np.isnan(spread):
             keys.append((-spread, -first.num_objects[index], name))

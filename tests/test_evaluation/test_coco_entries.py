@@ -12,7 +12,12 @@ from mmrank.evaluation.coco_entries import (
     parse_entries,
     read_result,
 )
-from mmrank.evaluation.coco_runs import find_finished, plan_run, run_command
+from mmrank.evaluation.coco_runs import (
+    describe_progress,
+    find_finished,
+    plan_run,
+    run_command,
+)
 from mmrank.evaluation.run_record import (
     RunRecord,
     digest_run,
@@ -197,3 +202,11 @@ def test_a_failed_command_shows_the_end_of_its_log(files):
     script.write_text('print("fine")')
     run_command([sys.executable, str(script)], files / 'log')
     assert 'fine' in (files / 'log' / 'output.log').read_text()
+
+
+def test_progress_of_a_log():
+    log = 'Epoch(train)  [2][ 10/52]  lr: 1e-4  eta: 0:01:02  time: 0.5\n'
+    assert describe_progress(log).startswith('epoch 2 iteration 10/52')
+    log += 'Epoch(test) [ 50/100]    eta: 0:00:10\n'
+    assert describe_progress(log) == 'testing, batch 50 of 100'
+    assert describe_progress('') == 'starting'

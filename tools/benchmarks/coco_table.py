@@ -37,6 +37,7 @@ what), 130 interrupted.
 import argparse
 import signal
 import sys
+import time
 from pathlib import Path
 
 from rich.console import Console
@@ -181,7 +182,17 @@ def get_result(
         return result
     what = 'testing' if entry.checkpoint else 'training and testing'
     say(console, f'{entry.name}: {what}, log in {folder / "output.log"}')
+    shown = time.monotonic()
     with console.status(escape(f'{entry.name}: starting')) as status:
+
+        def update(text: str) -> None:
+            nonlocal shown
+            status.update(escape(f'{entry.name}: {text}'))
+            # Without a terminal the status is not drawn.
+            if not console.is_terminal and time.monotonic() - shown > 30:
+                shown = time.monotonic()
+                say(console, f'{entry.name}: {text}')
+
         return measure(
             HERE / 'measure_detector.py',
             entry,
@@ -189,9 +200,7 @@ def get_result(
             digest,
             cfg_options=args.cfg_options,
             warmup=args.warmup,
-            on_progress=lambda text: status.update(
-                escape(f'{entry.name}: {text}')
-            ),
+            on_progress=update,
         )
 
 
