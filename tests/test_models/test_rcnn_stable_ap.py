@@ -1,20 +1,25 @@
 """Stock two-stage detectors of mmdet on stable AP, by config alone."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 pytest.importorskip('mmdet')
+from mmdet.registry import MODELS
+from mmengine.optim import OptimWrapper
 from mmengine.structures import InstanceData
 from small_rcnn import (
     CLASSES,
     STABLE_AP,
     build_detector,
     compute_losses,
+    detector_config,
     make_batch,
 )
 
+from mmrank.engine.hooks import PreviousWeightsHook
 from mmrank.models import RankingLoss
 
 KINDS = ('faster', 'mask', 'cascade')
@@ -164,3 +169,26 @@ def test_the_head_of_the_config_shows_centred_scores():
         return results[0].pred_instances.scores.max()
 
     assert top(-4.0) > 0.9 > 0.1 > top(4.0)
+
+
+def test_exact_mean_of_the_anchors():
+    """Scoring a batch under the old weights leaves the second stage alone."""
+    cfg = detector_config()
+    cfg.rpn_head.loss_cls.mean_mode = 'exact'
+    torch.manual_seed(0)
+    model = MODELS.build(cfg)
+    model.init_weights()
+    model.train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    runner = SimpleNamespace(
+        model=model, optim_wrapper=OptimWrapper(optimizer=optimizer)
+    )
+    hook = PreviousWeightsHook()
+    hook.before_train(runner)
+    for step in range(2):
+        hook.before_train_iter(runner, step, make_batch())
+        logs = model.train_step(make_batch(), runner.optim_wrapper)
+        assert logs['loss'].isfinite()
+    for loss in model.modules():
+        if isinstance(loss, RankingLoss):
+            assert loss.mean_positive.num_updates == 2
