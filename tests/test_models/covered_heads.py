@@ -257,6 +257,15 @@ MORE_HEADS = {
             **_POINTS,
         ),
     ),
+    'YOLOXHead': dict(
+        strides=STRIDES,
+        loss_bbox=dict(
+            type='mmdet.IoULoss', mode='square', reduction='sum', eps=1e-16
+        ),
+        train_cfg=dict(
+            assigner=dict(type='mmdet.SimOTAAssigner', center_radius=2.5)
+        ),
+    ),
 }
 
 

@@ -15,6 +15,7 @@ from mmengine.config import ConfigDict
 from small_heads import FOCAL, HEADS, STABLE_AP, TEST_CFG
 
 from mmrank.models.dense_heads.host_heads import REFUSED, TRAITS
+from mmrank.models.dense_heads.joint_scores import joint_logits
 from mmrank.registry import MODELS
 
 COVERED = sorted({**HEADS, **MORE_HEADS})
@@ -135,7 +136,7 @@ def test_head_predicts_centred_scores(name):
     sorted(
         set(COVERED)
         - {'DDODHead', 'GFLHead', 'LDHead', 'TOODHead', 'VFNetHead'}
-        - {'RTMDetHead', 'RTMDetSepBNHead'}
+        - {'RTMDetHead', 'RTMDetSepBNHead', 'YOLOXHead'}
     ),
 )
 def test_gathering_changes_nothing_for_a_pointwise_loss(name):
@@ -232,3 +233,29 @@ def test_pointwise_loss_has_to_have_a_use():
         head.loss_cls(
             torch.zeros(1, 4), torch.zeros(1), reduction_override='none'
         )
+
+
+def test_yolox_ranks_the_product_that_it_shows():
+    """Classes and objectness of all points, no objectness loss besides."""
+    classes, objects = 30 * torch.randn(2, 1, 4, 3, 3, dtype=torch.double)
+    objects = objects[:, :1]
+    product = classes.sigmoid() * objects.sigmoid()
+    inside = (product > 1e-12) & (product < 1 - 1e-4)
+    torch.testing.assert_close(
+        joint_logits(classes, objects)[inside], product.logit()[inside]
+    )
+    assert joint_logits(-1e4 * torch.ones(1), 1e4 * torch.ones(1)) == -1e4
+
+    head = build_covered('YOLOXHead', STABLE_AP)
+    calls = _watch(head)
+    outs, losses = covered_losses('YOLOXHead', head)
+    assert set(losses) == {'loss_cls', 'loss_bbox'}
+    losses['loss_cls'].backward()
+    for conv in head.multi_level_conv_obj:
+        assert conv.weight.grad.abs().sum() > 0
+    # Image by image, level by level, as the host lays out its boxes.
+    score, labels = calls[0][:2]
+    third = sum(x[0].numel() for x in outs[0][:2])
+    expected = joint_logits(outs[0][2], outs[2][2])[0, :, 1, 2]
+    torch.testing.assert_close(score[third // 4 + 4 + 2], expected)
+    assert labels.numel() == 2 * (16**2 + 8**2 + 4**2)

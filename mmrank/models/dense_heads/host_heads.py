@@ -27,8 +27,6 @@ REFUSED = {
     'YOLACTHead': 'it mines hard negatives by a softmax over the classes',
     'YOLOV3Head': 'its classes compete at matched anchors alone; what is '
     'background is up to its objectness loss, which would not be ranked',
-    'YOLOXHead': 'its classes compete at matched points alone; what is '
-    'background is up to its objectness loss, which would not be ranked',
 }
 
 
@@ -106,6 +104,11 @@ def traits_of(host: type) -> HostTraits:
             'head, it has no loss_by_feat'
         )
     return HostTraits()
+
+
+def has_objectness(host: type) -> bool:
+    """Whether what a head shows is a product with an objectness (YOLOX)."""
+    return any(base.__name__ == 'YOLOXHead' for base in host.__mro__)
 
 
 def own_arguments(host: type, loss_cls: dict) -> dict:

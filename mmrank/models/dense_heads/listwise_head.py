@@ -5,17 +5,21 @@ from functools import cache
 from mmrank.registry import MODELS
 
 from ..losses.head_settings import with_head_settings
-from .host_heads import own_arguments, traits_of
+from .host_heads import has_objectness, own_arguments, traits_of
+from .joint_scores import JointPredictions, JointTargets
 from .listwise_mixin import ListwiseMixin
 
 
 @cache
 def listwise_class(host: type) -> type:
     """The class ``Listwise<host>``; one and the same for every call."""
+    bases = (ListwiseMixin, host)
+    if has_objectness(host):
+        bases = (JointPredictions, ListwiseMixin, JointTargets, host)
     return type(
         f'Listwise{host.__name__}',
-        (ListwiseMixin, host),
-        {'__doc__': f'{host.__name__} on a listwise loss.'},
+        bases,
+        {'__doc__': f'{host.__name__} on a listwise loss.', 'host': host},
     )
 
 
@@ -37,6 +41,10 @@ def ListwiseHead(
             type='mmrank.ListwiseHead',
             head_type='mmdet.ATSSHead',
             loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss'))
+
+    Three heads give up a part of their own: VFNet its IoU-aware targets
+    (``use_vfl``), TOOD its ``initial_loss_cls``, and YOLOX its ``loss_obj``,
+    since there the product of class and objectness is ranked over all points.
 
     Args:
         head_type: Registered name of the head with its scope, e.g.

@@ -20,7 +20,12 @@ class ListwiseMixin:
     ``loss_cls``, and one in the place of ``loss_bbox`` if the loss wants to
     know about the boxes; the gathered scores then go through the real loss
     once.
+
+    Attributes:
+        host: Class of the head.
     """
+
+    host: type
 
     def __init__(
         self,
@@ -34,7 +39,6 @@ class ListwiseMixin:
         super().__init__(*args, loss_cls=loss_cls, **kwargs)
         self.centre_scores = centre_scores
         self.balance_boxes = balance_boxes
-        self.host = type(self).__mro__[2]
         self.traits = traits_of(self.host)
         box_input = getattr(self.loss_cls, 'box_input', None)
         if box_input is not None:

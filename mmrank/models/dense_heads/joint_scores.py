@@ -1,0 +1,102 @@
+"""Ranks what a head with an objectness shows: the product of two sigmoids.
+
+YOLOX trains its classes at matched points alone and leaves the background to
+an objectness loss. The score it shows is ``sigmoid(class) *
+sigmoid(objectness)``; a listwise loss of its logit over all points trains
+both, and no objectness loss is left.
+"""
+
+import torch
+from torch import Tensor, nn
+
+
+def joint_logits(classes: Tensor, objectness: Tensor) -> Tensor:
+    """Logit of ``sigmoid(classes) * sigmoid(objectness)``, without overflow.
+
+    ``-log(exp(-c) + exp(-o) + exp(-c - o))``, which orders boxes and classes
+    as the product does.
+
+    Args:
+        classes: (N, C, H, W) raw scores.
+        objectness: (N, 1, H, W) raw scores.
+
+    Returns:
+        (N, C, H, W) raw scores, at least float32.
+    """
+    dtype = torch.promote_types(classes.dtype, torch.float32)
+    classes, objectness = classes.to(dtype), objectness.to(dtype)
+    either = torch.logaddexp(-classes, -objectness)
+    return -torch.logaddexp(either, -classes - objectness)
+
+
+class _NoObjectnessLoss(nn.Module):
+    """Takes the place of ``loss_obj``, whose work the ranking does."""
+
+    def forward(self, pred: Tensor, target: Tensor) -> Tensor:
+        return pred.new_zeros(())
+
+
+class JointTargets:
+    """Put between ``ListwiseMixin`` and YOLOX: calls ``loss_cls`` on all.
+
+    The host's own call on the matched points is dropped.
+    """
+
+    def __init__(self, *args, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        self.loss_obj = _NoObjectnessLoss()
+        self._assigned: list[Tensor] = []
+
+    def _get_targets_single(self, *args, **kwargs) -> tuple:
+        targets = super()._get_targets_single(*args, **kwargs)
+        matched, classes = targets[:2]
+        labels = matched.new_full(
+            matched.shape, self.num_classes, dtype=torch.long
+        )
+        labels[matched] = classes.argmax(1)
+        self._assigned.append(labels)
+        return targets
+
+    def loss_by_feat(
+        self,
+        cls_scores: list[Tensor],
+        bbox_preds: list[Tensor],
+        objectnesses: list[Tensor],
+        *args,
+        **kwargs,
+    ) -> dict:
+        """Losses of YOLOX without that of the objectness."""
+        self._assigned = []
+        losses = super().loss_by_feat(
+            cls_scores, bbox_preds, objectnesses, *args, **kwargs
+        )
+        rows = [
+            joint_logits(*pair).permute(0, 2, 3, 1).flatten(1, 2)
+            for pair in zip(cls_scores, objectnesses)
+        ]
+        labels, self._assigned = torch.cat(self._assigned), []
+        self.loss_cls.open()
+        losses['loss_cls'] = self.loss_cls(
+            torch.cat(rows, 1).flatten(0, 1), labels
+        )
+        losses.pop('loss_obj')
+        return losses
+
+
+class JointPredictions:
+    """Put before ``ListwiseMixin``: the scores it centres are joint ones."""
+
+    def predict_by_feat(
+        self,
+        cls_scores: list[Tensor],
+        bbox_preds: list[Tensor],
+        objectnesses: list[Tensor],
+        *args,
+        **kwargs,
+    ):
+        """Predictions by the joint score, their objectness a sure 1."""
+        joint = [joint_logits(*p) for p in zip(cls_scores, objectnesses)]
+        sure = [torch.full_like(x, torch.inf) for x in objectnesses]
+        return super().predict_by_feat(
+            joint, bbox_preds, sure, *args, **kwargs
+        )
