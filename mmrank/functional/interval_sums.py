@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from .opaque_operator import is_compiling, opaque_operator
 from .pairwise_tables import PairwiseTables, clamp_infinite
 from .score_binning import CHUNK, ScoreBinner, column_blocks
 from .triton_interval_sums import TritonIntervalSums, can_run, takes_less_time
@@ -89,7 +90,7 @@ class IntervalSums:
         if self._is_fused(pos.shape, neg.device):
             fused = TritonIntervalSums(self.tau)
             return fused.sums(pos, pos_mask, neg, neg_mask)
-        if torch.compiler.is_compiling():
+        if is_compiling():
             total, slope, bins = _opaque_sums(
                 pos, pos_mask, neg, neg_mask, self.tau
             )
@@ -127,7 +128,7 @@ class IntervalSums:
         if self._is_fused(grad.shape, neg.device):
             fused = TritonIntervalSums(self.tau)
             return fused.gradient_of_negatives(grad, neg, *extra)
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return _opaque_gradient(grad, neg, *extra, self.tau)
         (all_bins,) = extra
         const, by_y = self.tables.slope_coefficients(grad / self.tau)
@@ -149,7 +150,17 @@ def _compared_dtype(neg: Tensor) -> torch.dtype:
 # scores has a size that only the data tell.
 
 
-@torch.library.custom_op('mmrank::interval_sums', mutates_args=())
+def _fake_sums(pos, pos_mask, neg, neg_mask, tau):
+    total = torch.empty(pos.shape, dtype=torch.float64, device=pos.device)
+    bins = torch.empty(neg.shape, dtype=torch.int32, device=neg.device)
+    return total, torch.empty_like(total), bins
+
+
+def _fake_gradient(grad, neg, bins, pos, pos_mask, tau):
+    return torch.empty_like(neg, memory_format=torch.contiguous_format)
+
+
+@opaque_operator('mmrank::interval_sums', _fake_sums)
 def _opaque_sums(
     pos: Tensor,
     pos_mask: Tensor,
@@ -162,14 +173,7 @@ def _opaque_sums(
     return total, slope, bins
 
 
-@_opaque_sums.register_fake
-def _(pos, pos_mask, neg, neg_mask, tau):
-    total = torch.empty(pos.shape, dtype=torch.float64, device=pos.device)
-    bins = torch.empty(neg.shape, dtype=torch.int32, device=neg.device)
-    return total, torch.empty_like(total), bins
-
-
-@torch.library.custom_op('mmrank::interval_gradient', mutates_args=())
+@opaque_operator('mmrank::interval_gradient', _fake_gradient)
 def _opaque_gradient(
     grad: Tensor,
     neg: Tensor,
@@ -184,8 +188,3 @@ def _opaque_gradient(
         pos, pos_mask, tau, _compared_dtype(neg)
     )
     return evaluator.gradient_of_negatives(grad, neg, bins)
-
-
-@_opaque_gradient.register_fake
-def _(grad, neg, bins, pos, pos_mask, tau):
-    return torch.empty_like(neg, memory_format=torch.contiguous_format)

@@ -13,6 +13,8 @@ import struct
 import torch
 from torch import Tensor
 
+from .opaque_operator import opaque_operator
+
 # The kernels that go over the positives do so for each pair of them; an entry
 # of the look-up table has 16 digits for a number of thresholds.
 MAX_POSITIVE_PAIRS = 2**30
@@ -92,7 +94,33 @@ def _mask_arguments(mask: Tensor | None, instead: Tensor) -> tuple:
     return mask.view(torch.uint8), *mask.stride()
 
 
-@torch.library.custom_op('mmrank::triton_interval_sums', mutates_args=())
+def _empty_results(pos: Tensor, neg: Tensor) -> tuple:
+    num_lists, num_pos = pos.shape
+    double = dict(dtype=torch.float64, device=pos.device)
+    index = dict(dtype=torch.int32, device=pos.device)
+    compared = torch.promote_types(neg.dtype, torch.float32)
+    return (
+        torch.empty(num_lists, num_pos, **double),
+        torch.empty(num_lists, num_pos, **double),
+        torch.empty(num_lists, 2 * num_pos, **double),
+        torch.empty(num_lists, 2 * num_pos, dtype=compared, device=pos.device),
+        torch.empty(2, num_lists, num_pos, **index),
+        torch.empty(num_lists, _cells(num_pos), **index),
+        torch.empty(num_lists, 2, **index),
+    )
+
+
+def _fake_sums(pos, pos_mask, neg, neg_mask, tau):
+    return _empty_results(pos, neg)
+
+
+def _fake_gradient(
+    grad, neg, neg_mask, thresholds, cuts, edges, lut, sizes, tau
+):
+    return torch.empty_like(neg)
+
+
+@opaque_operator('mmrank::triton_interval_sums', _fake_sums)
 def _sums(
     pos: Tensor,
     pos_mask: Tensor,
@@ -152,28 +180,7 @@ def _sums(
     return results
 
 
-def _empty_results(pos: Tensor, neg: Tensor) -> tuple:
-    num_lists, num_pos = pos.shape
-    double = dict(dtype=torch.float64, device=pos.device)
-    index = dict(dtype=torch.int32, device=pos.device)
-    compared = torch.promote_types(neg.dtype, torch.float32)
-    return (
-        torch.empty(num_lists, num_pos, **double),
-        torch.empty(num_lists, num_pos, **double),
-        torch.empty(num_lists, 2 * num_pos, **double),
-        torch.empty(num_lists, 2 * num_pos, dtype=compared, device=pos.device),
-        torch.empty(2, num_lists, num_pos, **index),
-        torch.empty(num_lists, _cells(num_pos), **index),
-        torch.empty(num_lists, 2, **index),
-    )
-
-
-@_sums.register_fake
-def _(pos, pos_mask, neg, neg_mask, tau):
-    return _empty_results(pos, neg)
-
-
-@torch.library.custom_op('mmrank::triton_interval_gradient', mutates_args=())
+@opaque_operator('mmrank::triton_interval_gradient', _fake_gradient)
 def _gradient(
     grad: Tensor,
     neg: Tensor,
@@ -205,11 +212,6 @@ def _gradient(
             HAS_MASK=neg_mask is not None, CELLS=lut.size(1), BLOCK=_BLOCK,
         )  # fmt: skip
     return out
-
-
-@_gradient.register_fake
-def _(grad, neg, neg_mask, thresholds, cuts, edges, lut, sizes, tau):
-    return torch.empty_like(neg)
 
 
 class TritonIntervalSums:

@@ -9,6 +9,7 @@ import torch
 
 from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum
 from mmrank.functional import triton_interval_sums as host
+from mmrank.functional.opaque_operator import opaque_operator
 
 CASES = Path(__file__).with_name('triton_interpreter_cases.py')
 needs_gpu = pytest.mark.skipif(
@@ -52,6 +53,11 @@ def test_without_a_gpu_the_error_says_what_to_do(monkeypatch):
     one = torch.zeros(1, 2)
     with pytest.raises(ValueError, match="use method='auto'"):
         pairwise_surrogate_sum(one, one, OneSidedHuber(1.0), method='triton')
+
+
+def test_an_old_torch_without_operators_runs_the_function(monkeypatch):
+    monkeypatch.delattr(torch.library, 'custom_op')
+    assert opaque_operator('mmrank::none', None)(len) is len
 
 
 def _gpu_problem(dtype, lists=1, positives=700, negatives=300_000):

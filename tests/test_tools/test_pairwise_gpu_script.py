@@ -10,15 +10,13 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_pairwise_gpu_on_the_cpu():
-    size = '--anchors 300 --classes 10 --positives 120 --repeats 1'
+    options = (
+        '--anchors 300 --classes 10 --positives 120 --repeats 1 '
+        '--device cpu --method intervals --kinds trained --dtypes float32'
+    )
+    script = 'tools/benchmarks/pairwise_gpu.py'
     done = subprocess.run(
-        [
-            sys.executable,
-            'tools/benchmarks/pairwise_gpu.py',
-            *size.split(),
-            *'--device cpu --method intervals --kinds trained'.split(),
-            *'--dtypes float32'.split(),
-        ],
+        [sys.executable, script, *options.split()],
         cwd=ROOT,
         capture_output=True,
         text=True,
