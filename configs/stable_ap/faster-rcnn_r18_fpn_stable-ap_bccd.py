@@ -11,11 +11,13 @@ model = dict(
         # Without sampling an average over the positives.
         loss_bbox=dict(loss_weight=2.0)),
     roi_head=dict(
+        # The stock box head. Its box loss is an average over the proposals.
+        # Tried for two epochs on the validation split, one seed: stable AP
+        # 38.8 mAP so, 35.8 with box_average='positives' of ListwiseBBoxHead;
+        # the twin 27.2 with weights of 2, 27.7 with its own of 10.
         bbox_head=dict(
-            type='mmrank.ListwiseBBoxHead',
-            head_type='mmdet.Shared2FCBBoxHead',
-            box_average='positives',
-            loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss'),
+            loss_cls=dict(
+                _delete_=True, type='mmrank.StableAPLoss', rho=1.0),
             loss_bbox=dict(loss_weight=2.0))),
     train_cfg=dict(
         rpn=dict(sampler=dict(_delete_=True, type='PseudoSampler')),

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 pytest.importorskip('mmdet')
-from mmdet.registry import MODELS
 from mmengine.optim import OptimWrapper
 from mmengine.structures import InstanceData
 from small_rcnn import (
@@ -15,7 +14,6 @@ from small_rcnn import (
     STABLE_AP,
     build_detector,
     compute_losses,
-    detector_config,
     make_batch,
 )
 
@@ -173,12 +171,8 @@ def test_the_head_of_the_config_shows_centred_scores():
 
 def test_exact_mean_of_the_anchors():
     """Scoring a batch under the old weights leaves the second stage alone."""
-    cfg = detector_config()
-    cfg.rpn_head.loss_cls.mean_mode = 'exact'
-    torch.manual_seed(0)
-    model = MODELS.build(cfg)
-    model.init_weights()
-    model.train()
+    exact = dict(type='mmrank.StableAPLoss', mean_mode='exact')
+    model = build_detector(rpn_loss=exact)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     runner = SimpleNamespace(
         model=model, optim_wrapper=OptimWrapper(optimizer=optimizer)

@@ -192,6 +192,10 @@ def test_balanced_boxes():
     assert empty['loss_bbox'] == 0
 
 
+def _total(loss):
+    return sum(loss) if isinstance(loss, list) else loss
+
+
 @pytest.mark.parametrize('kind', ['faster', 'cascade'])
 @pytest.mark.parametrize(
     'loss', ['APLoss', 'ALRPLoss', 'RankSortLoss', 'DRLoss']
@@ -205,15 +209,14 @@ def test_detectors_train_on_the_rivals(kind, loss):
             balance_boxes=loss == 'RankSortLoss',
             loss_cls=dict(type=f'mmrank.{loss}'),
         ),
+        rpn_loss=dict(type=f'mmrank.{loss}'),
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(2):
         losses = compute_losses(model)
-        total = sum(
-            sum(v) if isinstance(v, list) else v
-            for k, v in losses.items()
-            if 'loss' in k
-        )
+        assert losses['loss_rpn_cls'] > 0
+        assert _total(losses['loss_rpn_bbox']) > 0
+        total = sum(_total(v) for k, v in losses.items() if 'loss' in k)
         assert total.isfinite()
         optimizer.zero_grad()
         total.backward()
