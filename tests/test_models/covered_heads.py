@@ -285,12 +285,20 @@ def covered_inputs(name, boxes=True):
     return features, truths, metas
 
 
-def covered_losses(name, head, boxes=True, epoch=0):
-    """Outputs and losses of a head, teachers' answers made up."""
+def covered_losses(name, head, boxes=True, epoch=0, leaves=False):
+    """Outputs and losses of a head, teachers' answers made up.
+
+    With ``leaves`` the outputs are the leaves of the graph of the losses.
+    """
     # TOOD asks for the epoch and changes its assigner by it.
     MessageHub.get_current_instance().update_info('epoch', epoch)
     features, truths, metas = covered_inputs(name, boxes)
     outs = head(features)
+    if leaves:
+        outs = [
+            [level.detach().requires_grad_() for level in levels]
+            for levels in outs
+        ]
     args, kwargs = [*outs, truths, metas], {}
     if name == 'LDHead':
         args.append([box.detach().roll(1, 1) for box in outs[1]])

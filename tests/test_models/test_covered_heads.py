@@ -167,6 +167,43 @@ def test_head_trains_on_losses_with_boxes(name, loss):
     _objective(empty).backward()
 
 
+def _places(value, levels):
+    """(level, image, y, x) of the outputs that a value depends on."""
+    grads = torch.autograd.grad(
+        value, levels, retain_graph=True, allow_unused=True
+    )
+    return {
+        (level, image, y, x)
+        for level, grad in enumerate(grads)
+        if grad is not None
+        for image, _, y, x in grad.nonzero().tolist()
+    }
+
+
+@pytest.mark.parametrize('name', sorted(set(COVERED) - set(NO_BOXES)))
+def test_boxes_and_scores_of_a_row_are_of_one_place(name):
+    """The k-th box told is predicted where the k-th positive is scored."""
+    head = build_covered(name, dict(type='mmrank.ALRPLoss'))
+    calls = []
+    head.loss_cls.loss.register_forward_hook(
+        lambda _, args, kwargs, loss: calls.append((*args, kwargs)),
+        with_kwargs=True,
+    )
+    outs, _ = covered_losses(name, head, epoch=1, leaves=True)
+    ((scores, target, *_, kwargs),) = calls
+    rows = (target < scores.size(1)).nonzero().squeeze(1)
+    box_loss = kwargs['box_loss']
+    assert box_loss.shape == rows.shape
+    boxes = outs[2 if name in ('RepPointsHead', 'VFNetHead') else 1]
+    told = {}
+    for k in {0, len(rows) // 3, len(rows) // 2, len(rows) - 1}:
+        place = _places(scores[rows[k]].sum(), outs[0])
+        told[k] = place
+        assert len(place) == 1
+        assert _places(box_loss[k], boxes) == place
+    assert len({tuple(place) for place in told.values()}) > 1
+
+
 @pytest.mark.parametrize('name', NO_BOXES)
 def test_losses_with_boxes_are_refused(name):
     with pytest.raises(ValueError, match=f'which {name} cannot tell'):
