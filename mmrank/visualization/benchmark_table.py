@@ -149,7 +149,7 @@ def class_cells(
     return header, cells, best
 
 
-def rich_benchmark(rows: Sequence[BenchmarkRow], title: str) -> Table:
+def rich_benchmark(rows: Sequence[BenchmarkRow]) -> Table:
     """The table for the console, a model a column; the best is bold.
 
     Turned round because a console has room for a few models but not for
@@ -157,13 +157,12 @@ def rich_benchmark(rows: Sequence[BenchmarkRow], title: str) -> Table:
 
     Args:
         rows: The models.
-        title: Title of the table.
 
     Returns:
         The table.
     """
     header, cells, best = table_cells(rows)
-    table = Table(title=escape(title))
+    table = Table()
     table.add_column(header[0])
     for row in cells:
         table.add_column(escape(row[0]), justify='right')

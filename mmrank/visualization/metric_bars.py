@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from mmrank.visualization.benchmark_table import BenchmarkRow
 from mmrank.visualization.palette import colour
+from mmrank.visualization.short_names import shorten
 
 _COLUMNS = 4
 _LONGEST_NAME = 24
@@ -40,12 +41,7 @@ def plot_metric_bars(
     )
     FigureCanvasAgg(figure)
     axes = figure.subplots(grid_rows, _COLUMNS, squeeze=False).ravel()
-    names = [
-        row.name
-        if len(row.name) <= _LONGEST_NAME
-        else f'{row.name[: _LONGEST_NAME - 1]}…'
-        for row in rows
-    ]
+    names = [shorten(row.name, _LONGEST_NAME) for row in rows]
     for index, (axis, (title, values)) in enumerate(zip(axes, panels)):
         _draw_panel(axis, title, values)
         # Names once a row of panels.

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from pycocotools.cocoeval import COCOeval
 
 from mmrank.visualization.palette import colour, dash
+from mmrank.visualization.short_names import shorten
 
 _COLUMNS = 3
 # Longer class names do not fit over a panel.
@@ -235,8 +236,7 @@ def check_same_classes(models: Mapping[str, PRCurves]) -> PRCurves:
 
 def _title(curves: PRCurves, index: int) -> str:
     name, count = curves.classes[index], curves.num_objects[index]
-    if len(name) > _LONGEST_NAME:
-        name = f'{name[: _LONGEST_NAME - 1]}…'
+    name = shorten(name, _LONGEST_NAME)
     objects = 'object' if count == 1 else 'objects'
     return f'{name} ({count} {objects}), AP at IoU 0.50'
 

@@ -220,6 +220,41 @@ def test_configs_are_run_once(tool, call, data, tmp_path, monkeypatch):
         call(*words, ann_file=None)
 
 
+def test_lvis_is_recognised(call, data, tmp_path, monkeypatch):
+    pytest.importorskip('lvis', reason='the optional package lvis is absent')
+    monkeypatch.syspath_prepend(str(ROOT / 'tests' / 'test_evaluation'))
+    from noisy_boxes import as_lvis, write_json
+
+    document = json.loads((data / 'annotations/val.json').read_text())
+    path = write_json(tmp_path / 'lvis.json', as_lvis(document))
+    words = [f'{data}/val_good', '--ann-file', path]
+    shown = call(*words, '--classes', 'disk', ann_file=None, pictures=True)
+    assert 'lvis.json, 6 images, lvis' in shown
+    row = read_table(tmp_path / 'out')['val_good']
+    for name in ('mAP', 'APr', 'APc', 'APf', 'AR300'):
+        assert 0 <= float(row[name]) <= 1
+    assert (tmp_path / 'out' / 'pr_curves.png').is_file()
+    with pytest.raises(EvaluatorError, match='does not know LVIS'):
+        call(*words, '--evaluator', 'pycocotools', ann_file=None)
+    pair = ('--side-by-side', 'val_good', 'val_poor', '--image-dir', '.')
+    with pytest.raises(EntryError, match='does not know LVIS'):
+        call(f'{data}/val_poor', *words, *pair, ann_file=None)
+
+
+def test_evaluators_are_timed(capsys):
+    pytest.importorskip('faster_coco_eval')
+    speed = load_tool('evaluator_speed')
+    console = Console(file=io.StringIO(), width=120)
+    words = ['--images', '6', '--classes', '3', '--repeats', '2']
+    ratio = speed.run(speed.parse_args([*words, '--false', '4']), console)
+    shown = console.file.getvalue()
+    assert '6 images, 3 classes' in shown
+    assert f'{ratio:.1f}' in shown
+    with pytest.raises(SystemExit):
+        speed.parse_args(['--images', '0'])
+    assert '--images is 0' in capsys.readouterr().err
+
+
 TINY = """
 _base_ = {base!r}
 model = dict(

@@ -31,6 +31,7 @@ from mmrank.visualization.pr_pages import (
     most_differing_classes,
     plot_pr_pages,
 )
+from mmrank.visualization.short_names import shorten
 from mmrank.visualization.side_by_side import draw_side_by_side
 
 NAN = float('nan')
@@ -133,10 +134,9 @@ def test_files_are_whole(tmp_path):
 
 def test_console_shows_names_as_they_are():
     console = Console(file=io.StringIO(), width=100)
-    console.print(rich_benchmark(make_rows(), 'file [1].json'))
+    console.print(rich_benchmark(make_rows()))
     shown = console.file.getvalue()
     assert 'model [a]' in shown
-    assert 'file [1].json' in shown
     assert '40.0' in shown
 
 
@@ -313,3 +313,12 @@ def test_colours_of_many_classes_are_spent_on_those_shown(evaluations):
         many.cats = cats
     assert set(colours) == {3, 70}
     assert len(set(colours.values())) == 2
+
+
+def test_names_are_shortened_in_the_middle():
+    assert shorten('retinanet', 9) == 'retinanet'
+    one, other = (shorten(f'retinanet_r50_fpn_{i}', 9) for i in (1, 2))
+    assert one == 'reti…pn_1'
+    assert len(one) == len(other) == 9
+    assert one != other
+    assert shorten('abcd', 3) == 'a…d'

@@ -265,7 +265,8 @@ def run(args: argparse.Namespace, console: Console) -> None:
         f'{benchmark.evaluator}'
     )
     notes = [*describe_runs(benchmark.rows), *benchmark.notes]
-    console.print(rich_benchmark(benchmark.rows, title))
+    say(console, title)
+    console.print(rich_benchmark(benchmark.rows))
     for note in notes:
         say(console, note)
     paths = [
