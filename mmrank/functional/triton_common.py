@@ -63,11 +63,15 @@ def load_scores(ptr, mask_ptr, at, col, mask_col, N, dtype, HAS_MASK):
 
 
 @triton.jit
-def load_grid(cut, size, CELLS: tl.constexpr):
-    """Lowest and highest threshold, and grid cells per unit of score."""
+def load_grid(cut, size, T):
+    """Lowest and highest threshold, and grid cells per unit of score.
+
+    The latter is read, not divided out again: all kernels must agree on its
+    last bit, and a float32 division is not exact on a GPU.
+    """
     low = tl.load(cut)
     top = tl.load(cut + tl.maximum(size - 1, 0))
-    return low, top, CELLS / at_least_tiny(top - low)
+    return low, top, tl.load(cut + T)
 
 
 @triton.jit
@@ -95,7 +99,7 @@ def find(t, inside, cut, lut, low, scale, steps, CELLS: tl.constexpr):
     Args:
         t: Scores, of the dtype of comparison.
         inside: Which of them lie between the lowest and highest threshold.
-        cut: Pointer to the thresholds, rounded down.
+        cut: Pointer to the T thresholds, rounded down, and ``scale``.
         lut: Pointer to ``before + 2^16 * within`` of each grid cell.
         low: See :func:`load_grid`, as ``scale``.
         scale: Cells per unit of score.

@@ -90,10 +90,10 @@ def gradient_kernel(
     at = part * BLOCK + tl.arange(0, BLOCK)
     dtype: tl.constexpr = cut_ptr.dtype.element_ty
     T = 2 * P
-    cut = cut_ptr + row * T
+    cut = cut_ptr + row * (T + 1)
     size = tl.load(size_ptr + 2 * row)
     steps = halvings(tl.load(size_ptr + 2 * row + 1))
-    low, top, scale = load_grid(cut, size, CELLS)
+    low, top, scale = load_grid(cut, size, T)
     t, use = load_scores(
         neg_ptr + row * neg_row,
         mask_ptr + row * mask_row,

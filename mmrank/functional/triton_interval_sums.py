@@ -103,7 +103,7 @@ def _empty_results(pos: Tensor, neg: Tensor) -> tuple:
         torch.empty(num_lists, num_pos, **double),
         torch.empty(num_lists, num_pos, **double),
         torch.empty(num_lists, 2 * num_pos, **double),
-        torch.empty(num_lists, 2 * num_pos, dtype=compared, device=pos.device),
+        pos.new_empty(num_lists, 2 * num_pos + 1, dtype=compared),
         torch.empty(2, num_lists, num_pos, **index),
         torch.empty(num_lists, _cells(num_pos), **index),
         torch.empty(num_lists, 2, **index),

@@ -67,11 +67,11 @@ def moment_kernel(
     row, part = row_and_part(num_lists)
     dtype: tl.constexpr = cut_ptr.dtype.element_ty
     T = 2 * P
-    cut = cut_ptr + row * T
+    cut = cut_ptr + row * (T + 1)
     lut = lut_ptr + row * CELLS
     tab = tab_ptr + row * 4 * (T + 1)
     size = tl.load(size_ptr + 2 * row)
-    low, top, scale = load_grid(cut, size, CELLS)
+    low, top, scale = load_grid(cut, size, T)
     top_hi = tl.load(tab + 4 * size)
     top_lo = tl.load(tab + 4 * size + 1)
     steps = halvings(tl.load(crowd_ptr + row))

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from .triton_common import as_double, at_least_tiny, cell_of, clamp, load_grid
+from .triton_common import as_double, at_least_tiny, cell_of, clamp
 
 # Widest interval in units of tau that can be part of a window (which is one
 # tau wide, up to rounding). A wider one lies between windows.
@@ -97,7 +97,7 @@ def rank_kernel(
     tl.store(thr_ptr + 2 * line + low_slot, lo_i, mask=ok)
     tl.store(thr_ptr + 2 * line + high_slot, hi_i, mask=ok)
     dtype: tl.constexpr = cut_ptr.dtype.element_ty
-    cut_ptr += 2 * line
+    cut_ptr += 2 * line + row
     tl.store(cut_ptr + low_slot, _round_down(lo_i, dtype), mask=ok)
     tl.store(cut_ptr + high_slot, _round_down(hi_i, dtype), mask=ok)
     # Padding has its window beyond all intervals: nothing reaches it.
@@ -140,6 +140,7 @@ def table_kernel(
 ):
     """Look-up table of the grid; (origin, rest, 1 / width) of each interval.
 
+    The grid's cells per unit of score go behind the thresholds in ``cut``.
     ``crowd`` receives the largest number of thresholds in a grid cell. The
     sign of ``1 / width`` is negative for an interval too wide for a window;
     0 stands for one too wide for fixed point.
@@ -147,10 +148,14 @@ def table_kernel(
     row = tl.program_id(0)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     T = 2 * P
-    cut = cut_ptr + row.to(tl.int64) * T
+    cut = cut_ptr + row.to(tl.int64) * (T + 1)
     size = tl.load(size_ptr + 2 * row)
     if tl.program_id(1) * BLOCK < CELLS:
-        low, _, scale = load_grid(cut, size, CELLS)
+        low = tl.load(cut)
+        top = tl.load(cut + tl.maximum(size - 1, 0))
+        scale = CELLS / at_least_tiny(top - low)
+        if tl.program_id(1) == 0:
+            tl.store(cut + T, scale)
         first = _first_in_cell(cut, at, size, low, scale, T, CELLS)
         after = _first_in_cell(cut, at + 1, size, low, scale, T, CELLS)
         ok = at < CELLS
