@@ -30,8 +30,7 @@ each config. Given again, the command runs nothing that is there already: a
 changed config, override or checkpoint gets a new folder. LVIS annotations are
 recognised and evaluated by the package lvis, as mmdet's LVISMetric does.
 
-exit status: 0 written, 2 something in the input is wrong (one message says
-what), 130 interrupted.
+exit status: 0 written, 2 wrong input (one message says what), 130 interrupted.
 """
 
 import argparse

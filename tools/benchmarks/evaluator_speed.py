@@ -80,10 +80,11 @@ def run(args: argparse.Namespace, console: Console) -> float:
             gap = max(gap, check_equality(*evaluations, 'synthetic boxes'))
     medians = {k: statistics.median(v) for k, v in seconds.items()}
     slow, fast = medians.values()
-    table = Table(
-        title=f'{args.images:,} images, {args.classes} classes, '
+    console.print(
+        f'{args.images:,} images, {args.classes} classes, '
         f'{len(boxes) / args.images:.0f} boxes an image'
     )
+    table = Table()
     for title in ('evaluator', 'seconds', 'ratio'):
         table.add_column(title, justify='left' if title[0] == 'e' else 'right')
     for name, value in medians.items():
