@@ -10,6 +10,7 @@ import torch
 from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum
 from mmrank.functional import triton_interval_sums as host
 from mmrank.functional.opaque_operator import opaque_operator
+from mmrank.functional.pairwise_surrogate import pair_evaluator
 
 CASES = Path(__file__).with_name('triton_interpreter_cases.py')
 needs_gpu = pytest.mark.skipif(
@@ -53,6 +54,21 @@ def test_without_a_gpu_the_error_says_what_to_do(monkeypatch):
     one = torch.zeros(1, 2)
     with pytest.raises(ValueError, match="use method='auto'"):
         pairwise_surrogate_sum(one, one, OneSidedHuber(1.0), method='triton')
+
+
+def test_auto_takes_the_kernels_on_a_gpu_where_they_fit(monkeypatch):
+    gpu, cpu = torch.device('cuda'), torch.device('cpu')
+    sums = pair_evaluator(OneSidedHuber(1.0), 2**30)
+    monkeypatch.setattr(host, 'HAS_TRITON', True)
+    assert sums._is_fused((1, 2000), gpu)
+    assert sums._is_fused((80, 2000), gpu)
+    assert not sums._is_fused((1, 2000), cpu)
+    assert not sums._is_fused((1, 2**14 + 1), gpu)
+    assert not sums._is_fused((2**12, 2**10), gpu)
+    reference = pair_evaluator(OneSidedHuber(1.0), 2**30, 'intervals')
+    assert not reference._is_fused((1, 2000), gpu)
+    monkeypatch.setattr(host, 'HAS_TRITON', False)
+    assert not sums._is_fused((1, 2000), gpu)
 
 
 def test_an_old_torch_without_operators_runs_the_function(monkeypatch):
