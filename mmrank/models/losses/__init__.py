@@ -5,7 +5,8 @@ from .ap_loss import APLoss
 from .dr_loss import DRLoss
 from .error_driven_loss import ErrorDrivenLoss
 from .rank_sort_loss import RankSortLoss
-from .ranking_loss import RankedLists, RankingLoss
+from .ranked_lists import RankedLists
+from .ranking_loss import RankingLoss
 from .stable_ap_loss import StableAPLoss
 
 __all__ = [

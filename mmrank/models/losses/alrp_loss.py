@@ -7,7 +7,7 @@ from mmrank.registry import MODELS
 from mmrank.state import SelfBalance
 
 from .error_driven_loss import ErrorDrivenLoss
-from .ranking_loss import RankedLists
+from .ranked_lists import RankedLists
 
 
 @MODELS.register_module()

@@ -6,7 +6,7 @@ from mmrank.functional.ap_loss import ap_loss_lists
 from mmrank.registry import MODELS
 
 from .error_driven_loss import ErrorDrivenLoss
-from .ranking_loss import RankedLists
+from .ranked_lists import RankedLists
 
 
 @MODELS.register_module()

@@ -10,7 +10,8 @@ from mmrank.functional.dr_loss import (
 )
 from mmrank.registry import MODELS
 
-from .ranking_loss import RankedLists, RankingLoss
+from .ranked_lists import RankedLists
+from .ranking_loss import RankingLoss
 
 
 @MODELS.register_module()

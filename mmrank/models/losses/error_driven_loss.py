@@ -6,7 +6,8 @@ from torch import Tensor
 from mmrank.functional.step_sums import check_delta
 from mmrank.state import MeanPositiveScore
 
-from .ranking_loss import RankedLists, RankingLoss
+from .ranked_lists import RankedLists
+from .ranking_loss import RankingLoss
 
 
 class ErrorDrivenLoss(RankingLoss):

@@ -6,7 +6,7 @@ from mmrank.functional.rank_sort import rank_sort_loss_lists
 from mmrank.registry import MODELS
 
 from .error_driven_loss import ErrorDrivenLoss
-from .ranking_loss import RankedLists
+from .ranked_lists import RankedLists
 
 
 @MODELS.register_module()

@@ -1,7 +1,5 @@
 """What the registered listwise losses share."""
 
-from dataclasses import dataclass
-
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -10,6 +8,7 @@ from mmrank.functional.all_gather import all_gather_lists, scale_gradient
 from mmrank.functional.positives import positive_index
 
 from .one_vs_all import one_vs_all
+from .ranked_lists import RankedLists
 from .roi_classification import RoIClassificationMixin
 
 
@@ -33,32 +32,6 @@ def one_of(name: str, value, allowed) -> None:
         raise ValueError(
             f'{name}={value!r} is unknown; use one of {tuple(allowed)}'
         )
-
-
-@dataclass
-class RankedLists:
-    """L rankings of a batch, what a listwise loss is computed from.
-
-    Attributes:
-        pos: (L, P) activated scores of the positives, padded; those of all
-            ranks when ``group`` is set.
-        pos_mask: (L, P) bool, False for padding.
-        scores: (L, N) activated scores of this rank.
-        neg_mask: (L, N) bool, True for the negatives.
-        values: (L, P) what the head said of the boxes of the positives (their
-            quality or their box loss), or None.
-        group: Process group over which the negatives are spread, or None.
-        state_group: Process group whose ranks hold other positives than
-            those in ``pos``, or None.
-    """
-
-    pos: Tensor
-    pos_mask: Tensor
-    scores: Tensor
-    neg_mask: Tensor
-    values: Tensor | None
-    group: object
-    state_group: object
 
 
 class RankingLoss(RoIClassificationMixin, nn.Module):

@@ -8,7 +8,8 @@ from mmrank.functional.surrogates import build_surrogate
 from mmrank.registry import MODELS
 from mmrank.state import MeanPositiveScore
 
-from .ranking_loss import RankedLists, RankingLoss, one_of
+from .ranked_lists import RankedLists
+from .ranking_loss import RankingLoss, one_of
 
 
 @MODELS.register_module()
