@@ -93,6 +93,16 @@ def test_half_precision(dtype):
     assert max(grads) < torch.finfo(dtype).eps
 
 
+@pytest.mark.parametrize('far', [1e3, 1e8, 1e12])
+def test_little_above_a_positive_in_a_wide_gap(far):
+    """Fixed point relative to the gap alone would round this away."""
+    pos, neg = torch.tensor([[0.0, far]]), torch.rand(1, 40) * 3
+    got = run('triton', pos, neg, 1.0)
+    want = run('pairs', pos.double(), neg.double(), 1.0)
+    for a, b in zip(got, want):
+        torch.testing.assert_close(a.double(), b, rtol=3e-7, atol=0)
+
+
 def test_nothing_reaches_a_window():
     total, grad_pos, grad_neg = run('triton', *scores('below'), 1.0)
     assert not total.any()
