@@ -5,6 +5,7 @@
 _base_ = [
     'mmdet::_base_/models/retinanet_r50_fpn.py',
     '../_base_/datasets/coco_512_ssd_augmentation.py',
+    '../_base_/schedules/schedule_512_100e.py',
     'mmdet::_base_/default_runtime.py',
 ]
 
@@ -44,27 +45,6 @@ model = dict(
         score_thr=0.05,
         nms=dict(type='nms', iou_threshold=0.6),
         max_per_img=100))
-
-train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=100, val_interval=5)
-val_cfg = dict(type='ValLoop')
-test_cfg = dict(type='TestLoop')
-optim_wrapper = dict(
-    type='OptimWrapper',
-    optimizer=dict(
-        type='mmrank.SUM', lr=0.008, momentum=0.9, s=0.0, weight_decay=1e-4))
-param_scheduler = [
-    dict(
-        type='LinearLR', start_factor=0.001, by_epoch=False, begin=0,
-        end=500),
-    dict(
-        type='MultiStepLR',
-        begin=0,
-        end=100,
-        by_epoch=True,
-        milestones=[75, 95],
-        gamma=0.1)
-]
-auto_scale_lr = dict(base_batch_size=32)
 
 # mean_mode='exact' scores each batch again under the previous weights.
 custom_hooks = [
