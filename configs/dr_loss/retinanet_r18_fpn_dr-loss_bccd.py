@@ -5,7 +5,9 @@ model = dict(
     bbox_head=dict(
         type='mmrank.ListwiseHead',
         head_type='mmdet.RetinaHead',
-        loss_cls=dict(_delete_=True, type='mmrank.DRLoss')))
+        # With all classes in one list the rarest one was never learnt.
+        loss_cls=dict(
+            _delete_=True, type='mmrank.DRLoss', mode='per_class')))
 custom_hooks = [
     dict(type='mmrank.RankingMonitorHook'),
     dict(type='mmrank.RNGStateHook'),
