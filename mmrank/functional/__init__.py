@@ -16,7 +16,10 @@ from .rank_weights import (
     smoothed_rank,
     theorem1_weight,
 )
+from .score_interpolation import interpolate_score_lists, interpolate_scores
+from .semi_variance import semi_variance, upper_semi_variance
 from .softmax_mean import softmax_mean
+from .soprc import SOPRCTerms, soprc_lists, soprc_loss, soprc_terms
 from .stable_ap import (
     StableAPTerms,
     stable_ap_lists,
@@ -29,6 +32,7 @@ from .surrogates import (
     SURROGATES,
     Logistic,
     OneSidedHuber,
+    OneSidedSigmoid,
     Sigmoid,
     SquaredHinge,
     Surrogate,
@@ -43,7 +47,9 @@ __all__ = [
     'SURROGATES',
     'Logistic',
     'OneSidedHuber',
+    'OneSidedSigmoid',
     'RankSort',
+    'SOPRCTerms',
     'Sigmoid',
     'SquaredHinge',
     'StableAPTerms',
@@ -58,6 +64,8 @@ __all__ = [
     'dr_loss',
     'dr_loss_lists',
     'gather_positives',
+    'interpolate_score_lists',
+    'interpolate_scores',
     'normalised_positive_rank',
     'one_sided_huber',
     'one_sided_huber_derivative',
@@ -69,11 +77,16 @@ __all__ = [
     'practical_weight',
     'rank_sort_loss',
     'rank_sort_loss_lists',
+    'semi_variance',
     'smoothed_rank',
     'softmax_mean',
+    'soprc_lists',
+    'soprc_loss',
+    'soprc_terms',
     'stable_ap_lists',
     'stable_ap_loss',
     'stable_ap_outer',
     'stable_ap_terms',
     'theorem1_weight',
+    'upper_semi_variance',
 ]

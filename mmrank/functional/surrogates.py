@@ -176,6 +176,33 @@ class Sigmoid:
         return 2 / (1 + math.exp(-(high - low) / self.tau))
 
 
+@dataclass(frozen=True)
+class OneSidedSigmoid:
+    """:func:`one_sided_sigmoid` behind the :class:`Surrogate` interface.
+
+    It bounds ``l01`` from below, so it serves denominators and is no choice
+    of :func:`build_surrogate`.
+    """
+
+    tau: float = 1.0
+
+    def __post_init__(self):
+        _check_positive('tau', self.tau)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return one_sided_sigmoid(x, self.tau)
+
+    def derivative(self, x: Tensor) -> Tensor:
+        # NaN must not look like a flat place, hence the product.
+        steep = (x < 0) | x.isnan()
+        value = one_sided_sigmoid(x, self.tau)
+        return (1 - value.square()) * (steep / (-2 * self.tau))
+
+    def bound(self, low: float, high: float) -> float:
+        _check_range(low, high)
+        return math.tanh((high - low) / (2 * self.tau))
+
+
 SURROGATES: dict[str, type] = {
     'one_sided_huber': OneSidedHuber,
     'squared_hinge': SquaredHinge,
