@@ -7,6 +7,7 @@ from .losses import (
     DRLoss,
     RankingLoss,
     RankSortLoss,
+    SOPRCLoss,
     StableAPLoss,
 )
 from .roi_heads import ListwiseBBoxHead
@@ -19,5 +20,6 @@ __all__ = [
     'ListwiseHead',
     'RankSortLoss',
     'RankingLoss',
+    'SOPRCLoss',
     'StableAPLoss',
 ]

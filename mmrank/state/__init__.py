@@ -1,6 +1,8 @@
 """State that outlives a training step: saved, resumed, synchronised."""
 
+from .class_prior import ClassPrior
 from .mean_positive_score import MeanPositiveScore
+from .score_vector import ScoreVector
 from .self_balance import SelfBalance
 
-__all__ = ['MeanPositiveScore', 'SelfBalance']
+__all__ = ['ClassPrior', 'MeanPositiveScore', 'ScoreVector', 'SelfBalance']

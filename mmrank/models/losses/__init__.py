@@ -7,6 +7,7 @@ from .error_driven_loss import ErrorDrivenLoss
 from .rank_sort_loss import RankSortLoss
 from .ranked_lists import RankedLists
 from .ranking_loss import RankingLoss
+from .soprc_loss import SOPRCLoss
 from .stable_ap_loss import StableAPLoss
 
 __all__ = [
@@ -17,5 +18,6 @@ __all__ = [
     'RankSortLoss',
     'RankedLists',
     'RankingLoss',
+    'SOPRCLoss',
     'StableAPLoss',
 ]

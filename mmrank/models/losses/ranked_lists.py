@@ -20,6 +20,8 @@ class RankedLists:
         group: Process group over which the negatives are spread, or None.
         state_group: Process group whose ranks hold other positives than
             those in ``pos``, or None.
+        list_classes: (L,) integer class of each list, or None if list i is
+            that of class i or there is one list in all.
     """
 
     pos: Tensor
@@ -29,3 +31,4 @@ class RankedLists:
     values: Tensor | None
     group: object
     state_group: object
+    list_classes: Tensor | None = None

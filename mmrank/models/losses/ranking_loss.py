@@ -171,6 +171,7 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
         is_negative: Tensor,
         values: Tensor | None = None,
         entries_per_value: int = 1,
+        list_classes: Tensor | None = None,
     ) -> Tensor | dict[str, Tensor]:
         """Loss of L lists of raw scores: classes, or queries of a batch.
 
@@ -182,6 +183,8 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
                 for losses with a ``box_input``.
             entries_per_value: Neighbouring entries of a list that share one
                 value.
+            list_classes: (L,) integer class of each list, where the lists are
+                queries, for losses that keep state per class.
 
         Returns:
             Scalar >= 0, or a dict of such, without ``loss_weight``.
@@ -194,6 +197,11 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
             if values is not None:
                 values = scale_gradient(values, size)
         scores = ACTIVATIONS[self.activation](scores)
+        if values is not None:
+            # One dtype on all ranks: one without boxes has its own zeros.
+            values = values.to(
+                torch.promote_types(scores.dtype, torch.float32)
+            )
         index, pos_mask = positive_index(is_positive)
         pos = scores.gather(1, index)
         if values is not None:
@@ -213,6 +221,7 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
                 values,
                 group,
                 world if group is None else None,
+                list_classes,
             )
         )
 

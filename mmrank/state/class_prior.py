@@ -1,0 +1,141 @@
+"""Share of the positives in the data set, for each class."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from .row_index import check_rows
+
+
+class ClassPrior(nn.Module):
+    """Class priors pi, given or from the class counts of a data set.
+
+    Args:
+        prior: One number, or one per class, each in (0, 1); or ``counts``:
+            N_c/N of the data set, told by :meth:`set_counts`.
+        size: Number of classes; needed for ``counts``.
+        maximum: Scale the priors so that the largest is this, as the authors
+            of SOPRC do with 0.1; None leaves them. True priors of 1e-4 make
+            ``(1-pi)/pi`` so large that a risk ``x/(1 + x)`` has no slope.
+
+    Attributes:
+        prior: (1,) or (size,) float64 buffer, not saved: it comes from the
+            config or the data set. NaN before :meth:`set_counts`.
+
+    Raises:
+        ValueError: On a parameter out of range.
+    """
+
+    prior: Tensor
+
+    def __init__(
+        self,
+        prior: float | Sequence[float] | str,
+        size: int | None = None,
+        maximum: float | None = None,
+    ) -> None:
+        super().__init__()
+        if maximum is not None and not 0 < maximum < 1:
+            raise ValueError(
+                f'max_prior must be in (0, 1) or None, got {maximum!r}'
+            )
+        self.maximum, self.known = maximum, prior != 'counts'
+        if isinstance(prior, str) and self.known:
+            raise ValueError(
+                f"prior={prior!r} is unknown; use 'counts', 'batch', a number "
+                'or one per class'
+            )
+        if not self.known and size is None:
+            raise ValueError(
+                "prior='counts' needs num_classes: give the number of classes "
+                'of the training set'
+            )
+        values = torch.full((size or 1,), torch.nan, dtype=torch.float64)
+        if self.known:
+            values = torch.as_tensor(prior, dtype=torch.float64).reshape(-1)
+            if not (values.numel() and ((values > 0) & (values < 1)).all()):
+                raise ValueError(f'prior must be in (0, 1), got {prior!r}')
+            if maximum is not None and values.numel() == 1:
+                raise ValueError(
+                    f'max_prior={maximum!r} scales priors of classes; with '
+                    f'prior={prior!r} give that number itself'
+                )
+            if isinstance(prior, Sequence) and values.numel() != size:
+                raise ValueError(
+                    f'prior holds {values.numel()} values, but num_classes='
+                    f'{size}; give one prior for each class'
+                )
+            values = self._scaled(values)
+        self.register_buffer('prior', values, persistent=False)
+
+    def _apply(self, fn, recurse=True):
+        # model.half() would turn a prior of 1e-8 into 0.
+        prior = self.prior
+        super()._apply(fn, recurse)
+        if self.prior.dtype != prior.dtype:
+            self.prior = prior.to(self.prior.device)
+        return self
+
+    def extra_repr(self) -> str:
+        return f'size={self.prior.numel()}, maximum={self.maximum}'
+
+    def set_counts(self, counts: Sequence[int] | Tensor) -> None:
+        """Take the priors from the data set.
+
+        Args:
+            counts: (size,) samples of each class in the training set; 0 for a
+                class that never comes up.
+
+        Raises:
+            ValueError: If the number of classes differs or the counts are no
+                counts.
+        """
+        counts = torch.as_tensor(counts, dtype=torch.float64)
+        size = self.prior.numel()
+        if counts.shape != (size,) or not (
+            (counts >= 0).all() and (counts > 0).sum() >= 2
+        ):
+            raise ValueError(
+                f'counts must be ({size},) numbers >= 0 with at least two '
+                f'classes that have samples, got {counts.tolist()!r:.80}'
+            )
+        # A class without a sample has no list; 1/2 keeps its odds finite.
+        share = counts / counts.sum()
+        share = torch.where(counts > 0, self._scaled(share), 0.5)
+        self.prior.copy_(share.to(self.prior.device))
+        self.known = True
+
+    def of(self, lists: int, rows: Tensor | None) -> Tensor:
+        """(1,) or (lists,) priors.
+
+        Args:
+            lists: Number of lists L.
+            rows: (L,) int64 class of each list. None: list i is class i.
+
+        Raises:
+            RuntimeError: If the class counts are missing.
+            ValueError: If the lists do not fit the classes.
+        """
+        if not self.known:
+            raise RuntimeError(
+                "prior='counts' needs the class counts of the training set: "
+                'call set_class_counts(counts) of the loss before training'
+            )
+        size = self.prior.numel()
+        if size == 1:
+            return self.prior
+        if rows is not None:
+            check_rows('list_classes', rows, lists, size)
+            return self.prior[rows.long()]
+        if lists != size:
+            raise ValueError(
+                f'there are {size} class priors but {lists} lists; set '
+                f'num_classes={lists} or pass list_classes'
+            )
+        return self.prior
+
+    def _scaled(self, values: Tensor) -> Tensor:
+        if self.maximum is None:
+            return values
+        return values * (self.maximum / values.max())
