@@ -235,6 +235,21 @@ def test_boxes_that_do_not_fit_are_refused():
         BoxCollector(Zero(), 'iou')
 
 
+@pytest.mark.parametrize('kind', ['quality', 'loss'])
+def test_large_boxes_in_half_precision(kind):
+    """Their areas are beyond what float16 holds."""
+
+    def close(dtype):
+        collector = BoxCollector(MODELS.build(GIOU), kind)
+        collector.open()
+        pred = torch.tensor([[0.0, 0.0, 640.0, 512.0]], dtype=dtype)
+        collector(pred, pred + 16)
+        return collector.close([torch.tensor([0])], 4)
+
+    told = close(torch.float16)
+    torch.testing.assert_close(told, close(torch.float32))
+
+
 @pytest.mark.parametrize('name', NAMES)
 def test_balanced_boxes_weigh_as_much_as_the_ranking(name):
     def losses_of(**kwargs):

@@ -292,6 +292,30 @@ class TestSelfBalance:
             SelfBalance(1.0, 0)
 
 
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float64])
+def test_values_of_boxes_take_the_dtype_of_the_scores(dtype):
+    """Ranks gather them: one without boxes must not differ in the dtype."""
+
+    class Seen(RankingLoss):
+        box_input = 'quality'
+
+        def list_losses(self, lists):
+            self.dtype = lists.values.dtype
+            return lists.scores.sum()
+
+    logits, target, boxes = batch()
+    loss = Seen()
+    loss(logits.float(), target, quality=boxes.to(dtype))
+    assert loss.dtype == torch.float32
+
+
+@pytest.mark.parametrize('name', ['APLoss', 'ALRPLoss', 'RankSortLoss'])
+def test_losses_of_raw_logits_take_no_activation(name):
+    """Their centre at test time is that of the logits."""
+    with pytest.raises(TypeError, match='activation'):
+        build(name, activation='sigmoid')
+
+
 def test_a_new_loss_only_defines_list_losses():
     class Margin(RankingLoss):
         def list_losses(self, lists):

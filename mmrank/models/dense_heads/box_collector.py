@@ -128,6 +128,9 @@ class BoxCollector(nn.Module):
                 return joined.new_zeros(0, dtype=torch.float)
             pred = torch.cat([p for p, _ in calls])
             target = torch.cat([t for _, t in calls])
+        # In half precision areas of large boxes overflow.
+        pred = pred.to(torch.promote_types(pred.dtype, torch.float32))
+        target = target.to(pred.dtype)
         if self.kind == 'loss':
             return self.loss(pred, target, reduction_override='none')
         return self._quality(pred.detach(), target)
@@ -136,9 +139,7 @@ class BoxCollector(nn.Module):
     def _quality(pred: Tensor, target: Tensor) -> Tensor:
         from mmdet.structures.bbox import bbox_overlaps
 
-        # In half precision areas of large boxes overflow.
-        quality = bbox_overlaps(pred.float(), target.float(), is_aligned=True)
-        return quality.clamp(0, 1)
+        return bbox_overlaps(pred, target, is_aligned=True).clamp(0, 1)
 
     @staticmethod
     def _check_count(positives: Tensor, rows: int, total: int) -> None:

@@ -29,7 +29,7 @@ class ErrorDrivenLoss(RankingLoss):
     """
 
     def __init__(self, delta: float, momentum: float = 0.01, **kwargs) -> None:
-        super().__init__(**kwargs)
+        super().__init__(activation='none', **kwargs)
         check_delta(delta)
         self.delta = delta
         self.mean_positive = MeanPositiveScore(1, momentum)
