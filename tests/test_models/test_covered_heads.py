@@ -296,3 +296,18 @@ def test_yolox_ranks_the_product_that_it_shows():
     expected = joint_logits(outs[0][2], outs[2][2])[0, :, 1, 2]
     torch.testing.assert_close(score[third // 4 + 4 + 2], expected)
     assert labels.numel() == 2 * (16**2 + 8**2 + 4**2)
+
+
+def test_yolox_keeps_the_class_of_a_box_beside_its_object():
+    """Its own targets are IoU times one-hot, and the IoU may be 0."""
+    head = build_covered('YOLOXHead', STABLE_AP)
+    calls = _watch(head)
+    for conv in head.multi_level_conv_reg:
+        torch.nn.init.zeros_(conv.weight)
+        conv.bias.data = torch.tensor([500.0, 500.0, 0.0, 0.0])
+    features, truths, metas = covered_inputs('YOLOXHead')
+    for truth in truths:
+        truth.labels.fill_(2)
+    head.loss_by_feat(*head(features), truths, metas)
+    background = head.num_classes
+    assert set(calls[0][1].tolist()) == {2, background}

@@ -36,6 +36,22 @@ class _NoObjectnessLoss(nn.Module):
         return pred.new_zeros(())
 
 
+class _NotingSampler:
+    """Keeps whom a sampler took last, with their labels.
+
+    The host's targets are IoU times one-hot labels: a point whose box misses
+    its object by far has lost its class there.
+    """
+
+    def __init__(self, sampler) -> None:
+        self.sampler, self.last = sampler, None
+
+    def sample(self, *args, **kwargs):
+        result = self.sampler.sample(*args, **kwargs)
+        self.last = result.pos_inds, result.pos_gt_labels
+        return result
+
+
 class JointTargets:
     """Put between ``ListwiseMixin`` and YOLOX: calls ``loss_cls`` on all.
 
@@ -45,15 +61,20 @@ class JointTargets:
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self.loss_obj = _NoObjectnessLoss()
+        if hasattr(self, 'sampler'):
+            self.sampler = _NotingSampler(self.sampler)
         self._assigned: list[Tensor] = []
 
     def _get_targets_single(self, *args, **kwargs) -> tuple:
+        self.sampler.last = None
         targets = super()._get_targets_single(*args, **kwargs)
-        matched, classes = targets[:2]
-        labels = matched.new_full(
-            matched.shape, self.num_classes, dtype=torch.long
+        labels = targets[0].new_full(
+            targets[0].shape, self.num_classes, dtype=torch.long
         )
-        labels[matched] = classes.argmax(1)
+        # An image without objects is never sampled.
+        if self.sampler.last is not None:
+            index, classes = self.sampler.last
+            labels[index] = classes
         self._assigned.append(labels)
         return targets
 
