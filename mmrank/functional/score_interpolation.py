@@ -71,12 +71,12 @@ def interpolate_score_lists(
         point = torch.arange(length, device=scores.device) * count
         # Integers decide the interval: no rounding at its borders.
         interval = point.div(length, rounding_mode='floor')
-        share = (point - interval * length) / length
+        share = (point - interval * length).double() / length
         left, here, right = (
             knots.gather(1, interval + shift) for shift in (0, 1, 2)
         )
-        out = left.lerp(here, share.double())
-        out = (out + here.lerp(right, share.double())) / 2
+        out = left.lerp(here, share)
+        out = (out + here.lerp(right, share)) / 2
         whole = (scores.isfinite() | ~mask).all(1, keepdim=True)
         out = torch.where(whole, out, torch.nan)
         return torch.where(count > 0, out, 0)

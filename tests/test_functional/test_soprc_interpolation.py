@@ -1,0 +1,158 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mmrank.functional import interpolate_score_lists, interpolate_scores
+
+F64 = torch.float64
+
+
+def brute_force(scores, length, low, high):
+    """Algorithm 2 in plain Python floats, point by point."""
+    u = sorted(scores)
+    n = len(u)
+    if n == 1:
+        u = [u[0], u[0], u[0]]
+    else:
+        below = min(max(2 * u[0] - u[1], low), u[0])
+        above = max(min(2 * u[-1] - u[-2], high), u[-1])
+        u = [below, *u, above]
+    points = []
+    for j in range(length):
+        i = j * n // length + 1
+        c = j * n / length - (i - 1)
+        left = (1 - c) * u[i - 1] + c * u[i]
+        right = (1 - c) * u[i] + c * u[i + 1]
+        points.append((left + right) / 2)
+    return points
+
+
+scores = st.lists(
+    st.one_of(st.sampled_from([0.0, 0.5]), st.floats(-1.5, 1.5)),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(scores, st.integers(1, 30))
+def test_equals_brute_force(u, length):
+    got = interpolate_scores(torch.tensor(u, dtype=F64), length, -1.0, 1.0)
+    expected = brute_force(u, length, -1.0, 1.0)
+    torch.testing.assert_close(
+        got, torch.tensor(expected, dtype=F64), rtol=1e-12, atol=1e-12
+    )
+    assert (got.diff() >= -1e-12).all()
+    assert got.min() >= min(-1.0, min(u)) - 1e-12
+    assert got.max() <= max(1.0, max(u)) + 1e-12
+
+
+def test_evenly_spaced_scores_stay_a_line():
+    u = torch.tensor([0.3, 0.1, 0.2, 0.4], dtype=F64)
+    got = interpolate_scores(u, 100, -1.0, 1.0)
+    expected = 0.05 + 0.4 * torch.arange(100, dtype=F64) / 100
+    torch.testing.assert_close(got, expected)
+
+
+def test_extrapolated_ends_stay_in_the_range():
+    u = torch.tensor([-0.9, 0.9], dtype=F64)
+    free = interpolate_scores(u, 100, -9.0, 9.0)
+    bound = interpolate_scores(u, 100, -1.0, 1.0)
+    assert free[0] == pytest.approx((-2.7 - 0.9) / 2)
+    assert bound[0] == pytest.approx((-1.0 - 0.9) / 2)
+    assert bound.max() < 0.95 < free.max()
+    outside = interpolate_scores(u * 3, 100, -1.0, 1.0)
+    assert outside[0] == pytest.approx(-2.7)
+
+
+@pytest.mark.parametrize('n', [4, 10, 25])
+@pytest.mark.parametrize(
+    ('p', 'curvature'),
+    [(lambda x: x**2, 2.0), (lambda x: torch.sin(1.5 * x), 2.25)],
+)
+def test_proposition_3(n, p, curvature):
+    """Either line alone errs by at most max|p''|/(8 n^2), so their mean too.
+
+    With u_i = p(i/n), the left line follows p(x) and the right one
+    p(x + 1/n), in all intervals that need no extrapolated end. A score in the
+    middle of its interval costs the smoothing by the mean as much again.
+    """
+    length = 200 * n
+    x = torch.arange(length, dtype=F64) / length
+    inner = slice(length // n, -length // n)
+    grid = torch.arange(1, n + 1, dtype=F64) / n
+    got = interpolate_scores(p(grid), length, -99.0, 99.0)
+    target = (p(x) + p(x + 1 / n)) / 2
+    error = (got - target)[inner].abs().max().item()
+    limit = curvature / (8 * n**2)
+    assert 0.1 * limit < error <= limit * (1 + 1e-9)
+    got = interpolate_scores(p(grid - 0.5 / n), length, -99.0, 99.0)
+    assert (got - p(x))[inner].abs().max().item() <= 2 * limit * (1 + 1e-9)
+
+
+def test_lists_of_unlike_length_equal_single_lists():
+    torch.manual_seed(0)
+    padded = torch.rand(5, 7) * 2 - 1
+    mask = torch.arange(7) < torch.tensor([7, 1, 2, 0, 5])[:, None]
+    mask[4] = mask[4].flip(0)
+    padded[~mask] = math.nan
+    got = interpolate_score_lists(padded, mask, 11, -1.0, 1.0)
+    assert got.dtype == F64
+    for i in (0, 1, 2, 4):
+        alone = interpolate_scores(padded[i, mask[i]], 11, -1.0, 1.0)
+        torch.testing.assert_close(got[i].float(), alone)
+    assert (got[3] == 0).all()
+    assert (got[1] == padded[1, 0]).all()
+
+
+def test_more_scores_than_points_and_no_scores():
+    u = torch.linspace(-1, 1, 1001, dtype=F64)
+    got = interpolate_scores(u, 4, -1.0, 1.0)
+    torch.testing.assert_close(
+        got, torch.tensor([-1.0, -0.5, 0.0, 0.5], dtype=F64), atol=2e-3, rtol=0
+    )
+    nothing = torch.zeros(2, 0)
+    got = interpolate_score_lists(nothing, nothing.bool(), 3, -1.0, 1.0)
+    assert got.tolist() == [[0] * 3] * 2
+    assert interpolate_score_lists(
+        nothing[:0], nothing[:0].bool(), 3, -1.0, 1.0
+    ).shape == (0, 3)
+
+
+@pytest.mark.parametrize('bad', [math.nan, math.inf, -math.inf])
+def test_scores_that_are_not_finite_mark_their_list(bad):
+    u = torch.tensor([[0.1, bad], [0.1, 0.2]])
+    got = interpolate_score_lists(u, torch.ones(2, 2).bool(), 4, -1.0, 1.0)
+    assert got[0].isnan().all()
+    assert got[1].isfinite().all()
+
+
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16, F64])
+def test_dtypes(dtype):
+    u = torch.tensor([0.5, 0.25, -0.125], dtype=dtype, requires_grad=True)
+    got = interpolate_scores(u, 6, -1.0, 1.0)
+    assert got.dtype == torch.promote_types(dtype, torch.float32)
+    assert not got.requires_grad
+    torch.testing.assert_close(
+        got.double(),
+        torch.tensor(brute_force(u.tolist(), 6, -1.0, 1.0), dtype=F64),
+    )
+
+
+@pytest.mark.parametrize(
+    ('args', 'error', 'message'),
+    [
+        ((torch.zeros(0), 4, -1.0, 1.0), ValueError, 'at least one score'),
+        ((torch.zeros(1, 2), 4, -1.0, 1.0), ValueError, 'at least one score'),
+        ((torch.zeros(2), 0, -1.0, 1.0), ValueError, 'length must be'),
+        ((torch.zeros(2), 2.0, -1.0, 1.0), ValueError, 'length must be'),
+        ((torch.zeros(2), 4, 1.0, 1.0), ValueError, 'low must be < high'),
+        ((torch.zeros(2).long(), 4, 0.0, 1.0), TypeError, 'float dtype'),
+    ],
+)
+def test_bad_input_is_named(args, error, message):
+    with pytest.raises(error, match=message):
+        interpolate_scores(*args)
