@@ -1,0 +1,71 @@
+import copy
+
+import pytest
+import torch
+
+from mmrank.state import ClassPrior
+
+ROWS = torch.tensor([2, 0, 2])
+
+
+def test_given_priors():
+    assert ClassPrior(0.3).of(5, ROWS).tolist() == [0.3]
+    prior = ClassPrior([0.1, 0.2, 0.3], 3)
+    assert prior.of(3, ROWS).tolist() == [0.3, 0.1, 0.3]
+    assert prior.of(3, None).tolist() == [0.1, 0.2, 0.3]
+
+
+def test_counts_and_the_scale_of_the_authors():
+    prior = ClassPrior('counts', 4)
+    with pytest.raises(RuntimeError, match='call set_class_counts'):
+        prior.of(4, None)
+    prior.set_counts([1, 3, 0, 4])
+    assert prior.of(4, None).tolist() == [0.125, 0.375, 0.5, 0.5]
+    prior = ClassPrior('counts', 3, maximum=0.1)
+    prior.set_counts(torch.tensor([5, 10, 20]))
+    torch.testing.assert_close(
+        prior.of(3, None), torch.tensor([0.025, 0.05, 0.1]).double()
+    )
+    given = ClassPrior([0.2, 0.4], 2, maximum=0.1)
+    torch.testing.assert_close(
+        given.of(2, None), torch.tensor([0.05, 0.1]).double()
+    )
+
+
+def test_half_precision_does_not_round_it_and_checkpoints_leave_it_out():
+    prior = ClassPrior([1e-8, 0.1], 2)
+    moved = copy.deepcopy(prior).half()
+    assert moved.prior.dtype == torch.float64
+    assert torch.equal(moved.prior, prior.prior)
+    assert prior.state_dict() == {}
+
+
+@pytest.mark.parametrize(
+    ('args', 'message'),
+    [
+        ((0.0,), r'prior must be in \(0, 1\)'),
+        (([0.1, 1.0], 2), r'prior must be in \(0, 1\)'),
+        (([0.1, 0.2], 3), 'prior holds 2 values, but num_classes=3'),
+        (('counts',), 'needs num_classes'),
+        (('data', 3), "prior='data' is unknown"),
+        ((0.1, None, 0.1), 'give that number itself'),
+        (('counts', 3, 1.0), 'max_prior must be in'),
+    ],
+)
+def test_bad_parameters_are_named(args, message):
+    with pytest.raises(ValueError, match=message):
+        ClassPrior(*args)
+
+
+@pytest.mark.parametrize('counts', [[1, 2], [1, -1, 3], [0, 5, 0]])
+def test_bad_counts_are_named(counts):
+    with pytest.raises(ValueError, match=r'counts must be \(3,\) numbers'):
+        ClassPrior('counts', 3).set_counts(counts)
+
+
+def test_lists_that_do_not_fit_are_named():
+    prior = ClassPrior([0.1, 0.2], 2)
+    with pytest.raises(ValueError, match='list_classes holds indices from'):
+        prior.of(3, ROWS)
+    with pytest.raises(ValueError, match='2 class priors but 3 lists'):
+        prior.of(3, None)

@@ -1,0 +1,279 @@
+import copy
+import math
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from mmrank.functional import interpolate_scores
+from mmrank.state import ScoreVector
+
+V = 12
+
+
+def _state(size=1, **kwargs):
+    return ScoreVector(size, V, **kwargs)
+
+
+def _phi(scores):
+    return interpolate_scores(torch.as_tensor(scores), V, -1.0, 1.0)
+
+
+def _step(state, *lists, rows=None):
+    """Update with lists of unlike length, padded with NaN."""
+    width = max(map(len, lists))
+    pos = torch.full((len(lists), width), math.nan)
+    for row, values in zip(pos, lists):
+        row[: len(values)] = torch.tensor(values)
+    rows = None if rows is None else torch.tensor(rows)
+    return state.update(pos, ~pos.isnan(), rows)
+
+
+def test_a_single_list_is_the_moving_average():
+    state = _state(momentum=0.25)
+    torch.testing.assert_close(_step(state, [0.1, 0.3])[0], _phi([0.1, 0.3]))
+    expected = 0.75 * _phi([0.1, 0.3]) + 0.25 * _phi([0.5, 0.2, 0.9])
+    got = _step(state, [0.5, 0.2, 0.9])
+    torch.testing.assert_close(got[0], expected)
+    assert torch.equal(state.vector, got)
+    assert state.num_updates.tolist() == [2]
+
+
+def test_rows_are_classes_and_the_seen_mask_is_per_class():
+    state = _state(5, momentum=0.5)
+    got = _step(state, [0.1, 0.3], [0.7], rows=[3, 1])
+    torch.testing.assert_close(got[0], _phi([0.1, 0.3]))
+    torch.testing.assert_close(got[1], _phi([0.7]))
+    assert state.seen.tolist() == [False, True, False, True, False]
+    assert (state.vector[[0, 2, 4]] == 0).all()
+    got = _step(state, [0.2], [0.4], rows=[0, 1])
+    torch.testing.assert_close(got[0], _phi([0.2]))
+    torch.testing.assert_close(got[1], (_phi([0.7]) + _phi([0.4])) / 2)
+    assert state.num_updates.tolist() == [1, 2, 0, 1, 0]
+
+
+def test_lists_without_rows_are_the_rows():
+    state = _state(3)
+    got = _step(state, [0.1], [], [0.3, 0.5])
+    torch.testing.assert_close(got[2], _phi([0.3, 0.5]))
+    assert state.seen.tolist() == [True, False, True]
+    assert torch.equal(got, state.vector)
+
+
+def test_one_vector_pools_its_lists():
+    state = _state()
+    got = _step(state, [0.1], [], [0.3, 0.5])
+    torch.testing.assert_close(got[0], (_phi([0.1]) + _phi([0.3, 0.5])) / 2)
+    assert torch.equal(got, got[:1].expand(3, V))
+    assert state.num_updates.tolist() == [1]
+
+
+@pytest.mark.parametrize('seed', range(5))
+def test_repeated_classes_merge_in_any_order(seed):
+    """One step with the mean of phi: no list is lost, whatever the order."""
+    g = torch.Generator().manual_seed(seed)
+    pos = torch.rand(9, 3, generator=g)
+    rows = torch.tensor([2, 0, 2, 2, 0, 1, 1, 2, 0])
+    mask = torch.ones_like(pos, dtype=torch.bool)
+    mask[3] = False
+    start = torch.rand(3, V, generator=g)
+    order = torch.randperm(9, generator=g)
+    states = [_state(3, momentum=0.3) for _ in range(2)]
+    for state, at in zip(states, (torch.arange(9), order)):
+        state.vector.copy_(start)
+        state.num_updates.fill_(4)
+        got = state.update(pos[at], mask[at], rows[at])
+        assert torch.equal(got, state.vector[rows[at]])
+        assert state.num_updates.tolist() == [5, 5, 5]
+    torch.testing.assert_close(*(s.vector for s in states))
+    for c in range(3):
+        lists = [_phi(pos[i]) for i in range(9) if rows[i] == c and i != 3]
+        expected = 0.7 * start[c] + 0.3 * torch.stack(lists).mean(0)
+        torch.testing.assert_close(states[0].vector[c], expected)
+
+
+def test_proposition_1_mean_and_variance():
+    """E[v] = E[phi] + (1-beta)^T (v_1 - E[phi]), Var <= Var[phi] b/(2-b).
+
+    2,000 independent runs side by side, as rows of one state.
+    """
+    beta, steps, runs, n = 0.2, 8, 2000, 4
+    g = torch.Generator().manual_seed(0)
+    state = _state(runs, momentum=beta, score_range=(-99.0, 99.0))
+    state.vector.fill_(3.0)
+    state.num_updates.fill_(1)
+    mask = torch.ones(runs, n, dtype=torch.bool)
+    phis = []
+    for _ in range(steps):
+        pos = torch.randn(runs, n, generator=g)
+        state.update(pos, mask)
+        # momentum 1 keeps phi itself.
+        alone = _state(runs, momentum=1.0, score_range=(-99.0, 99.0))
+        phis.append(alone.update(pos, mask))
+    phi = torch.cat(phis).double()
+    mean, variance = phi.mean(0), phi.var(0)
+    left = (1 - beta) ** steps
+    v = state.vector.double()
+    expected = mean + left * (3.0 - mean)
+    tolerance = 5 * (variance * beta / (2 - beta) / runs).sqrt()
+    assert ((v.mean(0) - expected).abs() < tolerance).all()
+    limit = variance * beta / (2 - beta)
+    # Exactly limit (1 - (1-beta)^2T); 5 standard errors of a variance.
+    exact = limit * (1 - left**2)
+    assert ((v.var(0) / exact - 1).abs() < 5 * (2 / runs) ** 0.5).all()
+    assert (v.var(0) < limit * (1 + 5 * (2 / runs) ** 0.5)).all()
+
+
+def test_off_mode_gives_every_list_its_own_scores():
+    state = _state(2, mode='off')
+    for _ in range(2):
+        got = _step(state, [0.1], [0.3, 0.5], [0.2], rows=[0, 0, 1])
+        torch.testing.assert_close(got[0], _phi([0.1]))
+        torch.testing.assert_close(got[1], _phi([0.3, 0.5]))
+    _step(state, [0.9], rows=[1])
+    torch.testing.assert_close(state.vector[1], _phi([0.9]))
+    torch.testing.assert_close(
+        state.vector[0], (_phi([0.1]) + _phi([0.3, 0.5])) / 2
+    )
+
+
+@pytest.mark.parametrize('bad', [[], [math.inf, 0.1], [-math.inf]])
+def test_lists_without_finite_scores_leave_the_state(bad):
+    state = _state(2)
+    _step(state, [0.1], [0.2])
+    before = copy.deepcopy(state.state_dict())
+    got = _step(state, bad, rows=[1])
+    assert torch.equal(got[0], before['vector'][1])
+    for name, value in state.state_dict().items():
+        assert torch.equal(value, before[name])
+    # Beside a good list of the same class it does not count.
+    _step(state, bad, [0.4], rows=[1, 1])
+    expected = 0.9 * _phi([0.2]) + 0.1 * _phi([0.4])
+    torch.testing.assert_close(state.vector[1], expected)
+
+
+def test_nan_in_a_list_leaves_the_state():
+    state = _state()
+    got = state.update(
+        torch.tensor([[math.nan, 0.1]]), torch.ones(1, 2, dtype=torch.bool)
+    )
+    assert got.isnan().all()
+    assert not state.seen.any()
+    assert (state.vector == 0).all()
+
+
+def test_no_lists_at_all():
+    state = _state(4)
+    empty = torch.zeros(0, 0)
+    rows = torch.zeros(0, dtype=torch.long)
+    assert state.update(empty, empty.bool(), rows).shape == (0, V)
+    assert not state.seen.any()
+
+
+def test_eval_does_not_change_the_state():
+    state = _state(2)
+    first = _step(state, [0.1, 0.2], rows=[0])
+    before = copy.deepcopy(state.state_dict())
+    state.eval()
+    got = _step(state, [0.9], [0.8], rows=[0, 1])
+    assert torch.equal(got[:1], first)
+    # Nothing is known of class 1: its own scores serve.
+    torch.testing.assert_close(got[1], _phi([0.8]))
+    for name, value in state.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+@pytest.mark.parametrize('use_reentrant', [True, False])
+def test_activation_checkpointing_updates_once(use_reentrant):
+    state = _state()
+    _step(state, [0.5])
+    weight = torch.ones(4, requires_grad=True)
+    given = []
+
+    def forward(w):
+        scores = w * torch.arange(4.0) / 4
+        mask = torch.ones(1, 4, dtype=torch.bool)
+        given.append(state.update(scores.detach()[None], mask))
+        return (scores * given[-1].sum()).sum()
+
+    checkpoint(forward, weight, use_reentrant=use_reentrant).backward()
+    assert state.num_updates.item() == 2
+    assert len(given) == 2
+    assert torch.equal(*given)
+
+
+def test_saved_resumed_and_moved_bit_for_bit():
+    batches = torch.rand(6, 3, 2, generator=torch.Generator().manual_seed(2))
+    rows = torch.tensor([0, 2, 2])
+    mask = torch.ones(3, 2, dtype=torch.bool)
+    whole, first = _state(3, momentum=0.01), _state(3, momentum=0.01)
+    for batch in batches:
+        whole.update(batch, mask, rows)
+    for batch in batches[:3]:
+        first.update(batch, mask, rows)
+    second = _state(3, momentum=0.01)
+    second.load_state_dict(first.state_dict())
+    for batch in batches[3:]:
+        second.update(batch, mask, rows)
+    assert torch.equal(second.vector, whole.vector)
+    assert torch.equal(second.num_updates, whole.num_updates)
+    for cast in ('half', 'bfloat16', 'double'):
+        moved = getattr(copy.deepcopy(whole), cast)()
+        assert moved.vector.dtype == torch.float32
+        assert torch.equal(moved.vector, whole.vector)
+    assert whole.to('meta').vector.device.type == 'meta'
+
+
+@pytest.mark.parametrize(
+    'dtype', [torch.float64, torch.bfloat16, torch.float16]
+)
+def test_score_dtypes(dtype):
+    pos = torch.tensor([[0.25, 0.5]], dtype=dtype)
+    got = _state().update(pos, torch.ones(1, 2, dtype=torch.bool))
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got[0], _phi([0.25, 0.5]))
+
+
+@pytest.mark.parametrize('dtype', [torch.int32, torch.uint8, torch.int64])
+def test_row_dtypes(dtype):
+    state = _state(3)
+    pos, mask = torch.rand(2, 1), torch.ones(2, 1, dtype=torch.bool)
+    state.update(pos, mask, torch.tensor([2, 0], dtype=dtype))
+    assert state.seen.tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ('rows', 'error', 'message'),
+    [
+        ([0, 3], ValueError, 'from 0 to 3, but there are 3 classes'),
+        ([-1, 0], ValueError, 'from -1 to 0, but there are 3 classes'),
+        ([0], ValueError, r'rows must be \(2,\), one for each list'),
+        ([0.0, 1.0], TypeError, 'rows must be integers'),
+    ],
+)
+def test_bad_rows_are_named(rows, error, message):
+    state = _state(3)
+    pos, mask = torch.rand(2, 1), torch.ones(2, 1, dtype=torch.bool)
+    with pytest.raises(error, match=message):
+        state.update(pos, mask, torch.tensor(rows))
+    assert not state.seen.any()
+
+
+def test_wrong_number_of_lists_is_named():
+    with pytest.raises(ValueError, match='set num_classes=2'):
+        _step(_state(3), [0.1], [0.2])
+
+
+@pytest.mark.parametrize(
+    ('kwargs', 'message'),
+    [
+        ({'size': 0}, 'size must be'),
+        ({'length': 1.5}, 'length must be'),
+        ({'momentum': 0.0}, 'momentum must be'),
+        ({'mode': 'plain'}, "mode='plain' is unknown"),
+        ({'score_range': (1.0, -1.0)}, 'score_range must be'),
+    ],
+)
+def test_bad_parameters_are_named(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        ScoreVector(**kwargs)
