@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from .pairwise_surrogate import check_lists
 from .step_sums import StepSums
 
 
@@ -63,17 +64,7 @@ def rank_counts(
             shapes do not fit.
         TypeError: If a score tensor is not of a float dtype.
     """
-    for name, scores in (('pos', pos), ('neg', neg)):
-        if not scores.is_floating_point():
-            raise TypeError(
-                f'{name} must be of a float dtype, got '
-                f'{scores.dtype}; call {name}.float()'
-            )
-    if pos.dim() != 2 or neg.dim() != 2 or pos.size(0) != neg.size(0):
-        raise ValueError(
-            'pos and neg must be (lists, scores) with as many lists, got '
-            f'shapes {tuple(pos.shape)} and {tuple(neg.shape)}'
-        )
+    check_lists(pos, neg)
     steps, own = StepSums(delta, method), StepSums(delta, method)
     above, extra = steps.count(pos, pos_mask, neg, neg_mask, group)
     same = pos.double()

@@ -85,6 +85,26 @@ def pair_evaluator(
     return IntervalSums(surrogate.tau, backend[method])
 
 
+def check_lists(pos: Tensor, neg: Tensor) -> None:
+    """Refuse scores that are no lists of positives and negatives.
+
+    Raises:
+        ValueError: If they are not (L, P) and (L, N).
+        TypeError: If one is not of a float dtype.
+    """
+    for name, scores in (('pos', pos), ('neg', neg)):
+        if not scores.is_floating_point():
+            raise TypeError(
+                f'{name} must be of a float dtype, got '
+                f'{scores.dtype}; call {name}.float()'
+            )
+    if pos.dim() != 2 or neg.dim() != 2 or pos.size(0) != neg.size(0):
+        raise ValueError(
+            'pos and neg must be (lists, scores) with as many lists, got '
+            f'shapes {tuple(pos.shape)} and {tuple(neg.shape)}'
+        )
+
+
 def pairwise_surrogate_sum(
     pos: Tensor,
     neg: Tensor,
@@ -123,17 +143,7 @@ def pairwise_surrogate_sum(
             cannot run on these scores.
         TypeError: If a score tensor is not of a float dtype.
     """
-    for name, scores in (('pos', pos), ('neg', neg)):
-        if not scores.is_floating_point():
-            raise TypeError(
-                f'{name} must be of a float dtype, got '
-                f'{scores.dtype}; call {name}.float()'
-            )
-    if pos.dim() != 2 or neg.dim() != 2 or pos.size(0) != neg.size(0):
-        raise ValueError(
-            'pos and neg must be (lists, scores) with as many lists, got '
-            f'shapes {tuple(pos.shape)} and {tuple(neg.shape)}'
-        )
+    check_lists(pos, neg)
     for name, mask, of in (
         ('pos_mask', pos_mask, pos),
         ('neg_mask', neg_mask, neg),

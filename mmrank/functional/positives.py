@@ -19,7 +19,9 @@ def positive_index(is_positive: Tensor) -> tuple[Tensor, Tensor]:
         # The number of positives is known: no second wait for the device.
         index = columns.unsqueeze(0)
         return index, torch.ones_like(index, dtype=torch.bool)
-    counts = torch.bincount(lists, minlength=is_positive.size(0))
+    # Not by bincount, which makes the host wait for the device.
+    counts = lists.new_zeros(is_positive.size(0))
+    counts.scatter_add_(0, lists, torch.ones_like(lists))
     width = int(counts.max()) if lists.numel() else 0
     first = counts.cumsum(0) - counts
     slot = torch.arange(lists.numel(), device=lists.device) - first[lists]

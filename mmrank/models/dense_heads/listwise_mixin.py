@@ -169,7 +169,8 @@ class ListwiseMixin:
         targets = list(targets)
         factor = torch.tensor(float(targets[4]), device=targets[0][0].device)
         all_reduce(factor, op='mean')
-        targets[4] = factor.item()
+        # As a tensor: the host need not wait for the other ranks.
+        targets[4] = factor
         return tuple(targets)
 
     def _normalises_by_own_rank(self) -> bool:
