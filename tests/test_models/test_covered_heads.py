@@ -14,6 +14,7 @@ from covered_heads import (
 from mmengine.config import ConfigDict
 from small_heads import FOCAL, HEADS, STABLE_AP, TEST_CFG
 
+from mmrank.models import ListwiseHead, StableAPLoss
 from mmrank.models.dense_heads.host_heads import REFUSED, TRAITS
 from mmrank.models.dense_heads.joint_scores import joint_logits
 from mmrank.registry import MODELS
@@ -311,3 +312,21 @@ def test_yolox_keeps_the_class_of_a_box_beside_its_object():
     head.loss_by_feat(*head(features), truths, metas)
     background = head.num_classes
     assert set(calls[0][1].tolist()) == {2, background}
+
+
+def test_classes_in_the_place_of_names():
+    """As pure-Python configs have them."""
+    by_class = MODELS.build(
+        dict(
+            HEADS['RetinaHead'],
+            type=ListwiseHead,
+            head_type=dense_heads.RetinaHead,
+            num_classes=4,
+            in_channels=8,
+            loss_cls=dict(type=StableAPLoss),
+        )
+    )
+    by_name = build_covered('RetinaHead', STABLE_AP)
+    assert type(by_class) is type(by_name)
+    assert by_class.loss_cls.loss.rho == 1
+    assert by_class.loss_cls.loss.num_classes == 4

@@ -4,7 +4,7 @@ from functools import cache
 
 from mmrank.registry import MODELS
 
-from ..losses.head_settings import with_head_settings
+from ..losses.head_settings import model_type, with_head_settings
 from .host_heads import has_objectness, own_arguments, traits_of
 from .joint_scores import JointPredictions, JointTargets
 from .listwise_mixin import ListwiseMixin
@@ -25,7 +25,7 @@ def listwise_class(host: type) -> type:
 
 @MODELS.register_module()
 def ListwiseHead(
-    head_type: str,
+    head_type: str | type,
     *,
     loss_cls: dict,
     centre_scores: bool = True,
@@ -47,7 +47,7 @@ def ListwiseHead(
     since there the product of class and objectness is ranked over all points.
 
     Args:
-        head_type: Registered name of the head with its scope, e.g.
+        head_type: The head: its class, or registered name with its scope, e.g.
             ``mmdet.RetinaHead``, ``mmdet.ATSSHead``, ``mmdet.RTMDetHead``:
             any head whose ``loss_by_feat`` calls ``self.loss_cls`` on (n, C)
             scores and class indices. The README lists those of mmdet.
@@ -75,7 +75,7 @@ def ListwiseHead(
         ValueError: If the loss needs boxes that the head does not decode, or
             an option has no place in this head.
     """
-    host = MODELS.get(head_type)
+    host = model_type(head_type)
     if host is None:
         raise KeyError(
             f'head_type={head_type!r} is not registered; write it with its '

@@ -7,6 +7,18 @@ from mmrank.registry import MODELS
 from .ranking_loss import RankingLoss
 
 
+def model_type(named: str | type):
+    """What a config means: a registered name, or the class itself.
+
+    Args:
+        named: Name with its scope, or the class, as in pure-Python configs.
+
+    Returns:
+        The class or function; None if there is none of that name.
+    """
+    return MODELS.get(named) if isinstance(named, str) else named
+
+
 def with_head_settings(loss_cls: dict, num_classes: int | None) -> dict:
     """Config of a loss, completed with what its place in a detector says.
 
@@ -22,7 +34,7 @@ def with_head_settings(loss_cls: dict, num_classes: int | None) -> dict:
     Raises:
         KeyError: If the loss is not registered.
     """
-    loss_type = MODELS.get(loss_cls['type'])
+    loss_type = model_type(loss_cls['type'])
     if loss_type is None:
         raise KeyError(
             f'loss_cls.type={loss_cls["type"]!r} is not registered;'

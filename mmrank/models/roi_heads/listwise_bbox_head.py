@@ -14,7 +14,7 @@ from ..dense_heads.box_collector import (
     check_box_loss,
 )
 from ..losses import RankingLoss
-from ..losses.head_settings import with_head_settings
+from ..losses.head_settings import model_type, with_head_settings
 from ..losses.ranking_loss import one_of
 
 _AVERAGES = ('rois', 'positives')
@@ -166,7 +166,7 @@ def listwise_bbox_class(host: type) -> type:
 
 
 @MODELS.register_module()
-def ListwiseBBoxHead(head_type: str, *, loss_cls: dict, **kwargs):
+def ListwiseBBoxHead(head_type: str | type, *, loss_cls: dict, **kwargs):
     """Build a box head of mmdet that trains on a ranking loss.
 
     Losses that rank the scores alone also work in the stock head; this one
@@ -182,7 +182,7 @@ def ListwiseBBoxHead(head_type: str, *, loss_cls: dict, **kwargs):
     pos_fraction=1.0)``.
 
     Args:
-        head_type: Registered name of the head with its scope, e.g.
+        head_type: The head: its class, or registered name with its scope, e.g.
             ``mmdet.Shared2FCBBoxHead``, ``mmdet.Shared4Conv1FCBBoxHead``,
             ``mmdet.DoubleConvFCBBoxHead``: any head that uses
             ``BBoxHead.loss``.
@@ -209,7 +209,7 @@ def ListwiseBBoxHead(head_type: str, *, loss_cls: dict, **kwargs):
         ValueError: If the loss needs boxes that the head does not decode, or
             an option has no place beside the loss.
     """
-    host = MODELS.get(head_type)
+    host = model_type(head_type)
     if host is None:
         raise KeyError(
             f'head_type={head_type!r} is not registered; write it with its '
