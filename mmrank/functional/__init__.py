@@ -16,6 +16,8 @@ from .rank_weights import (
     smoothed_rank,
     theorem1_weight,
 )
+from .retrieval_metrics import retrieval_metrics
+from .retrieval_metrics_figures import RetrievalFigures
 from .score_interpolation import interpolate_score_lists, interpolate_scores
 from .semi_variance import semi_variance, upper_semi_variance
 from .softmax_mean import softmax_mean
@@ -49,6 +51,7 @@ __all__ = [
     'OneSidedHuber',
     'OneSidedSigmoid',
     'RankSort',
+    'RetrievalFigures',
     'SOPRCTerms',
     'Sigmoid',
     'SquaredHinge',
@@ -77,6 +80,7 @@ __all__ = [
     'practical_weight',
     'rank_sort_loss',
     'rank_sort_loss_lists',
+    'retrieval_metrics',
     'semi_variance',
     'smoothed_rank',
     'softmax_mean',

@@ -1,0 +1,96 @@
+"""How many scores of a row reach each of the row's thresholds, exactly.
+
+Sorting a row of a gallery costs several times the matrix product that made
+it, and a rank needs less: only the scores at or above a positive are counted.
+Few thresholds are compared one after the other. Many are looked up in
+uniform bins; only scores that share a bin with a threshold are sorted.
+"""
+
+import torch
+from torch import Tensor
+
+# Comparisons read the row once per threshold, bins about this many times.
+_MOST_COMPARISONS = 8
+# Eight bools are added as one 64-bit word; 128 words leave each byte below
+# 256, so no carry reaches its neighbour.
+_WORDS = 128
+ROW_MULTIPLE = 8 * _WORDS
+# Bytes of temporary tensors per score, all of a row's scores sharing a bin.
+BYTES_PER_SCORE = 64
+
+
+def count_rows_at_or_above(scores: Tensor, thresholds: Tensor) -> Tensor:
+    """Number of scores of the same row that are >= each threshold.
+
+    Batched ``count_at_or_above``: a tie counts as above, and the counts do
+    not depend on the order of the scores.
+
+    Args:
+        scores: (B, W) float32 or float64, no NaN and no +inf; -inf is what
+            is left out. W is a multiple of ``ROW_MULTIPLE``.
+        thresholds: (B, P) of the scores' dtype, at least one finite entry
+            per row; +inf where a row has fewer than P.
+
+    Returns:
+        (B, P) int64 counts; 0 at thresholds of +inf.
+    """
+    if thresholds.size(1) <= _MOST_COMPARISONS:
+        return _count_by_comparing(scores, thresholds)
+    if scores.dtype == torch.float32:
+        return _count_by_bins(scores, thresholds)
+    ordered = scores.sort(1).values
+    below = torch.searchsorted(ordered, thresholds.contiguous())
+    return scores.size(1) - below
+
+
+def _count_by_comparing(scores: Tensor, thresholds: Tensor) -> Tensor:
+    rows = scores.size(0)
+    reached = torch.empty_like(scores, dtype=torch.bool)
+    counts = []
+    for column in thresholds.split(1, dim=1):
+        torch.ge(scores, column, out=reached)
+        words = reached.view(torch.int64).view(rows, -1, _WORDS).sum(2)
+        counts.append(words.view(torch.uint8).sum(1, dtype=torch.int64))
+    return torch.stack(counts, dim=1)
+
+
+def _count_by_bins(scores: Tensor, thresholds: Tensor) -> Tensor:
+    rows, width = scores.shape
+    bins = 2 ** (32 * thresholds.size(1)).bit_length()
+    bins = max(2048, min(bins, 4 * width))
+    low = thresholds.amin(1, keepdim=True)
+    span = scores.amax(1, keepdim=True) - low
+    # Any positive factor is correct: the map need only be non-decreasing.
+    factor = torch.where(span > 0, (bins - 2) / span, torch.ones_like(span))
+    factor = factor.clamp(max=torch.finfo(scores.dtype).max)
+
+    def bin_of(x):
+        x = (x - low).mul_(factor).add_(1)
+        return x.clamp_(0, bins - 1).to(torch.int64)
+
+    of_score, of_threshold = bin_of(scores), bin_of(thresholds)
+    shared = torch.zeros(rows, bins, dtype=torch.bool, device=scores.device)
+    shared.scatter_(1, of_threshold, True)
+    filled = torch.zeros(rows, bins, dtype=torch.int32, device=scores.device)
+    one = filled.new_ones(1, 1).expand(rows, width)
+    filled.scatter_add_(1, of_score, one).masked_fill_(shared, 0)
+    # What lies in bins of no threshold is above all of it or below.
+    above = filled.flip(1).cumsum(1, dtype=torch.int32).flip(1)
+    above = above.gather(1, of_threshold).long()
+
+    row, column = shared.gather(1, of_score).nonzero(as_tuple=True)
+    del of_score
+    keys = _row_and_score(row, scores[row, column]).sort().values
+    of_row = torch.arange(rows, device=scores.device)[:, None]
+    wanted = _row_and_score(of_row, thresholds)
+    end = torch.searchsorted(keys, of_row[:, 0] + 1 << 32)
+    below = torch.searchsorted(keys, wanted.flatten()).view_as(wanted)
+    # A padding threshold of +inf lies behind its row's last key.
+    return (above + end[:, None] - below).where(thresholds.isfinite(), 0)
+
+
+def _row_and_score(row: Tensor, score: Tensor) -> Tensor:
+    """int64 that orders by row, then by float32 score, -0.0 equal to 0.0."""
+    bits = (score + 0.0).view(torch.int32)
+    ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()
+    return (row << 32) + (ordered + 2**31)
