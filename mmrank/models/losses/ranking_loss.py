@@ -207,11 +207,15 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
         if values is not None:
             values = values[index // entries_per_value]
             values = torch.where(pos_mask, values, 0)
-        mask = pos_mask
         if group is not None:
-            pos, pos_mask = all_gather_lists(pos, mask, group)
-            if values is not None:
-                values, _ = all_gather_lists(values, mask, group)
+            # Scores and values travel together: one wait for the width.
+            parts = [pos] if values is None else [pos, values]
+            joined, masks = all_gather_lists(
+                torch.cat(parts), pos_mask.repeat(len(parts), 1), group
+            )
+            pos, *rest = joined.chunk(len(parts))
+            values = rest[0] if rest else None
+            pos_mask = masks[: pos.size(0)]
         return self.list_losses(
             RankedLists(
                 pos,
