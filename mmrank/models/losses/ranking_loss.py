@@ -300,8 +300,9 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
                 f'with a class, got shape {tuple(values.shape)} for '
                 f'{int(has_class.sum())} such rows'
             )
-        rows = values.new_zeros(target.shape)
-        return rows.masked_scatter(has_class, values)
+        # Not by masked_scatter, whose backward waits for the device.
+        slot = has_class.cumsum(0).mul_(has_class)
+        return torch.cat([values.new_zeros(1), values]).gather(0, slot)
 
     @staticmethod
     def world_group():
