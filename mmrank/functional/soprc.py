@@ -59,8 +59,9 @@ def soprc_terms(
         tau2: Temperature of l2, :func:`one_sided_sigmoid`, > 0.
         pos_mask: (L, P) bool, False for padding.
         neg_mask: (L, N) bool, False for what is no negative.
-        rank_gradient: False makes r_i a constant of the gradient: it only
-            weighs the positives, and does not push them down.
+        rank_gradient: False makes r_i a constant of the gradient, as the
+            authors' code does: r_i then weighs the positives but does not
+            push the low ones further down, below more of v.
         method: See :func:`pairwise_surrogate_sum`, for l1.
         group: Process group over which the negatives are spread; ``pos`` must
             then hold the positives of all ranks.

@@ -193,7 +193,7 @@ def test_ablation_rows():
         dict(prior=0.5, mode='per_class', num_classes=4),
         dict(prior=0.5, mode='per_class', vector_scope='global'),
         dict(prior=0.5, use_vector=False),
-        dict(prior=0.5, rank_gradient=False),
+        dict(prior=0.5, rank_gradient=True),
         dict(prior=0.5, lam1=0.1, lam2=0.1),
         dict(prior=0.5, activation='sigmoid', tau1=0.3, score_range=(0, 1)),
         dict(prior=0.5, momentum=0.9, vector_length=20),
@@ -221,6 +221,50 @@ def test_options_train_the_ranking(kwargs):
         assert (pos[:, None] <= neg).double().mean() < 0.01
 
 
+@pytest.mark.parametrize(
+    'kwargs',
+    [
+        dict(prior='counts', max_prior=0.1),
+        dict(prior='batch', use_vector=False),
+        dict(prior=0.1, momentum=0.001),
+        dict(prior=0.1, lam1=0.1, lam2=0.1, vector_scope='global'),
+    ],
+)
+def test_retrieval_trains_with_the_default_temperatures(kwargs):
+    g = torch.Generator().manual_seed(2)
+    labels = torch.arange(8).repeat_interleave(4)
+    is_pos, is_neg = _queries(labels)
+    e = torch.randn(32, 16, generator=g, requires_grad=True)
+    loss = SOPRCLoss(8, 'per_class', **kwargs)
+    if kwargs['prior'] == 'counts':
+        loss.set_class_counts([4] * 8)
+    optimizer = torch.optim.Adam([e], lr=0.05)
+    for _ in range(150):
+        optimizer.zero_grad()
+        x = normalize(e, dim=1)
+        loss.rank(x @ x.t(), is_pos, is_neg, list_classes=labels).backward()
+        optimizer.step()
+    x = normalize(e.detach(), dim=1)
+    lowest = (x @ x.t()).masked_fill(~is_pos, 9).amin(1, keepdim=True)
+    assert ((x @ x.t() >= lowest) & is_neg).sum() == 0
+
+
+def test_in_the_head_of_a_detector():
+    pytest.importorskip('mmdet')
+    from small_heads import build_head, make_inputs
+
+    head = build_head(
+        'RetinaHead',
+        dict(type='mmrank.SOPRCLoss', prior=0.5, mode='per_class', **LOGITS),
+    )
+    features, truths, metas = make_inputs()
+    losses = head.loss_by_feat(*head(features), truths, metas)
+    assert 0 < losses['loss_cls'] < 1
+    losses['loss_cls'].backward()
+    assert head.retina_cls.weight.grad.abs().sum() > 0
+    assert head.loss_cls.loss.score_vector.seen.any()
+
+
 def test_permutations_of_the_batch_change_nothing():
     e, labels = _retrieval(dtype=torch.float64)
     results = []
@@ -237,7 +281,15 @@ def test_permutations_of_the_batch_change_nothing():
 def test_gradient_with_v_fixed():
     """In eval v stands still: the whole loss passes a gradient check."""
     e, labels = _retrieval(dtype=torch.float64)
-    loss = SOPRCLoss(6, 'per_class', 0.1, lam1=0.2, lam2=0.3, **TAUS)
+    loss = SOPRCLoss(
+        6,
+        'per_class',
+        0.1,
+        rank_gradient=True,
+        lam1=0.2,
+        lam2=0.3,
+        **TAUS,
+    )
     is_pos, is_neg = _queries(labels)
     loss.rank(e @ e.t(), is_pos, is_neg, list_classes=labels)
     loss.eval()

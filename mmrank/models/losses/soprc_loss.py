@@ -71,8 +71,11 @@ class SOPRCLoss(RankingLoss):
         momentum: beta, weight of the new batch in v. The paper gives 0.001,
             its code 0.1: a class is seen seldom, so small steps leave v where
             the first batches were.
-        rank_gradient: False makes ``E_v[l2]`` a constant of the gradient, as
-            the authors' code does; True is the gradient of eq. 8.
+        rank_gradient: True lets the gradient of eq. 8 go through
+            ``E_v[l2]`` too. It then pays to push a low positive further
+            down, where more of v lies above it: in a retrieval of 8 classes
+            (16-d embeddings, 300 steps) 3 of 5 seeds got stuck at 0.64 to
+            0.92 mAP, and none without it. Off, as in the authors' code.
         lam1: Weight of the semi-variance of the positives, >= 0. The paper
             gives no value.
         lam2: Weight of the semi-variance of the negatives, >= 0.
@@ -98,7 +101,7 @@ class SOPRCLoss(RankingLoss):
         vector_scope: str | None = None,
         vector_length: int = 100,
         momentum: float = 0.1,
-        rank_gradient: bool = True,
+        rank_gradient: bool = False,
         lam1: float = 0.0,
         lam2: float = 0.0,
         score_range: tuple[float, float] = (-1.0, 1.0),
