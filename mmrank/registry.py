@@ -8,6 +8,7 @@ neither mmdet nor mmpretrain at its top level.
 
 from mmengine.registry import DATASETS as MMENGINE_DATASETS
 from mmengine.registry import HOOKS as MMENGINE_HOOKS
+from mmengine.registry import METRICS as MMENGINE_METRICS
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from mmengine.registry import OPTIMIZERS as MMENGINE_OPTIMIZERS
 from mmengine.registry import TASK_UTILS as MMENGINE_TASK_UTILS
@@ -37,6 +38,12 @@ DATASETS = Registry(
     scope='mmrank',
     locations=['mmrank.datasets'],
 )
+METRICS = Registry(
+    'metric',
+    parent=MMENGINE_METRICS,
+    scope='mmrank',
+    locations=['mmrank.evaluation.retrieval_metric'],
+)
 TASK_UTILS = Registry(
     'task util',
     parent=MMENGINE_TASK_UTILS,
@@ -44,4 +51,11 @@ TASK_UTILS = Registry(
     locations=['mmrank.models.task_modules'],
 )
 
-__all__ = ['DATASETS', 'HOOKS', 'MODELS', 'OPTIMIZERS', 'TASK_UTILS']
+__all__ = [
+    'DATASETS',
+    'HOOKS',
+    'METRICS',
+    'MODELS',
+    'OPTIMIZERS',
+    'TASK_UTILS',
+]

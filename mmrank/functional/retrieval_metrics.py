@@ -6,18 +6,23 @@ cannot make two passes disagree.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from .retrieval_metrics_counting import BYTES_PER_SCORE, ROW_MULTIPLE
+from .retrieval_metrics_counting import (
+    BYTES_PER_SCORE,
+    ROW_MULTIPLE,
+    count_rows_at_or_above,
+)
 from .retrieval_metrics_figures import RetrievalFigures, figures_of_ranks
 from .retrieval_metrics_input import RetrievalSets, prepare_retrieval
 from .retrieval_metrics_workers import RowWorkers
 
 # A matrix product gains nothing from more queries at once.
 _MOST_QUERIES = 512
-# Scores that are counted at once: what fits the cache, or keeps a GPU busy.
+# Scores that are ranked at once: what fits the cache, or keeps a GPU busy.
 _TILE = {'cpu': 2**18, 'other': 2**24}
 # Temporary tensors of the ranks, per positive.
 _BYTES_PER_POSITIVE = 128
@@ -89,20 +94,24 @@ def retrieval_metrics(
     # its table of positives is padding.
     order = positives.argsort(descending=True, stable=True)
     total = int((positives > 0).sum())
+    if total == 0:
+        return result
     sizes = positives[order[:total]].tolist()
-    done = 0
     with RowWorkers(sets.queries.device) as workers:
-        while done < total:
-            rows, tile = _panel_shape(
-                sets, sizes[done], memory_limit, workers.count
-            )
+        rows, tile = _panel_shape(sets, sizes[0], memory_limit, workers.count)
+        panel = sets.queries.new_full(
+            (min(rows, total), _width(sets)), float('-inf')
+        )
+        for done in range(0, total, rows):
             chosen = order[done : min(done + rows, total)]
-            figures = _rank_panel(sets, chosen, sizes[done], tile, workers)
-            for whole, part in zip(result[:-1], figures[:-1]):
-                whole[chosen] = part
-            done += chosen.numel()
+            scores = _fill_panel(sets, chosen, panel)
+            tiles = scores.split(tile), chosen.split(tile)
+            rank = partial(_rank_tile, sets, sizes[done])
+            for of_tile, part in zip(tiles[1], workers.map(rank, *tiles)):
+                for whole, values in zip(result[:-1], part[:-1]):
+                    whole[of_tile] = values
             if progress is not None:
-                progress(done, total)
+                progress(done + chosen.numel(), total)
     return result
 
 
@@ -124,11 +133,12 @@ def _width(sets: RetrievalSets) -> int:
 def _panel_shape(
     sets: RetrievalSets, most_positives: int, memory_limit: int, workers: int
 ) -> tuple[int, int]:
-    """Queries of a panel, and of a tile of it, which is counted at once."""
+    """Queries of a panel, and of a tile of it, which is ranked at once."""
     device, width = sets.queries.device.type, _width(sets)
     panel_row = width * sets.queries.element_size()
-    panel_row += _BYTES_PER_POSITIVE * (most_positives + 1)
-    tile_row = workers * BYTES_PER_SCORE * width
+    tile_row = BYTES_PER_SCORE * width
+    tile_row += _BYTES_PER_POSITIVE * (most_positives + 1)
+    tile_row *= workers
     least = panel_row + tile_row
     if memory_limit < least:
         raise ValueError(
@@ -142,28 +152,32 @@ def _panel_shape(
     return max(min(rows, _MOST_QUERIES), 1), tile
 
 
-def _rank_panel(
-    sets: RetrievalSets,
-    chosen: Tensor,
-    most: int,
-    tile: int,
-    workers: RowWorkers,
-) -> RetrievalFigures:
-    size = sets.gallery.size(0)
-    panel = sets.queries.new_empty(chosen.numel(), _width(sets))
-    panel[:, size:] = float('-inf')
-    torch.mm(sets.queries[chosen], sets.gallery.T, out=panel[:, :size])
-    positives = sets.size[chosen]
+def _fill_panel(sets: RetrievalSets, chosen: Tensor, panel: Tensor) -> Tensor:
+    """Scores of the chosen queries, -inf where there is nothing to rank.
+
+    One panel serves all: fresh pages cost the system as much as the ranks.
+    """
+    scores = panel[: chosen.numel()]
+    columns = scores[:, : sets.gallery.size(0)]
+    torch.mm(sets.queries[chosen], sets.gallery.T, out=columns)
     if sets.own is not None:
-        # Last of its class after sorting, and never counted.
-        panel.scatter_(1, sets.own[chosen, None], float('-inf'))
-        positives = positives - 1
-    place = torch.arange(most + int(sets.own is not None), device=panel.device)
+        scores.scatter_(1, sets.own[chosen, None], float('-inf'))
+    return scores
+
+
+def _rank_tile(
+    sets: RetrievalSets, most: int, scores: Tensor, chosen: Tensor
+) -> RetrievalFigures:
+    size, itself = sets.gallery.size(0), int(sets.own is not None)
+    place = torch.arange(most + itself, device=scores.device)
     column = (sets.begin[chosen, None] + place).clamp_(max=size - 1)
     of_class = place < sets.size[chosen, None]
-    found = panel.gather(1, column).masked_fill_(~of_class, float('-inf'))
+    found = scores.gather(1, column).masked_fill_(~of_class, float('-inf'))
+    # The query itself comes after its positives, before the padding.
     found = found.sort(1, descending=True).values[:, :most].contiguous()
-    real = place[:most] < positives[:, None]
-    thresholds = found.masked_fill(~real, float('inf'))
-    counts = workers.count_tiles(panel, thresholds, tile)
-    return figures_of_ranks(found, positives, counts)
+    sizes = sets.size[chosen] - itself
+    real = place[:most] < sizes[:, None]
+    counts = count_rows_at_or_above(
+        scores, found.masked_fill(~real, float('inf'))
+    )
+    return figures_of_ranks(found, sizes, counts)

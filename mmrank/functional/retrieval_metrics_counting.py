@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 # Comparisons read the row once per threshold, bins about this many times.
-_MOST_COMPARISONS = 8
+_MOST_COMPARISONS = 16
 # Eight bools are added as one 64-bit word; 128 words leave each byte below
 # 256, so no carry reaches its neighbour.
 _WORDS = 128
@@ -56,8 +56,7 @@ def _count_by_comparing(scores: Tensor, thresholds: Tensor) -> Tensor:
 
 def _count_by_bins(scores: Tensor, thresholds: Tensor) -> Tensor:
     rows, width = scores.shape
-    bins = 2 ** (32 * thresholds.size(1)).bit_length()
-    bins = max(2048, min(bins, 4 * width))
+    bins = max(2048, min(16 * thresholds.size(1), width))
     low = thresholds.amin(1, keepdim=True)
     span = scores.amax(1, keepdim=True) - low
     # Any positive factor is correct: the map need only be non-decreasing.
@@ -75,8 +74,8 @@ def _count_by_bins(scores: Tensor, thresholds: Tensor) -> Tensor:
     one = filled.new_ones(1, 1).expand(rows, width)
     filled.scatter_add_(1, of_score, one).masked_fill_(shared, 0)
     # What lies in bins of no threshold is above all of it or below.
-    above = filled.flip(1).cumsum(1, dtype=torch.int32).flip(1)
-    above = above.gather(1, of_threshold).long()
+    up_to = filled.cumsum(1, dtype=torch.int32)
+    above = (up_to[:, -1:] - up_to.gather(1, of_threshold)).long()
 
     row, column = shared.gather(1, of_score).nonzero(as_tuple=True)
     del of_score

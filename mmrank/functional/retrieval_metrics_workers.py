@@ -1,19 +1,17 @@
-"""Counting on several CPU threads, each with tiles of its own."""
+"""Several CPU threads, each with tiles of its own."""
 
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
-from torch import Tensor
-
-from .retrieval_metrics_counting import count_rows_at_or_above
 
 
 class RowWorkers:
-    """Counts tiles of rows on as many threads as torch uses.
+    """Works on tiles of rows with as many threads as torch uses.
 
     A tile that fits the cache takes tens of microseconds per operation:
     torch's own threads, which wait for each other after each, would spend
-    more time waiting than counting, above all on a busy machine.
+    more time waiting than working, above all on a busy machine.
 
     Args:
         device: Device of the scores; one worker unless it is the CPU.
@@ -40,10 +38,7 @@ class RowWorkers:
             # The workers' setting is also that of threads yet to come.
             torch.set_num_threads(self.count)
 
-    def count_tiles(
-        self, scores: Tensor, thresholds: Tensor, tile: int
-    ) -> Tensor:
-        """``count_rows_at_or_above``, ``tile`` rows at a time."""
-        pairs = scores.split(tile), thresholds.split(tile)
+    def map(self, function: Callable, *arguments: Sequence) -> Iterator:
+        """``map(function, *arguments)``, spread over the workers."""
         apply = map if self._pool is None else self._pool.map
-        return torch.cat(list(apply(count_rows_at_or_above, *pairs)))
+        return apply(function, *arguments)

@@ -1,0 +1,136 @@
+"""Time and memory of the exact retrieval figures, beside the bare products.
+
+Both sides run in one process and in turn, so the ratio holds on a busy
+machine; single times do not. The bare side multiplies the same blocks of
+queries with the gallery into a buffer, and does nothing with the result.
+
+    python tools/benchmarks/retrieval_speed.py
+    python tools/benchmarks/retrieval_speed.py --class-size 200
+    python tools/benchmarks/retrieval_speed.py --samples 60502 --repeats 1
+
+Embeddings are random unit vectors that lean to the mean of their class.
+Peak memory is that of the whole process, embeddings included.
+"""
+
+import argparse
+import resource
+import statistics
+import time
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from mmrank.functional import retrieval_metrics
+
+# Queries of a block of the bare products: as many as the metric takes.
+BLOCK = 512
+
+
+def make_set(samples, dimensions, class_size, spread, device):
+    """Embeddings and labels, classes of about one size."""
+    g = torch.Generator().manual_seed(0)
+    classes = max(samples // class_size, 1)
+    labels = torch.randint(classes, (samples,), generator=g)
+    x = torch.randn(samples, dimensions, generator=g).mul_(spread)
+    means = torch.randn(classes, dimensions, generator=g)
+    for part, of_class in zip(x.split(4096), labels.split(4096)):
+        part.add_(means[of_class])
+    return torch.nn.functional.normalize(x).to(device), labels.to(device)
+
+
+def bare_products(x):
+    buffer = x.new_empty(BLOCK, x.size(0))
+    for part in x.split(BLOCK):
+        torch.mm(part, x.T, out=buffer[: part.size(0)])
+
+
+def timed(function, device, *args):
+    if device == 'cuda':
+        torch.cuda.synchronize()
+    begin = time.perf_counter()
+    result = function(*args)
+    if device == 'cuda':
+        torch.cuda.synchronize()
+    return time.perf_counter() - begin, result
+
+
+def peak_memory(device):
+    """Bytes: of the process on the CPU, of the allocator on a GPU."""
+    if device == 'cuda':
+        return torch.cuda.max_memory_allocated()
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument('--samples', type=int, default=20_000)
+    parser.add_argument('--dimensions', type=int, default=512)
+    parser.add_argument(
+        '--class-size',
+        type=int,
+        default=5,
+        help='mean samples per class (SOP: 5)',
+    )
+    parser.add_argument(
+        '--spread',
+        type=float,
+        default=2.0,
+        help='noise around the class means; more makes retrieval harder',
+    )
+    parser.add_argument('--repeats', type=int, default=3)
+    parser.add_argument('--threads', type=int, default=2)
+    parser.add_argument('--memory-limit', type=int, default=2**30)
+    parser.add_argument('--device', choices=['cpu', 'cuda'], default='cpu')
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    console = Console()
+    x, labels = make_set(
+        args.samples,
+        args.dimensions,
+        args.class_size,
+        args.spread,
+        args.device,
+    )
+
+    def metric():
+        return retrieval_metrics(x, labels, memory_limit=args.memory_limit)
+
+    small = x[:2000], labels[:2000]
+    bare_products(small[0])
+    retrieval_metrics(*small)
+    bare, ours = [], []
+    for _ in range(args.repeats):
+        bare.append(timed(bare_products, args.device, x)[0])
+        seconds, figures = timed(metric, args.device)
+        ours.append(seconds)
+    ratios = sorted(a / b for a, b in zip(ours, bare))
+
+    table = Table(
+        'side',
+        'median s',
+        'x bare products',
+        title=f'{args.samples} x {args.samples} x {args.dimensions} float32, '
+        f'classes of {args.class_size}, {args.device}, {args.threads} '
+        f'threads, {args.repeats} repeats in turn',
+    )
+    table.add_row('bare products', f'{statistics.median(bare):.2f}', '1')
+    table.add_row(
+        'retrieval_metrics',
+        f'{statistics.median(ours):.2f}',
+        f'{statistics.median(ratios):.2f} '
+        f'({ratios[0]:.2f} to {ratios[-1]:.2f})',
+    )
+    console.print(table)
+    console.print(f'peak memory: {peak_memory(args.device) / 2**30:.2f} GiB')
+    summary = figures.summary()
+    console.print(
+        ', '.join(f'{name} {value:.4g}' for name, value in summary.items())
+    )
+
+
+if __name__ == '__main__':
+    main()
