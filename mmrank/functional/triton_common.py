@@ -75,10 +75,10 @@ def load_grid(cut, size, T):
 
 
 @triton.jit
-def cell_of(x, low, scale, CELLS: tl.constexpr):
+def cell_of(x, low, scale, cells):
     """Grid cell by operations that are monotone, so the look-up is exact."""
     cell = (x - low) * scale
-    return tl.where(cell < CELLS - 1, cell, CELLS - 1).to(tl.int32)
+    return tl.where(cell < cells - 1, cell, cells - 1).to(tl.int32)
 
 
 @triton.jit
@@ -93,7 +93,7 @@ def halvings(count):
 
 
 @triton.jit
-def find(t, inside, cut, lut, low, scale, steps, CELLS: tl.constexpr):
+def find(t, inside, cut, lut, low, scale, steps, cells):
     """Number of thresholds below each score that is inside.
 
     Args:
@@ -104,9 +104,9 @@ def find(t, inside, cut, lut, low, scale, steps, CELLS: tl.constexpr):
         low: See :func:`load_grid`, as ``scale``.
         scale: Cells per unit of score.
         steps: Halvings the most crowded cell needs.
-        CELLS: Number of grid cells.
+        cells: Number of grid cells.
     """
-    cell = tl.where(inside, cell_of(t, low, scale, CELLS), 0)
+    cell = tl.where(inside, cell_of(t, low, scale, cells), 0)
     entry = tl.load(lut + cell, mask=inside, other=0)
     lo = entry & 0xFFFF
     hi = lo + ((entry >> 16) & 0xFFFF)

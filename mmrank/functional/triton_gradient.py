@@ -63,7 +63,7 @@ def coefficient_kernel(
     tl.store(out + 3, c1 * (2 * per_tau * per_tau), mask=ok)
 
 
-@triton.jit(do_not_specialize=['num_lists', 'P'])
+@triton.jit(do_not_specialize=['num_lists', 'P', 'cells'])
 def gradient_kernel(
     neg_ptr,
     mask_ptr,
@@ -75,6 +75,7 @@ def gradient_kernel(
     num_lists,
     N,
     P,
+    cells,
     neg_row,
     neg_col,
     mask_row,
@@ -82,7 +83,6 @@ def gradient_kernel(
     out_row,
     out_col,
     HAS_MASK: tl.constexpr,
-    CELLS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Read every score once more and write its gradient."""
@@ -106,8 +106,8 @@ def gradient_kernel(
     )
     above = use & (~(t <= top))
     inside = use & (t > low) & (t <= top)
-    lut = lut_ptr + row * CELLS
-    k = find(t, inside, cut, lut, low, scale, steps, CELLS)
+    lut = lut_ptr + row * cells
+    k = find(t, inside, cut, lut, low, scale, steps, cells)
     k = tl.where(above, size, k)
     hit = inside | above
     coef = coef_ptr + row * 4 * (T + 1) + 4 * k

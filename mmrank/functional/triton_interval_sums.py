@@ -160,14 +160,14 @@ def _sums(
         )  # fmt: skip
         blocks = _cdiv(max(cells, intervals), 256)
         triton_tables.table_kernel[num_lists, blocks](
-            thresholds, cuts, sizes, lut, table, crowd, num_pos, bits,
-            CELLS=cells, BLOCK=256,
+            thresholds, cuts, sizes, lut, table, crowd, num_pos, cells, bits,
+            BLOCK=256,
         )  # fmt: skip
         triton_moments.moment_kernel[(num_lists * parts,)](
             neg, mask, cuts, sizes, lut, table, crowd, sums, floats, top,
-            num_lists, width, num_pos, copies, parts, *neg.stride(),
+            num_lists, width, num_pos, cells, copies, parts, *neg.stride(),
             mask_row, mask_col, bits, HAS_MASK=neg_mask is not None,
-            CELLS=cells, BLOCK=_BLOCK, TILES=_TILES, **layout,
+            BLOCK=_BLOCK, TILES=_TILES, **layout,
         )  # fmt: skip
         triton_moments.collect_kernel[num_lists, _cdiv(intervals, 128)](
             sums, floats, top, sizes, table, crowd, moments, num_pos, copies,
@@ -208,8 +208,8 @@ def _gradient(
         blocks = num_lists * _cdiv(width, _BLOCK)
         triton_gradient.gradient_kernel[(blocks,)](
             neg, mask, cuts, sizes, lut, table, out, num_lists, width,
-            num_pos, *neg.stride(), mask_row, mask_col, *out.stride(),
-            HAS_MASK=neg_mask is not None, CELLS=lut.size(1), BLOCK=_BLOCK,
+            num_pos, lut.size(1), *neg.stride(), mask_row, mask_col,
+            *out.stride(), HAS_MASK=neg_mask is not None, BLOCK=_BLOCK,
         )  # fmt: skip
     return out
 

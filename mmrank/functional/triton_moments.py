@@ -22,7 +22,14 @@ from .triton_common import (
 
 
 @triton.jit(
-    do_not_specialize=['num_lists', 'P', 'copies', 'parts', 'tau_bits']
+    do_not_specialize=[
+        'num_lists',
+        'P',
+        'cells',
+        'copies',
+        'parts',
+        'tau_bits',
+    ]
 )
 def moment_kernel(
     neg_ptr,
@@ -38,6 +45,7 @@ def moment_kernel(
     num_lists,
     N,
     P,
+    cells,
     copies,
     parts,
     neg_row,
@@ -50,7 +58,6 @@ def moment_kernel(
     COUNT_AT: tl.constexpr,
     SQUARE: tl.constexpr,
     WORDS: tl.constexpr,
-    CELLS: tl.constexpr,
     BLOCK: tl.constexpr,
     TILES: tl.constexpr,
 ):
@@ -68,7 +75,7 @@ def moment_kernel(
     dtype: tl.constexpr = cut_ptr.dtype.element_ty
     T = 2 * P
     cut = cut_ptr + row * (T + 1)
-    lut = lut_ptr + row * CELLS
+    lut = lut_ptr + row * cells
     tab = tab_ptr + row * 4 * (T + 1)
     size = tl.load(size_ptr + 2 * row)
     low, top, scale = load_grid(cut, size, T)
@@ -98,7 +105,7 @@ def moment_kernel(
         over = tl.where(above, beyond(t, top_hi, top_lo), 0)
         above_sum += over.to(tl.float64)
 
-        k = find(t, inside, cut, lut, low, scale, steps, CELLS)
+        k = find(t, inside, cut, lut, low, scale, steps, cells)
         hi = tl.load(tab + 4 * k, mask=inside, other=0)
         lo = tl.load(tab + 4 * k + 1, mask=inside, other=0)
         by_width = tl.load(tab + 4 * k + 2, mask=inside, other=1)

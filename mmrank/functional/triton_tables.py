@@ -109,7 +109,7 @@ def rank_kernel(
 
 
 @triton.jit
-def _first_in_cell(cut, cell, size, low, scale, T, CELLS: tl.constexpr):
+def _first_in_cell(cut, cell, size, low, scale, T, cells):
     """How many thresholds lie in lower cells."""
     lo = cell * 0
     hi = lo + size
@@ -118,14 +118,14 @@ def _first_in_cell(cut, cell, size, low, scale, T, CELLS: tl.constexpr):
         open_ = lo < hi
         mid = (lo + hi) // 2
         x = tl.load(cut + mid, mask=open_, other=0)
-        below = cell_of(x, low, scale, CELLS) < cell
+        below = cell_of(x, low, scale, cells) < cell
         lo = tl.where(open_ & below, mid + 1, lo)
         hi = tl.where(open_ & (~below), mid, hi)
         left = left // 2
     return lo
 
 
-@triton.jit(do_not_specialize=['P', 'tau_bits'])
+@triton.jit(do_not_specialize=['P', 'cells', 'tau_bits'])
 def table_kernel(
     thr_ptr,
     cut_ptr,
@@ -134,8 +134,8 @@ def table_kernel(
     tab_ptr,
     crowd_ptr,
     P,
+    cells,
     tau_bits,
-    CELLS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Look-up table of the grid; (origin, rest, 1 / width) of each interval.
@@ -150,17 +150,17 @@ def table_kernel(
     T = 2 * P
     cut = cut_ptr + row.to(tl.int64) * (T + 1)
     size = tl.load(size_ptr + 2 * row)
-    if tl.program_id(1) * BLOCK < CELLS:
+    if tl.program_id(1) * BLOCK < cells:
         low = tl.load(cut)
         top = tl.load(cut + tl.maximum(size - 1, 0))
-        scale = CELLS / at_least_tiny(top - low)
+        scale = cells / at_least_tiny(top - low)
         if tl.program_id(1) == 0:
             tl.store(cut + T, scale)
-        first = _first_in_cell(cut, at, size, low, scale, T, CELLS)
-        after = _first_in_cell(cut, at + 1, size, low, scale, T, CELLS)
-        ok = at < CELLS
+        first = _first_in_cell(cut, at, size, low, scale, T, cells)
+        after = _first_in_cell(cut, at + 1, size, low, scale, T, cells)
+        ok = at < cells
         within = tl.where(ok, after - first, 0)
-        lut = lut_ptr + row.to(tl.int64) * CELLS
+        lut = lut_ptr + row.to(tl.int64) * cells
         tl.store(lut + at, first | (within << 16), mask=ok)
         crowd = tl.max(within, 0).to(tl.int64)
         tl.atomic_max(crowd_ptr + row, crowd, sem='relaxed')

@@ -18,10 +18,10 @@ from mmrank.functional import (  # noqa: E402
 )
 
 FORMAT = dict(FRACTION=25, COUNT_AT=44)
-STREAM = dict(HAS_MASK=True, CELLS=16384, BLOCK=512, neg_col=1, mask_col=1)
+STREAM = dict(HAS_MASK=True, BLOCK=512, neg_col=1, mask_col=1)
 KERNELS = {
     triton_tables.rank_kernel: dict(BI=16, BK=64),
-    triton_tables.table_kernel: dict(CELLS=16384, BLOCK=256),
+    triton_tables.table_kernel: dict(BLOCK=256),
     triton_moments.moment_kernel: dict(TILES=16, **STREAM, **FORMAT),
     triton_moments.collect_kernel: dict(BLOCK=128, **FORMAT),
     triton_moments.evaluate_kernel: dict(BI=16, BK=128),
