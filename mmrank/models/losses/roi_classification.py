@@ -11,8 +11,9 @@ class RoIClassificationMixin:
     ``loss_cls=dict(type='mmrank.StableAPLoss', rho=1.0)`` in a stock config
     is enough. One thing a stock head cannot do: it skips the loss on a rank
     without a single proposal, for which the others would wait;
-    :func:`mmrank.models.roi_heads.ListwiseBBoxHead` calls it. Put before :class:`torch.nn.Module`; expects ``num_classes``
-    (an int or None) and ``logit_centre()``.
+    :func:`mmrank.models.roi_heads.ListwiseBBoxHead` calls it. Put
+    before :class:`torch.nn.Module`; expects ``num_classes`` (an int or None)
+    and ``logit_centre()``.
 
     Attributes:
         custom_cls_channels: Makes the head ask :meth:`get_cls_channels` and
