@@ -8,7 +8,12 @@ from torch import Tensor
 from .opaque_operator import is_compiling, opaque_operator
 from .pairwise_tables import PairwiseTables, clamp_infinite
 from .score_binning import CHUNK, ScoreBinner, column_blocks
-from .triton_interval_sums import TritonIntervalSums, can_run, takes_less_time
+from .triton_interval_sums import (
+    TritonIntervalSums,
+    can_run,
+    is_supported,
+    takes_less_time,
+)
 
 # Scores per pass where a pass is a kernel launch and not a cache-sized step.
 _DEVICE_CHUNK = 2**22
@@ -70,7 +75,11 @@ class IntervalSums:
     def _is_fused(self, shape: torch.Size, device: torch.device) -> bool:
         """Whether the kernels take (L, P) positives on that device."""
         if self.backend == 'auto':
-            return device.type == 'cuda' and takes_less_time(*shape)
+            return (
+                device.type == 'cuda'
+                and takes_less_time(*shape)
+                and is_supported(device.index or 0)
+            )
         if self.backend == 'triton' and not can_run(device):
             raise ValueError(
                 "method='triton' needs triton and scores on a GPU, got "

@@ -6,8 +6,10 @@ the same bits in every run (see ``triton_moments``). Both passes are opaque
 operators, so ``torch.compile`` does not look inside.
 """
 
+import functools
 import importlib.util
 import os
+import shutil
 import struct
 
 import torch
@@ -45,6 +47,20 @@ def can_run(device: torch.device) -> bool:
     if not HAS_TRITON:
         return False
     return device.type == 'cuda' or os.environ.get('TRITON_INTERPRET') == '1'
+
+
+@functools.cache
+def is_supported(index: int) -> bool:
+    """Whether triton compiles for that GPU: Ampere or later, a C compiler.
+
+    Where it does not, the torch path is right; nobody asked for kernels.
+    """
+    compiler = os.environ.get('CC') or shutil.which('gcc') or 'clang'
+    return (
+        torch.version.hip is None
+        and torch.cuda.get_device_capability(index) >= (8, 0)
+        and shutil.which(compiler) is not None
+    )
 
 
 def takes_less_time(num_lists: int, num_pos: int) -> bool:

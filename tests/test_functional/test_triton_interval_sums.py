@@ -150,3 +150,26 @@ def test_gpu_compiles_in_one_graph():
         fullgraph=True,
     )(pos, neg)
     assert torch.equal(got, _gpu_step(pos, neg)[0])
+
+
+@pytest.mark.parametrize(
+    ('capability', 'hip', 'compiler', 'expected'),
+    [
+        ((9, 0), None, 'gcc', True),
+        ((7, 5), None, 'gcc', False),
+        ((9, 0), '6.0', 'gcc', False),
+        ((9, 0), None, None, False),
+    ],
+)
+def test_auto_leaves_what_triton_does_not_compile_for(
+    monkeypatch, capability, hip, compiler, expected
+):
+    from mmrank.functional import triton_interval_sums as module
+
+    monkeypatch.delenv('CC', raising=False)
+    monkeypatch.setattr(module.shutil, 'which', lambda name: compiler)
+    monkeypatch.setattr(torch.version, 'hip', hip)
+    monkeypatch.setattr(
+        torch.cuda, 'get_device_capability', lambda index: capability
+    )
+    assert module.is_supported.__wrapped__(0) is expected

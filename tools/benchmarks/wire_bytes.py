@@ -12,6 +12,7 @@ its own part of a gathered one.
 import argparse
 import collections
 import socket
+from queue import Empty
 
 import torch
 import torch.distributed as dist
@@ -119,7 +120,16 @@ def main():
     ]
     for process in workers:
         process.start()
-    rows = queue.get()
+    rows = None
+    while rows is None:
+        try:
+            rows = queue.get(timeout=1)
+        except Empty:
+            failed = [p.exitcode for p in workers if p.exitcode]
+            if failed:
+                for process in workers:
+                    process.terminate()
+                parser.exit(1, f'a process ended with {failed[0]}\n')
     for process in workers:
         process.join()
 

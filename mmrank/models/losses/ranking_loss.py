@@ -10,6 +10,7 @@ from mmrank.functional.positives import positive_index
 from .one_vs_all import one_vs_all
 from .ranked_lists import RankedLists
 from .roi_classification import RoIClassificationMixin
+from .values_of_rows import values_of_rows
 
 
 def _sigmoid(scores: Tensor) -> Tensor:
@@ -146,7 +147,7 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
                 'columns; make num_classes of the loss and the head agree'
             )
         is_positive = one_vs_all(target, classes)
-        values = self._values_of_rows(target, classes, quality, box_loss)
+        values = self._box_values(target, classes, quality, box_loss)
         is_negative = ~is_positive
         if weight is not None:
             taken = weight > 0
@@ -266,43 +267,26 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
         """
         return None
 
-    def _values_of_rows(self, target, classes, quality, box_loss):
-        """(n,) values of the rows that have a class, 0 elsewhere."""
-        given = {'quality': quality, 'loss': box_loss}
-        for kind, values in given.items():
-            if values is not None and kind != self.box_input:
-                name = 'quality' if kind == 'quality' else 'box_loss'
+    def _box_values(self, target, classes, quality, box_loss):
+        """(n,) box values of the rows, checked, or None."""
+        given = {'quality': quality, 'box_loss': box_loss}
+        wanted = {'quality': 'quality', 'loss': 'box_loss'}
+        values = given.pop(wanted.get(self.box_input), None)
+        for name, other in given.items():
+            if other is not None:
                 raise ValueError(
                     f'{type(self).__name__} takes no {name}, got shape '
-                    f'{tuple(values.shape)}'
+                    f'{tuple(other.shape)}'
                 )
         if self.box_input is None:
             return None
-        values = given[self.box_input]
         if values is None:
             raise ValueError(
                 f'{type(self).__name__} needs the boxes of the positives '
                 f'({self.box_input!r}), which this head does not pass; use '
                 "type='mmrank.ListwiseHead' or 'mmrank.ListwiseBBoxHead'"
             )
-        if target.dim() != 1:
-            raise ValueError(
-                f'{type(self).__name__} needs (n,) class indices, one box a '
-                f'row, got a target of shape {tuple(target.shape)}'
-            )
-        has_class = (target >= 0) & (target < classes)
-        if values.dim() != 1 or (
-            target.device.type == 'cpu'
-            and values.numel() != int(has_class.sum())
-        ):
-            raise ValueError(
-                'the values of the boxes must be (n_pos,), one for each row '
-                f'with a class, got shape {tuple(values.shape)} for '
-                f'{int(has_class.sum())} such rows'
-            )
-        # Not by masked_scatter, whose backward waits for the device.
-        slot = has_class.cumsum(0).mul_(has_class)
-        return torch.cat([values.new_zeros(1), values]).gather(0, slot)
+        return values_of_rows(values, target, classes)
 
     @staticmethod
     def world_group():
