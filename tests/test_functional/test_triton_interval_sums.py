@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum
+from mmrank.functional import (
+    OneSidedHuber,
+    interval_sums,
+    pairwise_surrogate_sum,
+)
 from mmrank.functional import triton_interval_sums as host
 from mmrank.functional.opaque_operator import opaque_operator
 from mmrank.functional.pairwise_surrogate import pair_evaluator
@@ -60,11 +64,18 @@ def test_auto_takes_the_kernels_on_a_gpu_where_they_fit(monkeypatch):
     gpu, cpu = torch.device('cuda'), torch.device('cpu')
     sums = pair_evaluator(OneSidedHuber(1.0), 2**30)
     monkeypatch.setattr(host, 'HAS_TRITON', True)
+    supported = [True]
+    monkeypatch.setattr(
+        interval_sums, 'is_supported', lambda index: supported[0]
+    )
     assert sums._is_fused((1, 2000), gpu)
     assert sums._is_fused((80, 2000), gpu)
     assert not sums._is_fused((1, 2000), cpu)
     assert not sums._is_fused((1, 2**14 + 1), gpu)
     assert not sums._is_fused((2**12, 2**10), gpu)
+    supported[0] = False
+    assert not sums._is_fused((1, 2000), gpu)
+    supported[0] = True
     reference = pair_evaluator(OneSidedHuber(1.0), 2**30, 'intervals')
     assert not reference._is_fused((1, 2000), gpu)
     monkeypatch.setattr(host, 'HAS_TRITON', False)
@@ -164,12 +175,10 @@ def test_gpu_compiles_in_one_graph():
 def test_auto_leaves_what_triton_does_not_compile_for(
     monkeypatch, capability, hip, compiler, expected
 ):
-    from mmrank.functional import triton_interval_sums as module
-
     monkeypatch.delenv('CC', raising=False)
-    monkeypatch.setattr(module.shutil, 'which', lambda name: compiler)
+    monkeypatch.setattr(host.shutil, 'which', lambda name: compiler)
     monkeypatch.setattr(torch.version, 'hip', hip)
     monkeypatch.setattr(
         torch.cuda, 'get_device_capability', lambda index: capability
     )
-    assert module.is_supported.__wrapped__(0) is expected
+    assert host.is_supported.__wrapped__(0) is expected
