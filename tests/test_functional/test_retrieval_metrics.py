@@ -1,3 +1,6 @@
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -6,6 +9,12 @@ from hypothesis import strategies as st
 from retrieval_brute_force import brute_force, similarity_matrix
 
 from mmrank.functional import retrieval_metrics
+
+BENCHMARKS = Path(__file__).parents[2] / 'tools' / 'benchmarks'
+sys.path.insert(0, str(BENCHMARKS))
+from memory_peak import peak_extra_memory  # noqa: E402
+
+sys.path.remove(str(BENCHMARKS))
 
 RECALL_AT = (1, 2, 10, 100)
 
@@ -236,6 +245,26 @@ def test_threads_panels_and_tiles_change_nothing():
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize('limit', [400_000, 1_000_000])
+def test_memory_limit_holds_in_the_worst_case(limit):
+    labels = torch.arange(300) % 4
+    x = torch.randn(300, 1, generator=torch.Generator().manual_seed(6))
+    x[0] = 1e6  # all other scores share one bin
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        peak = peak_extra_memory(
+            lambda: retrieval_metrics(
+                x, labels, similarity='dot', memory_limit=limit
+            ),
+            tuple,
+        )
+    finally:
+        torch.set_num_threads(threads)
+    # Beside the limit: copies of both sets, indices and the result.
+    assert 0.3 * limit < peak < limit + 300 * (2 * 4 + 12 * 8)
 
 
 def test_bad_input_is_named():

@@ -36,6 +36,17 @@ def test_ranking_losses_speed():
     assert all(float(row.split('│')[-1]) > 0 for _, row in rows)
 
 
+def test_retrieval_speed():
+    out = run(
+        'retrieval_speed',
+        *('--samples', '600', '--dimensions', '8', '--repeats', '1'),
+    )
+    ratio = re.search(r'retrieval_metrics +│ [\d.]+ +│ ([\d.]+)', out)
+    assert float(ratio.group(1)) > 0
+    assert re.search(r'peak memory: 0\.\d+ GiB', out)
+    assert re.search(r'mAP 0\.\d+, .*queries \d+', out)
+
+
 @pytest.mark.slow
 def test_training_step():
     pytest.importorskip('mmdet')
