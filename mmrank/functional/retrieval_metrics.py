@@ -64,8 +64,8 @@ def retrieval_metrics(
             the queries themselves.
         gallery_labels: (N,) integers.
         similarity: ``'cosine'`` (a row of zeros scores 0) or ``'dot'``.
-        memory_limit: Bytes of temporary tensors, beside one copy of the
-            queries and the gallery and 40 bytes per query for the result.
+        memory_limit: Bytes of temporary tensors, beside normalised copies of
+            queries and gallery and a few indices for each row of them.
         progress: Called as ``progress(done, total)`` after each panel, with
             numbers of queries.
 

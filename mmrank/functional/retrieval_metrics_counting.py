@@ -84,8 +84,8 @@ def _count_by_bins(scores: Tensor, thresholds: Tensor) -> Tensor:
     wanted = _row_and_score(of_row, thresholds)
     end = torch.searchsorted(keys, of_row[:, 0] + 1 << 32)
     below = torch.searchsorted(keys, wanted.flatten()).view_as(wanted)
-    # A padding threshold of +inf lies behind its row's last key.
-    return (above + end[:, None] - below).where(thresholds.isfinite(), 0)
+    # A padding threshold of +inf lies behind its row's last key: 0.
+    return above + end[:, None] - below
 
 
 def _row_and_score(row: Tensor, score: Tensor) -> Tensor:

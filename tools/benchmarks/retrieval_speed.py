@@ -128,7 +128,12 @@ def main():
     console.print(f'peak memory: {peak_memory(args.device) / 2**30:.2f} GiB')
     summary = figures.summary()
     console.print(
-        ', '.join(f'{name} {value:.4g}' for name, value in summary.items())
+        ', '.join(
+            f'{name} {value:.4f}'
+            if isinstance(value, float)
+            else f'{name} {value}'
+            for name, value in summary.items()
+        )
     )
 
 
