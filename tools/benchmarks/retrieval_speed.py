@@ -127,14 +127,9 @@ def main():
     console.print(table)
     console.print(f'peak memory: {peak_memory(args.device) / 2**30:.2f} GiB')
     summary = figures.summary()
-    console.print(
-        ', '.join(
-            f'{name} {value:.4f}'
-            if isinstance(value, float)
-            else f'{name} {value}'
-            for name, value in summary.items()
-        )
-    )
+    for name, value in summary.items():
+        text = f'{value:.4f}' if isinstance(value, float) else str(value)
+        console.print(f'{name}: {text}')
 
 
 if __name__ == '__main__':
