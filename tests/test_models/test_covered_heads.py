@@ -12,6 +12,7 @@ from covered_heads import (
     covered_losses,
 )
 from mmengine.config import ConfigDict
+from mmengine.registry import DefaultScope
 from small_heads import FOCAL, HEADS, STABLE_AP, TEST_CFG
 
 from mmrank.models import ListwiseHead, StableAPLoss
@@ -316,16 +317,17 @@ def test_yolox_keeps_the_class_of_a_box_beside_its_object():
 
 def test_classes_in_the_place_of_names():
     """As pure-Python configs have them."""
-    by_class = MODELS.build(
-        dict(
-            HEADS['RetinaHead'],
-            type=ListwiseHead,
-            head_type=dense_heads.RetinaHead,
-            num_classes=4,
-            in_channels=8,
-            loss_cls=dict(type=StableAPLoss),
-        )
+    config = dict(
+        HEADS['RetinaHead'],
+        type=ListwiseHead,
+        head_type=dense_heads.RetinaHead,
+        num_classes=4,
+        in_channels=8,
+        loss_cls=dict(type=StableAPLoss),
     )
+    # mmdet's assigner builds its parts under the default scope.
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        by_class = MODELS.build(config)
     by_name = build_covered('RetinaHead', STABLE_AP)
     assert type(by_class) is type(by_name)
     assert by_class.loss_cls.loss.rho == 1

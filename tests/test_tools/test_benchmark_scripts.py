@@ -43,7 +43,8 @@ def test_retrieval_speed():
     )
     ratio = re.search(r'retrieval_metrics +│ [\d.]+ +│ ([\d.]+)', out)
     assert float(ratio.group(1)) > 0
-    assert re.search(r'peak memory: 0\.\d+ GiB', out)
+    # Linux counts the memory of the parent until exec: no bound here.
+    assert re.search(r'peak memory: \d+\.\d+ GiB', out)
     assert re.search(r'mAP: 0\.\d{4}\n', out)
     assert re.search(r'queries_without_positive: \d+\n', out)
 
