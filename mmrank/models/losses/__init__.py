@@ -3,6 +3,7 @@
 from .alrp_loss import ALRPLoss
 from .ap_loss import APLoss
 from .dr_loss import DRLoss
+from .embedding_batch import EmbeddingBatch
 from .error_driven_loss import ErrorDrivenLoss
 from .rank_sort_loss import RankSortLoss
 from .ranked_lists import RankedLists
@@ -14,6 +15,7 @@ __all__ = [
     'ALRPLoss',
     'APLoss',
     'DRLoss',
+    'EmbeddingBatch',
     'ErrorDrivenLoss',
     'RankSortLoss',
     'RankedLists',

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from mmrank.functional.all_gather import all_gather_lists, scale_gradient
 from mmrank.functional.positives import positive_index
 
+from .embedding_batch import EmbeddingBatch
 from .one_vs_all import one_vs_all
 from .ranked_lists import RankedLists
 from .roi_classification import RoIClassificationMixin
@@ -164,6 +165,23 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
         if isinstance(losses, dict):
             return {k: self.loss_weight * v for k, v in losses.items()}
         return self.loss_weight * losses
+
+    def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
+        """Compute the loss of a retrieval batch, each query one ranking.
+
+        Args:
+            batch: Queries and gallery of this rank.
+
+        Returns:
+            Scalar >= 0; 0, still attached to the graph, when no query has a
+            positive.
+        """
+        return self.loss_weight * self.rank(
+            batch.scores(),
+            batch.is_positive(),
+            batch.is_negative(),
+            list_classes=batch.query_labels,
+        )
 
     def rank(
         self,
