@@ -17,7 +17,13 @@ from .rank_weights import (
     theorem1_weight,
 )
 from .retrieval_metrics import retrieval_metrics
+from .retrieval_metrics_curves import (
+    RetrievalCurves,
+    recall_curve,
+    retrieval_curves,
+)
 from .retrieval_metrics_figures import RetrievalFigures
+from .retrieval_metrics_nearest import nearest_in_gallery
 from .score_interpolation import interpolate_score_lists, interpolate_scores
 from .semi_variance import semi_variance, upper_semi_variance
 from .softmax_mean import softmax_mean
@@ -51,6 +57,7 @@ __all__ = [
     'OneSidedHuber',
     'OneSidedSigmoid',
     'RankSort',
+    'RetrievalCurves',
     'RetrievalFigures',
     'SOPRCTerms',
     'Sigmoid',
@@ -69,6 +76,7 @@ __all__ = [
     'gather_positives',
     'interpolate_score_lists',
     'interpolate_scores',
+    'nearest_in_gallery',
     'normalised_positive_rank',
     'one_sided_huber',
     'one_sided_huber_derivative',
@@ -80,6 +88,8 @@ __all__ = [
     'practical_weight',
     'rank_sort_loss',
     'rank_sort_loss_lists',
+    'recall_curve',
+    'retrieval_curves',
     'retrieval_metrics',
     'semi_variance',
     'smoothed_rank',

@@ -25,6 +25,18 @@ class RetrievalFigures(NamedTuple):
     first_rank: Tensor
     num_positives: Tensor
 
+    def without_unranked(self) -> 'RetrievalFigures':
+        """The figures, NaN where a query has no positive."""
+        missing = self.num_positives == 0
+        nothing = float('nan')
+        return self._replace(
+            average_precision=self.average_precision.masked_fill(
+                missing, nothing
+            ),
+            r_precision=self.r_precision.masked_fill(missing, nothing),
+            map_at_r=self.map_at_r.masked_fill(missing, nothing),
+        )
+
     def summary(
         self, recall_at: Sequence[int] = (1, 10, 100, 1000)
     ) -> dict[str, float]:
@@ -54,6 +66,18 @@ class RetrievalFigures(NamedTuple):
         result['queries'] = int(usable.sum())
         result['queries_without_positive'] = int((~usable).sum())
         return result
+
+
+def empty_figures(num_positives: Tensor) -> RetrievalFigures:
+    """Zeros for the queries with ``num_positives``, (Q,) int64."""
+    zeros = torch.zeros_like(num_positives, dtype=torch.float64)
+    return RetrievalFigures(
+        zeros,
+        zeros.clone(),
+        zeros.clone(),
+        torch.zeros_like(num_positives),
+        num_positives,
+    )
 
 
 def check_recall_at(recall_at: Sequence[int]) -> None:
