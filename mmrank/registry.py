@@ -6,6 +6,7 @@ locations of a node are imported together: a module listed here must import
 neither mmdet nor mmpretrain at its top level.
 """
 
+from mmengine.registry import DATA_SAMPLERS as MMENGINE_DATA_SAMPLERS
 from mmengine.registry import DATASETS as MMENGINE_DATASETS
 from mmengine.registry import HOOKS as MMENGINE_HOOKS
 from mmengine.registry import METRICS as MMENGINE_METRICS
@@ -38,6 +39,12 @@ DATASETS = Registry(
     scope='mmrank',
     locations=['mmrank.datasets'],
 )
+DATA_SAMPLERS = Registry(
+    'data sampler',
+    parent=MMENGINE_DATA_SAMPLERS,
+    scope='mmrank',
+    locations=['mmrank.datasets.samplers'],
+)
 METRICS = Registry(
     'metric',
     parent=MMENGINE_METRICS,
@@ -53,6 +60,7 @@ TASK_UTILS = Registry(
 
 __all__ = [
     'DATASETS',
+    'DATA_SAMPLERS',
     'HOOKS',
     'METRICS',
     'MODELS',

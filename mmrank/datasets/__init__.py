@@ -4,5 +4,19 @@ Importing this package registers what needs neither mmdet nor mmpretrain.
 """
 
 from mmrank.datasets.checked_coco import build_checked_coco_dataset
+from mmrank.datasets.retrieval.builders import (
+    build_class_folder,
+    build_inaturalist_retrieval,
+    build_omniglot,
+    build_stanford_online_products,
+    build_vehicle_id,
+)
 
-__all__ = ['build_checked_coco_dataset']
+__all__ = [
+    'build_checked_coco_dataset',
+    'build_class_folder',
+    'build_inaturalist_retrieval',
+    'build_omniglot',
+    'build_stanford_online_products',
+    'build_vehicle_id',
+]

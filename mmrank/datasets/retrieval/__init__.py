@@ -1,0 +1,1 @@
+"""Image retrieval data sets: every image has one class."""

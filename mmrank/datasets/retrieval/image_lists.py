@@ -1,0 +1,259 @@
+"""Readers of the published lists of retrieval images."""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from mmrank.datasets.coco_report import AnnotationError
+
+#: Suffixes of files that are taken for images, in lower case.
+IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.ppm', '.webp', '.tif')
+_EXAMPLES = 3
+
+
+class ListedImage(NamedTuple):
+    """One image of a list.
+
+    Attributes:
+        path: Relative to the folder of the images.
+        class_name: Its class.
+        super_class: The group of its class; '' where there is none.
+        place: Where it is listed, ``file:line``; '' for a folder.
+    """
+
+    path: str
+    class_name: str
+    super_class: str
+    place: str
+
+
+class BadLine(NamedTuple):
+    """A line that does not follow the format.
+
+    Attributes:
+        place: ``file:line``.
+        text: The line.
+    """
+
+    place: str
+    text: str
+
+
+class ImageList(NamedTuple):
+    """What a list holds.
+
+    Attributes:
+        source: File or folder that was read.
+        line_format: The format of its lines, for messages.
+        images: In the order of the file.
+        bad_lines: Lines that could not be read.
+    """
+
+    source: str
+    line_format: str
+    images: list[ListedImage]
+    bad_lines: list[BadLine]
+
+    def raise_if_bad(self) -> None:
+        """Raise when a line could not be read or there is no image.
+
+        Raises:
+            AnnotationError: Names the first bad lines.
+        """
+        if self.bad_lines:
+            shown = [f'    {b.place}: {b.text!r}' for b in self.bad_lines]
+            more = len(shown) - _EXAMPLES
+            shown = shown[:_EXAMPLES]
+            if more > 0:
+                shown.append(f'    ... and {more} more')
+            raise AnnotationError(
+                f'{len(self.bad_lines)} lines of {self.source} are not of '
+                f'the form "{self.line_format}":\n'
+                + '\n'.join(shown)
+                + '\n  Fix: correct or remove these lines, or fetch the file '
+                'again'
+            )
+        if not self.images:
+            raise AnnotationError(
+                f'{self.source} lists no image. Fix: check data_root, and '
+                'that the data set was unpacked whole'
+            )
+
+
+def read_sop_list(path: str | os.PathLike) -> ImageList:
+    """Read a list of Stanford Online Products, like ``Ebay_train.txt``.
+
+    Args:
+        path: File whose first line names the columns ``image_id class_id
+            super_class_id path``.
+
+    Returns:
+        Class and super-class are the numbers of the file; bad lines included.
+
+    Raises:
+        AnnotationError: If the file cannot be read.
+    """
+
+    def parse(fields: list[str]) -> tuple[str, str, str] | None:
+        if len(fields) != 4 or not all(x.isdigit() for x in fields[:3]):
+            return None
+        return fields[3], fields[1], fields[2]
+
+    form = 'image_id class_id super_class_id path'
+    return _read(path, form, parse, header=form)
+
+
+def read_vehicle_id_list(path: str | os.PathLike) -> ImageList:
+    """Read a list of PKU VehicleID, like ``train_list.txt``.
+
+    Args:
+        path: File with lines ``image vehicle``, two numbers, the image
+            without its suffix.
+
+    Returns:
+        Paths end in ``.jpg``; bad lines included.
+
+    Raises:
+        AnnotationError: If the file cannot be read.
+    """
+
+    def parse(fields: list[str]) -> tuple[str, str, str] | None:
+        if len(fields) != 2 or not all(x.isdigit() for x in fields):
+            return None
+        return f'{fields[0]}.jpg', fields[1], ''
+
+    return _read(path, 'image vehicle', parse)
+
+
+def read_inaturalist_list(path: str | os.PathLike) -> ImageList:
+    """Read a retrieval split of iNaturalist-2018.
+
+    Args:
+        path: File with one path a line, ``.../super-class/class/image``,
+            as the splits of SmoothAP (Brown et al., ECCV 2020) have them. A
+            class after the path is taken instead of the folder's.
+
+    Returns:
+        Class names contain the super-class; bad lines included.
+
+    Raises:
+        AnnotationError: If the file cannot be read.
+    """
+
+    def parse(fields: list[str]) -> tuple[str, str, str] | None:
+        parts = fields[0].split('/')
+        if len(fields) > 2 or len(parts) < 3 or '' in parts[-3:]:
+            return None
+        name = f'{parts[-3]}/{parts[-2]}' if len(fields) == 1 else fields[1]
+        return fields[0], name, parts[-3]
+
+    return _read(path, '.../super-class/class/image', parse)
+
+
+def read_path_list(path: str | os.PathLike) -> ImageList:
+    """Read a list of paths, each with its class or in a folder named so.
+
+    Args:
+        path: File with lines ``path class``, parted by a tab where one of
+            them contains blanks, or ``path`` alone: its folder is the class.
+
+    Returns:
+        All images, bad lines included.
+
+    Raises:
+        AnnotationError: If the file cannot be read.
+    """
+
+    def parse(fields: list[str]) -> tuple[str, str, str] | None:
+        if len(fields) == 2 and all(fields):
+            return fields[0], fields[1], ''
+        folder = os.path.dirname(fields[0])
+        return (fields[0], folder, '') if len(fields) == 1 and folder else None
+
+    return _read(path, 'path class', parse)
+
+
+def scan_class_folders(
+    root: str | os.PathLike, depth: int = 1, within: Sequence[str] = ()
+) -> ImageList:
+    """Find the images of a tree whose folders are the classes.
+
+    Args:
+        root: Folder of the class folders.
+        depth: Levels of folders that name a class, 1 for ``class/image`` and
+            2 for ``super-class/class/image``. Images may lie deeper.
+        within: Folders of the first level to look into; empty: all.
+
+    Returns:
+        The images, sorted by path.
+
+    Raises:
+        AnnotationError: If the folder, or one of ``within``, is not there.
+    """
+    root = Path(root)
+    if not root.is_dir():
+        raise AnnotationError(
+            f'folder {root} does not exist. Fix: check data_root and '
+            'data_prefix, or link the data set there'
+        )
+    there = sorted(p.name for p in root.iterdir() if p.is_dir())
+    missing = [name for name in within if name not in there]
+    if missing:
+        raise AnnotationError(
+            f'{root} has no folders {missing}, only {there[:20]}. Fix: '
+            'correct the names, or unpack the missing part'
+        )
+    images = []
+    for name in within or there:
+        for folder, subfolders, files in os.walk(root / name):
+            subfolders.sort()
+            parts = Path(folder).relative_to(root).parts
+            if len(parts) < depth:
+                continue
+            class_name = '/'.join(parts[:depth])
+            super_class = '/'.join(parts[: depth - 1])
+            images += [
+                ListedImage(
+                    '/'.join((*parts, file)), class_name, super_class, ''
+                )
+                for file in sorted(files)
+                if file.lower().endswith(IMAGE_SUFFIXES)
+            ]
+    form = '/'.join(['folder'] * depth + ['image'])
+    return ImageList(str(root), form, images, [])
+
+
+def _read(
+    path: str | os.PathLike,
+    line_format: str,
+    parse: Callable[[list[str]], tuple[str, str, str] | None],
+    header: str = '',
+) -> ImageList:
+    try:
+        text = Path(path).read_text(encoding='utf-8')
+    except (OSError, UnicodeDecodeError) as error:
+        raise AnnotationError(
+            f'list {path} cannot be read: {error}. Fix: check data_root, and '
+            'that the data set was unpacked whole'
+        ) from error
+    images, bad_lines = [], []
+    for number, line in enumerate(_without_header(text, header), 1):
+        if not line.strip():
+            continue
+        place = f'{path}:{number}'
+        fields = line.split('\t') if '\t' in line else line.split()
+        parsed = parse([field.strip() for field in fields])
+        if parsed is None:
+            bad_lines.append(BadLine(place, line[:80]))
+        else:
+            images.append(ListedImage(*parsed, place))
+    return ImageList(str(path), line_format, images, bad_lines)
+
+
+def _without_header(text: str, header: str) -> Iterable[str]:
+    """The lines; the header's stays as a blank one to keep the numbers."""
+    lines = text.splitlines()
+    if header and lines and lines[0].split() == header.split():
+        lines[0] = ''
+    return lines

@@ -1,0 +1,157 @@
+"""Base of the retrieval data sets. Imports mmpretrain."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from mmengine.fileio import join_path
+from mmpretrain.datasets import BaseDataset
+
+from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.retrieval.class_split import split_classes
+from mmrank.datasets.retrieval.image_lists import ImageList
+
+SPLITS = ('train', 'val', 'trainval', 'test')
+
+
+class RetrievalDataset(BaseDataset):
+    """Images with one class each, split by class.
+
+    A subclass says by :meth:`read_list` which images its training and its
+    test part consist of. The validation classes are taken from the training
+    part. Labels are 0 to C-1 in each split, by the names of its classes in
+    natural order (2 before 10), which ``metainfo['classes']`` holds.
+
+    An item of the list has ``img_path``, ``gt_label`` and, where the data set
+    has such, ``super_class``.
+
+    Args:
+        data_root: Folder of the data set.
+        split: ``'train'``, ``'val'``, ``'trainval'`` (both) or ``'test'``.
+        val_fraction: Share of the training classes, in each super-class,
+            that make the validation split; 0 for none.
+        split_seed: Another seed sets other classes aside.
+        data_prefix: Folder of the images within ``data_root``.
+        classes: Keep these classes only, in this order: names, or a file
+            with one a line.
+        **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``,
+            ``indices``, ``test_mode`` and so on.
+
+    Raises:
+        AnnotationError: If a list cannot be read, or a split is empty.
+        ValueError: If a setting makes no sense.
+    """
+
+    def __init__(
+        self,
+        data_root: str,
+        split: str = 'train',
+        val_fraction: float = 0.1,
+        split_seed: int = 0,
+        data_prefix: str = '',
+        classes: str | Sequence[str] | None = None,
+        ann_file: str = '',
+        **kwargs,
+    ) -> None:
+        if split not in SPLITS:
+            raise ValueError(f'split must be one of {SPLITS}, got {split!r}')
+        if split == 'val' and not val_fraction:
+            raise ValueError(
+                "split='val' needs a val_fraction above 0, got "
+                f'{val_fraction}; 0.1 is what the papers use'
+            )
+        self.split = split
+        self.val_fraction = val_fraction
+        self.split_seed = split_seed
+        super().__init__(
+            ann_file=ann_file,
+            data_root=data_root,
+            data_prefix=data_prefix,
+            classes=classes,
+            **kwargs,
+        )
+
+    def read_list(self, test: bool) -> ImageList:
+        """Read the images of one part.
+
+        Args:
+            test: The test part; else the training part, with the validation
+                classes.
+
+        Raises:
+            AnnotationError: If it cannot be read.
+        """
+        raise NotImplementedError
+
+    def choose_classes(self, groups: dict[str, str]) -> list[str]:
+        """Return the classes of the split.
+
+        Args:
+            groups: Super-class of every class of the part, natural order.
+
+        Raises:
+            ValueError: If a fraction is out of range.
+        """
+        if self.split in ('test', 'trainval'):
+            return list(groups)
+        stay, aside = split_classes(groups, self.val_fraction, self.split_seed)
+        return stay if self.split == 'train' else aside
+
+    def load_data_list(self) -> list[dict]:
+        """Return ``img_path`` and ``gt_label`` of every image.
+
+        Raises:
+            AnnotationError: If the list is bad or has none of the classes.
+        """
+        found = self.read_list(test=self.split == 'test')
+        found.raise_if_bad()
+        groups = {i.class_name: i.super_class for i in found.images}
+        groups = {n: groups[n] for n in sorted(groups, key=natural_order)}
+        wanted = self._metainfo.get('classes')
+        if wanted is None:
+            wanted = self.choose_classes(groups)
+        else:
+            self._check_classes(wanted, groups, found.source)
+        labels = {name: index for index, name in enumerate(wanted)}
+        self._metainfo['classes'] = tuple(labels)
+        prefix = self.img_prefix
+        items = []
+        for image in found.images:
+            if image.class_name not in labels:
+                continue
+            path = join_path(prefix, image.path) if prefix else image.path
+            item = {'img_path': path, 'gt_label': labels[image.class_name]}
+            if image.super_class:
+                item['super_class'] = image.super_class
+            items.append(item)
+        return items
+
+    def _check_classes(
+        self, wanted: Sequence[str], there: Iterable[str], source: str
+    ) -> None:
+        there = set(there)
+        unknown = [name for name in wanted if name not in there]
+        if unknown or len(set(wanted)) < len(wanted):
+            raise AnnotationError(
+                f'classes of {type(self).__name__}: '
+                + (
+                    f'{unknown[:5]} are not in {source}, which has '
+                    f'{sorted(there, key=natural_order)[:5]}, ...'
+                    if unknown
+                    else 'a name is listed twice'
+                )
+                + '. Fix: correct the list of classes'
+            )
+
+    def extra_repr(self) -> list[str]:
+        """Add the split to mmpretrain's description."""
+        return [*super().extra_repr(), f'Split: \t{self.split}']
+
+
+def natural_order(name: str) -> list:
+    """Sort key by which 'a2' comes before 'a10'."""
+    parts = re.split(r'(\d+)', name)
+    return [
+        (0, int(part), '') if part.isdecimal() else (1, 0, part)
+        for part in parts
+        if part
+    ]
