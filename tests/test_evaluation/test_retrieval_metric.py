@@ -12,7 +12,9 @@ from mmengine.registry import METRICS
 from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement
 
+from mmrank.evaluation.retrieval_features import FeaturesError, load_features
 from mmrank.evaluation.retrieval_metric import RetrievalMetric
+from mmrank.evaluation.retrieval_splits import random_galleries
 from mmrank.functional import retrieval_metrics
 
 sys.path.insert(0, str(Path(__file__).parents[1] / 'test_models'))
@@ -130,19 +132,156 @@ def test_in_a_runner(tmp_path):
     assert {name: got[name] for name in expected} == pytest.approx(expected)
 
 
-def _evaluate_part(rank, folder):
+OPTIONS = (
+    dict(),
+    dict(gallery_key='to_gallery'),
+    dict(gallery_per_class=2, num_splits=3, similarity='dot'),
+)
+
+
+def _roles(samples):
+    return torch.arange(samples) % 3 == 0
+
+
+def _evaluate_part(rank, ranks, folder, padded):
     x, y = make_set()
-    # As DefaultSampler deals them: padded at the end to equal parts.
-    own = torch.arange(rank, 62, 2) % 61
-    metric = RetrievalMetric(collect_dir=folder)
-    metric.process(None, [s.to_dict() for s in data_samples(x[own], y[own])])
-    return [torch.tensor(list(metric.evaluate(61).values()))]
+    # As DefaultSampler deals them: padded at the end to equal parts, or not.
+    size = -(-61 // ranks) * ranks if padded else 61
+    own = torch.arange(rank, size, ranks) % 61
+    samples = data_samples(x, y, to_gallery=_roles(61))
+    samples = [samples[i].to_dict() for i in own]
+    values = []
+    for number, options in enumerate(OPTIONS):
+        metric = RetrievalMetric(
+            collect_dir=f'{folder}/{number}',
+            # Several panels, so that each rank has some.
+            memory_limit=100_000,
+            **options,
+        )
+        metric.process(None, samples)
+        values.append(torch.tensor(list(metric.evaluate(61).values())))
+    metric = RetrievalMetric(collect_dir=f'{folder}/empty')
+    with pytest.raises((ValueError, RuntimeError), match='got no sample'):
+        metric.evaluate(61)
+    return values
 
 
-def test_two_ranks_equal_one_process(tmp_path):
-    expected = list(evaluate(data_samples(*make_set())).values())
-    for (got,) in run_on_ranks(_evaluate_part, 2, str(tmp_path / 'parts')):
-        assert got.tolist() == pytest.approx(expected, rel=1e-6)
+@pytest.mark.parametrize(
+    ('ranks', 'padded'),
+    [
+        (2, True),
+        pytest.param(2, False, marks=pytest.mark.slow),
+        pytest.param(3, True, marks=pytest.mark.slow),
+        pytest.param(3, False, marks=pytest.mark.slow),
+    ],
+)
+def test_ranks_equal_one_process(tmp_path, ranks, padded):
+    samples = data_samples(*make_set(), to_gallery=_roles(61))
+    expected = [list(evaluate(samples, **x).values()) for x in OPTIONS]
+    assert expected[0] != expected[1] != expected[2]
+    for got in run_on_ranks(
+        _evaluate_part, ranks, ranks, str(tmp_path), padded
+    ):
+        for values, one in zip(got, expected, strict=True):
+            assert values.tolist() == pytest.approx(one, rel=1e-6)
+
+
+def test_drawn_galleries():
+    x, y = make_set()
+    got = evaluate(
+        data_samples(x, y), gallery_per_class=1, num_splits=4, split_seed=3
+    )
+    masks = list(random_galleries(y, 1, 4, 3))
+    expected = [
+        in_percent(retrieval_metrics(x[~m], y[~m], x[m], y[m]).summary())
+        for m in masks
+    ]
+    for name in got:
+        assert got[name] == pytest.approx(np.mean([x[name] for x in expected]))
+    assert got['retrieval/queries'] == 61 - 7
+    # One positive: a hit at the first place is all of R-Precision.
+    assert got['retrieval/R_precision'] == pytest.approx(
+        got['retrieval/recall@1']
+    )
+    other = evaluate(data_samples(x, y), gallery_per_class=1, num_splits=4)
+    assert other != got
+
+
+@pytest.mark.parametrize('per_class', [1, 3])
+def test_galleries_hold_so_many_of_each_class(per_class):
+    labels = torch.tensor([5, 2, 5, 5, 2, 9, 5])
+    counts = torch.zeros(7)
+    for mask in random_galleries(labels, per_class, 200, 0):
+        for label, size in ((5, 4), (2, 2), (9, 1)):
+            of_class = int(mask[labels == label].sum())
+            assert of_class == min(per_class, size)
+        counts += mask
+    # Each image of class 5 is drawn equally often.
+    assert counts[labels == 5].tolist() == pytest.approx(
+        [50 * per_class] * 4, abs=30
+    )
+    again = random_galleries(labels, per_class, 2, 0)
+    first = list(random_galleries(labels, per_class, 2, 0))
+    assert all(torch.equal(a, b) for a, b in zip(again, first))
+    assert next(random_galleries(labels[:0], 1, 1, 0)).shape == (0,)
+
+
+def test_features_are_written(tmp_path):
+    x, y = make_set()
+    names = [f'images/{i}.png' for i in range(61)]
+    samples = data_samples(x.half(), y, to_gallery=_roles(61), img_path=names)
+    file = tmp_path / 'made' / 'features.npz'
+    metric = RetrievalMetric(out_file=str(file), gallery_key='to_gallery')
+    metric.dataset_meta = dict(classes=list('abcdefg'))
+    metric.process(None, [s.to_dict() for s in samples])
+    figures = metric.evaluate(61)
+    assert [f.name for f in file.parent.iterdir()] == ['features.npz']
+    got = load_features(file)
+    assert torch.equal(got.features, x.half())
+    assert torch.equal(got.labels, y)
+    assert torch.equal(got.in_gallery, _roles(61))
+    assert (got.paths, got.classes) == (names, list('abcdefg'))
+    assert got.similarity == 'cosine'
+    expected = retrieval_metrics(*got.sets())
+    assert figures == pytest.approx(in_percent(expected.summary()))
+    assert torch.equal(got.labels[got.rows_of_queries()], got.sets()[1])
+    assert torch.equal(got.labels[got.rows_of_gallery()], got.sets()[3])
+
+
+def test_features_without_paths_and_roles(tmp_path):
+    x, y = make_set()
+    file = tmp_path / 'features.npz'
+    evaluate(
+        data_samples(x.bfloat16(), y), out_file=str(file), similarity='dot'
+    )
+    got = load_features(file)
+    assert torch.equal(got.features, x.bfloat16().float())
+    assert got.in_gallery is got.paths is got.classes is None
+    assert got.similarity == 'dot'
+    assert len(got.sets()) == 2
+
+
+def test_bad_feature_files_are_named(tmp_path):
+    file = tmp_path / 'x.npz'
+    with pytest.raises(FeaturesError, match=r'x.npz.*does not exist'):
+        load_features(file)
+    for content in (b'', b'text', b'PK\x03\x04 half a file'):
+        file.write_bytes(content)
+        with pytest.raises(FeaturesError, match=r'is no \.npz'):
+            load_features(file)
+    with open(file, 'wb') as stream:
+        np.save(stream, np.ones(3))
+    with pytest.raises(FeaturesError, match=r'is no \.npz'):
+        load_features(file)
+    np.savez(file, features=np.ones((3, 2)))
+    with pytest.raises(FeaturesError, match="no array 'labels'"):
+        load_features(file)
+    np.savez(file, features=np.ones((3, 2)), labels=np.ones(3))
+    with pytest.raises(FeaturesError, match="'labels' of integers"):
+        load_features(file)
+    np.savez(file, features=np.ones((3, 2)), labels=np.arange(4))
+    with pytest.raises(FeaturesError, match=r"'labels' has the shape \(4,\)"):
+        load_features(file)
 
 
 def test_bad_input_is_named():
@@ -163,13 +302,19 @@ def test_bad_input_is_named():
         RetrievalMetric(similarity='l1')
     with pytest.raises(ValueError, match='at least 1, got 0'):
         RetrievalMetric(recall_at=[0])
+    with pytest.raises(ValueError, match='both choose the gallery'):
+        RetrievalMetric(gallery_key='a', gallery_per_class=1)
+    with pytest.raises(ValueError, match='at least 1, got 0 and 10'):
+        RetrievalMetric(gallery_per_class=0)
+    with pytest.raises(ValueError, match=r"end in \.npz, got 'x.pkl'"):
+        RetrievalMetric(out_file='x.pkl')
 
 
 def test_long_work_shows_its_progress(monkeypatch):
-    from mmrank.evaluation import retrieval_metric as module
+    from mmrank.evaluation import retrieval_progress as module
 
     lines = []
-    monkeypatch.setattr(module, '_LOG_INTERVAL', 0.0)
+    monkeypatch.setattr(module, '_INTERVAL', 0.0)
     monkeypatch.setattr(module, 'print_log', lambda x, **_: lines.append(x))
     evaluate(data_samples(*make_set()), memory_limit=150_000)
     assert len(lines) > 1

@@ -1,0 +1,156 @@
+"""Embeddings of a test set with labels and image files, kept in a file."""
+
+import io
+import os
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mmrank.engine.checkpoint import write_atomically
+
+# What NumPy raises for text, half a file, an empty one and an .npy array.
+_NO_NPZ = (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile)
+
+
+class FeaturesError(ValueError):
+    """A feature file that cannot be used; the text says what to change."""
+
+
+@dataclass(frozen=True)
+class RetrievalFeatures:
+    """What a retrieval is computed from.
+
+    Attributes:
+        features: (N, D) float embeddings.
+        labels: (N,) int64 class indices.
+        in_gallery: (N,) bool, True for the gallery and False for queries;
+            None when every sample is both and searches all others.
+        paths: Image file of each sample, where known.
+        classes: Class names by index, where known.
+        similarity: ``'cosine'`` or ``'dot'``.
+    """
+
+    features: Tensor
+    labels: Tensor
+    in_gallery: Tensor | None = None
+    paths: Sequence[str] | None = None
+    classes: Sequence[str] | None = None
+    similarity: str = 'cosine'
+
+    def rows_of_queries(self) -> Tensor:
+        """Rows of the queries, (Q,) int64."""
+        if self.in_gallery is None:
+            return torch.arange(len(self.labels), device=self.labels.device)
+        return self.in_gallery.logical_not().nonzero()[:, 0]
+
+    def rows_of_gallery(self) -> Tensor:
+        """Rows of the gallery, (G,) int64."""
+        if self.in_gallery is None:
+            return self.rows_of_queries()
+        return self.in_gallery.nonzero()[:, 0]
+
+    def sets(self) -> tuple[Tensor, ...]:
+        """First arguments of ``retrieval_metrics``."""
+        if self.in_gallery is None:
+            return self.features, self.labels
+        queries, gallery = self.rows_of_queries(), self.rows_of_gallery()
+        return (
+            self.features[queries],
+            self.labels[queries],
+            self.features[gallery],
+            self.labels[gallery],
+        )
+
+
+def save_features(
+    features: RetrievalFeatures, path: str | os.PathLike
+) -> Path:
+    """Write an ``.npz`` file atomically.
+
+    Args:
+        features: Embeddings of any float dtype but bfloat16, which NumPy
+            does not know.
+        path: File; its folder is made if needed.
+
+    Returns:
+        ``path``.
+    """
+    arrays = {
+        'features': features.features.detach().cpu().numpy(),
+        'labels': features.labels.cpu().numpy(),
+        'similarity': np.array(features.similarity),
+    }
+    if features.in_gallery is not None:
+        arrays['in_gallery'] = features.in_gallery.cpu().numpy()
+    for name in ('paths', 'classes'):
+        values = getattr(features, name)
+        if values is not None:
+            arrays[name] = np.array(list(values), dtype=np.str_)
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    write_atomically(buffer.getvalue(), path)
+    return Path(path)
+
+
+def load_features(path: str | os.PathLike) -> RetrievalFeatures:
+    """Read a file of ``RetrievalMetric(out_file=...)``.
+
+    Args:
+        path: ``.npz`` file with the arrays ``features`` and ``labels``, and
+            ``in_gallery``, ``paths``, ``classes`` and ``similarity`` where
+            they are known.
+
+    Returns:
+        Its content, on the CPU.
+
+    Raises:
+        FeaturesError: If there is no such file, it is none of these, or its
+            arrays do not fit together.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FeaturesError(
+            f'feature file {str(path)!r} does not exist. Fix: write one with '
+            "RetrievalMetric(out_file='features.npz')."
+        )
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except _NO_NPZ as error:
+        raise FeaturesError(
+            f'{path} is no .npz file of features: {error}. Fix: write one '
+            "with RetrievalMetric(out_file='features.npz')."
+        ) from error
+    for name, kinds in (('features', 'f'), ('labels', 'iu')):
+        if name not in arrays or arrays[name].dtype.kind not in kinds:
+            found = {k: str(v.dtype) for k, v in arrays.items()}
+            raise FeaturesError(
+                f'{path} has no array {name!r} of '
+                f'{"floats" if kinds == "f" else "integers"}, only {found}. '
+                "Fix: write it with RetrievalMetric(out_file='features.npz')."
+            )
+    samples = len(arrays['features'])
+    for name in ('labels', 'in_gallery', 'paths'):
+        if name in arrays and arrays[name].shape != (samples,):
+            raise FeaturesError(
+                f'{path}: {name!r} has the shape {arrays[name].shape}, but '
+                f"'features' holds {samples} samples. Fix: write one entry "
+                'per sample.'
+            )
+    return RetrievalFeatures(
+        features=torch.from_numpy(arrays['features']),
+        labels=torch.from_numpy(arrays['labels'].astype(np.int64)),
+        in_gallery=(
+            torch.from_numpy(arrays['in_gallery'].astype(bool))
+            if 'in_gallery' in arrays
+            else None
+        ),
+        paths=arrays['paths'].tolist() if 'paths' in arrays else None,
+        classes=arrays['classes'].tolist() if 'classes' in arrays else None,
+        similarity=str(arrays.get('similarity', 'cosine')),
+    )
