@@ -1,8 +1,16 @@
 """State that outlives a training step: saved, resumed, synchronised."""
 
 from .class_prior import ClassPrior
+from .cross_batch_memory import CrossBatchMemory, MemoryEntries
 from .mean_positive_score import MeanPositiveScore
 from .score_vector import ScoreVector
 from .self_balance import SelfBalance
 
-__all__ = ['ClassPrior', 'MeanPositiveScore', 'ScoreVector', 'SelfBalance']
+__all__ = [
+    'ClassPrior',
+    'CrossBatchMemory',
+    'MeanPositiveScore',
+    'MemoryEntries',
+    'ScoreVector',
+    'SelfBalance',
+]

@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from .recomputation import inside_backward
+from .row_index import check_rows
 
 MODES = ('plain', 'exact', 'off')
 
@@ -89,35 +90,72 @@ class MeanPositiveScore(nn.Module):
             self._probing = False
 
     @torch.no_grad()
-    def update(self, pos: Tensor, mask: Tensor, group=None) -> Tensor:
+    def update(
+        self,
+        pos: Tensor,
+        mask: Tensor,
+        group=None,
+        rows: Tensor | None = None,
+    ) -> Tensor:
         """Take in the positives of a batch and return mu.
 
         Args:
-            pos: (L, P) scores of the positives of L lists. With ``size`` 1
-                the lists are pooled, otherwise L must equal ``size``.
+            pos: (L, P) scores of the positives of L lists.
             mask: (L, P) bool, False for padding.
             group: Process group whose ranks hold different positives; None if
                 ``pos`` is the whole batch.
+            rows: (L,) integers, the estimate that each list belongs to, such
+                as the class of a query; lists of one row are pooled. None:
+                with ``size`` 1 all lists are pooled, otherwise list i is row
+                i. Not looked at with ``size`` 1.
 
         Returns:
-            (size,) float32 estimates to use with this batch.
+            (1,) or (L,) float32 estimates to use with the lists.
 
         Raises:
-            ValueError: If the number of lists does not fit the state.
+            ValueError: If the lists do not fit the rows; on a GPU an index
+                out of range is a device-side assertion.
+            TypeError: If ``rows`` are not integers.
             RuntimeError: In mode ``exact``, if nobody noted the batch's mean
                 under the previous weights.
         """
         size = self.mean.numel()
-        if size not in (1, pos.size(0)):
+        if size == 1:
+            rows = None
+        if rows is not None:
+            check_rows('list_classes', rows, pos.size(0), size)
+        elif size not in (1, pos.size(0)):
             raise ValueError(
                 f'the state holds {size} means but the scores have '
-                f'{pos.size(0)} lists; set num_classes={pos.size(0)}'
+                f'{pos.size(0)} lists; set num_classes={pos.size(0)}, or pass '
+                'the class of each list'
             )
-        totals = torch.stack(
-            [torch.where(mask, pos.double(), 0).sum(1), mask.sum(1).double()]
-        )
-        if size == 1:
-            totals = totals.sum(1, keepdim=True)
+        mean = self._step(self._totals(pos, mask, rows), group)
+        return mean if rows is None else mean[rows.long()]
+
+    def _totals(
+        self, pos: Tensor, mask: Tensor, rows: Tensor | None
+    ) -> Tensor:
+        """(2, size) sums and counts of the positives of each estimate."""
+        sums = torch.where(mask, pos.double(), 0).sum(1)
+        totals = torch.stack([sums, mask.sum(1).double()])
+        if self.mean.numel() == 1:
+            return totals.sum(1, keepdim=True)
+        if rows is None:
+            return totals
+        # Lists of one row all write the same pooled value, so the order of
+        # the writes cannot show, as that of an atomic addition would.
+        same = rows[:, None] == rows
+        finite = totals.isfinite().all(0)
+        pooled = torch.where(finite, totals, 0) @ same.double()
+        # A class with a broken score is left out, not all classes.
+        broken = (same & ~finite).any(1)
+        result = totals.new_zeros(2, self.mean.numel())
+        result[:, rows.long()] = torch.where(broken, torch.nan, pooled)
+        return result
+
+    def _step(self, totals: Tensor, group) -> Tensor:
+        """Take in the (2, size) sums and counts; (size,) estimates."""
         if group is not None:
             dist.all_reduce(totals, group=group)
         batch_mean = totals[0] / totals[1].clamp(min=1)

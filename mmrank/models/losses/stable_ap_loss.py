@@ -133,7 +133,9 @@ class StableAPLoss(RankingLoss):
     def list_losses(self, lists: RankedLists) -> Tensor:
         """Stable AP of the lists and the score regulariser."""
         pos, pos_mask = lists.pos, lists.pos_mask
-        mu = self.mean_positive.update(pos, pos_mask, lists.state_group)
+        mu = self.mean_positive.update(
+            pos, pos_mask, lists.state_group, lists.list_classes
+        )
         terms = stable_ap_terms(
             pos,
             lists.scores,
@@ -150,7 +152,7 @@ class StableAPLoss(RankingLoss):
         )
         loss = self.reduce_lists(terms.loss, terms.has_positive)
         penalty = self.score_penalty * self._score_offset(pos, pos_mask)
-        self._note(terms, pos_mask, penalty)
+        self._note(terms, mu, pos_mask, penalty)
         # Without a positive both parts are 0 and still hang on the scores,
         # through the empty gather: DDP finds no unused parameter.
         loss = loss + penalty
@@ -168,7 +170,9 @@ class StableAPLoss(RankingLoss):
         return total.square()
 
     @torch.no_grad()
-    def _note(self, terms, pos_mask: Tensor, penalty: Tensor) -> None:
+    def _note(
+        self, terms, mu: Tensor, pos_mask: Tensor, penalty: Tensor
+    ) -> None:
         lists = terms.has_positive.sum().clamp(min=1)
         count = pos_mask.sum().clamp(min=1)
         mean_weight = terms.weight.sum() / count
@@ -178,7 +182,7 @@ class StableAPLoss(RankingLoss):
                 terms.has_positive, terms.argument, 0
             ).sum()
             / lists,
-            'mean_positive': self.mean_positive.mean.mean(),
+            'mean_positive': mu.mean(),
             'weight_spread': (spread.square().sum() / count).sqrt()
             / mean_weight.clamp(min=1e-12),
             'score_penalty': penalty.detach(),

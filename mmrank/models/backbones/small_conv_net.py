@@ -1,0 +1,87 @@
+"""Small convolutional network for small images."""
+
+from mmengine.model import BaseModule
+from torch import Tensor, nn
+
+from mmrank.registry import MODELS
+
+
+@MODELS.register_module()
+class SmallConvNet(BaseModule):
+    """Blocks of 3 x 3 convolution, batch norm, ReLU and 2 x 2 max pooling.
+
+    With the defaults 28 x 28 grey images become 64 x 1 x 1. Source: Vinyals
+    et al., Matching Networks for One Shot Learning, NeurIPS 2016, section
+    4.1.1.
+
+    Args:
+        in_channels: Channels of the images.
+        channels: Channels of each block.
+        num_blocks: Number of blocks; each halves the size.
+        init_cfg: See mmengine's ``BaseModule``.
+
+    Raises:
+        ValueError: If a number is not >= 1.
+    """
+
+    def __init__(
+        self,
+        in_channels: int = 1,
+        channels: int = 64,
+        num_blocks: int = 4,
+        init_cfg: dict | list | None = None,
+    ) -> None:
+        if init_cfg is None:
+            init_cfg = dict(type='Kaiming', layer='Conv2d')
+        super().__init__(init_cfg=init_cfg)
+        for name, value in (
+            ('in_channels', in_channels),
+            ('channels', channels),
+            ('num_blocks', num_blocks),
+        ):
+            if not (isinstance(value, int) and value >= 1):
+                raise ValueError(f'{name} must be an int >= 1, got {value!r}')
+        self.in_channels, self.least_size = in_channels, 2**num_blocks
+        self.blocks = nn.Sequential(
+            *(
+                nn.Sequential(
+                    # The batch norm has an offset of its own.
+                    nn.Conv2d(
+                        channels if i else in_channels,
+                        channels,
+                        3,
+                        padding=1,
+                        bias=False,
+                    ),
+                    nn.BatchNorm2d(channels),
+                    nn.ReLU(inplace=True),
+                    nn.MaxPool2d(2),
+                )
+                for i in range(num_blocks)
+            )
+        )
+
+    def forward(self, images: Tensor) -> tuple[Tensor]:
+        """Feature map of the last block.
+
+        Args:
+            images: (B, in_channels, H, W) floats, H and W at least
+                ``2 ** num_blocks``.
+
+        Returns:
+            Tuple of (B, channels, H // 2 ** num_blocks, W // ...).
+
+        Raises:
+            ValueError: If the images do not fit.
+        """
+        if (
+            images.dim() != 4
+            or images.size(1) != self.in_channels
+            or min(images.shape[2:]) < self.least_size
+        ):
+            raise ValueError(
+                f'images must be (B, {self.in_channels}, H, W) with sides of '
+                f'at least {self.least_size}, got {tuple(images.shape)}; set '
+                'in_channels and num_blocks to fit them'
+            )
+        return (self.blocks(images),)

@@ -1,0 +1,211 @@
+"""Head that trains embeddings to search each other."""
+
+import inspect
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from mmengine.model import BaseModule
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from mmrank.registry import MODELS
+from mmrank.state import CrossBatchMemory
+
+from ..losses.embedding_batch import EmbeddingBatch
+from ..losses.head_settings import model_type
+from ..losses.ranking_loss import RankingLoss
+from .embedding_rows import EmbeddingRows
+from .sample_fields import labels_of, sample_ids_of
+
+
+@MODELS.register_module()
+class RetrievalHead(BaseModule):
+    """Every image of the batch searches the others, and a memory.
+
+    The gallery of a query holds the other images of the batch, with gradient,
+    and the entries of earlier batches, without. Never part of it is the
+    query's own image: its own row, and entries of the memory with its
+    ``sample_idx`` and label. (Both, since data sets joined by a
+    ``ConcatDataset`` repeat their indices.) An older entry of another image
+    of the batch stays, as in the paper of the memory: it is one more view of
+    that image.
+
+    In distributed training with a loss of ``scope='global'`` the batches of
+    all ranks are one, exactly as in a single process; they may differ in
+    size. With ``scope='local'`` each rank searches its own batch. The memory
+    is that of all ranks either way.
+
+    Args:
+        loss: Config of a loss with ``embedding_loss``: any ranking loss of
+            mmrank, or ``mmrank.PMLLoss``. ``num_classes`` is filled in where
+            a ranking loss does not say.
+        num_classes: Number of classes C of the training set; labels are
+            checked against it. Needed by losses with state per class.
+        memory: Config of a :class:`mmrank.state.CrossBatchMemory`: ``size``,
+            ``dim``, ``start_iter``. The batch is put in after its loss was
+            computed. None: no memory.
+        normalize: Give embeddings length 1, so that scores are cosines.
+        init_cfg: See mmengine's ``BaseModule``.
+
+    Raises:
+        KeyError: If the loss is not registered.
+        TypeError: If the loss has no ``embedding_loss``.
+
+    Example:
+        >>> head = dict(
+        ...     type='mmrank.RetrievalHead',
+        ...     num_classes=66,
+        ...     loss=dict(type='mmrank.StableAPLoss', tau=0.1,
+        ...               score_range=(-1, 1), score_penalty=0),
+        ...     memory=dict(size=4096, dim=256, start_iter=1000))
+    """
+
+    def __init__(
+        self,
+        loss: dict,
+        num_classes: int | None = None,
+        memory: dict | None = None,
+        normalize: bool = True,
+        init_cfg: dict | None = None,
+    ) -> None:
+        super().__init__(init_cfg=init_cfg)
+        self.num_classes, self.normalize = num_classes, normalize
+        self.loss_module = MODELS.build(_with_num_classes(loss, num_classes))
+        if not hasattr(self.loss_module, 'embedding_loss'):
+            raise TypeError(
+                f'loss.type={loss["type"]!r} cannot train embeddings (it has '
+                "no embedding_loss); use a ranking loss such as 'mmrank."
+                "StableAPLoss', or 'mmrank.PMLLoss'"
+            )
+        self.memory = None if memory is None else CrossBatchMemory(**memory)
+
+    def forward(self, feats: Tensor | tuple[Tensor, ...]) -> Tensor:
+        """Embeddings of features, what the scores are computed from.
+
+        Args:
+            feats: (n, D) floats, or a tuple of which the last counts.
+
+        Returns:
+            (n, D), at least float32.
+
+        Raises:
+            ValueError: If the features are not (n, D).
+        """
+        if isinstance(feats, (tuple, list)):
+            feats = feats[-1]
+        if feats.dim() != 2:
+            raise ValueError(
+                'the head needs features (images, length), got shape '
+                f'{tuple(feats.shape)}; end the image_encoder with '
+                "dict(type='mmpretrain.GlobalAveragePooling')"
+            )
+        # Close cosines tie in half precision.
+        feats = feats.to(torch.promote_types(feats.dtype, torch.float32))
+        return normalize(feats, dim=1) if self.normalize else feats
+
+    def loss(
+        self,
+        feats: Tensor | tuple[Tensor, ...],
+        data_samples: Sequence,
+        copies: int = 1,
+    ) -> dict[str, Tensor]:
+        """Loss of a batch.
+
+        Args:
+            feats: (copies * B, D) floats, or a tuple of which the last
+                counts.
+            data_samples: B data samples with ``gt_label`` and, for a memory,
+                ``sample_idx``.
+            copies: How often the batch is there, the original first, then
+                mixed features in the same order (see
+                :func:`mmrank.models.backbones.DeepFeatureMixup`). Each row is
+                a sample of its own; only originals go into the memory.
+
+        Returns:
+            ``loss``, and to be logged the mean score of the pairs of one
+            class (``pos_score``) and of two (``neg_score``) in this rank's
+            batch.
+
+        Raises:
+            ValueError: If features, labels and indices do not fit.
+        """
+        embeddings = self(feats)
+        if embeddings.size(0) != copies * len(data_samples):
+            raise ValueError(
+                f'{embeddings.size(0)} features for {len(data_samples)} data '
+                f'samples x {copies}'
+            )
+        device = embeddings.device
+        labels = labels_of(data_samples, self.num_classes, device)
+        ids = torch.zeros_like(labels)
+        if self.memory is not None:
+            ids = sample_ids_of(data_samples, device)
+        own = EmbeddingRows(
+            embeddings, labels.repeat(copies), ids.repeat(copies)
+        )
+        group = RankingLoss.world_group()
+        together = self.loss_module.scope == 'global'
+        rows, offset, counts = own, 0, [len(own)]
+        if group is not None and (together or self.memory is not None):
+            rows, offset, counts = own.of_all_ranks(group)
+        queries, offset = (rows, offset) if together else (own, 0)
+        split = together and group is not None
+        batch = self._batch(queries, own, offset, group if split else None)
+        loss = self.loss_module.embedding_loss(batch)
+        if self.memory is not None:
+            fresh = rows.originals(counts, copies)
+            self.memory.enqueue(fresh.embeddings, fresh.labels, fresh.ids)
+        return dict(loss=loss, **_mean_scores(own))
+
+    def _batch(
+        self, queries: EmbeddingRows, own: EmbeddingRows, offset: int, group
+    ) -> EmbeddingBatch:
+        """Queries against own rows and this rank's share of the memory."""
+        device = own.labels.device
+        place = torch.arange(len(queries), device=device)[:, None]
+        is_itself = place == offset + torch.arange(len(own), device=device)
+        gallery, labels = own.embeddings, own.labels
+        if self.memory is not None:
+            share = (0, 1)
+            if group is not None:
+                share = (dist.get_rank(group), dist.get_world_size(group))
+            entries = self.memory.entries(*share)
+            same_image = (queries.ids[:, None] == entries.sample_ids) & (
+                queries.labels[:, None] == entries.labels
+            )
+            is_itself = torch.cat(
+                [is_itself, same_image | ~entries.usable], dim=1
+            )
+            gallery = torch.cat([gallery, entries.embeddings.to(gallery)])
+            labels = torch.cat([labels, entries.labels])
+        return EmbeddingBatch(
+            queries.embeddings, queries.labels, gallery, labels, is_itself
+        )
+
+
+def _with_num_classes(loss: dict, num_classes: int | None) -> dict:
+    """Config of the loss with the number of classes, if it takes one."""
+    loss_type = model_type(loss['type'])
+    if loss_type is None:
+        raise KeyError(
+            f'loss.type={loss["type"]!r} is not registered; write it with its '
+            "scope, as in 'mmrank.StableAPLoss'"
+        )
+    ranks = inspect.isclass(loss_type) and issubclass(loss_type, RankingLoss)
+    if num_classes is None or not ranks:
+        return loss
+    return {'num_classes': num_classes, **loss}
+
+
+@torch.no_grad()
+def _mean_scores(own: EmbeddingRows) -> dict[str, Tensor]:
+    batch = EmbeddingBatch.of_one_batch(own.embeddings, own.labels)
+    scores, means = batch.scores(), {}
+    for name, pairs in (
+        ('pos_score', batch.is_positive()),
+        ('neg_score', batch.is_negative()),
+    ):
+        total = torch.where(pairs, scores, 0).sum()
+        means[name] = total / pairs.sum().clamp(min=1)
+    return means

@@ -1,0 +1,5 @@
+"""Retrievers of mmpretrain's kind."""
+
+from .embedding_retriever import EmbeddingRetriever
+
+__all__ = ['EmbeddingRetriever']
