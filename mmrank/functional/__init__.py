@@ -2,8 +2,11 @@
 
 from .alrp_loss import ALRP, alrp_loss, alrp_loss_lists
 from .ap_loss import ap_loss, ap_loss_lists
+from .auc import auc_lists, auc_loss
 from .average_precision import average_precision, count_at_or_above
+from .blackbox_ap import blackbox_ap_lists, blackbox_ap_loss
 from .dr_loss import dr_loss, dr_loss_lists
+from .listwise_ap import listwise_ap_lists, listwise_ap_loss
 from .pairwise_surrogate import (
     pairwise_surrogate_mean,
     pairwise_surrogate_sum,
@@ -26,6 +29,7 @@ from .retrieval_metrics_figures import RetrievalFigures
 from .retrieval_metrics_nearest import nearest_in_gallery
 from .score_interpolation import interpolate_score_lists, interpolate_scores
 from .semi_variance import semi_variance, upper_semi_variance
+from .smooth_ap import smooth_ap_lists, smooth_ap_loss
 from .softmax_mean import softmax_mean
 from .soprc import SOPRCTerms, soprc_lists, soprc_loss, soprc_terms
 from .stable_ap import (
@@ -68,7 +72,11 @@ __all__ = [
     'alrp_loss_lists',
     'ap_loss',
     'ap_loss_lists',
+    'auc_lists',
+    'auc_loss',
     'average_precision',
+    'blackbox_ap_lists',
+    'blackbox_ap_loss',
     'build_surrogate',
     'count_at_or_above',
     'dr_loss',
@@ -76,6 +84,8 @@ __all__ = [
     'gather_positives',
     'interpolate_score_lists',
     'interpolate_scores',
+    'listwise_ap_lists',
+    'listwise_ap_loss',
     'nearest_in_gallery',
     'normalised_positive_rank',
     'one_sided_huber',
@@ -92,6 +102,8 @@ __all__ = [
     'retrieval_curves',
     'retrieval_metrics',
     'semi_variance',
+    'smooth_ap_lists',
+    'smooth_ap_loss',
     'smoothed_rank',
     'softmax_mean',
     'soprc_lists',

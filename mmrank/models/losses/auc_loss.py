@@ -1,0 +1,57 @@
+"""AUC as a registered loss."""
+
+import torch
+from torch import Tensor
+
+from mmrank.functional.auc import auc_padded
+from mmrank.registry import MODELS
+
+from .ranked_lists import RankedLists
+from .ranking_loss import RankingLoss
+
+
+@MODELS.register_module()
+class AUCLoss(RankingLoss):
+    """Area under the ROC curve by a pair surrogate.
+
+    ``mean_ij l(s_i - t_j)`` over positives i and negatives j of a list. Every
+    pair counts alike, whatever the rank: what AP losses are compared with.
+
+    Args:
+        surrogate: ``sigmoid``: ``l(x) = sigmoid(-x / tau)``, a smooth
+            1 - AUC; ``one_sided_huber``: :func:`one_sided_huber`, exact in
+            near-linear time.
+        tau: Temperature or margin in units of the (activated) scores, > 0.
+            0.1 is for cosines; take 1 for logits.
+        **kwargs: ``num_classes``, ``mode`` (``flatten`` or ``per_class``),
+            ``reduction``, ``activation``, ``scope`` (``global`` or
+            ``local``), ``loss_weight`` and ``use_sigmoid`` of
+            :class:`mmrank.models.losses.RankingLoss`. A list without
+            negatives counts as 0 in the mean of ``reduction='mean'``.
+
+    Raises:
+        ValueError: On a parameter out of range.
+    """
+
+    def __init__(
+        self, surrogate: str = 'sigmoid', tau: float = 0.1, **kwargs
+    ) -> None:
+        super().__init__(**kwargs)
+        self.settings = dict(surrogate=surrogate, tau=tau)
+        # Refuse a bad setting before training starts.
+        nothing = torch.zeros(1, 0)
+        auc_padded(nothing, nothing, **self.settings)
+
+    def list_losses(self, lists: RankedLists) -> Tensor:
+        """AUC loss of the lists, reduced."""
+        losses = auc_padded(
+            lists.pos,
+            lists.scores,
+            pos_mask=lists.pos_mask,
+            neg_mask=lists.neg_mask,
+            group=lists.group,
+            **self.settings,
+        )
+        self.diagnostics = {'num_positive': lists.pos_mask.sum()}
+        loss = self.reduce_lists(losses, lists.pos_mask.any(1))
+        return loss.to(torch.promote_types(lists.pos.dtype, torch.float32))

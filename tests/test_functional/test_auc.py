@@ -1,0 +1,76 @@
+"""The AUC loss against the double loop of its definition."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+
+from mmrank.functional import auc_loss
+
+SURROGATES = ['sigmoid', 'one_sided_huber']
+scores = st.lists(
+    st.one_of(st.sampled_from([0.0, 0.5, -0.5]), st.floats(-3, 3)), max_size=7
+)
+
+
+def pair_loss(x, surrogate, tau):
+    if surrogate == 'sigmoid':
+        return 1 / (1 + math.exp(x / tau)) if x < 600 * tau else 0.0
+    if x < 0:
+        return 1 - 2 * x / tau
+    return max(1 - x / tau, 0) ** 2
+
+
+@pytest.mark.parametrize('surrogate', SURROGATES)
+@settings(max_examples=100, deadline=None)
+@given(scores, scores, st.sampled_from([0.1, 1.0]))
+def test_any_list(surrogate, pos, neg, tau):
+    pairs = [pair_loss(s - t, surrogate, tau) for s in pos for t in neg]
+    expected = sum(pairs) / len(pairs) if pairs else 0.0
+    for method in ('auto', 'pairs'):
+        got = auc_loss(
+            torch.tensor(pos, dtype=torch.float64),
+            torch.tensor(neg, dtype=torch.float64),
+            surrogate=surrogate,
+            tau=tau,
+            method=method,
+        )
+        assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize('method', ['pairs', 'intervals'])
+@pytest.mark.parametrize('surrogate', SURROGATES)
+def test_gradient(surrogate, method):
+    if surrogate == 'sigmoid' and method == 'intervals':
+        pytest.skip('the interval method is that of the Huber surrogate')
+    g = torch.Generator().manual_seed(0)
+    pos = torch.randn(5, generator=g, dtype=torch.float64, requires_grad=True)
+    neg = torch.randn(9, generator=g, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(
+        lambda p, n: auc_loss(
+            p, n, surrogate=surrogate, tau=0.7, method=method
+        ),
+        (pos, neg),
+    )
+
+
+def test_a_small_temperature_gives_one_minus_auc():
+    g = torch.Generator().manual_seed(1)
+    values = torch.randperm(80, generator=g).double()
+    positive = torch.rand(80, generator=g) < 0.3
+    loss = auc_loss(values[positive], values[~positive], tau=0.01)
+    auc = roc_auc_score(positive.numpy(), values.numpy())
+    assert 1 - loss.item() == pytest.approx(auc, abs=1e-12)
+
+
+def test_wrong_settings():
+    nothing = torch.zeros(1)
+    with pytest.raises(ValueError, match="surrogate='logistic' is unknown"):
+        auc_loss(nothing, nothing, surrogate='logistic')
+    with pytest.raises(ValueError, match='tau must be'):
+        auc_loss(nothing, nothing, tau=0.0)
+    with pytest.raises(ValueError, match='one-sided Huber'):
+        auc_loss(nothing, nothing, method='intervals')

@@ -1,0 +1,98 @@
+"""List-wise AP against the histogram of its definition."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mmrank.functional import listwise_ap_loss
+
+scores = st.lists(
+    st.one_of(
+        st.sampled_from([0.0, 0.5, -0.5, 1.0, -1.0, 1.5]), st.floats(-1.2, 1.2)
+    ),
+    max_size=7,
+)
+
+
+def brute_force(pos, neg, num_bins, low, high):
+    """Eqs. 5 to 8 of the paper with a kernel for every bin."""
+    if not pos:
+        return 0.0
+    width = (high - low) / (num_bins - 1)
+    precision = recall = 0.0
+    above_pos = above = 0.0
+    total = 0.0
+    for m in range(num_bins):
+        centre = high - m * width
+
+        def share(x, centre=centre):
+            x = min(max(x, low), high)
+            return max(1 - abs(x - centre) / width, 0.0)
+
+        own = sum(share(x) for x in pos)
+        above_pos += own
+        above += own + sum(share(x) for x in neg)
+        precision = above_pos / above if above else 0.0
+        recall = own / len(pos)
+        total += precision * recall
+    return 1 - total
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    scores,
+    scores,
+    st.sampled_from([2, 3, 5, 20]),
+    st.sampled_from([(-1.0, 1.0), (0.0, 1.0), (-1.2, 0.7)]),
+)
+def test_any_list(pos, neg, num_bins, score_range):
+    got = listwise_ap_loss(
+        torch.tensor(pos, dtype=torch.float64),
+        torch.tensor(neg, dtype=torch.float64),
+        num_bins=num_bins,
+        score_range=score_range,
+    )
+    expected = brute_force(pos, neg, num_bins, *score_range)
+    assert got.item() == pytest.approx(expected, abs=1e-9)
+
+
+def test_gradient():
+    g = torch.Generator().manual_seed(0)
+    # Away from the centres of the bins, where the kernel has a kink.
+    pos = (torch.rand(5, generator=g, dtype=torch.float64) * 2 - 1) * 0.9
+    neg = (torch.rand(9, generator=g, dtype=torch.float64) * 2 - 1) * 0.9
+    assert torch.autograd.gradcheck(
+        lambda p, n: listwise_ap_loss(p, n, num_bins=6),
+        (pos.requires_grad_(), neg.requires_grad_()),
+    )
+
+
+def test_scores_outside_of_the_range_count_but_have_no_gradient():
+    pos = torch.tensor([1.7, 0.1], requires_grad=True)
+    neg = torch.tensor([0.15, -3.0], requires_grad=True)
+    loss = listwise_ap_loss(pos, neg)
+    inside = listwise_ap_loss(pos.clamp(-1, 1), neg.clamp(-1, 1))
+    torch.testing.assert_close(loss, inside)
+    loss.backward()
+    assert pos.grad[0] == 0
+    assert neg.grad[1] == 0
+    assert pos.grad[1] < 0 < neg.grad[0]
+
+
+def test_one_score_can_be_a_whole_list_of_bins():
+    """A bin without any score divides nothing by nothing."""
+    pos = torch.tensor([-1.0, -1.0], requires_grad=True)
+    loss = listwise_ap_loss(pos, torch.tensor([-1.0]))
+    loss.backward()
+    torch.testing.assert_close(loss.detach(), torch.tensor(1 / 3))
+    assert pos.grad.isfinite().all()
+
+
+def test_wrong_settings():
+    nothing = torch.zeros(1)
+    with pytest.raises(ValueError, match='num_bins must be >= 2'):
+        listwise_ap_loss(nothing, nothing, num_bins=1)
+    for bad in ((1.0, -1.0), (0.0, float('inf')), (float('nan'), 1.0)):
+        with pytest.raises(ValueError, match='score_range must be finite'):
+            listwise_ap_loss(nothing, nothing, score_range=bad)
