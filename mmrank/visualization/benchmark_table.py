@@ -1,6 +1,5 @@
 """The table of a COCO benchmark: Markdown, CSV and console."""
 
-import csv
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +10,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from mmrank.evaluation.run_record import RunRecord
+from mmrank.visualization.table_files import (
+    best_cells,
+    markdown_table,
+    write_csv,
+)
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,11 @@ def table_cells(
         known = [v for v in values if v not in (None, '', '-')]
         if known:
             shown = ['-' if v is None else text(v) for v in values]
-            marks = _best(shown, values) if marks_best else [False] * len(rows)
+            marks = (
+                best_cells(shown, values)
+                if marks_best
+                else [False] * len(rows)
+            )
             columns.append((title, shown, marks))
 
     def of(column) -> list:
@@ -117,15 +125,6 @@ def table_cells(
     cells = [list(row) for row in zip(*(shown for _, shown, _ in columns))]
     best = [list(row) for row in zip(*(marks for _, _, marks in columns))]
     return header, cells, best
-
-
-def _best(shown: list[str], values: list[float]) -> list[bool]:
-    """Mark the best values, unless all read the same."""
-    known = {v: text for v, text in zip(values, shown) if not math.isnan(v)}
-    if len(set(known.values())) < 2:
-        return [False] * len(values)
-    top = known[max(known)]
-    return [text == top for text in shown]
 
 
 def class_cells(
@@ -145,7 +144,7 @@ def class_cells(
         values = [row.classes[name] for row in rows]
         shown = [percent(value) for value in values]
         cells.append([name, *shown])
-        best.append([False, *_best(shown, values)])
+        best.append([False, *best_cells(shown, values)])
     return header, cells, best
 
 
@@ -223,9 +222,9 @@ def write_benchmark(
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [f'# {title}', '', *_markdown(*table_cells(rows)), '']
+    lines = [f'# {title}', '', *markdown_table(*table_cells(rows)), '']
     lines += [f'* {note}' for note in notes]
-    lines += ['', '## Classes', '', *_markdown(*class_cells(rows))]
+    lines += ['', '## Classes', '', *markdown_table(*class_cells(rows))]
     markdown = folder / 'coco_table.md'
     markdown.write_text('\n'.join(lines) + '\n', encoding='utf-8')
 
@@ -239,7 +238,7 @@ def write_benchmark(
         ]
         for row in rows
     ]
-    table = _write_csv(
+    table = write_csv(
         folder / 'coco_table.csv',
         ['method', *rows[0].metrics, *(column.key for column in columns)],
         [
@@ -247,7 +246,7 @@ def write_benchmark(
             for row, values in zip(rows, records)
         ],
     )
-    classes = _write_csv(
+    classes = write_csv(
         folder / 'classes.csv',
         ['class', *(row.name for row in rows)],
         [
@@ -256,29 +255,3 @@ def write_benchmark(
         ],
     )
     return [markdown, table, classes]
-
-
-def _markdown(
-    header: list[str], cells: list[list[str]], best: list[list[bool]]
-) -> list[str]:
-    lines = [f'| {" | ".join(map(_escape_bar, header))} |']
-    lines.append('|---' + '|---:' * (len(header) - 1) + '|')
-    for texts, marks in zip(cells, best):
-        shown = [
-            f'**{_escape_bar(t)}**' if m else _escape_bar(t)
-            for t, m in zip(texts, marks)
-        ]
-        lines.append(f'| {" | ".join(shown)} |')
-    return lines
-
-
-def _escape_bar(text: str) -> str:
-    return text.replace('|', '\\|')
-
-
-def _write_csv(path: Path, header: list, rows: list[list]) -> Path:
-    with path.open('w', newline='', encoding='utf-8') as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        writer.writerows(rows)
-    return path
