@@ -1,0 +1,141 @@
+"""Figures and curves of one model's embeddings."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mmrank.evaluation.retrieval_features import (
+    FeaturesError,
+    RetrievalFeatures,
+)
+from mmrank.functional import recall_curve, retrieval_curves
+
+# K of the Recall@K curve, about evenly spaced on a logarithmic axis.
+_CUTOFFS = 60
+
+
+@dataclass(frozen=True)
+class RetrievalResult:
+    """One model.
+
+    Attributes:
+        name: Name of the model.
+        metrics: ``mAP``, ``R_precision``, ``MAP_at_R`` and ``recall@K`` in
+            [0, 1].
+        queries: Queries with a positive.
+        queries_without_positive: Queries that the means leave out.
+        gallery_size: Samples in the gallery.
+        recall: (T,) recall thresholds of the precision-recall curve.
+        precision: (T,) mean interpolated precision.
+        cutoffs: The K of the Recall@K curve.
+        recall_at: Recall@K at these.
+        average_precision: (Q,) per query, NaN without a positive.
+        num_positives: (Q,) per query.
+    """
+
+    name: str
+    metrics: dict[str, float]
+    queries: int
+    queries_without_positive: int
+    gallery_size: int
+    recall: np.ndarray
+    precision: np.ndarray
+    cutoffs: list[int]
+    recall_at: list[float]
+    average_precision: np.ndarray
+    num_positives: np.ndarray
+
+
+def evaluate_features(
+    name: str,
+    features: RetrievalFeatures,
+    *,
+    recall_at: Sequence[int] = (1, 10, 100, 1000),
+    points: int = 101,
+    memory_limit: int = 2**30,
+    progress: Callable[[int, int], None] | None = None,
+) -> RetrievalResult:
+    """Compute all figures and curves in one pass over the gallery.
+
+    Args:
+        name: Name of the model.
+        features: Its embeddings; computed on their device.
+        recall_at: The K of the table; those above the gallery's size are
+            left out, for they are all one.
+        points: Recall thresholds of the curve.
+        memory_limit: Bytes of temporary tensors.
+        progress: Called as ``progress(done, total)``.
+
+    Returns:
+        The figures.
+
+    Raises:
+        FeaturesError: If no query has a positive.
+        ValueError: See ``retrieval_curves``.
+    """
+    rows = features.rows_of_gallery()
+    size = rows.numel() - int(features.in_gallery is None)
+    curves = retrieval_curves(
+        *features.sets(),
+        similarity=features.similarity,
+        points=points,
+        memory_limit=memory_limit,
+        progress=progress,
+    )
+    figures = curves.figures
+    summary = figures.summary([k for k in recall_at if k <= size])
+    queries = summary.pop('queries')
+    without = summary.pop('queries_without_positive')
+    if queries == 0:
+        raise FeaturesError(
+            f'{name}: none of {without} queries has another sample of its '
+            f'class among {size} of the gallery. Fix: check labels and '
+            'in_gallery of the features.'
+        )
+    cutoffs = np.unique(
+        np.geomspace(1, min(size, max(recall_at)), _CUTOFFS).round()
+    )
+    cutoffs = [int(k) for k in cutoffs]
+    return RetrievalResult(
+        name=name,
+        metrics=summary,
+        queries=queries,
+        queries_without_positive=without,
+        gallery_size=rows.numel(),
+        recall=curves.recall.cpu().numpy(),
+        precision=curves.mean_precision().cpu().numpy(),
+        cutoffs=cutoffs,
+        recall_at=recall_curve(figures, cutoffs),
+        average_precision=figures.average_precision.cpu().numpy(),
+        num_positives=figures.num_positives.cpu().numpy(),
+    )
+
+
+def check_same_test_set(models: dict[str, RetrievalFeatures]) -> None:
+    """Check that models were evaluated on the same samples in one order.
+
+    Args:
+        models: Features by name of the model.
+
+    Raises:
+        FeaturesError: If there is no model or labels or galleries differ.
+    """
+    if not models:
+        raise FeaturesError('no model is given. Fix: name at least one.')
+    first_name, first = next(iter(models.items()))
+    for name, other in models.items():
+        if not first.labels.equal(other.labels):
+            raise FeaturesError(
+                f'{name!r} has {len(other.labels)} samples with other labels '
+                f'than the {len(first.labels)} of {first_name!r}. Fix: test '
+                'both on the same data set, without shuffling.'
+            )
+        masks = first.in_gallery, other.in_gallery
+        if (masks[0] is None) != (masks[1] is None) or (
+            masks[0] is not None and not masks[0].equal(masks[1])
+        ):
+            raise FeaturesError(
+                f'{name!r} has another gallery than {first_name!r}. Fix: '
+                'give both configs the same gallery_key.'
+            )
