@@ -176,7 +176,7 @@ def plot_interpolation_error(
                 x,
                 mean,
                 color=colour(index),
-                label=rf'mean $\phi$, n+ = {count}',
+                label=rf'mean $\phi$, $n_+$ = {count}',
             )
             top.fill_between(
                 x, mean - std, mean + std, color=colour(index), alpha=0.18

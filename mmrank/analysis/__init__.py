@@ -1,0 +1,1 @@
+"""Numerical checks of the papers' claims; no plotting, no OpenMMLab."""

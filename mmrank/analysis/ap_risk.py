@@ -1,0 +1,56 @@
+"""The 0-1 pair loss as a surrogate, and the exact AP risk of many lists."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ZeroOne:
+    """``l01(x) = 1 if x <= 0 else 0``, what the surrogates stand for.
+
+    With it a loss shows what its estimator does, apart from what its
+    surrogates do. It has no gradient, so it trains nothing.
+    """
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return (x <= 0).to(x.dtype)
+
+    def derivative(self, x: Tensor) -> Tensor:
+        return torch.zeros_like(x)
+
+    def bound(self, low: float, high: float) -> float:
+        return 1.0
+
+
+def count_at_or_above(queries: Tensor, scores: Tensor) -> Tensor:
+    """Number of ``scores`` that are >= each query, in each of L lists.
+
+    Args:
+        queries: (L, P) scores to rank.
+        scores: (L, N) scores to be ranked among.
+
+    Returns:
+        (L, P) counts, float64.
+    """
+    ordered = scores.sort(dim=1).values
+    below = torch.searchsorted(ordered, queries.contiguous())
+    return (scores.size(1) - below).double()
+
+
+def ap_risk(pos: Tensor, neg: Tensor) -> Tensor:
+    """``1 - AP`` of L lists, ties counted by l01.
+
+    Source: stable AP (2025), section 3.1.
+
+    Args:
+        pos: (L, P) scores of the positives, P >= 1.
+        neg: (L, N) scores of the negatives.
+
+    Returns:
+        (L,) risks in [0, 1), float64.
+    """
+    negatives = count_at_or_above(pos, neg)
+    positives = count_at_or_above(pos, pos)
+    return (negatives / (negatives + positives)).mean(1)

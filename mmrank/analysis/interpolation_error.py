@@ -1,0 +1,149 @@
+"""Error of the interpolated scores phi against the quantiles they stand for.
+
+The simulation of SOPRC (NeurIPS 2022), figures 1c and 5, for its
+proposition 3.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from mmrank.analysis.score_distributions import ScoreDistribution
+from mmrank.functional import interpolate_score_lists
+
+# Quantiles between which p'' is bounded for all distributions.
+INNER = (0.1, 0.9)
+_POINTS_PER_INTERVAL = 20
+
+
+@dataclass(frozen=True)
+class InterpolationErrorRow:
+    """Errors of phi on the quantiles from 0.1 to 0.9.
+
+    Attributes:
+        distribution: Name of the score distribution.
+        num_scores: Scores n that phi interpolates.
+        error: Largest error for scores that lie at the quantiles i/n.
+        bound: ``max|p''|/(8 n^2)`` over the same quantiles.
+        local_ratio: Largest error over ``|p''|/(8 n^2)`` of its own interval;
+            0 where both vanish.
+        sampled_bias: Largest error of the mean phi of random scores.
+        sampled_std: Mean standard deviation of one phi of random scores.
+        noise: Standard error of the mean phi where it is largest.
+    """
+
+    distribution: str
+    num_scores: int
+    error: float
+    bound: float
+    local_ratio: float
+    sampled_bias: float
+    sampled_std: float
+    noise: float
+
+
+def interpolation_errors(
+    distribution: ScoreDistribution, num_scores: int, trials: int, seed: int
+) -> InterpolationErrorRow:
+    """Compare phi with the quantile function p of the positives.
+
+    phi is the mean of two lines through the knots ``p(i/n)``, one of them
+    shifted by an interval; either follows p within proposition 3, so their
+    mean is compared with ``(p(x) + p(x + 1/n))/2``. Random scores are
+    compared with p in the middle of that interval.
+
+    Args:
+        distribution: The scores.
+        num_scores: Scores n of a batch, a multiple of 10 (the quantiles 0.1
+            and 0.9 are then knots), at least 20.
+        trials: Random batches.
+        seed: Of the random batches.
+
+    Returns:
+        The errors.
+
+    Raises:
+        ValueError: If ``num_scores`` does not fit.
+    """
+    if num_scores < 20 or num_scores % 10:
+        raise ValueError(
+            'num_scores must be a multiple of 10 and at least 20, got '
+            f'{num_scores!r}'
+        )
+    n, p = num_scores, distribution.quantile
+    length = _POINTS_PER_INTERVAL * n
+    x = np.arange(length) / length
+    # The shifted line needs the interval to the right as well.
+    points = np.flatnonzero((x > INNER[0]) & (x < INNER[1] - 1 / n))
+    knots = p(np.arange(1, n + 1) / n)
+    # The last knot may be infinite; it is far from the inner quantiles.
+    knots[-1] = min(knots[-1], p(1 - 0.1 / n))
+    phi = _phi(distribution, knots[None], length)[0]
+    error = np.abs(phi - (p(x) + p(x + 1 / n)) / 2)[points]
+    limit = _local_bound(distribution, n)
+    interval = points // _POINTS_PER_INTERVAL
+    limit = (limit[interval] + limit[interval + 1]) / 2
+    inner = slice(round(INNER[0] * n), round(INNER[1] * n))
+    # Rounding of p is no error of interpolation.
+    error = np.where(error < 1e-12, 0, error)
+    ratio = np.divide(error, limit, out=np.zeros_like(error), where=limit > 0)
+
+    rng = np.random.default_rng([seed, n])
+    scores = distribution.sample_positives(trials, n, rng).numpy()
+    random = _phi(distribution, scores, length)[:, points]
+    bias = random.mean(0) - p(x[points] + 0.5 / n)
+    spread = random.std(0, ddof=1)
+    return InterpolationErrorRow(
+        distribution=distribution.name,
+        num_scores=n,
+        error=error.max(),
+        bound=_local_bound(distribution, n)[inner].max(),
+        local_ratio=ratio.max(),
+        sampled_bias=np.abs(bias).max(),
+        sampled_std=spread.mean(),
+        noise=spread.max() / trials**0.5,
+    )
+
+
+def mean_interpolated_scores(
+    distribution: ScoreDistribution,
+    num_scores: int,
+    length: int,
+    trials: int,
+    seed: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of phi over random batches.
+
+    Args:
+        distribution: The scores.
+        num_scores: Scores of a batch, >= 1.
+        length: Points of phi.
+        trials: Batches, >= 2.
+        seed: Of the batches.
+
+    Returns:
+        Two arrays (length,).
+    """
+    rng = np.random.default_rng([seed, num_scores])
+    scores = distribution.sample_positives(trials, num_scores, rng).numpy()
+    phi = _phi(distribution, scores, length)
+    return phi.mean(0), phi.std(0, ddof=1)
+
+
+def _phi(distribution, scores: np.ndarray, length: int) -> np.ndarray:
+    scores = torch.from_numpy(scores)
+    mask = torch.ones_like(scores, dtype=torch.bool)
+    return interpolate_score_lists(
+        scores, mask, length, *distribution.score_range
+    ).numpy()
+
+
+def _local_bound(distribution, n: int) -> np.ndarray:
+    """(n,) ``max|p''|/(8 n^2)`` over each interval from i/n to (i + 1)/n."""
+    inside = np.linspace(0, 1, 33)
+    x = (np.arange(n)[:, None] + inside) / n
+    with np.errstate(divide='ignore', invalid='ignore'):
+        curvature = np.abs(distribution.quantile_curvature(x))
+    curvature = np.nan_to_num(curvature, nan=np.inf, posinf=np.inf)
+    return curvature.max(1) / (8 * n**2)
