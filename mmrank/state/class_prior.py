@@ -22,6 +22,7 @@ class ClassPrior(nn.Module):
     Attributes:
         prior: (1,) or (size,) float64 buffer, not saved: it comes from the
             config or the data set. NaN before :meth:`set_counts`.
+        from_counts: Whether :meth:`set_counts` has to be called.
 
     Raises:
         ValueError: On a parameter out of range.
@@ -40,7 +41,8 @@ class ClassPrior(nn.Module):
             raise ValueError(
                 f'max_prior must be in (0, 1) or None, got {maximum!r}'
             )
-        self.maximum, self.known = maximum, prior != 'counts'
+        self.from_counts = isinstance(prior, str) and prior == 'counts'
+        self.maximum, self.known = maximum, not self.from_counts
         if isinstance(prior, str) and self.known:
             raise ValueError(
                 f"prior={prior!r} is unknown; use 'counts', 'batch', a number "
@@ -120,6 +122,7 @@ class ClassPrior(nn.Module):
         if not self.known:
             raise RuntimeError(
                 "prior='counts' needs the class counts of the training set: "
+                'add custom_hooks=[dict(type="mmrank.ClassCountsHook")], or '
                 'call set_class_counts(counts) of the loss before training'
             )
         size = self.prior.numel()

@@ -1,12 +1,14 @@
 """Hooks of scope ``mmrank``."""
 
 from .atomic_checkpoint_hook import AtomicCheckpointHook
+from .class_counts_hook import ClassCountsHook
 from .previous_weights_hook import PreviousWeightsHook
 from .ranking_monitor_hook import RankingMonitorHook
 from .rng_state_hook import RNGStateHook
 
 __all__ = [
     'AtomicCheckpointHook',
+    'ClassCountsHook',
     'PreviousWeightsHook',
     'RNGStateHook',
     'RankingMonitorHook',

@@ -11,7 +11,7 @@ from .embedding_batch import EmbeddingBatch
 from .one_vs_all import one_vs_all
 from .ranked_lists import RankedLists
 from .roi_classification import RoIClassificationMixin
-from .values_of_rows import values_of_rows
+from .values_of_rows import box_values
 
 
 def _sigmoid(scores: Tensor) -> Tensor:
@@ -148,7 +148,7 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
                 'columns; make num_classes of the loss and the head agree'
             )
         is_positive = one_vs_all(target, classes)
-        values = self._box_values(target, classes, quality, box_loss)
+        values = box_values(self, target, classes, quality, box_loss)
         is_negative = ~is_positive
         if weight is not None:
             taken = weight > 0
@@ -168,6 +168,8 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         """Compute the loss of a retrieval batch, each query one ranking.
+
+        ``mode`` has no part in it but for the state that it stands for.
 
         Args:
             batch: Queries and gallery of this rank.
@@ -284,27 +286,6 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
             (1,) or (C,) tensor, or None to leave the scores as they are.
         """
         return None
-
-    def _box_values(self, target, classes, quality, box_loss):
-        """(n,) box values of the rows, checked, or None."""
-        given = {'quality': quality, 'box_loss': box_loss}
-        wanted = {'quality': 'quality', 'loss': 'box_loss'}
-        values = given.pop(wanted.get(self.box_input), None)
-        for name, other in given.items():
-            if other is not None:
-                raise ValueError(
-                    f'{type(self).__name__} takes no {name}, got shape '
-                    f'{tuple(other.shape)}'
-                )
-        if self.box_input is None:
-            return None
-        if values is None:
-            raise ValueError(
-                f'{type(self).__name__} needs the boxes of the positives '
-                f'({self.box_input!r}), which this head does not pass; use '
-                "type='mmrank.ListwiseHead' or 'mmrank.ListwiseBBoxHead'"
-            )
-        return values_of_rows(values, target, classes)
 
     @staticmethod
     def world_group():

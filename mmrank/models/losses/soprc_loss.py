@@ -30,18 +30,16 @@ class SOPRCLoss(RankingLoss):
     scores (``flatten``) or one per class (``per_class``), whose rows of v are
     the classes.
 
-    **Retrieval** calls :meth:`rank`, every image of the batch a query. With
+    **Retrieval** calls :meth:`embedding_loss`, every image of the batch a
+    query, as :class:`mmrank.models.heads.RetrievalHead` does. With
     ``num_classes=C, mode='per_class'`` there is one v for the queries of a
-    class, and the caller says which::
+    class. By hand, in one process::
 
-        same = labels[:, None] == labels
-        itself = torch.eye(len(labels), dtype=torch.bool)
-        loss.rank(embeddings @ embeddings.t(), same & ~itself, ~same,
-                  list_classes=labels)
+        loss.embedding_loss(EmbeddingBatch.of_one_batch(embeddings, labels))
 
     In distributed training with ``scope='global'`` every rank passes the
-    queries of all ranks (rows) against its own images (columns); with
-    ``scope='local'`` its own queries alone: v is shared either way.
+    queries of all ranks against its own images; with ``scope='local'`` its
+    own queries alone: v is shared either way.
 
     **Units.** The defaults are for cosines. For logits widen ``tau1`` (1),
     ``tau2`` (0.01) and ``score_range`` (-5, 5).
@@ -56,7 +54,8 @@ class SOPRCLoss(RankingLoss):
         mode: ``flatten``: all classes in one ranking. ``per_class``: one
             ranking per class (or query), with a v for each class.
         prior: Class prior pi: a number or one per class, in (0, 1);
-            ``counts``: N_c/N, told by :meth:`set_class_counts`; ``batch``:
+            ``counts``: N_c/N, told by :meth:`set_class_counts`, which
+            ``mmrank.ClassCountsHook`` calls; ``batch``:
             the ratio of each list in the batch (the biased estimator of the
             paper's ablation).
         max_prior: Scale the priors of the classes so that the largest is
@@ -145,6 +144,11 @@ class SOPRCLoss(RankingLoss):
             score_range,
             'ema' if use_vector else 'off',
         )
+
+    @property
+    def wants_class_counts(self) -> bool:
+        """Whether the priors are to be those of the training set."""
+        return self.prior is not None and self.prior.from_counts
 
     def set_class_counts(self, counts: Sequence[int] | Tensor) -> None:
         """Take the class priors from the training set.

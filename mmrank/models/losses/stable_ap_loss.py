@@ -28,6 +28,18 @@ class StableAPLoss(RankingLoss):
     ``rho=1``, which :func:`ListwiseHead` sets unless the config says
     otherwise. Watch ``argument`` in the log.
 
+    **Retrieval.** Each image of the batch is a query with a list of its own
+    (:meth:`embedding_loss`). The defaults are for logits; for cosines::
+
+        dict(type='mmrank.StableAPLoss', tau=0.1, score_range=(-1, 1),
+             score_penalty=0, mode='per_class')
+
+    Then ``B = 1 + 4/tau``, ``rho`` is the paper's n-/n+ of each query's list,
+    and nothing anchors the scores, which are bounded. The mean positive score
+    is one per class of the queries, over all its queries in the batch
+    (``mean_scope='global'``: one in all). The paper compares tau of 0.01,
+    0.03, 0.1 and 0.3 and finds the smallest unstable.
+
     Args:
         num_classes: Number of classes C, checked against the scores. Needed
             for ``mean_scope='per_class'``; heads fill it in.
