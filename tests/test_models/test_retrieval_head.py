@@ -1,0 +1,232 @@
+"""The head against a definition written out, and what it refuses."""
+
+import pytest
+import torch
+from small_retriever import (
+    CLASSES,
+    DIM,
+    SOPRC,
+    STABLE_AP,
+    build_head,
+    samples,
+)
+from torch.nn.functional import normalize
+
+from mmrank.functional import stable_ap_loss
+from mmrank.state import CrossBatchMemory
+
+# Without its state: mu is the mean of the class in the batch.
+OFF = {**STABLE_AP, 'mean_mode': 'off'}
+
+
+def _features(n, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    return torch.randn(n, DIM, generator=g, dtype=torch.float64)
+
+
+def _labels(n, seed=0):
+    g = torch.Generator().manual_seed(seed + 100)
+    return torch.randint(0, CLASSES, (n,), generator=g).tolist()
+
+
+def _by_hand(queries, gallery):
+    """Mean over queries of the stable AP of their lists.
+
+    Args:
+        queries: List of (embedding, label, key).
+        gallery: Likewise; a pair of one key is left out.
+    """
+    lists = []
+    for x, label, key in queries:
+        pos = [x @ y for y, c, k in gallery if c == label and k != key]
+        neg = [x @ y for y, c, k in gallery if c != label and k != key]
+        if pos:
+            lists.append((label, torch.stack(pos), torch.stack(neg)))
+    losses = []
+    for label, pos, neg in lists:
+        of_class = torch.cat([p for c, p, _ in lists if c == label])
+        mu = of_class.detach().mean().float()
+        losses.append(stable_ap_loss(pos, neg, mu, tau=0.1, bound=41.0))
+    return torch.stack(losses).mean()
+
+
+def test_every_image_searches_the_others():
+    labels = _labels(11)
+    x = _features(11).requires_grad_()
+    result = build_head(OFF).loss((None, x), samples(labels))
+    y = x.detach().clone().requires_grad_()
+    entries = list(zip(normalize(y, dim=1), labels, range(11)))
+    expected = _by_hand(entries, entries)
+    torch.testing.assert_close(result['loss'], expected)
+    result['loss'].backward()
+    expected.backward()
+    torch.testing.assert_close(x.grad, y.grad)
+    scores = normalize(y, dim=1) @ normalize(y, dim=1).t()
+    same = torch.tensor(labels)[:, None] == torch.tensor(labels)
+    itself = torch.eye(11, dtype=torch.bool)
+    for name, mask in (('pos_score', same & ~itself), ('neg_score', ~same)):
+        torch.testing.assert_close(result[name], scores.detach()[mask].mean())
+
+
+@pytest.mark.parametrize('copies', [1, 2])
+def test_searches_the_memory_of_earlier_batches(copies):
+    """Image 3 is in all batches, with other features each time."""
+    head = build_head(OFF, memory=dict(size=9, dim=DIM)).double()
+    kept = []
+    for step, ids in enumerate(([0, 3, 5, 6], [3, 7, 8], [9, 3, 10, 11, 1])):
+        labels = [i % 2 for i in ids]
+        x = _features(copies * len(ids), step)
+        loss = head.loss(x, samples(labels, ids), copies)['loss']
+        x = normalize(x, dim=1)
+        rows = list(zip(x, labels * copies, ids * copies))
+        total = []
+        for i, (query, label, image) in enumerate(rows):
+            batch = [
+                (y, c, 'no' if j != i else image)
+                for j, (y, c, _) in enumerate(rows)
+            ]
+            total.append(((query, label, image), batch + kept[-9:]))
+        lists = []
+        for (query, label, image), gallery in total:
+            pos = [
+                query @ y for y, c, k in gallery if c == label and k != image
+            ]
+            neg = [query @ y for y, c, k in gallery if c != label]
+            lists.append((label, torch.stack(pos), torch.stack(neg)))
+        expected = []
+        for label, pos, neg in lists:
+            mu = torch.cat([p for c, p, _ in lists if c == label]).mean()
+            expected.append(
+                stable_ap_loss(pos, neg, mu.float(), tau=0.1, bound=41.0)
+            )
+        expected = torch.stack(expected).mean()
+        torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-7)
+        # Only originals are kept, in float32.
+        kept += [(y.float().double(), c, k) for y, c, k in rows[: len(ids)]]
+
+
+def test_equal_indices_of_other_classes_are_other_images():
+    """ConcatDataset gives each of its data sets indices from 0."""
+    head = build_head(OFF, memory=dict(size=8, dim=DIM))
+    head.loss(_features(4), samples([0, 0, 1, 1], [0, 1, 2, 3]))
+    seen = []
+    head.loss_module.embedding_loss = lambda b: seen.append(b) or 0
+    head.loss(_features(2), samples([0, 1], [0, 0]))
+    assert seen[0].is_itself[:, 2:].tolist() == [
+        [True, False, False, False] + [True] * 4,
+        [False, False, False, False] + [True] * 4,
+    ]
+
+
+def test_the_order_of_the_batch_does_not_matter():
+    labels, x = _labels(12), _features(12)
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(1))
+    values = []
+    for index in (torch.arange(12), order):
+        head = build_head(memory=dict(size=20, dim=DIM))
+        for seed in range(2):
+            part = [labels[i] for i in index]
+            ids = (index + 12 * seed).tolist()
+            batch = (x + seed * _features(12, 7))[index]
+            result = head.loss(batch, samples(part, ids))
+        values.append(result['loss'])
+    torch.testing.assert_close(*values)
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+def test_half_precision_ranks_in_float32(dtype):
+    labels = _labels(12)
+    x = _features(12).to(dtype).requires_grad_()
+    with torch.autocast('cpu', dtype=torch.bfloat16):
+        loss = build_head(OFF).loss(x, samples(labels))['loss']
+    full = build_head(OFF).loss(x.float(), samples(labels))['loss']
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, full)
+    loss.backward()
+    assert x.grad.dtype == dtype
+    assert x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize('labels', [[0], [0, 1, 2], [1, 1, 1]])
+@pytest.mark.parametrize('loss', [STABLE_AP, SOPRC])
+def test_lists_without_positives_or_negatives(labels, loss):
+    x = _features(len(labels)).float().requires_grad_()
+    memory = dict(size=4, dim=DIM)
+    loss = build_head(loss, memory=memory).loss(x, samples(labels))['loss']
+    loss.backward()
+    assert loss.isfinite()
+    assert x.grad.isfinite().all()
+    if len(set(labels)) == len(labels):
+        assert loss == 0
+
+
+def test_keeps_the_length_if_told_to():
+    x = _features(3)
+    torch.testing.assert_close(build_head(normalize=False)(x), x)
+    assert build_head()(x).norm(dim=1).tolist() == pytest.approx([1] * 3)
+
+
+def test_evaluation_leaves_the_memory():
+    head = build_head(memory=dict(size=4, dim=DIM)).eval()
+    head.loss(_features(3), samples([0, 0, 1]))
+    assert not head.memory.entries().usable.any()
+
+
+def test_state_is_saved_and_resumed():
+    a, b = (build_head(memory=dict(size=6, dim=DIM)) for _ in range(2))
+    a.loss(_features(5), samples(_labels(5)))
+    b.load_state_dict(a.state_dict())
+    assert isinstance(b.memory, CrossBatchMemory)
+    batch = _features(5, 1), samples(_labels(5, 1), range(3, 8))
+    torch.testing.assert_close(a.loss(*batch)['loss'], b.loss(*batch)['loss'])
+
+
+def test_num_classes_of_the_loss_wins_and_is_filled_in():
+    assert build_head().loss_module.num_classes == CLASSES
+    own = build_head({**STABLE_AP, 'num_classes': 9})
+    assert own.loss_module.num_classes == 9
+
+
+def _without(key):
+    batch = samples([0, 1, 1])
+    del batch[1][key]
+    return batch
+
+
+@pytest.mark.parametrize(
+    ('batch', 'words'),
+    [
+        (samples([0, 1, CLASSES]), 'gt_label must be >= 0 and < 4.*0 to 4'),
+        (samples([0, 1, -1]), 'gt_label must be >= 0 .*-1 to 1'),
+        (samples([0, 1]), '3 features for 2 data samples'),
+        (_without('gt_label'), '1 of 3 data samples have no gt_label'),
+        (_without('sample_idx'), 'no sample_idx.*drop the memory'),
+    ],
+)
+def test_refuses_a_batch(batch, words):
+    head = build_head(memory=dict(size=4, dim=DIM))
+    with pytest.raises(ValueError, match=words):
+        head.loss(_features(3), batch)
+
+
+def test_refuses_labels_that_are_no_classes():
+    batch = samples([0, 1])
+    batch[1]['gt_label'] = torch.tensor([1, 2])
+    with pytest.raises(ValueError, match='one integer per sample.*1, 2'):
+        build_head().loss(_features(2), batch)
+    batch[1]['gt_label'] = torch.tensor([0.5])
+    with pytest.raises(ValueError, match='gt_label must be an integer'):
+        build_head().loss(_features(2), batch)
+
+
+def test_indices_are_not_needed_without_a_memory():
+    build_head().loss(_features(3), _without('sample_idx'))
+
+
+def test_refuses_feature_maps_and_other_losses():
+    with pytest.raises(ValueError, match='GlobalAveragePooling'):
+        build_head()(torch.ones(2, 3, 1, 1))
+    with pytest.raises(TypeError, match='embedding_loss'):
+        build_head(dict(type='torch.nn.CrossEntropyLoss'))
+    with pytest.raises(KeyError, match='mmrank.Nothing'):
+        build_head(dict(type='mmrank.Nothing'))
