@@ -15,3 +15,4 @@ dataset = dict(
 train_dataloader = dict(dataset=dataset)
 val_dataloader = dict(dataset=dataset)
 test_dataloader = dict(dataset=dataset)
+del dataset
