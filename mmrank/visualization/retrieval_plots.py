@@ -36,6 +36,8 @@ def plot_precision_recall(
             result.recall,
             result.precision,
             label=_label(result, 'mAP', result.metrics['mAP']),
+            # Between two thresholds the interpolated precision is the later.
+            drawstyle='steps-pre',
             # A precision of 1 is not to be cut by the frame.
             clip_on=False,
             zorder=3,

@@ -21,9 +21,13 @@ _BACKGROUND = 242
 # Pixels of an image's side, and inches of it on the sheet.
 _SIDE, _CELL = 192, 1.0
 # Inches below an image for its text, between query and images, above all.
-_TEXT, _GAP, _TOP = 0.36, 0.3, 0.62
+_TEXT, _GAP, _TOP = 0.4, 0.3, 0.62
 # Inches for the text left of a query.
 _LEFT = 1.5
+# Inches between the rows of one query and those of the next.
+_APART = 0.22
+# Characters of a class name below an image.
+_LONGEST_CLASS = 20
 _DPI = 140
 
 
@@ -55,7 +59,8 @@ def draw_retrieval_sheet(
     columns = max(len(row.found) for row in rows)
     pitch = _CELL + 0.08
     width = _LEFT + _CELL + _GAP + max(columns, 3) * pitch
-    height = _TOP + len(rows) * (_CELL + _TEXT)
+    tops = _row_tops(rows)
+    height = tops[-1] + _CELL + _TEXT
     figure = Figure(figsize=(width, height), facecolor='white')
     FigureCanvasAgg(figure)
     several = len({row.model for row in rows}) > 1
@@ -65,8 +70,8 @@ def draw_retrieval_sheet(
     _draw_key(figure, width, height)
     pictures: dict[Path, np.ndarray] = {}
 
-    def place(column: float, row: int) -> Axes:
-        bottom = height - _TOP - row * (_CELL + _TEXT) - _CELL
+    def place(column: float, top: float) -> Axes:
+        bottom = height - top - _CELL
         return figure.add_axes(
             (
                 column / width,
@@ -76,19 +81,34 @@ def draw_retrieval_sheet(
             )
         )
 
-    for index, row in enumerate(rows):
-        axis = place(_LEFT, index)
+    for top, row in zip(tops, rows):
+        axis = place(_LEFT, top)
         _show(axis, row.path, pictures)
         _frame(axis, _QUERY, '-', 1.0)
         _describe_query(axis, row, several)
         for number, neighbour in enumerate(row.found):
-            axis = place(_LEFT + _CELL + _GAP + number * pitch, index)
+            axis = place(_LEFT + _CELL + _GAP + number * pitch, top)
             _show(axis, neighbour.path, pictures)
             _describe(axis, neighbour)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=_DPI)
     return path
+
+
+def _row_tops(rows: Sequence[Neighbours]) -> list[float]:
+    """Inches from above; rows of one query stand together."""
+    tops, top = [], _TOP
+    for index, row in enumerate(rows):
+        follows = index > 0 and row.path == rows[index - 1].path
+        next_follows = (
+            index + 1 < len(rows) and rows[index + 1].path == row.path
+        )
+        if index > 0 and not follows and next_follows:
+            top += _APART
+        tops.append(top)
+        top += _CELL + _TEXT
+    return tops
 
 
 def _draw_key(figure: Figure, width: float, height: float) -> None:
@@ -191,7 +211,10 @@ def _describe(axis: Axes, neighbour: Neighbour) -> None:
     right = neighbour.is_right
     colour = _RIGHT if right else _WRONG
     _frame(axis, colour, '-' if right else (0, (2, 1.4)), 2.2)
-    text = f'{"✓" if right else "✗"} {neighbour.score:.3g}'
+    score = neighbour.score
+    # Dot products may be large.
+    number = f'{score:.3f}' if abs(score) < 10 else f'{score:.4g}'
+    text = f'{"✓" if right else "✗"} {number}'
     axis.text(
         0.5,
         -0.05,
@@ -206,7 +229,7 @@ def _describe(axis: Axes, neighbour: Neighbour) -> None:
         axis.text(
             0.5,
             -0.19,
-            shorten(neighbour.label, 16),
+            shorten(neighbour.label, _LONGEST_CLASS),
             transform=axis.transAxes,
             ha='center',
             va='top',

@@ -1,0 +1,141 @@
+"""The models of a retrieval report, and where their features are kept."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mmrank.evaluation.run_record import digest_run
+
+_METRIC = 'mmrank.RetrievalMetric'
+
+
+class EntryError(ValueError):
+    """A model of the report is wrong; the text says what to change."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One model, as the command line names it.
+
+    Attributes:
+        name: Name in the table.
+        path: Config, or feature file.
+        checkpoint: Checkpoint of a config.
+    """
+
+    name: str
+    path: Path
+    checkpoint: Path | None = None
+
+    @property
+    def is_config(self) -> bool:
+        """Whether the model has to be run."""
+        return self.path.suffix == '.py'
+
+
+def parse_entries(words: Sequence[str]) -> list[Entry]:
+    """Read ``[NAME=]FEATURES.npz`` and ``[NAME=]CONFIG.py,CHECKPOINT``.
+
+    Args:
+        words: From the command line.
+
+    Returns:
+        The models, in the same order.
+
+    Raises:
+        EntryError: If a file does not exist, or two models have one name.
+    """
+    entries = [_parse(word) for word in words]
+    names = [file_name(entry) for entry in entries]
+    twice = [e.name for e in entries if names.count(file_name(e)) > 1]
+    if twice:
+        raise EntryError(
+            f'the names {sorted(set(twice))} stand for one file name. Fix: '
+            'name each model differently, NAME=PATH.'
+        )
+    return entries
+
+
+def _parse(word: str) -> Entry:
+    name, equals, text = word.partition('=')
+    # A path may have an equals sign of its own.
+    if not equals or Path(word.partition(',')[0]).exists():
+        name, text = '', word
+    text, comma, checkpoint = text.partition(',')
+    path = Path(text)
+    if not path.is_file() or path.suffix not in ('.py', '.npz'):
+        raise EntryError(
+            f'{word!r}: {text!r} is no .npz or .py file that exists. Fix: '
+            'give NAME=FEATURES.npz or NAME=CONFIG.py,CHECKPOINT (paths '
+            f'start at {Path.cwd()}).'
+        )
+    if (path.suffix == '.py') != bool(comma):
+        raise EntryError(
+            f'{word!r}: a config needs a checkpoint, and features have none. '
+            'Fix: give NAME=CONFIG.py,CHECKPOINT or NAME=FEATURES.npz.'
+        )
+    if comma and not Path(checkpoint).is_file():
+        raise EntryError(
+            f'{word!r}: checkpoint {checkpoint!r} does not exist. Fix: give '
+            'the .pth file of a training.'
+        )
+    return Entry(name or path.stem, path, Path(checkpoint) if comma else None)
+
+
+def file_name(entry: Entry) -> str:
+    """The model's name with what a file name may not hold replaced."""
+    return safe_name(entry.name)
+
+
+def safe_name(name: str) -> str:
+    """Replace what a file name should not hold by ``_``."""
+    return ''.join(c if c.isalnum() or c in '.+-' else '_' for c in name)
+
+
+def plan_features(
+    entry: Entry, config: dict, device: str, out_dir: str | os.PathLike
+) -> Path:
+    """Give the file of a config's features.
+
+    A changed config, override, checkpoint or kind of device has a file of
+    its own.
+
+    Args:
+        entry: A config with its checkpoint.
+        config: Its content, overrides merged.
+        device: ``'cuda'``, ``'cpu'``, ...
+        out_dir: Folder of the report.
+
+    Returns:
+        The file.
+    """
+    digest = digest_run(config, entry.checkpoint, device)
+    name = f'{file_name(entry)}-{digest[:8]}.npz'
+    return Path(out_dir) / 'features' / name
+
+
+def use_retrieval_metric(cfg: Any, out_file: str, name: str) -> None:
+    """Let the test of a config write features, and do nothing else.
+
+    Args:
+        cfg: The config. Its ``RetrievalMetric`` keeps its options; without
+            one it gets the default one.
+        out_file: The file to write.
+        name: Name of the model for an error.
+
+    Raises:
+        EntryError: If the config has no test set.
+    """
+    if not cfg.get('test_dataloader') or cfg.get('test_cfg') is None:
+        raise EntryError(
+            f'{name}: the config has no test_dataloader or no test_cfg. Fix: '
+            'add both, or give features.'
+        )
+    metrics = cfg.get('test_evaluator') or []
+    metrics = [metrics] if isinstance(metrics, dict) else metrics
+    own = [m for m in metrics if m.get('type') in (_METRIC, 'RetrievalMetric')]
+    metric = own[0] if own else dict(type=_METRIC)
+    metric['out_file'] = out_file
+    cfg.test_evaluator = metric

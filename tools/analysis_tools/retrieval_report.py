@@ -1,0 +1,274 @@
+r"""Retrieval report: table, curves and pictures of one or more models.
+
+Each model is NAME=PATH, where PATH is a config with its checkpoint, or the
+features that a test has written (RetrievalMetric(out_file='features.npz')).
+A config is tested once on its test set; its features are kept.
+
+  Two checkpoints:
+    python tools/analysis_tools/retrieval_report.py \
+        "stable AP=stable.py,work_dirs/stable/epoch_50.pth" \
+        "triplet=triplet.py,work_dirs/triplet/epoch_50.pth" \
+        --out-dir work_dirs/report
+
+  Features of a test on several GPUs, which takes no time here:
+    tools/dist_test.sh stable.py work_dirs/stable/epoch_50.pth 4 \
+        --cfg-options test_evaluator.out_file=stable.npz
+    python tools/analysis_tools/retrieval_report.py "stable AP=stable.npz"
+
+Written to the out dir: retrieval.md and retrieval.csv (the table),
+precision_recall.png (interpolated precision, mean over queries),
+recall_at_k.png, curves.json, and sheets with the best images of some queries:
+sheet_random_NAME.png (the same queries for all models), sheet_worst_NAME.png
+and, for two models or more, sheet_differing.png, the queries on which average
+precision differs most.
+
+exit status: 0 written, 2 wrong input (one message says what), 130 interrupted.
+"""
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from mmrank.evaluation.retrieval_entries import (
+    Entry,
+    EntryError,
+    file_name,
+    parse_entries,
+    plan_features,
+    use_retrieval_metric,
+)
+from mmrank.evaluation.retrieval_features import (
+    RetrievalFeatures,
+    load_features,
+)
+from mmrank.evaluation.retrieval_result import (
+    check_same_test_set,
+    evaluate_features,
+)
+from mmrank.visualization.query_selection import CHOICES
+from mmrank.visualization.retrieval_pages import draw_sheets
+from mmrank.visualization.retrieval_plots import (
+    plot_precision_recall,
+    plot_recall_at_k,
+    write_curves,
+)
+from mmrank.visualization.retrieval_table import (
+    describe_test_set,
+    rich_retrieval,
+    write_retrieval_table,
+)
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))  # for entry_point, beside train.py
+
+
+def parse_args(arguments=None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        'models',
+        nargs='+',
+        metavar='[NAME=]PATH[,CHECKPOINT]',
+        help='config with checkpoint, or .npz file of features; the name '
+        "defaults to the path's",
+    )
+    parser.add_argument(
+        '--out-dir',
+        default='work_dirs/retrieval_report',
+        help='default: %(default)s',
+    )
+    parser.add_argument(
+        '--recall-at',
+        type=int,
+        nargs='+',
+        default=[1, 10, 100, 1000],
+        metavar='K',
+        help='the K of Recall@K (default: 1 10 100 1000)',
+    )
+    parser.add_argument(
+        '--sheets',
+        nargs='*',
+        choices=CHOICES,
+        default=['random', 'worst', 'differing'],
+        help='queries to draw; nothing after it for no sheets (default: '
+        'random worst differing)',
+    )
+    parser.add_argument(
+        '--num-queries',
+        type=int,
+        default=8,
+        help='queries of a sheet (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--top-k',
+        type=int,
+        default=10,
+        help='images for each query (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--seed',
+        type=int,
+        default=0,
+        help='seed of the random queries (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--image-root',
+        default='.',
+        help='folder that relative image paths start from (default: here)',
+    )
+    parser.add_argument(
+        '--device',
+        help='where to rank: cpu, cuda, ... (default: a GPU if there is one)',
+    )
+    parser.add_argument(
+        '--cfg-options',
+        nargs='+',
+        default=[],
+        metavar='KEY=VALUE',
+        help='overrides of all configs that are run',
+    )
+    args = parser.parse_args(arguments)
+    for name in ('num_queries', 'top_k'):
+        if getattr(args, name) < 1:
+            parser.error(
+                f'--{name.replace("_", "-")} is {getattr(args, name)}; it '
+                'must be at least 1'
+            )
+    return args
+
+
+def say(console: Console, text: str) -> None:
+    """Print a line as it is, however long its paths are."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def get_features(
+    entry: Entry, args: argparse.Namespace, console: Console
+) -> RetrievalFeatures:
+    """Read a model's features, or run its config."""
+    if not entry.is_config:
+        return load_features(entry.path)
+    from entry_point import UsageError, build_runner, load
+    from mmengine.config import DictAction
+    from mmengine.device import get_device
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument('--cfg-options', nargs='+', action=DictAction)
+    words = ['--cfg-options', *args.cfg_options] if args.cfg_options else []
+    options = parser.parse_args(words).cfg_options
+    try:
+        cfg = load(
+            argparse.Namespace(
+                config=str(entry.path),
+                cfg_options=options,
+                launcher='none',
+                work_dir=str(Path(args.out_dir) / 'runs' / file_name(entry)),
+                local_rank=0,
+            )
+        )
+    except UsageError as error:
+        raise EntryError(f'{entry.name}: {error}') from error
+    path = plan_features(entry, cfg.to_dict(), get_device(), args.out_dir)
+    if path.is_file():
+        say(console, f'{entry.name}: tested before, features in {path}')
+        return load_features(path)
+    say(console, f'{entry.name}: testing, log in {cfg.work_dir}')
+    use_retrieval_metric(cfg, str(path), entry.name)
+    cfg.load_from = str(entry.checkpoint)
+    # Two configs of one name within a second are one to mmengine.
+    cfg.experiment_name = path.stem
+    build_runner(cfg).test()
+    return load_features(path)
+
+
+def run(args: argparse.Namespace, console: Console) -> None:
+    """Do what the command line says."""
+    from mmengine.device import get_device
+
+    device = args.device or get_device()
+    models = {}
+    for entry in parse_entries(args.models):
+        models[entry.name] = get_features(entry, args, console)
+    check_same_test_set(models)
+    results = []
+    for name, features in models.items():
+        with console.status('') as status:
+
+            def show(done, total, name=name, status=status):
+                status.update(f'{name}: {done} of {total} queries ranked')
+
+            results.append(
+                evaluate_features(
+                    name,
+                    move(features, device),
+                    recall_at=args.recall_at,
+                    progress=show,
+                )
+            )
+    say(console, describe_test_set(results[0]))
+    console.print(rich_retrieval(results))
+    out = Path(args.out_dir)
+    paths = [
+        *write_retrieval_table(results, out),
+        plot_precision_recall(results, out / 'precision_recall.png'),
+        plot_recall_at_k(results, out / 'recall_at_k.png'),
+        write_curves(results, out / 'curves.json'),
+    ]
+    if args.sheets and any(f.paths is None for f in models.values()):
+        say(
+            console,
+            'No sheets: the features have no image paths (see path_key of '
+            'RetrievalMetric).',
+        )
+    elif args.sheets:
+        paths += draw_sheets(
+            models,
+            results,
+            out,
+            sheets=args.sheets,
+            num_queries=args.num_queries,
+            top_k=args.top_k,
+            seed=args.seed,
+            root=args.image_root,
+        )
+    for path in paths:
+        say(console, f'wrote {path}')
+
+
+def move(features: RetrievalFeatures, device: str) -> RetrievalFeatures:
+    """The same features on another device."""
+    mask = features.in_gallery
+    return replace(
+        features,
+        features=features.features.to(device),
+        labels=features.labels.to(device),
+        in_gallery=None if mask is None else mask.to(device),
+    )
+
+
+def main() -> int:
+    """Run, and turn wrong input into one message."""
+    args = parse_args()
+    try:
+        run(args, Console())
+    except (OSError, ValueError, TypeError) as error:
+        print(f'error: {error}', file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(
+            'Interrupted. Give the same command again; features that are '
+            'there are kept.',
+            file=sys.stderr,
+        )
+        return 130
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
