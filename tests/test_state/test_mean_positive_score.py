@@ -161,3 +161,53 @@ def test_saved_resumed_and_moved_without_loss():
 def test_bad_parameters_are_named(kwargs, message):
     with pytest.raises(ValueError, match=message):
         MeanPositiveScore(**kwargs)
+
+
+def test_lists_of_one_row_are_pooled():
+    """The mean of a class is that over all pairs of its queries."""
+    rows = torch.tensor([4, 1, 4, 4, 1, 0])
+    g = torch.Generator().manual_seed(0)
+    state = MeanPositiveScore(5, 0.25)
+    expected = [0.0] * 5
+    for step in range(3):
+        pos = torch.randn(6, 7, generator=g)
+        mask = torch.rand(6, 7, generator=g) < 0.6
+        mask[5] = False
+        got = state.update(pos, mask, rows=rows)
+        for row in (1, 4):
+            mean = pos[rows == row][mask[rows == row]].mean().item()
+            lam = 0.25 if step else 1.0
+            expected[row] += lam * (mean - expected[row])
+        assert got.tolist() == pytest.approx(
+            [expected[r] for r in rows], abs=1e-6
+        )
+    assert state.num_updates.tolist() == [0, 3, 0, 0, 3]
+    order = torch.tensor([3, 0, 5, 2, 1, 4])
+    other = MeanPositiveScore(5, 0.25)
+    other.load_state_dict(state.state_dict())
+    state.update(pos, mask, rows=rows)
+    other.update(pos[order], mask[order], rows=rows[order])
+    torch.testing.assert_close(state.mean, other.mean)
+
+
+def test_a_broken_score_leaves_its_class_alone():
+    pos = torch.tensor([[1.0, 3.0], [torch.nan, 2.0], [4.0, 6.0]])
+    state = MeanPositiveScore(3)
+    state.update(pos, torch.ones(3, 2).bool(), rows=torch.tensor([0, 1, 2]))
+    assert state.mean.tolist() == [2, 0, 5]
+    assert state.num_updates.tolist() == [1, 0, 1]
+
+
+def test_no_list_at_all():
+    state, rows = MeanPositiveScore(3), torch.zeros(0, dtype=torch.long)
+    empty = torch.zeros(0, 2)
+    assert state.update(empty, empty.bool(), rows=rows).shape == (0,)
+    assert state.num_updates.tolist() == [0, 0, 0]
+
+
+def test_refuses_rows_that_do_not_fit():
+    pos, mask = torch.zeros(2, 1), torch.ones(2, 1).bool()
+    with pytest.raises(ValueError, match='from 0 to 3'):
+        MeanPositiveScore(3).update(pos, mask, rows=torch.tensor([0, 3]))
+    with pytest.raises(TypeError, match='integers'):
+        MeanPositiveScore(3).update(pos, mask, rows=torch.tensor([0.0, 1]))

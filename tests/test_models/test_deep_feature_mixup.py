@@ -1,0 +1,194 @@
+"""Mixed features against the formula, and the batch that they make."""
+
+import copy
+
+import pytest
+import torch
+from mmengine.registry import MODELS
+from small_retriever import CLASSES, DIM, SOPRC, build_retriever
+
+from mmrank.models.backbones.feature_mixup import class_mixture
+
+mmpretrain = pytest.importorskip('mmpretrain')
+RESNET = dict(
+    type='mmpretrain.ResNet', depth=18, stem_channels=8, base_channels=8
+)
+MIXUP = dict(type='mmrank.DeepFeatureMixup', backbone=RESNET)
+
+
+def _images(n=8):
+    g = torch.Generator().manual_seed(0)
+    return torch.randn(n, 3, 32, 32, generator=g)
+
+
+def test_equals_the_formula():
+    g = torch.Generator().manual_seed(0)
+    z = torch.randn(7, 3, 2, 2, generator=g, dtype=torch.float64)
+    v = torch.rand(7, generator=g, dtype=torch.float64)
+    labels, u = torch.tensor([0, 2, 0, 1, 2, 2, 5]), 0.7
+    mixed = class_mixture(z, labels, v, u)
+    for i in range(7):
+        same = [j for j in range(7) if labels[j] == labels[i]]
+        total = sum(v[j] for j in same)
+        other = sum(v[j] / total * z[j] for j in same)
+        torch.testing.assert_close(mixed[i], u * z[i] + (1 - u) * other)
+    # Alone in its class: there is nothing to mix with.
+    torch.testing.assert_close(mixed[3], z[3])
+
+
+def test_gradient():
+    g = torch.Generator().manual_seed(0)
+    z = torch.randn(5, 3, generator=g, dtype=torch.float64)
+    v = torch.rand(5, generator=g, dtype=torch.float64)
+    labels = torch.tensor([0, 1, 0, 1, 1])
+    assert torch.autograd.gradcheck(
+        lambda z: class_mixture(z, labels, v, 0.9), z.requires_grad_()
+    )
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+def test_half_precision(dtype):
+    g = torch.Generator().manual_seed(0)
+    z = torch.randn(6, 4, generator=g).to(dtype)
+    v, labels = torch.rand(6, generator=g), torch.arange(6) % 2
+    mixed = class_mixture(z, labels, v, 0.9)
+    assert mixed.dtype == dtype
+    full = class_mixture(z.float(), labels, v, 0.9)
+    torch.testing.assert_close(mixed.float(), full, rtol=2e-2, atol=2e-2)
+
+
+def test_is_the_backbone_but_in_training():
+    """Names, weights, initialisation and evaluation are the backbone's."""
+    torch.manual_seed(0)
+    plain = MODELS.build(copy.deepcopy(RESNET))
+    plain.init_weights()
+    torch.manual_seed(0)
+    mixup = MODELS.build(copy.deepcopy(MIXUP))
+    mixup.init_weights()
+    assert isinstance(mixup, type(plain))
+    weights = mixup.state_dict()
+    assert list(weights) == list(plain.state_dict())
+    for name, value in plain.state_dict().items():
+        assert torch.equal(weights[name], value)
+    plain.eval()
+    mixup.eval()
+    assert torch.equal(mixup(_images(2))[-1], plain(_images(2))[-1])
+
+
+def test_init_cfg_loads_a_checkpoint_of_the_backbone(tmp_path):
+    torch.manual_seed(1)
+    weights = MODELS.build(copy.deepcopy(RESNET)).state_dict()
+    torch.save(
+        {f'backbone.{k}': v for k, v in weights.items()}, tmp_path / 'w.pth'
+    )
+    init = dict(
+        type='Pretrained',
+        checkpoint=str(tmp_path / 'w.pth'),
+        prefix='backbone',
+    )
+    mixup = MODELS.build({**MIXUP, 'backbone': {**RESNET, 'init_cfg': init}})
+    mixup.init_weights()
+    for name, value in mixup.state_dict().items():
+        assert torch.equal(value, weights[name])
+
+
+def test_the_batch_grows_fourfold():
+    mixup = MODELS.build(copy.deepcopy(MIXUP))
+    mixup.eval()
+    entered = []
+    for name in ('layer2', 'layer3', 'layer4'):
+        getattr(mixup, name).register_forward_hook(
+            lambda m, inputs, out: entered.append((inputs[0], out))
+        )
+    x, labels = _images(6), torch.tensor([0, 1, 0, 2, 1, 1])
+    torch.manual_seed(3)
+    with mixup.mixing(labels):
+        out = mixup(x)[-1]
+    assert [len(a) for a, _ in entered] == [6, 12, 24]
+    assert len(out) == 24
+    torch.manual_seed(3)
+    for (_, before), (after, _), copies in zip(entered, entered[1:], (1, 2)):
+        v = 1 - torch.rand(len(before))
+        expected = class_mixture(before, labels.repeat(copies), v, 0.9)
+        assert torch.equal(after[: len(before)], before)
+        torch.testing.assert_close(after[len(before) :], expected)
+    # Each row is of the class of its original: one in a class of its own is
+    # its exact copy.
+    alone = out[3::6]
+    torch.testing.assert_close(alone, alone[:1].expand_as(alone))
+    assert mixup(x)[-1].shape[0] == 6
+
+
+def _batch(n=12):
+    from mmpretrain.structures import DataSample
+
+    return _images(n), [
+        DataSample(metainfo=dict(sample_idx=i)).set_gt_label(i % CLASSES)
+        for i in range(n)
+    ]
+
+
+@pytest.mark.parametrize('autocast', [False, True])
+def test_the_retriever_trains_on_the_grown_batch(autocast):
+    head = dict(
+        type='mmrank.RetrievalHead',
+        num_classes=CLASSES,
+        loss=dict(SOPRC),
+        memory=dict(size=40, dim=DIM),
+    )
+    model = build_retriever(copy.deepcopy(MIXUP), head)
+    seen = []
+    embedding_loss = model.head.loss_module.embedding_loss
+    model.head.loss_module.embedding_loss = lambda b: (
+        seen.append(b) or embedding_loss(b)
+    )
+    images, data_samples = _batch()
+    with torch.autocast('cpu', dtype=torch.bfloat16, enabled=autocast):
+        for _ in range(2):
+            loss = model(images, data_samples, mode='loss')['loss']
+    loss.backward()
+    assert loss.isfinite()
+    assert seen[0].queries.shape == (48, DIM)
+    assert (
+        seen[0].query_labels.tolist() == [i % CLASSES for i in range(12)] * 4
+    )
+    # Copies find each other, and originals alone are kept.
+    assert seen[0].is_itself[:, :48].equal(torch.eye(48, dtype=torch.bool))
+    entries = model.head.memory.entries()
+    assert entries.sample_ids[entries.usable].tolist() == [*range(12)] * 2
+    # No copy of an image finds an older entry of it.
+    older = seen[1].is_itself[:, 48 : 48 + 12]
+    assert older.equal(torch.eye(12, dtype=torch.bool).repeat(4, 1))
+    model.eval()
+    assert len(model(images, data_samples, mode='predict')) == 12
+    assert len(model(images)) == 12
+
+
+def test_survives_a_copy_of_the_model():
+    """As mmengine's EMAHook makes one."""
+    mixup = copy.deepcopy(MODELS.build(copy.deepcopy(MIXUP)))
+    with mixup.mixing(torch.tensor([0, 1])):
+        assert len(mixup(_images(2))[-1]) == 8
+
+
+@pytest.mark.parametrize(
+    ('settings', 'error', 'words'),
+    [
+        (dict(stages=('layer5',)), ValueError, "no 'layer5', only.*layer4"),
+        (dict(stages=()), ValueError, 'stages is empty'),
+        (dict(u=1.5), ValueError, 'u must be in'),
+        (dict(backbone=dict(type='mmpretrain.No')), KeyError, 'mmpretrain.No'),
+    ],
+)
+def test_refuses(settings, error, words):
+    with pytest.raises(error, match=words):
+        MODELS.build({**copy.deepcopy(MIXUP), **settings})
+
+
+def test_refuses_labels_of_another_batch():
+    mixup = MODELS.build(copy.deepcopy(MIXUP))
+    with (
+        pytest.raises(RuntimeError, match='3 features for 2 labels'),
+        mixup.mixing(torch.tensor([0, 1])),
+    ):
+        mixup(_images(3))

@@ -1,0 +1,169 @@
+"""Two or three gloo processes give what one process gives.
+
+Starting processes costs most of the time, so they run all cases.
+"""
+
+import pytest
+import torch
+import torch.distributed as dist
+from gloo_processes import run_on_ranks
+from small_retriever import CLASSES, DIM, SOPRC, STABLE_AP, build_head, samples
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from mmrank.state import MeanPositiveScore
+
+STEPS = 3
+SIZES = {2: (7, 4), 3: (5, 0, 6)}
+CASES = [
+    dict(loss=STABLE_AP),
+    dict(loss=STABLE_AP, memory=dict(size=14, dim=DIM)),
+    dict(
+        loss=dict(STABLE_AP, mean_scope='global'),
+        memory=dict(size=23, dim=DIM, start_iter=1),
+        copies=2,
+    ),
+    dict(loss=SOPRC, memory=dict(size=30, dim=DIM)),
+    dict(
+        loss=dict(type='mmrank.APLoss', delta=0.3),
+        memory=dict(size=8, dim=DIM),
+    ),
+]
+
+
+class _Model(nn.Module):
+    def __init__(self, copies=1, **kwargs):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(6, DIM).double()
+        self.head, self.copies = build_head(**kwargs), copies
+
+    def forward(self, x, batch):
+        feats = self.linear(x)
+        copies = [feats * (1 + 0.3 * i) + 0.1 * i for i in range(self.copies)]
+        return self.head.loss(torch.cat(copies), batch, self.copies)['loss']
+
+
+def _data(step, sizes):
+    g = torch.Generator().manual_seed(step)
+    n = sum(sizes)
+    x = torch.randn(n, 6, generator=g, dtype=torch.float64)
+    ids = torch.randperm(17, generator=g)[:n]
+    return x, (ids % CLASSES).tolist(), ids.tolist()
+
+
+def _train(model, sizes, part):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    losses = []
+    for step in range(STEPS):
+        x, labels, ids = (values[part] for values in _data(step, sizes))
+        optimizer.zero_grad()
+        loss = model(x, samples(labels, ids))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    model = getattr(model, 'module', model)
+    return [
+        torch.tensor(losses, dtype=torch.float64),
+        model.linear.weight.detach(),
+        model.linear.weight.grad,
+        *model.head.state_dict().values(),
+    ]
+
+
+def _part(rank, sizes):
+    begin = sum(sizes[:rank])
+    return slice(begin, begin + sizes[rank])
+
+
+def _local(rank, sizes):
+    """Loss and memory of the second batch, each rank searching its own."""
+    model = _Model(
+        loss={**STABLE_AP, 'scope': 'local', 't': 0.0},
+        memory=dict(size=40, dim=DIM),
+    )
+    for step in range(2):
+        x, labels, ids = (v[_part(rank, sizes)] for v in _data(step, sizes))
+        loss = model(x, samples(labels, ids))
+    entries = model.head.memory.entries()
+    means = _means(_part(rank, sizes), dist.group.WORLD)
+    return [
+        loss,
+        entries.embeddings,
+        entries.labels,
+        entries.sample_ids,
+        *means.state_dict().values(),
+    ]
+
+
+def _means(part, group=None):
+    """Mean positive scores of the classes after two batches of lists."""
+    g = torch.Generator().manual_seed(3)
+    rows = torch.tensor([2, 0, 2, 2, 1, 0, 0, 1, 2, 0, 2])
+    state = MeanPositiveScore(CLASSES, 0.3)
+    for _ in range(2):
+        pos = torch.rand(len(rows), 4, generator=g)
+        mask = torch.rand(len(rows), 4, generator=g) < 0.5
+        state.update(pos[part], mask[part], group, rows[part])
+    return state
+
+
+def _all_cases(rank, sizes):
+    results, counts = [], []
+    for case in CASES:
+        model = DistributedDataParallel(_Model(**case))
+        results.append(_train(model, sizes, _part(rank, sizes)))
+        counts.append(len(results[-1]))
+    results.append(_local(rank, sizes))
+    counts.append(len(results[-1]))
+    return [torch.tensor(counts), *(x for r in results for x in r)]
+
+
+@pytest.fixture(
+    scope='module', params=[pytest.param(2, marks=pytest.mark.slow), 3]
+)
+def ranks(request):
+    """Sizes, and by rank the results of each case."""
+    sizes = SIZES[request.param]
+    results = []
+    for counts, *values in run_on_ranks(_all_cases, request.param, sizes):
+        values = iter(values)
+        results.append([[next(values) for _ in range(n)] for n in counts])
+    return sizes, results
+
+
+@pytest.mark.parametrize('case', range(len(CASES)))
+def test_equals_one_process(ranks, case):
+    sizes, results = ranks
+    expected = _train(_Model(**CASES[case]), sizes, slice(None))
+    for result in results:
+        assert len(result[case]) == len(expected)
+        for a, b in zip(result[case], expected):
+            torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
+
+
+def test_local_batches_share_the_memory(ranks):
+    """With t = 0 the loss does not depend on the mean positive score."""
+    sizes, results = ranks
+    setting = dict(loss={**STABLE_AP, 't': 0.0}, memory=dict(size=40, dim=DIM))
+    whole = _Model(**setting)
+    x, labels, ids = _data(0, sizes)
+    whole(x, samples(labels, ids))
+    for rank, result in enumerate(results):
+        alone = _Model(**setting)
+        alone.head.load_state_dict(whole.head.state_dict())
+        batch = (v[_part(rank, sizes)] for v in _data(1, sizes))
+        x, labels, ids = batch
+        expected = alone(x, samples(labels, ids)).detach()
+        torch.testing.assert_close(result[-1][0], expected)
+    x, labels, ids = _data(1, sizes)
+    whole(x, samples(labels, ids))
+    entries = whole.head.memory.entries()
+    means = _means(slice(None)).state_dict().values()
+    for result in results:
+        got = result[-1][1:]
+        for a, b in zip(got[3:], means):
+            torch.testing.assert_close(a, b)
+        torch.testing.assert_close(got[0], entries.embeddings)
+        assert torch.equal(got[1], entries.labels)
+        assert torch.equal(got[2], entries.sample_ids)
