@@ -137,7 +137,7 @@ def population_soprc_risk(
     prior: float,
     tau1: float,
     tau2: float,
-    nodes: int = 1000,
+    nodes: int = 500,
 ) -> float:
     """What SOPRC's loss tends to for endless batches and an endless v.
 

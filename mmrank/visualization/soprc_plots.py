@@ -76,13 +76,15 @@ def plot_sampling_rate_bias(
             axis.axvline(prior, color='0.6', linewidth=0.8, linestyle=':')
             axis.set_xscale('log')
             _ticks(axis, sorted({r.sampling_rate for r in by_rate}))
-        for estimator, style in _STYLES.items():
+        for index, (estimator, style) in enumerate(_STYLES.items()):
+            # Side by side, or one would hide the others.
+            shift = 1.03 ** (index - 1)
             rows = _rows(by_rate, distribution.name, estimator)
-            x = [r.sampling_rate for r in rows]
+            x = [r.sampling_rate * shift for r in rows]
             _draw_bias(top, x, rows, estimator, style)
             middle.plot(x, [r.std for r in rows], markersize=4, **style)
             rows = _rows(by_size, distribution.name, estimator)
-            x = [r.batch_size for r in rows]
+            x = [r.batch_size * shift for r in rows]
             _draw_bias(low, x, rows, estimator, style)
         low.set_xscale('log')
         _ticks(low, sorted({r.batch_size for r in by_size}))
@@ -113,9 +115,9 @@ def plot_sampling_rate_bias(
         color='0.4',
         horizontalalignment='right',
     )
-    axes[0, 0].set_ylabel(r'bias of the risk $\pm$ 2 s.e.', fontsize=8)
-    axes[1, 0].set_ylabel('std of one estimate', fontsize=8)
-    axes[2, 0].set_ylabel(r'bias of the risk $\pm$ 2 s.e.', fontsize=8)
+    axes[0, 0].set_ylabel(r'bias of the risk $\pm$ 2 s.e.')
+    axes[1, 0].set_ylabel('std of one estimate')
+    axes[2, 0].set_ylabel(r'bias of the risk $\pm$ 2 s.e.')
     label_panels(axes)
     legend_above(figure, axes[0, 0], 5)
     return save(figure, path)
@@ -220,16 +222,18 @@ def plot_interpolation_error(
                 transform=low.transAxes,
                 fontsize=8,
             )
-        low.errorbar(
-            n,
-            [r.sampled_bias for r in own],
-            yerr=[2 * r.noise for r in own],
-            color=colour(0),
-            marker='o',
-            markersize=4,
-            capsize=2,
-            label=r'mean $\phi$ of random scores ($\pm$ 2 s.e.)',
-        )
+        for values, index, label in (
+            ([r.expected_error for r in own], 0, r'E $\phi$ of random scores'),
+            ([r.std for r in own], 2, r'std of one $\phi$ (mean)'),
+        ):
+            low.plot(
+                n,
+                values,
+                color=colour(index),
+                marker='o^^'[index],
+                markersize=4,
+                label=label,
+            )
         low.set_xscale('log')
         low.set_yscale('log')
         _ticks(low, n)
@@ -237,10 +241,12 @@ def plot_interpolation_error(
             title=f'largest error, quantiles {INNER[0]:g} to {INNER[1]:g}',
             xlabel=r'scores of a batch $n_+$',
         )
-    axes[0, 0].set_ylabel('score', fontsize=8)
-    axes[1, 0].set_ylabel('error of the score', fontsize=8)
+    axes[0, 0].set_ylabel('score')
+    axes[1, 0].set_ylabel('error of the score')
     axes[0, 0].legend(fontsize=7, frameon=False)
-    axes[1, 0].legend(fontsize=7, frameon=False, loc='lower left')
+    axes[1, 0].legend(
+        fontsize=7, frameon=False, loc='lower left', labelspacing=0.3
+    )
     label_panels(axes)
     return save(figure, path)
 

@@ -63,7 +63,7 @@ def plot_theorem1(
             color=colour(index),
             label=label,
         )
-    scatter.plot([0, 1], [0, 1], color='black', lw=1, label='1 - AP')
+    scatter.plot([0, 1], [0, 1], color='black', lw=1, label='1 - AP itself')
     scatter.set(
         title=sides_title,
         xlabel='AP risk 1 - AP',
@@ -107,7 +107,9 @@ def plot_theorem1(
         xscale='log',
         ylim=(0.6, 1.02),
     )
-    ratios.legend(fontsize=7, frameon=False, loc='center right')
+    ratios.legend(
+        fontsize=7, frameon=False, loc='upper right', bbox_to_anchor=(1, 0.93)
+    )
 
     for index, rho_bound in enumerate(sorted({w.rho_bound for w in weights})):
         own = [w for w in weights if w.rho_bound == rho_bound]
@@ -190,7 +192,7 @@ def plot_bounded_difference(
                 xscale='log',
                 yscale='log',
             )
-        line[0].set_ylabel('largest change', fontsize=8)
+        line[0].set_ylabel('largest change')
     label_panels(axes)
     legend_above(figure, axes[0, 0], 3)
     return save(figure, path)
@@ -251,5 +253,7 @@ def plot_mean_score_tracking(
         xlim=(1, steps[-1]),
         ylim=(-1.15 * tracking.lag, 0.25 * tracking.lag),
     )
-    axis.legend(fontsize=8, frameon=False, loc='lower right')
+    axis.legend(
+        fontsize=8, frameon=False, loc='center', bbox_to_anchor=(0.55, 0.5)
+    )
     return save(figure, path)

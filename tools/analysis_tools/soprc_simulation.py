@@ -132,23 +132,23 @@ def interpolation_error(args: argparse.Namespace, progress: Progress) -> Path:
     ]
     header = (
         *('distribution', 'scores', 'error', "max|p''|/(8 n^2)"),
-        *('largest error / local bound', 'error of mean phi', 's.e.'),
-        'std of one phi',
+        *('largest error / local bound', 'error of E phi', 'std of one phi'),
     )
     write_number_table(
         header,
         [
             (
                 *(r.distribution, r.num_scores, r.error, r.bound),
-                *(r.local_ratio, r.sampled_bias, r.noise, r.sampled_std),
+                *(r.local_ratio, r.expected_error, r.std),
             )
             for r in rows
         ],
         args.out_dir / 'interpolation_error',
         'Error of the interpolated scores',
         'Largest errors on the quantiles 0.1 to 0.9: of phi of scores at the '
-        'quantiles i/n, which proposition 3 bounds, and of the mean phi of '
-        f'{args.trials} random batches, seed {args.seed}.',
+        'quantiles i/n, which proposition 3 bounds, and of the expected phi '
+        f'of random scores. The std is that of {args.trials} random batches, '
+        f'seed {args.seed}.',
     )
     return plot_interpolation_error(
         rows, args.trials, args.seed, args.out_dir / 'interpolation_error.png'
