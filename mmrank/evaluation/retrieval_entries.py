@@ -116,7 +116,7 @@ def plan_features(
     return Path(out_dir) / 'features' / name
 
 
-def use_retrieval_metric(cfg: Any, out_file: str, name: str) -> None:
+def use_retrieval_metric(cfg: Any, out_file: str, name: str) -> list[str]:
     """Let the test of a config write features, and do nothing else.
 
     Args:
@@ -124,6 +124,9 @@ def use_retrieval_metric(cfg: Any, out_file: str, name: str) -> None:
             one it gets the default one.
         out_file: The file to write.
         name: Name of the model for an error.
+
+    Returns:
+        Sentences on what of the metric the report leaves out.
 
     Raises:
         EntryError: If the config has no test set.
@@ -139,3 +142,10 @@ def use_retrieval_metric(cfg: Any, out_file: str, name: str) -> None:
     metric = own[0] if own else dict(type=_METRIC)
     metric['out_file'] = out_file
     cfg.test_evaluator = metric
+    per_class = metric.pop('gallery_per_class', None)
+    if per_class is None:
+        return []
+    return [
+        f'{name}: gallery_per_class={per_class} is left out; in the report '
+        'every image searches all others.'
+    ]

@@ -107,10 +107,10 @@ def _own_share(
 
 def _join(results: Sequence[Tensor], group: dist.ProcessGroup) -> None:
     """Add up; exact, since every row is zero on all ranks but one."""
+    # NCCL knows no CPU tensors, and gloo not all operations on a GPU.
+    place = {'nccl': 'cuda', 'gloo': 'cpu'}.get(dist.get_backend(group))
     for result in results:
-        # NCCL knows no CPU tensors.
-        on_gpu = dist.get_backend(group) == 'nccl'
-        shared = result.cuda() if on_gpu else result.cpu()
+        shared = result if place is None else result.to(place)
         dist.all_reduce(shared, group=group)
         result.copy_(shared)
 

@@ -10,6 +10,7 @@ from mmrank.evaluation.retrieval_result import RetrievalResult
 from mmrank.visualization.neighbours import find_neighbours
 from mmrank.visualization.query_selection import select_queries
 from mmrank.visualization.retrieval_sheet import draw_retrieval_sheet
+from mmrank.visualization.short_names import shorten
 
 _TITLES = {
     'random': 'random queries',
@@ -65,20 +66,21 @@ def draw_sheets(
             # Two rows a query, so half as many of them.
             count = max(num_queries // 2, 1)
             chosen = select_queries(precision, labels, how, count, seed)
-            best, worst = zip(*(_extremes(results, i) for i in chosen))
             rows = [
                 row
-                for query, pair in zip(chosen, zip(best, worst))
-                for result in pair
+                for query in chosen
+                for result in _extremes(results, query)
                 for row in search(result, [query])
             ]
             path = folder / 'sheet_differing.png'
-            paths.append(draw_retrieval_sheet(rows, path, _TITLES[how]))
+            paths.append(
+                draw_retrieval_sheet(rows, path, _TITLES[how].capitalize())
+            )
             continue
         for result, own in zip(results, precision):
             chosen = select_queries([own], labels, how, num_queries, seed)
             path = folder / f'sheet_{how}_{safe_name(result.name)}.png'
-            title = f'{result.name}: {_TITLES[how]}'
+            title = f'{shorten(result.name, 40)}: {_TITLES[how]}'
             rows = search(result, chosen)
             paths.append(draw_retrieval_sheet(rows, path, title))
     return paths

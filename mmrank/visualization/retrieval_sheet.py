@@ -58,7 +58,7 @@ def draw_retrieval_sheet(
         raise ValueError('draw_retrieval_sheet needs at least one query')
     columns = max(len(row.found) for row in rows)
     pitch = _CELL + 0.08
-    width = _LEFT + _CELL + _GAP + max(columns, 3) * pitch
+    width = _LEFT + _CELL + _GAP + max(columns, 4) * pitch
     tops = _row_tops(rows)
     height = tops[-1] + _CELL + _TEXT
     figure = Figure(figsize=(width, height), facecolor='white')

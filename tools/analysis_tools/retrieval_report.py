@@ -179,7 +179,8 @@ def get_features(
         say(console, f'{entry.name}: tested before, features in {path}')
         return load_features(path)
     say(console, f'{entry.name}: testing, log in {cfg.work_dir}')
-    use_retrieval_metric(cfg, str(path), entry.name)
+    for note in use_retrieval_metric(cfg, str(path), entry.name):
+        say(console, note)
     cfg.load_from = str(entry.checkpoint)
     # Two configs of one name within a second are one to mmengine.
     cfg.experiment_name = path.stem

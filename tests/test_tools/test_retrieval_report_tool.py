@@ -1,0 +1,194 @@
+"""The command line of the retrieval report: features, configs, errors."""
+
+import importlib.util
+import io
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from mmengine.registry import MODELS
+from PIL import Image
+from rich.console import Console
+
+from mmrank.evaluation.retrieval_entries import EntryError, parse_entries
+from mmrank.evaluation.retrieval_features import (
+    FeaturesError,
+    RetrievalFeatures,
+    load_features,
+    save_features,
+)
+
+TOOL = (
+    Path(__file__).resolve().parents[2]
+    / 'tools'
+    / 'analysis_tools'
+    / 'retrieval_report.py'
+)
+
+
+@pytest.fixture(scope='module')
+def tool():
+    spec = importlib.util.spec_from_file_location('retrieval_report', TOOL)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope='module')
+def images(tmp_path_factory):
+    """A folder for each of three classes, five images in each."""
+    root = tmp_path_factory.mktemp('images')
+    g = np.random.default_rng(0)
+    for name in ('ant', 'bee', 'cow'):
+        (root / name).mkdir()
+        mean = g.integers(0, 256, (16, 16, 3))
+        for i in range(5):
+            noise = g.normal(0, 30, mean.shape)
+            pixels = (mean + noise).clip(0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(root / name / f'{i}.png')
+    return root
+
+
+def write_features(path, images, seed=0, **changes):
+    g = torch.Generator().manual_seed(seed)
+    options = dict(
+        features=torch.randn(15, 4, generator=g),
+        labels=torch.arange(15) // 5,
+        paths=[
+            f'{c}/{i}.png' for c in ('ant', 'bee', 'cow') for i in range(5)
+        ],
+        classes=['ant', 'bee', 'cow'],
+    )
+    return save_features(RetrievalFeatures(**{**options, **changes}), path)
+
+
+@pytest.fixture
+def call(tool, tmp_path, images):
+    def run(*words):
+        console = Console(file=io.StringIO(), width=120)
+        words = [*map(str, words), '--out-dir', str(tmp_path / 'out')]
+        words += ['--image-root', str(images), '--device', 'cpu']
+        tool.run(tool.parse_args(words), console)
+        return console.file.getvalue()
+
+    return run
+
+
+def test_report_of_features(call, tmp_path, images):
+    a = write_features(tmp_path / 'a.npz', images)
+    b = write_features(tmp_path / 'b.npz', images, seed=1)
+    words = ('--num-queries', 2, '--top-k', 3, '--recall-at', 1, 5)
+    text = call(f'stable AP={a}', b, *words)
+    assert 'stable AP' in text
+    assert '15 queries in a gallery of 15' in text
+    written = {p.name for p in (tmp_path / 'out').iterdir()}
+    assert written == {
+        *('retrieval.md', 'retrieval.csv', 'curves.json'),
+        *('precision_recall.png', 'recall_at_k.png'),
+        *('sheet_random_stable_AP.png', 'sheet_random_b.png'),
+        *('sheet_worst_stable_AP.png', 'sheet_worst_b.png'),
+        'sheet_differing.png',
+    }
+    curves = json.loads((tmp_path / 'out' / 'curves.json').read_text())
+    assert list(curves) == ['stable AP', 'b']
+    assert 'recall@5' in curves['b']['metrics']
+
+
+def test_report_without_sheets(call, tmp_path, images):
+    a = write_features(tmp_path / 'a.npz', images)
+    assert 'sheet_' not in call(a, '--sheets')
+    a = write_features(tmp_path / 'a.npz', images, paths=None)
+    assert 'No sheets: the features have no image paths' in call(a)
+
+
+CONFIG = """
+default_scope = 'mmpretrain'
+model = dict(
+    type='mmrank.EmbeddingRetriever',
+    image_encoder=[
+        dict(
+            type='mmrank.SmallConvNet', in_channels=3, channels=8,
+            num_blocks=2),
+        dict(type='GlobalAveragePooling')],
+    data_preprocessor=dict(mean=[127.5] * 3, std=[127.5] * 3, to_rgb=True))
+test_dataloader = dict(
+    batch_size=4,
+    num_workers=0,
+    sampler=dict(type='DefaultSampler', shuffle=False),
+    dataset=dict(
+        type='CustomDataset',
+        data_prefix=r'{images}',
+        pipeline=[dict(type='LoadImageFromFile'), dict(type='PackInputs')]))
+test_cfg = dict()
+test_evaluator = [
+    dict(
+        type='mmrank.RetrievalMetric', recall_at=(1, 3),
+        gallery_per_class=1, num_splits=2),
+    dict(type='Accuracy')]
+"""
+
+
+def test_report_of_a_config(call, tool, tmp_path, images, monkeypatch):
+    pytest.importorskip('mmpretrain')
+    from mmengine.config import Config
+
+    config = tmp_path / 'small.py'
+    config.write_text(CONFIG.replace('{images}', str(images)))
+    cfg = Config.fromfile(config)
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        model = MODELS.build(cfg.model)
+        torch.save(model.state_dict(), tmp_path / f'{seed}.pth')
+    words = [f'{seed}={config},{tmp_path / f"{seed}.pth"}' for seed in (0, 1)]
+    text = call(*words, '--num-queries', 2)
+    assert text.count('testing, log in') == 2
+    assert text.count('gallery_per_class=1 is left out') == 2
+    assert '15 queries in a gallery of 15' in text
+    files = sorted((tmp_path / 'out' / 'features').iterdir())
+    first, second = map(load_features, files)
+    assert first.features.shape == (15, 8)
+    assert not torch.equal(first.features, second.features)
+    assert first.labels.tolist() == [c for c in range(3) for _ in range(5)]
+    assert first.classes == ['ant', 'bee', 'cow']
+    assert Path(first.paths[7]) == images / 'bee' / '2.png'
+    assert (tmp_path / 'out' / 'sheet_differing.png').is_file()
+
+    # What is there is used; a changed checkpoint has features of its own.
+    state = torch.load(tmp_path / '1.pth')
+    torch.save({k: 2 * v for k, v in state.items()}, tmp_path / '1.pth')
+    text = call(*words, '--sheets')
+    assert text.count('tested before') == text.count('testing, log in') == 1
+
+    config.write_text('model = dict()\n')
+    with pytest.raises(EntryError, match='0: the config has no test_data'):
+        call(words[0])
+
+
+def test_errors_are_one_message(call, tool, tmp_path, images, monkeypatch):
+    a = write_features(tmp_path / 'a.npz', images)
+    b = write_features(tmp_path / 'b.npz', images, labels=torch.arange(15) % 5)
+    with pytest.raises(EntryError, match=r"'x=none.npz': 'none.npz' is no"):
+        call('x=none.npz')
+    with pytest.raises(EntryError, match='stand for one file name'):
+        call(f'x y={a}', f'x_y={b}')
+    with pytest.raises(EntryError, match='a config needs a checkpoint'):
+        call(f'x={TOOL}')
+    with pytest.raises(EntryError, match="checkpoint 'x.pth' does not exist"):
+        call(f'x={TOOL},x.pth')
+    with pytest.raises(FeaturesError, match="'b' has 15 samples with other"):
+        call(a, b)
+    monkeypatch.setattr(sys, 'argv', ['report', 'none.npz'])
+    assert tool.main() == 2
+    with pytest.raises(SystemExit):
+        tool.parse_args([str(a), '--top-k', '0'])
+
+
+def test_a_path_may_have_an_equals_sign(tmp_path, images):
+    path = write_features(tmp_path / 'lr=0.1.npz', images)
+    (entry,) = parse_entries([str(path)])
+    assert (entry.name, entry.path) == ('lr=0.1', path)
+    (entry,) = parse_entries([f'low={path}'])
+    assert (entry.name, entry.path) == ('low', path)
