@@ -1,0 +1,286 @@
+"""The retriever by itself, with prototypes and inside a Runner."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from mmengine.registry import MODELS
+from mmengine.runner import Runner
+from small_retriever import CLASSES, DIM, SOPRC, STABLE_AP, build_retriever
+from torch.nn.functional import normalize
+
+pytest.importorskip('mmpretrain')
+
+from mmpretrain.datasets import BaseDataset
+from mmpretrain.engine.hooks import PrepareProtoBeforeValLoopHook
+from mmpretrain.evaluation import RetrievalRecall
+from mmpretrain.structures import DataSample
+
+from mmrank.engine.hooks import ClassCountsHook
+from mmrank.models.retrievers.embedding_image_retriever import (
+    cosine_similarity,
+)
+
+
+def _images(n, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    return torch.randn(n, 3, 16, 16, generator=g)
+
+
+def _samples(n):
+    return [
+        DataSample(metainfo=dict(sample_idx=i)).set_gt_label(i % CLASSES)
+        for i in range(n)
+    ]
+
+
+def test_cosine_similarity_is_that_of_the_host():
+    g = torch.Generator().manual_seed(0)
+    a = torch.randn(4, 5, generator=g, dtype=torch.float64)
+    b = torch.randn(7, 5, generator=g, dtype=torch.float64)
+    expected = torch.cosine_similarity(a[:, None], b[None], dim=-1)
+    torch.testing.assert_close(cosine_similarity(a, b), expected)
+
+
+@pytest.mark.parametrize('given', [True, False])
+def test_predicts_features_alone_without_a_gallery(given):
+    model = build_retriever().eval()
+    rows = model(_images(3), _samples(3) if given else None, mode='predict')
+    expected = normalize(model(_images(3)), dim=1)
+    for i, row in enumerate(rows):
+        torch.testing.assert_close(row.feature, expected[i])
+        assert 'pred_score' not in row
+        assert ('gt_label' in row) == given
+    # What the hook does before every validation.
+    model.prepare_prototype()
+
+
+def test_the_feature_keeps_its_length_if_the_head_says_so():
+    head = dict(
+        type='mmrank.RetrievalHead',
+        loss=dict(STABLE_AP, mode='flatten'),
+        normalize=False,
+    )
+    model = build_retriever(head=head).eval()
+    rows = model(_images(2), mode='predict')
+    torch.testing.assert_close(rows[1].feature, model(_images(2))[1])
+
+
+def test_a_gallery_is_matched_as_the_host_does():
+    from mmpretrain.models import ImageToImageRetriever
+
+    gallery = torch.randn(6, DIM, generator=torch.Generator().manual_seed(1))
+    model = build_retriever(prototype=gallery, topk=3).eval()
+    host = ImageToImageRetriever(model.image_encoder, gallery, topk=3).eval()
+    # The host leaves the tuple of a backbone to predict alone.
+    rows = model(_images(5), _samples(5), mode='predict')
+    for ours, theirs in zip(rows, host(_images(5), mode='predict')):
+        assert torch.equal(ours.pred_label, theirs.pred_label)
+        torch.testing.assert_close(ours.pred_score, theirs.pred_score)
+        assert ours.feature.shape == (DIM,)
+    metric = RetrievalRecall(topk=(1, 6))
+    metric.process(None, [x.to_dict() for x in rows])
+    assert metric.compute_metrics(metric.results)['Recall@6'] == 100
+
+
+def test_frozen_batch_norms_stay_as_they_are():
+    model = build_retriever(freeze_bn=True).train()
+    norms = [m for m in model.modules() if isinstance(m, torch.nn.BatchNorm2d)]
+    assert len(norms) == 3
+    before = copy.deepcopy([m.state_dict() for m in norms])
+    model(_images(8), _samples(8), mode='loss')['loss'].backward()
+    for layer, state in zip(norms, before):
+        assert not layer.training
+        assert not any(p.requires_grad for p in layer.parameters())
+        for name, value in layer.state_dict().items():
+            assert torch.equal(value, state[name])
+    assert model.image_encoder[0].blocks[0][0].weight.grad.abs().sum() > 0
+    assert build_retriever().train().image_encoder[0].blocks[0][1].training
+
+
+class Blots(BaseDataset):
+    """Each class a mean colour; images of noise around it."""
+
+    def __init__(self, per_class=6, **kwargs):
+        self.per_class = per_class
+        super().__init__(
+            ann_file='',
+            metainfo=dict(classes=tuple('abcd')),
+            pipeline=[dict(type='PackInputs')],
+            **kwargs,
+        )
+
+    def load_data_list(self):
+        rng = np.random.default_rng(0)
+        colours = rng.normal(size=(CLASSES, 3))
+        labels = [c for c in range(CLASSES) for _ in range(self.per_class)]
+        if self.per_class > 2:
+            labels = labels[:-2]
+        return [
+            dict(
+                img=(colours[c] + rng.normal(size=(16, 16, 3))).astype('f4'),
+                gt_label=c,
+            )
+            for c in labels
+        ]
+
+
+def _loader(dataset, shuffle):
+    return dict(
+        dataset=dataset,
+        batch_size=8,
+        num_workers=0,
+        collate_fn=dict(type='default_collate'),
+        sampler=dict(type='DefaultSampler', shuffle=shuffle),
+    )
+
+
+def _runner(tmp_path, model, hooks=(), train=None, iters=2):
+    return Runner(
+        model=model,
+        work_dir=str(tmp_path),
+        train_dataloader=_loader(train or Blots(), True),
+        val_dataloader=_loader(Blots(per_class=2), False),
+        val_evaluator=dict(type='mmrank.RetrievalMetric', recall_at=[1]),
+        optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.1)),
+        train_cfg=dict(by_epoch=False, max_iters=iters, val_interval=iters),
+        val_cfg=dict(),
+        custom_hooks=list(hooks),
+        randomness=dict(seed=0),
+        log_level='WARNING',
+        default_scope='mmpretrain',
+        experiment_name=tmp_path.name,
+    )
+
+
+COUNTS = dict(SOPRC, prior='counts')
+HOOKS = {
+    'counts': [dict(type='mmrank.ClassCountsHook')],
+    'exact': [
+        dict(type='mmrank.ClassCountsHook'),
+        dict(type='mmrank.PreviousWeightsHook'),
+        dict(type='mmrank.RankingMonitorHook', interval=1),
+    ],
+}
+
+
+def _head(loss, **kwargs):
+    return dict(
+        type='mmrank.RetrievalHead',
+        num_classes=CLASSES,
+        loss=dict(loss),
+        memory=dict(size=20, dim=DIM),
+        **kwargs,
+    )
+
+
+@pytest.mark.parametrize(
+    ('loss', 'hooks'),
+    [
+        (STABLE_AP, 'counts'),
+        ({**STABLE_AP, 'mean_mode': 'exact'}, 'exact'),
+        (COUNTS, 'counts'),
+    ],
+)
+def test_trains_and_is_evaluated(tmp_path, loss, hooks):
+    model = build_retriever(head=_head(loss))
+    before = copy.deepcopy(model.image_encoder.state_dict())
+    runner = _runner(tmp_path, model, HOOKS[hooks])
+    runner.train()
+    after = model.image_encoder.state_dict()
+    assert not torch.equal(after['2.fc.weight'], before['2.fc.weight'])
+    scalars = runner.message_hub.log_scalars
+    assert scalars['val/retrieval/mAP'].current() > 0
+    assert {'train/loss', 'train/pos_score'} <= set(scalars)
+    assert model.head.memory.num_batches == 2
+    if loss is COUNTS:
+        counts = torch.tensor([6, 6, 6, 4], dtype=torch.float64)
+        prior = model.head.loss_module.prior.prior
+        torch.testing.assert_close(prior, counts / 22)
+
+
+def test_exact_mode_tracks_the_mean_under_the_previous_weights(tmp_path):
+    """Learning rate 0: the correction is 0, though the memory moves."""
+    models = []
+    for mode, hooks in (('plain', []), ('exact', HOOKS['exact'][1:])):
+        loss = {**STABLE_AP, 'mean_mode': mode}
+        models.append(build_retriever(head=_head(loss), freeze_bn=True))
+        runner = _runner(tmp_path, models[-1], hooks, iters=3)
+        runner.optim_wrapper = runner.build_optim_wrapper(
+            dict(optimizer=dict(type='SGD', lr=0.0))
+        )
+        runner.train()
+    plain, exact = (m.head for m in models)
+    assert plain.memory.next_slot == exact.memory.next_slot
+    torch.testing.assert_close(
+        plain.loss_module.mean_positive.mean,
+        exact.loss_module.mean_positive.mean,
+    )
+
+
+class TestClassCounts:
+    def _tell(self, tmp_path, loss, dataset, num_classes=CLASSES):
+        model = build_retriever(
+            head=dict(_head(loss), num_classes=num_classes)
+        )
+        runner = _runner(tmp_path, model, train=dataset)
+        runner._train_loop = runner.build_train_loop(runner._train_loop)
+        ClassCountsHook().before_train(runner)
+        return model.head.loss_module
+
+    @pytest.mark.parametrize(
+        ('wrapper', 'expected'),
+        [
+            (dict(type='mmengine.RepeatDataset', times=3), [18, 18, 18, 12]),
+            (dict(type='mmengine.ConcatDataset'), [8, 8, 8, 6]),
+        ],
+    )
+    def test_looks_through_wrappers(self, tmp_path, wrapper, expected):
+        if 'times' in wrapper:
+            dataset = dict(wrapper, dataset=Blots())
+        else:
+            dataset = dict(wrapper, datasets=[Blots(), Blots(per_class=2)])
+        loss = self._tell(tmp_path, COUNTS, dataset)
+        counts = torch.tensor(expected, dtype=torch.float64)
+        torch.testing.assert_close(loss.prior.prior, counts / counts.sum())
+
+    def test_refuses_another_number_of_classes(self, tmp_path):
+        with pytest.raises(ValueError, match='has 4 classes, but num_classes'):
+            self._tell(tmp_path, COUNTS, Blots(), num_classes=5)
+
+    def test_leaves_other_losses_alone(self, tmp_path):
+        loss = self._tell(tmp_path, SOPRC, Blots(), num_classes=5)
+        assert loss.prior.prior.tolist() == [0.2]
+
+
+def test_prototypes_from_a_data_loader_and_its_hook(tmp_path):
+    """The hook embeds the gallery anew before each validation."""
+    model = build_retriever(prototype=_loader(Blots(per_class=2), False))
+    runner = _runner(tmp_path, model)
+    model.train()
+    PrepareProtoBeforeValLoopHook().before_val(runner)
+    assert model.training
+    before = model.prototype_vecs.clone()
+    assert before.shape == (8, DIM)
+    runner.train()
+    PrepareProtoBeforeValLoopHook().before_val(runner)
+    assert not torch.equal(model.prototype_vecs, before)
+
+
+def test_refuses():
+    with pytest.raises(ValueError, match='batch augmentations'):
+        build_retriever(train_cfg=dict(augments=[dict(type='Mixup')]))
+    model = MODELS.build(
+        dict(
+            type='mmrank.EmbeddingRetriever',
+            image_encoder=dict(type='mmrank.SmallConvNet'),
+        )
+    )
+    with pytest.raises(ValueError, match='no head'):
+        model(torch.zeros(2, 1, 28, 28), _samples(2), mode='loss')
+    assert model(torch.zeros(2, 1, 28, 28)).shape == (2, 64, 1, 1)
+    with pytest.raises(ValueError, match='in_channels'):
+        model(torch.zeros(2, 3, 28, 28))
+    with pytest.raises(ValueError, match='channels must be an int >= 1'):
+        MODELS.build(dict(type='mmrank.SmallConvNet', channels=0))
