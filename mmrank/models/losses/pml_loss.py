@@ -30,11 +30,11 @@ class PMLLoss(nn.Module):
         loss: Config of the loss: ``type`` and its arguments; ``distance``,
             ``reducer`` and ``embedding_regularizer`` are configs themselves.
         miner: Config of a miner, which chooses the pairs; None takes all.
-            With a memory or over several ranks a miner sees the query's own
-            image as a candidate (as in the package's ``CrossBatchMemory``)
-            and the pair is dropped afterwards: do not use one that asks for
-            the easiest positive. A random miner draws on every rank for
-            itself, and the gradient is the mean of the draws.
+            With a memory a miner sees the query's own image as a candidate
+            (as in the package's ``CrossBatchMemory``) and the pair is dropped
+            afterwards: do not use one that asks for the easiest positive. A
+            random miner draws on every rank for itself, and the gradient is
+            the mean of the draws.
         scope: ``global``: in distributed training the batches of all ranks
             are one, exactly as in a single process. ``local``: each rank has
             its own.
@@ -131,11 +131,14 @@ class PMLLoss(nn.Module):
         self, batch: EmbeddingBatch, queries: Tensor, gallery: Tensor
     ) -> tuple[Tensor, ...]:
         """What the miner chooses, without a query's own image."""
-        if gallery is queries:
+        itself = batch.is_itself
+        if _is_diagonal(itself):
+            # The miner leaves the own image out by itself, and before it
+            # compares anything.
             mined = self.miner(queries, batch.query_labels)
         else:
             # Empty slots of a memory are nobody's, also not the miner's.
-            columns = (~batch.is_itself.all(0)).nonzero()[:, 0]
+            columns = (~itself.all(0)).nonzero()[:, 0]
             mined = self.miner(
                 queries,
                 batch.query_labels,
@@ -148,7 +151,6 @@ class PMLLoss(nn.Module):
                 x if place in of_queries else columns[x]
                 for place, x in enumerate(mined)
             ]
-        itself = batch.is_itself
         if len(mined) == 3:
             anchors, positives, negatives = mined
             keep = ~(itself[anchors, positives] | itself[anchors, negatives])
@@ -158,6 +160,13 @@ class PMLLoss(nn.Module):
             keep = ~itself[anchors, others]
             pairs += [anchors[keep], others[keep]]
         return tuple(pairs)
+
+
+def _is_diagonal(itself: Tensor) -> bool:
+    """Whether the gallery is the queries, in their order."""
+    if itself.size(0) != itself.size(1):
+        return False
+    return torch.equal(itself, torch.eye(len(itself)).to(itself))
 
 
 def _with_gallery_of_all_ranks(batch: EmbeddingBatch, group) -> EmbeddingBatch:
