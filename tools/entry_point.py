@@ -204,16 +204,18 @@ def build_runner(cfg: Config) -> Runner:
 
 
 def check_data(cfg: Config, splits: tuple[str, ...]) -> None:
-    """Check the COCO files of a config before anything is built.
+    """Check the files of a config's data sets before anything is built.
 
     Raises:
         AnnotationError: One is bad; the text names every problem.
     """
-    from mmrank.datasets.coco_check import check_config
+    from mmrank.datasets import coco_check
+    from mmrank.datasets.retrieval import retrieval_check
 
     # The files are the same for all processes: one check, one message.
     if is_main_process():
-        check_config(cfg, splits=splits)
+        coco_check.check_config(cfg, splits=splits)
+        retrieval_check.check_config(cfg, splits=splits)
 
 
 def run(

@@ -3,6 +3,7 @@
 from mmrank.datasets.retrieval.class_split import split_classes
 from mmrank.datasets.retrieval.image_lists import (
     ImageList,
+    empty_class_folders,
     read_path_list,
     scan_class_folders,
 )
@@ -70,6 +71,12 @@ class ClassFolder(RetrievalDataset):
         if self.ann_file:
             return read_path_list(self.ann_file)
         return scan_class_folders(self.img_prefix, self.depth)
+
+    def empty_classes(self) -> list[str]:
+        """Return class folders without an image; none where there's a list."""
+        if self.ann_file:
+            return []
+        return empty_class_folders(self.img_prefix, self.depth)
 
     def choose_classes(self, groups: dict[str, str]) -> list[str]:
         """Set the test classes aside first, then those of validation."""

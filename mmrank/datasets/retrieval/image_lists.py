@@ -179,6 +179,8 @@ def scan_class_folders(
 ) -> ImageList:
     """Find the images of a tree whose folders are the classes.
 
+    Folders whose name begins with a dot are passed over.
+
     Args:
         root: Folder of the class folders.
         depth: Levels of folders that name a class, 1 for ``class/image`` and
@@ -197,7 +199,11 @@ def scan_class_folders(
             f'folder {root} does not exist. Fix: check data_root and '
             'data_prefix, or link the data set there'
         )
-    there = sorted(p.name for p in root.iterdir() if p.is_dir())
+    there = sorted(
+        p.name
+        for p in root.iterdir()
+        if p.is_dir() and not p.name.startswith('.')
+    )
     missing = [name for name in within if name not in there]
     if missing:
         raise AnnotationError(
@@ -207,7 +213,9 @@ def scan_class_folders(
     images = []
     for name in within or there:
         for folder, subfolders, files in os.walk(root / name):
-            subfolders.sort()
+            subfolders[:] = sorted(
+                f for f in subfolders if not f.startswith('.')
+            )
             parts = Path(folder).relative_to(root).parts
             if len(parts) < depth:
                 continue
@@ -222,6 +230,29 @@ def scan_class_folders(
             ]
     form = '/'.join(['folder'] * depth + ['image'])
     return ImageList(str(root), form, images, [])
+
+
+def empty_class_folders(
+    root: str | os.PathLike, depth: int = 1, within: Sequence[str] = ()
+) -> list[str]:
+    """Return the class folders of a tree that hold no image.
+
+    Args:
+        root: As for :func:`scan_class_folders`.
+        depth: As there.
+        within: As there.
+    """
+    images = scan_class_folders(root, depth, within).images
+    full = {image.class_name for image in images}
+    folders = sorted(Path(root).glob('/'.join('*' * depth)))
+    names = [p.relative_to(root).parts for p in folders if p.is_dir()]
+    return [
+        '/'.join(parts)
+        for parts in names
+        if '/'.join(parts) not in full
+        and not any(part.startswith('.') for part in parts)
+        and (not within or parts[0] in within)
+    ]
 
 
 def _read(

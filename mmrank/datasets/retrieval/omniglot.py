@@ -2,7 +2,11 @@
 
 from collections.abc import Sequence
 
-from mmrank.datasets.retrieval.image_lists import ImageList, scan_class_folders
+from mmrank.datasets.retrieval.image_lists import (
+    ImageList,
+    empty_class_folders,
+    scan_class_folders,
+)
 from mmrank.datasets.retrieval.retrieval_dataset import RetrievalDataset
 
 
@@ -46,3 +50,7 @@ class Omniglot(RetrievalDataset):
     def read_list(self, test: bool) -> ImageList:
         """Find the drawings."""
         return scan_class_folders(self.img_prefix, 2, self.alphabets)
+
+    def empty_classes(self) -> list[str]:
+        """Return characters without a drawing."""
+        return empty_class_folders(self.img_prefix, 2, self.alphabets)

@@ -96,6 +96,10 @@ class RetrievalDataset(BaseDataset):
         stay, aside = split_classes(groups, self.val_fraction, self.split_seed)
         return stay if self.split == 'train' else aside
 
+    def empty_classes(self) -> list[str]:
+        """Return folders that would be classes if they held an image."""
+        return []
+
     def load_data_list(self) -> list[dict]:
         """Return ``img_path`` and ``gt_label`` of every image.
 

@@ -1,0 +1,249 @@
+"""The check of retrieval data sets: what it must find, and what not."""
+
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+from mmengine.config import Config
+
+from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.retrieval.retrieval_check import (
+    check_config,
+    inspect_config,
+)
+from mmrank.datasets.synthetic_glyphs import GlyphsSpec, write_glyphs
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytest.importorskip('mmpretrain')
+
+
+@pytest.fixture
+def glyphs(tmp_path):
+    write_glyphs(tmp_path / 'glyphs', GlyphsSpec(6, 3, size=8))
+    return tmp_path / 'glyphs'
+
+
+def folder(root, **options):
+    return dict(type='mmrank.ClassFolder', data_root=str(root), **options)
+
+
+def config(train, **others):
+    loaders = {'train': train, **others}
+    return Config(
+        {f'{s}_dataloader': dict(dataset=d) for s, d in loaders.items()}
+    )
+
+
+def kinds(report):
+    return {p.kind: (p.is_error, p.count) for p in report.problems}
+
+
+def test_good_data_has_no_problem(glyphs):
+    options = dict(test_fraction=0.5, val_fraction=0.34)
+    cfg = config(
+        folder(glyphs, split='train', **options),
+        val=folder(glyphs, split='val', **options),
+        test=folder(glyphs, split='test', **options),
+    )
+    reports = inspect_config(cfg, read_images=True)
+    assert [r.problems for r in reports] == [[], [], []]
+    assert [len(r.counts) for r in reports] == [2, 1, 3]
+    assert reports[0].summary() == {
+        'classes': 2,
+        'images': 6,
+        'min': 3,
+        'median': 3,
+        'mean': 3,
+        'max': 3,
+        'single_image_classes': 0,
+    }
+    assert reports[2].histogram() == {3: 3}
+    check_config(cfg)
+
+
+def test_damaged_folders(glyphs):
+    (glyphs / 'glyph_0' / '0.png').write_bytes(b'no image')
+    (glyphs / 'glyph_1' / '0.png').unlink()
+    (glyphs / 'glyph_1' / '1.png').unlink()
+    for path in (glyphs / 'glyph_2').iterdir():
+        path.unlink()
+    (glyphs / '.hidden').mkdir()
+    (glyphs / '.hidden' / '0.png').write_bytes(b'')
+    (report,) = inspect_config(config(folder(glyphs)), read_images=True)
+    assert kinds(report) == {
+        'image that cannot be decoded': (True, 1),
+        'class with a single image': (False, 1),
+        'class without image': (False, 1),
+    }
+    texts = [p.examples[0] for p in report.problems]
+    assert any('glyph_0/0.png' in text for text in texts)
+    assert any("'glyph_1'" in text for text in texts)
+    assert any('folder glyph_2' in text for text in texts)
+    assert report.summary()['single_image_classes'] == 1
+
+
+def test_damaged_lists(glyphs):
+    (glyphs / 'list.txt').write_text(
+        'glyph_0/0.png a\n'
+        'glyph_0/0.png a\n'
+        './glyph_0/1.png b\n'
+        'glyph_0/1.png c\n'
+        'glyph_9/1.png c\n'
+        'glyph_1/nothing.png c\n'
+    )
+    cfg = config(folder(glyphs, ann_file='list.txt'))
+    (report,) = inspect_config(cfg)
+    assert kinds(report) == {
+        'class with a single image': (False, 1),
+        'image of several classes': (True, 1),
+        'image listed twice': (True, 1),
+        'image file missing': (True, 2),
+    }
+    with pytest.raises(AnnotationError) as caught:
+        check_config(cfg)
+    assert 'glyph_1/nothing.png' in str(caught.value)
+    assert "['b', 'c']" in str(caught.value)
+    assert 'single image' not in str(caught.value)
+
+    (glyphs / 'list.txt').write_text('glyph_0/0.png a\na b c d\n')
+    with pytest.raises(AnnotationError, match=r'list\.txt:2: .a b c d. is'):
+        check_config(cfg)
+
+
+def test_overlap_of_splits(glyphs, tmp_path):
+    same = folder(glyphs)
+    _, val, test = inspect_config(config(same, val=same, test=same))
+    kind = 'image that is trained on as well'
+    assert kinds(val) == {kind: (False, 18)}
+    assert kinds(test) == {kind: (True, 18)}
+    with pytest.raises(AnnotationError, match='is also in train_dataloader'):
+        test.raise_if_bad()
+    write_glyphs(tmp_path / 'other', GlyphsSpec(2, 3, size=8))
+    _, test = inspect_config(config(same, test=folder(tmp_path / 'other')))
+    assert kinds(test) == {'class that is trained on as well': (False, 2)}
+
+
+def test_missing_test_split_does_not_stop_training(glyphs, tmp_path):
+    cfg = config(folder(glyphs), test=folder(tmp_path / 'absent'))
+    check_config(cfg)
+    with pytest.raises(AnnotationError, match='absent'):
+        check_config(cfg, splits=('test',))
+    cfg = config(folder(tmp_path / 'absent'))
+    with pytest.raises(AnnotationError, match=r'train_dataloader\.dataset'):
+        check_config(cfg)
+
+
+def test_wrappers_and_other_data_sets(glyphs):
+    wrapped = dict(
+        type='ConcatDataset',
+        datasets=[
+            dict(type='RepeatDataset', times=2, dataset=folder(glyphs)),
+            dict(type='CIFAR10', data_root='nowhere'),
+        ],
+    )
+    (report,) = inspect_config(config(wrapped))
+    assert report.where == 'train_dataloader.dataset.datasets.0.dataset'
+    assert inspect_config(config(dict(type='mmdet.CocoDataset'))) == []
+
+
+def test_bad_settings_are_named_with_their_place(glyphs):
+    cfg = config(folder(glyphs, split='query'))
+    with pytest.raises(AnnotationError, match=r"train_.*: split .*'query'"):
+        check_config(cfg)
+
+
+@pytest.mark.parametrize(
+    ('share', 'whole', 'world_size', 'message'),
+    [
+        (8, 8, 1, None),
+        (4, 8, 2, None),
+        (8, 8, 2, r'train_dataloader\.batch_size=4, or sampler'),
+        (8, 12, 1, 'batches of 8, but .*batch_size=12'),
+        (14, 14, 1, 'has 6 classes of at least 2 .* needs 7'),
+    ],
+)
+def test_loader_and_sampler_mean_the_same_batch(
+    glyphs, monkeypatch, share, whole, world_size, message
+):
+    monkeypatch.setenv('WORLD_SIZE', str(world_size))
+    cfg = config(folder(glyphs))
+    cfg.launcher = 'pytorch'
+    cfg.train_dataloader.batch_size = share
+    cfg.train_dataloader.sampler = dict(
+        type='mmrank.PKSampler', batch_size=whole, num_per_class=2
+    )
+    if message is None:
+        check_config(cfg)
+    else:
+        with pytest.raises(AnnotationError, match=message):
+            check_config(cfg)
+
+
+@pytest.fixture
+def run_tool(monkeypatch, capsys):
+    """Runs a tool in this process: status, output and error output."""
+    monkeypatch.syspath_prepend(ROOT / 'tools')
+
+    def run(tool, *arguments):
+        path = str(ROOT / 'tools' / tool)
+        monkeypatch.setattr(sys, 'argv', [path, *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            runpy.run_path(path, run_name='__main__')
+        return (caught.value.code, *capsys.readouterr())
+
+    return run
+
+
+CHECK = 'dataset_converters/check_retrieval.py'
+
+
+def test_tool_on_a_folder(glyphs, tmp_path, run_tool):
+    (glyphs / 'glyph_3' / '0.png').write_bytes(b'no image')
+    files = tmp_path / 'out.json', tmp_path / 'out.png'
+    status, output, _ = run_tool(
+        CHECK,
+        glyphs,
+        '--read-images',
+        '--json',
+        files[0],
+        '--histogram',
+        files[1],
+    )
+    assert status == 1
+    assert 'decoded' in output
+    (document,) = json.loads(files[0].read_text())
+    assert document['where'] == str(glyphs)
+    assert document['counts'] == {f'glyph_{i}': 3 for i in range(6)}
+    assert document['problems'][0]['count'] == 1
+    assert files[1].read_bytes().startswith(b'\x89PNG')
+
+
+def test_tool_on_a_config(glyphs, tmp_path, run_tool):
+    path = tmp_path / 'config.py'
+    path.write_text(f'train_dataloader = dict(dataset={folder(glyphs)!r})\n')
+    status, output, _ = run_tool(CHECK, path)
+    assert status == 0
+    assert 'No problem found' in output
+    path.write_text('model = dict()\n')
+    assert run_tool(CHECK, path)[0] == 2
+    assert run_tool(CHECK, tmp_path / 'absent.py')[0] == 2
+
+
+def test_training_tool_checks_retrieval_data(glyphs, tmp_path, run_tool):
+    path = tmp_path / 'config.py'
+    (glyphs / 'list.txt').write_text('gone/0.png a\ngone/1.png a\n')
+    dataset = folder(glyphs, ann_file='list.txt')
+    path.write_text(
+        f'train_dataloader = dict(batch_size=2, dataset={dataset!r},\n'
+        "    sampler=dict(type='DefaultSampler'))\n"
+        "model = dict(type='A')\ntrain_cfg = dict(by_epoch=True)\n"
+        "optim_wrapper = dict(type='B')\ndefault_scope = 'mmpretrain'\n"
+    )
+    status, _, errors = run_tool(
+        'train.py', path, '--work-dir', tmp_path / 'run'
+    )
+    assert status == 2
+    assert 'image file missing (2 found)' in errors

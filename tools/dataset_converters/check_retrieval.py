@@ -1,0 +1,163 @@
+r"""Check retrieval data sets before training.
+
+Looks for lines that cannot be read, missing, doubled and damaged images,
+classes without or with a single image, and classes or images that the
+training split shares with another. Takes a config, whose data loaders it
+goes through, or a folder of class folders:
+
+    python tools/dataset_converters/check_retrieval.py CONFIG --read-images
+    python tools/dataset_converters/check_retrieval.py data/mine --depth 1 \
+        --json counts.json --histogram counts.png
+
+exit status: 0 no error, 1 an error in the data, 2 a wrong command line.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from mmengine.config import Config
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress
+from rich.table import Table
+
+from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.retrieval.retrieval_check import inspect_config
+from mmrank.datasets.retrieval.retrieval_report import RetrievalReport
+from mmrank.visualization.class_count_histogram import plot_class_counts
+
+
+def parse_args() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        'source', metavar='CONFIG|FOLDER', help='config file or folder'
+    )
+    parser.add_argument(
+        '--depth',
+        type=int,
+        default=1,
+        help='of a folder: levels of folders that name a class (default: '
+        '%(default)s)',
+    )
+    parser.add_argument(
+        '--read-images',
+        action='store_true',
+        help='also decode every image',
+    )
+    parser.add_argument(
+        '--examples',
+        type=int,
+        default=5,
+        help='findings of a kind that are spelt out (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--json', metavar='FILE', help='write counts and findings'
+    )
+    parser.add_argument(
+        '--histogram', metavar='PNG', help='draw images per class'
+    )
+    args = parser.parse_args()
+    if not Path(args.source).exists():
+        parser.error(f'{args.source} is neither a config nor a folder')
+    if args.depth < 1:
+        parser.error(f'--depth must be at least 1, got {args.depth}')
+    return args
+
+
+def read_source(args: argparse.Namespace) -> Config:
+    """Return the config, or one that has the folder as its only split."""
+    if Path(args.source).is_file():
+        return Config.fromfile(args.source)
+    dataset = dict(
+        type='mmrank.ClassFolder', data_root=args.source, depth=args.depth
+    )
+    return Config(dict(train_dataloader=dict(dataset=dataset)))
+
+
+def show(reports: list[RetrievalReport], console: Console) -> None:
+    """Print the counts of all splits and their problems."""
+    table = Table(title='Images per class')
+    table.add_column('data set')
+    summaries = [report.summary() for report in reports]
+    for column in summaries[0]:
+        table.add_column(column.replace('_', ' '), justify='right')
+    for report, summary in zip(reports, summaries):
+        cells = [
+            f'{value:,.4g}' if value % 1 else f'{value:,.0f}'
+            for value in summary.values()
+        ]
+        table.add_row(escape(report.where), *cells)
+    console.print(table)
+    if not any(report.problems for report in reports):
+        console.print('[green]No problem found.[/]')
+        return
+    table = Table(title='Problems', show_lines=True)
+    for column in ('', 'data set', 'problem', 'count', 'where', 'fix'):
+        table.add_column(column, overflow='fold')
+    for report in reports:
+        for problem in report.problems:
+            where = list(problem.examples)
+            if problem.count > len(where):
+                where.append(f'... and {problem.count - len(where)} more')
+            table.add_row(
+                '[red]error[/]' if problem.is_error else '[yellow]warning[/]',
+                escape(report.where),
+                problem.kind,
+                str(problem.count),
+                escape('\n'.join(where)),
+                escape(problem.fix),
+            )
+    console.print(table)
+
+
+def main() -> int:
+    """Check, show, and write what is asked for."""
+    args = parse_args()
+    console = Console()
+    try:
+        cfg = read_source(args)
+        with Progress(console=console, transient=True) as progress:
+            task = progress.add_task('Images', visible=args.read_images)
+            reports = inspect_config(
+                cfg,
+                read_images=args.read_images,
+                max_examples=args.examples,
+                progress=lambda done, total: progress.update(
+                    task, completed=done, total=total
+                ),
+            )
+    except (AnnotationError, ImportError) as error:
+        print(f'error: {error}', file=sys.stderr)
+        return 1
+    for report in reports:
+        if Path(args.source).is_dir():
+            report.where = args.source
+        else:
+            report.where = report.where.replace('_dataloader.dataset', '')
+    if not reports:
+        print(
+            f'error: {args.source} names no retrieval data set of mmrank',
+            file=sys.stderr,
+        )
+        return 2
+    show(reports, console)
+    if args.json:
+        document = [report.to_dict() for report in reports]
+        text = json.dumps(document, indent=2)
+        Path(args.json).write_text(text, encoding='utf-8')
+        console.print(f'Wrote {escape(args.json)}')
+    if args.histogram:
+        histograms = {r.where: r.histogram() for r in reports if r.counts}
+        plot_class_counts(histograms, args.histogram)
+        console.print(f'Wrote {escape(args.histogram)}')
+    return 1 if any(report.errors for report in reports) else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
