@@ -62,7 +62,7 @@ def plot_sampling_rate_bias(
         rates = np.geomspace(
             min(r.sampling_rate for r in by_rate),
             max(r.sampling_rate for r in by_rate),
-            60,
+            16,
         )
         truth = population_auprc(distribution, prior)
         top.plot(
