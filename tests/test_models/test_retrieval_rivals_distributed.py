@@ -104,41 +104,40 @@ def _installed():
     return LOSSES + (PML_LOSSES if has_pml else [])
 
 
-@pytest.mark.parametrize('sizes', [(13, 5), (9, 7, 3)])
-def test_equals_one_process(sizes):
-    cases = [(loss, memory) for loss in _installed() for memory in (0, 1)]
-    results = run_on_ranks(_train_part, len(sizes), sizes, cases)
+def _local(rank, sizes, loss):
+    """Loss and gradients of a rank that looks at its own batch alone."""
     x, labels = _images(sizes)
-    for number, case in enumerate(cases):
-        expected = _train(_Model(*case), x, labels, range(sum(sizes)))
-        for tensors in results:
-            # As many tensors for each case, a learned threshold apart.
-            got, tensors[:] = (
-                tensors[: len(expected)],
-                tensors[len(expected) :],
-            )
-            for a, b in zip(got, expected, strict=True):
-                torch.testing.assert_close(
-                    a, b, rtol=1e-6, atol=1e-9, msg=f'case {number}: {case}'
-                )
-    assert results == [[]] * len(sizes)
+    begin = sum(sizes[:rank])
+    mine = slice(begin, begin + sizes[rank])
+    model = _Model(dict(loss, scope='local'), memory=False)
+    value = model(x[0, mine], samples(labels[mine]))
+    value.backward()
+    return [value, *(p.grad for p in model.parameters())]
 
 
-def _local(rank, losses):
-    x, labels = _images((8, 8))
-    mine = slice(8 * rank, 8 * rank + 8)
-    out = []
-    for loss in losses:
-        model = _Model(dict(loss, scope='local'), memory=False)
-        value = model(x[0, mine], samples(labels[mine]))
-        value.backward()
-        out += [value, *(p.grad for p in model.parameters())]
-    return out
+def _both_scopes(rank, sizes, cases, losses):
+    # Starting a process costs more than all the rest.
+    together = _train_part(rank, sizes, cases)
+    return together + [x for loss in losses for x in _local(rank, sizes, loss)]
 
 
-def test_local_scope_leaves_the_other_ranks_out():
+@pytest.mark.parametrize(
+    'sizes', [pytest.param((13, 5), marks=pytest.mark.slow), (9, 7, 3)]
+)
+def test_equals_one_process(sizes):
     losses = _installed()
-    results = run_on_ranks(_local, 2, losses)
-    for rank, got in enumerate(results):
-        for a, b in zip(got, _local(rank, losses), strict=True):
-            torch.testing.assert_close(a, b)
+    cases = [(loss, memory) for loss in losses for memory in (False, True)]
+    results = run_on_ranks(_both_scopes, len(sizes), sizes, cases, losses)
+    images = _images(sizes)
+    for rank, tensors in enumerate(results):
+        left = iter(tensors)
+        for case in cases:
+            expected = _train(_Model(*case), *images, range(sum(sizes)))
+            for wanted in expected:
+                torch.testing.assert_close(
+                    next(left), wanted, rtol=1e-6, atol=1e-9, msg=str(case)
+                )
+        for loss in losses:
+            for wanted in _local(rank, sizes, loss):
+                torch.testing.assert_close(next(left), wanted, msg=str(loss))
+        assert next(left, None) is None
