@@ -4,7 +4,7 @@ import io
 import os
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +53,16 @@ class RetrievalFeatures:
         if self.in_gallery is None:
             return self.rows_of_queries()
         return self.in_gallery.nonzero()[:, 0]
+
+    def to(self, device: str | torch.device) -> 'RetrievalFeatures':
+        """The same on another device."""
+        mask = self.in_gallery
+        return replace(
+            self,
+            features=self.features.to(device),
+            labels=self.labels.to(device),
+            in_gallery=None if mask is None else mask.to(device),
+        )
 
     def sets(self) -> tuple[Tensor, ...]:
         """First arguments of ``retrieval_metrics``."""

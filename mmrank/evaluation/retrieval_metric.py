@@ -168,7 +168,7 @@ class RetrievalMetric(BaseMetric):
             self.results, size, self.collect_device, **folder
         )
         self.results.clear()
-        samples = share_features(lambda: self._stack(results))
+        samples = share_features(lambda: self._join_and_save(results))
         group = get_default_group() if get_world_size() > 1 else None
         figures = [self._figures(samples, group)]
         broadcast_object_list(figures)
@@ -189,9 +189,9 @@ class RetrievalMetric(BaseMetric):
         Raises:
             ValueError: If there is no sample, or one that is not finite.
         """
-        return self._figures(self._stack(results))
+        return self._figures(self._join_and_save(results))
 
-    def _stack(self, results: list) -> RetrievalFeatures:
+    def _join_and_save(self, results: list) -> RetrievalFeatures:
         if not results:
             raise ValueError(
                 'RetrievalMetric got no sample; is the data set empty?'
@@ -217,16 +217,7 @@ class RetrievalMetric(BaseMetric):
         device = self.device
         if device is None:
             device = 'cuda' if torch.cuda.is_available() else 'cpu'
-        samples = replace(
-            samples,
-            features=samples.features.to(device),
-            labels=samples.labels.to(device),
-            in_gallery=(
-                None
-                if samples.in_gallery is None
-                else samples.in_gallery.to(device)
-            ),
-        )
+        samples = samples.to(device)
         masks = [samples.in_gallery]
         if self.gallery_per_class is not None:
             masks = random_galleries(

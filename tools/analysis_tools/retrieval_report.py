@@ -27,7 +27,6 @@ exit status: 0 written, 2 wrong input (one message says what), 130 interrupted.
 
 import argparse
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -207,7 +206,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
             results.append(
                 evaluate_features(
                     name,
-                    move(features, device),
+                    features.to(device),
                     recall_at=args.recall_at,
                     progress=show,
                 )
@@ -240,17 +239,6 @@ def run(args: argparse.Namespace, console: Console) -> None:
         )
     for path in paths:
         say(console, f'wrote {path}')
-
-
-def move(features: RetrievalFeatures, device: str) -> RetrievalFeatures:
-    """The same features on another device."""
-    mask = features.in_gallery
-    return replace(
-        features,
-        features=features.features.to(device),
-        labels=features.labels.to(device),
-        in_gallery=None if mask is None else mask.to(device),
-    )
 
 
 def main() -> int:
