@@ -31,7 +31,7 @@ def write_number_table(
     numeric = [isinstance(cell, int | float) for cell in rows[0]]
     lines = [f'# {title}', '']
     lines += [note, ''] if note else []
-    lines.append(f'| {" | ".join(header)} |')
+    lines.append(f'| {" | ".join(map(number_text, header))} |')
     lines.append('|' + '|'.join('---:' if n else '---' for n in numeric) + '|')
     lines += [f'| {" | ".join(map(number_text, row))} |' for row in rows]
     markdown = stem.with_name(stem.name + '.md')
@@ -45,5 +45,7 @@ def write_number_table(
 
 
 def number_text(cell: str | float) -> str:
-    """A cell as Markdown shows it."""
-    return f'{cell:.4g}' if isinstance(cell, float) else str(cell)
+    """A cell as Markdown shows it; a bar in it is no border."""
+    if isinstance(cell, float):
+        return f'{cell:.4g}'
+    return str(cell).replace('|', '\\|')

@@ -61,7 +61,10 @@ def test_tool_writes_figures_and_tables(name, tmp_path, monkeypatch):
         lines = (tmp_path / f'{file}.md').read_text('utf-8').splitlines()
         text = (tmp_path / f'{file}.csv').read_text('utf-8')
         rows = list(csv.DictReader(text.splitlines()))
-        assert len([x for x in lines if x.startswith('| ')]) == len(rows) + 1
+        borders = [
+            x.replace('\\|', '').count('|') for x in lines if x[:2] == '| '
+        ]
+        assert borders == [len(rows[0]) + 1] * (len(rows) + 1)
         for row in rows:
             assert 'nan' not in row.values()
 

@@ -90,8 +90,8 @@ def theorem1(
         for row in bound_rows((rho,), (n,), args.trials, args.seed)
     ]
     header = (
-        *('rho', 'n+', '(1 - AP) / surrogate risk, random', 'searched'),
-        *('surrogate risk / bound, random', 'searched'),
+        *('rho', 'n+', 'risk ratio, random', 'risk ratio, searched'),
+        *('bound ratio, random', 'bound ratio, searched'),
     )
     write_number_table(
         header,
@@ -105,7 +105,8 @@ def theorem1(
         args.out_dir / 'theorem1',
         'Largest ratios in theorem 1',
         f'Cosine scores, tau 0.5, eps 0.001, {args.trials} lists each, seed '
-        f'{args.seed}; theorem 1 says at most 1.',
+        f'{args.seed}; theorem 1 says at most 1. Risk ratio: (1 - AP) / '
+        'surrogate risk (eq. 2); bound ratio: surrogate risk / (q/2 h).',
     )
     weights = list(weight_sum_rows(RHO_BOUNDS, NUMS_WEIGHTS))
     write_number_table(
@@ -187,7 +188,7 @@ def mean_score(
     tracking = mean_score_tracking(STEPS, args.trials, args.seed)
     stop = 2 * STEPS // 3
     write_number_table(
-        ('mode', 'weights', 'mean error', 'std', 'expected error', 'std'),
+        ('mode', 'weights', 'error', 'std', 'expected error', 'expected std'),
         [
             (
                 *(mode, when, tracking.error[mode][step].mean().item()),
