@@ -112,7 +112,7 @@ model = dict(
         dict(
             type='mmrank.SmallConvNet', in_channels=3, channels=8,
             num_blocks=2),
-        dict(type='GlobalAveragePooling')],
+        dict(type='mmpretrain.GlobalAveragePooling')],
     data_preprocessor=dict(mean=[127.5] * 3, std=[127.5] * 3, to_rgb=True))
 test_dataloader = dict(
     batch_size=4,
