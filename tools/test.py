@@ -87,7 +87,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         '--no-check',
         action='store_true',
-        help='skip the check of COCO annotation files before the start',
+        help='skip the check of COCO files and retrieval data sets before the '
+        'start',
     )
     add_common_options(parser)
     return parser.parse_args()

@@ -1,0 +1,134 @@
+"""Data sets of class folders: Omniglot and a user's own."""
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from retrieval_trees import build, check_items, write_images
+
+from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.retrieval.class_split import split_classes
+
+pytest.importorskip('mmpretrain')
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def alphabets(tmp_path):
+    paths = [
+        f'{alphabet}/character{c:02d}/{i}.png'
+        for alphabet in ('Greek', 'Korean', 'Latin')
+        for c in (1, 2)
+        for i in range(3)
+    ]
+    write_images(tmp_path, paths)
+    return tmp_path, {p: p.rpartition('/')[0] for p in paths}
+
+
+def test_omniglot(alphabets):
+    root, expected = alphabets
+    check_items(build('Omniglot', root), root, expected)
+    two = build('Omniglot', root, alphabets=('Korean', 'Latin'))
+    own = {p: c for p, c in expected.items() if not p.startswith('Greek')}
+    check_items(two, root, own)
+    with pytest.raises(AnnotationError, match=r"no folders \['Klingon'\]"):
+        build('Omniglot', root, alphabets=('Korean', 'Klingon'))
+    with pytest.raises(TypeError, match=r"write \('Korean',\)"):
+        build('Omniglot', root, alphabets='Korean')
+
+
+def test_class_folder(alphabets):
+    root, expected = alphabets
+    own = {p: p.partition('/')[0] for p in expected}
+    check_items(build('ClassFolder', root), root, own)
+    check_items(build('ClassFolder', root, depth=2), root, expected)
+    chosen = build('ClassFolder', root, classes=('Latin', 'Greek'))
+    assert chosen.metainfo['classes'] == ('Latin', 'Greek')
+    assert Counter(chosen.get_gt_labels().tolist()) == {0: 6, 1: 6}
+    with pytest.raises(AnnotationError, match='Elvish'):
+        build('ClassFolder', root, classes=('Latin', 'Elvish'))
+    assert len(build('ClassFolder', root, indices=4)) == 4
+
+
+def test_class_folder_splits_do_not_overlap(alphabets):
+    root, expected = alphabets
+    options = dict(depth=2, test_fraction=0.5, val_fraction=0.3)
+    parts = {
+        split: build('ClassFolder', root, split=split, **options)
+        for split in ('train', 'val', 'test')
+    }
+    names = [n for d in parts.values() for n in d.metainfo['classes']]
+    assert sorted(names) == sorted(set(expected.values()))
+    sizes = {s: len(d.metainfo['classes']) for s, d in parts.items()}
+    assert sizes == {'train': 2, 'val': 1, 'test': 3}
+    joint = build('ClassFolder', root, split='trainval', **options)
+    assert len(joint) == len(parts['train']) + len(parts['val'])
+
+
+def test_class_folder_with_a_list(tmp_path):
+    (tmp_path / 'list.txt').write_text(
+        'a/1.png\n\na/2.png b\nwith blank/3.png\ttwo words\n'
+    )
+    dataset = build('ClassFolder', tmp_path, ann_file='list.txt')
+    check_items(
+        dataset,
+        tmp_path,
+        {'a/1.png': 'a', 'a/2.png': 'b', 'with blank/3.png': 'two words'},
+    )
+
+
+def test_split_of_classes():
+    groups = {str(i): 'ab'[i % 2] for i in range(200)}
+    stay, aside = split_classes(groups, 0.1, seed=0)
+    assert len(aside) == 20
+    assert sorted([*stay, *aside]) == sorted(groups)
+    assert Counter(groups[n] for n in aside) == {'a': 10, 'b': 10}
+    backwards = dict(reversed(groups.items()))
+    assert set(split_classes(backwards, 0.1, seed=0)[1]) == set(aside)
+    # One more class moves at most a few others.
+    more = split_classes({**groups, 'new': 'a'}, 0.1, seed=0)[1]
+    assert len(set(more) ^ set(aside)) <= 2
+    assert split_classes(groups, 0, seed=0) == (list(groups), [])
+    assert len(split_classes(dict.fromkeys('abc', ''), 0.01, 0)[1]) == 1
+    # The published split of a run must not move: a change here breaks it.
+    names = dict.fromkeys('abcdefgh', '')
+    assert split_classes(names, 0.25, seed=0)[1] == GOLDEN_ASIDE
+    with pytest.raises(ValueError, match=r'in \[0, 1\)'):
+        split_classes(groups, 1.0, seed=0)
+    with pytest.raises(ValueError, match='leaves none'):
+        split_classes({'a': ''}, 0.5, seed=0)
+
+
+GOLDEN_ASIDE = ['f', 'h']
+
+
+def test_real_omniglot(tmp_path):
+    archive = ROOT.parent / 'shared/data/omniglot/images_background_small1.zip'
+    if not archive.is_file():
+        pytest.skip('needs ../shared/data/omniglot')
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(ROOT / 'tools/dataset_converters/omniglot.py'),
+            str(archive),
+            str(tmp_path),
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    dataset = build('Omniglot', tmp_path, alphabets=('Korean', 'Latin'))
+    assert len(dataset.metainfo['classes']) == 66
+    assert set(np.bincount(dataset.get_gt_labels())) == {20}
+    path = dataset.get_data_info(0)['img_path']
+    image = cv2.imread(path, cv2.IMREAD_UNCHANGED)
+    assert image.shape == (28, 28)
+    # Ink is white, and little of the paper is inked.
+    assert image.max() > 150
+    assert image.mean() < 60
+    assert np.median(image) == 0
