@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from gloo_processes import run_on_ranks
+from mmengine.registry import MODELS
 from small_retriever import CLASSES, DIM, SOPRC, STABLE_AP, build_head, samples
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -108,6 +109,39 @@ def _means(part, group=None):
     return state
 
 
+class _Mixup(nn.Module):
+    """With u = 1 the mixed features are copies, so nothing is random."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        net = dict(type='mmrank.SmallConvNet', channels=DIM, num_blocks=1)
+        self.net = MODELS.build(
+            dict(
+                type='mmrank.DeepFeatureMixup',
+                backbone=net,
+                stages=('blocks',),
+                u=1.0,
+            )
+        ).double()
+        self.head = build_head({**STABLE_AP, 'mean_mode': 'off'})
+
+    def forward(self, x, batch):
+        labels = [s['gt_label'] for s in batch]
+        labels = torch.cat(labels) if labels else torch.zeros(0)
+        with self.net.mixing(labels):
+            maps = self.net(x.reshape(-1, 1, 2, 3))[-1]
+        return self.head.loss(maps.mean((2, 3)), batch, 2)['loss']
+
+
+def _mixup(model, part, sizes):
+    model.eval()  # batch norm would take the statistics of each rank
+    x, labels, ids = (v[part] for v in _data(0, sizes))
+    loss = model(x, samples(labels, ids))
+    loss.backward()
+    return [loss, *(p.grad for p in model.parameters())]
+
+
 def _all_cases(rank, sizes):
     results, counts = [], []
     for case in CASES:
@@ -115,6 +149,9 @@ def _all_cases(rank, sizes):
         results.append(_train(model, sizes, _part(rank, sizes)))
         counts.append(len(results[-1]))
     results.append(_local(rank, sizes))
+    counts.append(len(results[-1]))
+    model = DistributedDataParallel(_Mixup())
+    results.append(_mixup(model, _part(rank, sizes), sizes))
     counts.append(len(results[-1]))
     return [torch.tensor(counts), *(x for r in results for x in r)]
 
@@ -155,15 +192,23 @@ def test_local_batches_share_the_memory(ranks):
         batch = (v[_part(rank, sizes)] for v in _data(1, sizes))
         x, labels, ids = batch
         expected = alone(x, samples(labels, ids)).detach()
-        torch.testing.assert_close(result[-1][0], expected)
+        torch.testing.assert_close(result[-2][0], expected)
     x, labels, ids = _data(1, sizes)
     whole(x, samples(labels, ids))
     entries = whole.head.memory.entries()
     means = _means(slice(None)).state_dict().values()
     for result in results:
-        got = result[-1][1:]
+        got = result[-2][1:]
         for a, b in zip(got[3:], means):
             torch.testing.assert_close(a, b)
         torch.testing.assert_close(got[0], entries.embeddings)
         assert torch.equal(got[1], entries.labels)
         assert torch.equal(got[2], entries.sample_ids)
+
+
+def test_mixed_features_of_all_ranks_are_one_batch(ranks):
+    sizes, results = ranks
+    expected = _mixup(_Mixup(), slice(None), sizes)
+    for result in results:
+        for a, b in zip(result[-1], expected):
+            torch.testing.assert_close(a, b.detach(), rtol=1e-6, atol=1e-9)

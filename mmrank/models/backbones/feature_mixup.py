@@ -96,7 +96,8 @@ class FeatureMixupMixin:
             return inputs
         features, *others = inputs
         batch = features.size(0)
-        labels = self._labels.repeat(batch // self._labels.size(0))
+        # A rank may have no image at all.
+        labels = self._labels.repeat(batch // max(self._labels.size(0), 1))
         if labels.size(0) != batch:
             raise RuntimeError(
                 f'a stage got {batch} features for {self._labels.size(0)} '
