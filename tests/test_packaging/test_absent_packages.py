@@ -55,7 +55,12 @@ def test_functional_needs_torch_alone():
 
 
 @pytest.mark.parametrize(
-    'absent', [{'mmdet'}, {'mmpretrain'}, {'mmdet', 'mmpretrain', 'mmcv'}]
+    'absent',
+    [
+        {'mmdet'},
+        {'mmpretrain', 'pytorch_metric_learning'},
+        {'mmdet', 'mmpretrain', 'mmcv'},
+    ],
 )
 def test_registry_builds_without(absent):
     code = (

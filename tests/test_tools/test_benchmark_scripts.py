@@ -49,6 +49,17 @@ def test_retrieval_speed():
     assert re.search(r'queries_without_positive: \d+\n', out)
 
 
+def test_retrieval_losses_speed():
+    out = run(
+        'retrieval_losses_speed',
+        *('--sizes', '24x24', '24x40', '--repeats', '1', '--dimensions', '8'),
+    )
+    for name in ('cosines alone', 'SmoothAP', 'list-wise AP', 'BlackBox AP'):
+        row = re.search(rf'│ {name} +│(.*)│', out).group(1)
+        assert all(float(x) > 0 for x in row.split('│'))
+        assert len(row.split('│')) == 4
+
+
 @pytest.mark.slow
 def test_training_step():
     pytest.importorskip('mmdet')
