@@ -109,7 +109,7 @@ def blackbox_ap_padded(
     mixed precision multiply the gradient and do not change the perturbation.
     The authors divide ranks by the list's length n and let the mean over Q
     queries into the perturbation; both agree for Q = n, where every image of
-    a batch is a query, and ``lam`` is the authors' times Q/n otherwise.
+    a batch is a query, and ``lam`` is the authors' times n/Q otherwise.
 
     Args:
         pos: (L, P) scores of the positives, padded.

@@ -70,7 +70,7 @@ def test_equals_the_literal_form(lam, margin):
     queries, length = len(scores), len(scores) - 1
     results = []
     for function in (
-        # The authors' lambda counts for Q queries of n entries.
+        # The authors' lambda is ours times Q/n: see the docstring.
         lambda x: literal(x, same, mask, lam * queries / length, margin),
         lambda x: blackbox_ap_lists(
             x, same, lam=lam, margin=margin, mask=mask
@@ -82,7 +82,6 @@ def test_equals_the_literal_form(lam, margin):
         results.append((loss.detach(), leaf.grad))
     (value, grad), (got, got_grad) = results
     torch.testing.assert_close(got, value)
-    # lam of the authors divides their normalised ranks: see the docstring.
     torch.testing.assert_close(got_grad, grad)
     assert grad.abs().sum() > 0
 

@@ -238,6 +238,31 @@ class TestEveryLoss:
             assert twin.embedding_loss(make(x)) == value
 
 
+@pytest.mark.skipif(
+    not torch.cuda.is_available(), reason='needs a CUDA device'
+)
+@pytest.mark.parametrize('name', CONFIGS)
+def test_on_a_gpu(name):
+    x, make = with_memory()
+    loss, results = build(name), []
+    for device in ('cpu', 'cuda'):
+        leaf = x.to(device).requires_grad_()
+        batch = make(x)
+        gallery = torch.cat([leaf, batch.gallery[len(x) :].to(device)])
+        value = loss.to(device).embedding_loss(
+            EmbeddingBatch(
+                leaf,
+                batch.query_labels.to(device),
+                gallery,
+                batch.gallery_labels.to(device),
+                batch.is_itself.to(device),
+            )
+        )
+        value.backward()
+        results.append((value.detach().cpu(), leaf.grad.cpu()))
+    check(results[1], results[0])
+
+
 class TestMiner:
     def test_a_plain_batch_is_the_original(self):
         x, labels = embeddings(24)

@@ -166,7 +166,8 @@ def _is_diagonal(itself: Tensor) -> bool:
     """Whether the gallery is the queries, in their order."""
     if itself.size(0) != itself.size(1):
         return False
-    return torch.equal(itself, torch.eye(len(itself)).to(itself))
+    diagonal = torch.eye(len(itself), dtype=itself.dtype, device=itself.device)
+    return torch.equal(itself, diagonal)
 
 
 def _with_gallery_of_all_ranks(batch: EmbeddingBatch, group) -> EmbeddingBatch:
