@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image, ImageOps
 
+from mmrank.visualization.fitted_text import fit_text, fit_two_lines
 from mmrank.visualization.neighbours import Neighbour, Neighbours
-from mmrank.visualization.short_names import shorten
 
 # Okabe and Ito's bluish green and vermilion, which differ for any colour
 # vision; the dashes and the marks say the same without colour.
@@ -23,11 +23,9 @@ _SIDE, _CELL = 192, 1.0
 # Inches below an image for its text, between query and images, above all.
 _TEXT, _GAP, _TOP = 0.4, 0.3, 0.62
 # Inches for the text left of a query.
-_LEFT = 1.5
+_LEFT = 1.6
 # Inches between the rows of one query and those of the next.
 _APART = 0.22
-# Characters of a class name below an image.
-_LONGEST_CLASS = 20
 _DPI = 140
 
 
@@ -184,20 +182,22 @@ def _describe_query(axis: Axes, row: Neighbours, with_model: bool) -> None:
         f'{row.num_positives:,} in gallery',
     ]
     if with_model:
-        lines.insert(0, shorten(row.model, 20))
+        lines.insert(0, fit_text(row.model, _LEFT - 0.2, 8))
+    name = fit_two_lines(row.label, _LEFT - 0.2, 8, 'bold')
     axis.text(
         -0.08,
         0.97,
-        shorten(row.label, 20),
+        '\n'.join(name),
         transform=axis.transAxes,
         ha='right',
         va='top',
         fontsize=8,
         weight='bold',
+        linespacing=1.2,
     )
     axis.text(
         -0.08,
-        0.80,
+        0.94 - 0.14 * len(name),
         '\n'.join(lines),
         transform=axis.transAxes,
         ha='right',
@@ -229,7 +229,7 @@ def _describe(axis: Axes, neighbour: Neighbour) -> None:
         axis.text(
             0.5,
             -0.19,
-            shorten(neighbour.label, _LONGEST_CLASS),
+            fit_text(neighbour.label, _CELL + 0.03, 6.5),
             transform=axis.transAxes,
             ha='center',
             va='top',

@@ -16,6 +16,11 @@ from mmrank.evaluation.retrieval_result import (
 )
 from mmrank.functional import retrieval_metrics
 from mmrank.visualization import retrieval_sheet
+from mmrank.visualization.fitted_text import (
+    fit_text,
+    fit_two_lines,
+    text_width,
+)
 from mmrank.visualization.neighbours import find_neighbours
 from mmrank.visualization.query_selection import CHOICES, select_queries
 from mmrank.visualization.retrieval_pages import draw_sheets
@@ -30,6 +35,7 @@ from mmrank.visualization.retrieval_table import (
     rich_retrieval,
     write_retrieval_table,
 )
+from mmrank.visualization.short_names import shorten
 
 
 @pytest.fixture(scope='module')
@@ -193,6 +199,22 @@ def test_right_is_framed_solid_and_wrong_dashed(images, models, tmp_path):
                 assert 0.4 < red < 0.85
             seen.add(neighbour.is_right)
     assert seen == {True, False}
+
+
+@pytest.mark.parametrize('text', ['W' * 30, 'i' * 30, 'WWWW ' * 9, 'owl', ''])
+@pytest.mark.parametrize('weight', ['normal', 'bold'])
+def test_text_fits(text, weight):
+    line = fit_text(text, 1.0, 8, weight)
+    lines = fit_two_lines(text, 1.0, 8, weight)
+    assert len(lines) == (2 if text.count(' ') else 1)
+    for shown in (line, *lines):
+        assert text_width(shown, 8, weight) <= 1.0
+    if text == 'owl':
+        assert (line, lines) == ('owl', ['owl'])
+    if len(text) == 30:
+        # As much as there is room for: one more would be too wide.
+        longer = shorten(text, len(line) + 1)
+        assert text_width(longer, 8, weight) > 1.0 or line == text
 
 
 def test_rows_of_one_query_stand_together(images, models):
