@@ -268,6 +268,40 @@ def test_prototypes_from_a_data_loader_and_its_hook(tmp_path):
     assert not torch.equal(model.prototype_vecs, before)
 
 
+def test_the_inferencer_of_mmpretrain_finds_an_image(tmp_path):
+    from mmengine.config import Config
+    from mmpretrain.apis import ImageRetrievalInferencer
+    from PIL import Image
+
+    rng, files = np.random.default_rng(0), []
+    for i in range(4):
+        files.append(str(tmp_path / f'{i}.png'))
+        pixels = rng.integers(0, 255, (16, 16, 3), dtype='u1')
+        Image.fromarray(pixels).save(files[-1])
+    encoder = [
+        dict(type='mmrank.SmallConvNet', in_channels=3, num_blocks=3),
+        dict(type='mmpretrain.GlobalAveragePooling'),
+    ]
+    pipeline = [dict(type='LoadImageFromFile'), dict(type='PackInputs')]
+    config = Config(
+        dict(
+            default_scope='mmpretrain',
+            model=dict(
+                type='mmrank.EmbeddingRetriever', image_encoder=encoder
+            ),
+            test_dataloader=dict(
+                dataset=dict(type='CustomDataset', pipeline=pipeline)
+            ),
+        )
+    )
+    find = ImageRetrievalInferencer(
+        config, prototype=files, pretrained=False, device='cpu'
+    )
+    found = find(files[2], topk=2)[0]
+    assert found[0]['sample_idx'] == 2
+    assert float(found[0]['match_score']) == pytest.approx(1, abs=1e-5)
+
+
 def test_refuses():
     with pytest.raises(ValueError, match='batch augmentations'):
         build_retriever(train_cfg=dict(augments=[dict(type='Mixup')]))
