@@ -16,9 +16,7 @@ def _rows(begin, count, dim=3):
 
 
 @settings(max_examples=30, deadline=None)
-@given(
-    st.integers(1, 9), st.lists(st.integers(0, 12), max_size=8), st.data()
-)
+@given(st.integers(1, 9), st.lists(st.integers(0, 12), max_size=8), st.data())
 def test_holds_the_last_entries(size, batches, data):
     memory, seen = CrossBatchMemory(size, 3), []
     for count in batches:
