@@ -1,0 +1,11 @@
+# AUC by sigmoid; all else as in its stable AP twin.
+_base_ = '../stable_ap/conv4_stable-ap_omniglot.py'
+
+model = dict(
+    head=dict(
+        loss=dict(
+            _delete_=True,
+            type='mmrank.AUCLoss',
+            mode='per_class',
+            surrogate='sigmoid',
+            tau=0.1)))

@@ -1,0 +1,10 @@
+# List-wise AP (DIR); all else as in its stable AP twin.
+_base_ = '../stable_ap/conv4_stable-ap_omniglot.py'
+
+model = dict(
+    head=dict(
+        loss=dict(
+            _delete_=True,
+            type='mmrank.ListwiseAPLoss',
+            mode='per_class',
+            num_bins=20)))
