@@ -1,0 +1,18 @@
+# List-wise AP (DIR) on Stanford Online Products: model, data and schedule of the
+# SOPRC twin, and Adam, with which the paper trains the rivals. The paper does not
+# give their learning rates; this one is a start for tuning.
+_base_ = '../soprc/r50_soprc_56x4-50k_sop.py'
+
+model = dict(
+    head=dict(
+        loss=dict(
+            _delete_=True,
+            type='mmrank.ListwiseAPLoss',
+            mode='per_class',
+            num_bins=20)))
+optim_wrapper = dict(
+    optimizer=dict(_delete_=True, type='Adam', lr=1e-5, weight_decay=4e-4))
+custom_hooks = [
+    dict(type='mmrank.RankingMonitorHook'),
+    dict(type='mmrank.RNGStateHook'),
+]
