@@ -20,7 +20,12 @@ from mmengine.structures import InstanceData
 from mmrank.models import RankingLoss, losses
 
 ROOT = Path(__file__).parents[2] / 'configs'
-CONFIGS = sorted(ROOT.glob('[!_]*/*.py'))
+RETRIEVAL = ('omniglot', 'sop', 'vehicleid', 'inaturalist')
+CONFIGS = sorted(
+    path
+    for path in ROOT.glob('[!_]*/*.py')
+    if path.stem.rpartition('_')[2] not in RETRIEVAL
+)
 # The part of a config's name that says on what it trains.
 RANKING = {
     'stable-ap': losses.StableAPLoss,
