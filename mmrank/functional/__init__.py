@@ -6,6 +6,17 @@ from .auc import auc_lists, auc_loss
 from .average_precision import average_precision, count_at_or_above
 from .blackbox_ap import blackbox_ap_lists, blackbox_ap_loss
 from .dr_loss import dr_loss, dr_loss_lists
+from .in_batch_coefficients import IN_BATCH_MODES
+from .in_batch_cross_sum import weighted_cross_sum
+from .in_batch_embedding_loss import in_batch_embedding_loss
+from .in_batch_loss import in_batch_loss
+from .in_batch_pointwise import (
+    POINTWISE,
+    LogisticPointwise,
+    Pointwise,
+    SquarePointwise,
+    build_pointwise,
+)
 from .listwise_ap import listwise_ap_lists, listwise_ap_loss
 from .pairwise_surrogate import (
     pairwise_surrogate_mean,
@@ -56,15 +67,20 @@ from .surrogates import (
 
 __all__ = [
     'ALRP',
+    'IN_BATCH_MODES',
+    'POINTWISE',
     'SURROGATES',
     'Logistic',
+    'LogisticPointwise',
     'OneSidedHuber',
     'OneSidedSigmoid',
+    'Pointwise',
     'RankSort',
     'RetrievalCurves',
     'RetrievalFigures',
     'SOPRCTerms',
     'Sigmoid',
+    'SquarePointwise',
     'SquaredHinge',
     'StableAPTerms',
     'Surrogate',
@@ -77,11 +93,14 @@ __all__ = [
     'average_precision',
     'blackbox_ap_lists',
     'blackbox_ap_loss',
+    'build_pointwise',
     'build_surrogate',
     'count_at_or_above',
     'dr_loss',
     'dr_loss_lists',
     'gather_positives',
+    'in_batch_embedding_loss',
+    'in_batch_loss',
     'interpolate_score_lists',
     'interpolate_scores',
     'listwise_ap_lists',
@@ -115,4 +134,5 @@ __all__ = [
     'stable_ap_terms',
     'theorem1_weight',
     'upper_semi_variance',
+    'weighted_cross_sum',
 ]

@@ -1,0 +1,113 @@
+"""Checks of the positive pairs in a batch."""
+
+import torch
+from torch import Tensor
+
+
+def check_pairs(
+    rows: Tensor,
+    cols: Tensor,
+    shape: tuple[int, int],
+    what: str = 'the batch',
+) -> None:
+    """Refuse pairs that no sample without replacement can hold.
+
+    On a GPU a wrong value is a device-side assertion, so that the host need
+    not wait; shapes and types are always checked here.
+
+    Args:
+        rows: (B,) integers, left entities, in ``[0, m)``.
+        cols: (B,) integers, right entities, in ``[0, n)``.
+        shape: (m, n).
+        what: What holds the pairs, for the message.
+
+    Raises:
+        TypeError: If they are not integers.
+        ValueError: On an impossible shape, different lengths, an index out
+            of range, or a pair that occurs twice.
+    """
+    if len(shape) != 2 or min(shape) < 1:
+        raise ValueError(
+            'shape must be (m, n), the numbers of left and right entities, '
+            f'each at least 1, got {tuple(shape)}'
+        )
+    if rows.dim() != 1 or rows.shape != cols.shape:
+        raise ValueError(
+            f'rows and cols of {what} must be of one shape (B,), got '
+            f'{tuple(rows.shape)} and {tuple(cols.shape)}'
+        )
+    check_entities('rows', rows, shape[0])
+    check_entities('cols', cols, shape[1])
+    keys = (rows.long() * shape[1] + cols.long()).sort().values
+    distinct = (keys[1:] != keys[:-1]).all()
+    if keys.device.type != 'cpu':
+        torch._assert_async(distinct)
+    elif not distinct:
+        key = int(keys[1:][keys[1:] == keys[:-1]][0])
+        row, col = divmod(key, shape[1])
+        raise ValueError(
+            f'the pair (row {row}, column {col}) occurs more than once in '
+            f'{what}; pairs must be distinct, and a batch sampled without '
+            'replacement. Fix: remove duplicates from the training pairs, and '
+            'sample with mmrank.InBatchPairSampler'
+        )
+
+
+def check_entities(name: str, indices: Tensor, size: int) -> None:
+    """Refuse indices of entities that do not exist.
+
+    Args:
+        name: What the caller calls them.
+        indices: Integers of any shape that should be in ``[0, size)``.
+        size: Number of entities.
+
+    Raises:
+        TypeError: If they are not integers.
+        ValueError: If one is out of range; on a GPU it is a device-side
+            assertion.
+    """
+    if indices.is_floating_point() or indices.dtype == torch.bool:
+        raise TypeError(
+            f'{name} must be integers, got {indices.dtype}; call {name}.long()'
+        )
+    if indices.numel() == 0:
+        return
+    fits = ((indices >= 0) & (indices < size)).all()
+    if indices.device.type != 'cpu':
+        torch._assert_async(fits)
+    elif not fits:
+        raise ValueError(
+            f'{name} holds indices from {int(indices.min())} to '
+            f'{int(indices.max())}, but there are {size} (indices 0 to '
+            f'{size - 1}); make the entities of the data and the counts agree'
+        )
+
+
+def check_counts(name: str, counts: Tensor, size: int) -> None:
+    """Refuse counts of positives that are none.
+
+    Args:
+        name: What the caller calls them.
+        counts: Should be (size,) numbers >= 1.
+        size: Number of entities.
+
+    Raises:
+        ValueError: On another shape, or an entity without positives; on a
+            GPU the latter is a device-side assertion.
+    """
+    if counts.shape != (size,):
+        raise ValueError(
+            f'{name} must be ({size},) to fit shape=(m, n), got '
+            f'{tuple(counts.shape)}'
+        )
+    positive = (counts >= 1).all()
+    if counts.device.type != 'cpu':
+        torch._assert_async(positive)
+    elif not positive:
+        index = int((~(counts >= 1)).nonzero()[0, 0])
+        raise ValueError(
+            f'{name}[{index}]={counts[index].item()}: every row and column '
+            'needs at least one positive pair, for it is never sampled '
+            'otherwise. Fix: leave it out of the matrix and number the '
+            'others anew'
+        )

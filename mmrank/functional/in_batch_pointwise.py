@@ -1,0 +1,88 @@
+"""Pointwise losses of a score, for positive and for negative pairs."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+
+class Pointwise:
+    """A loss ``l(y, s)`` of one score s: ``l+ = l(1, s)``, ``l- = l(0, s)``.
+
+    Subclasses define all three methods elementwise, on tensors of any shape
+    and without a loop.
+    """
+
+    def positive(self, scores: Tensor) -> Tensor:
+        """``l+``, of the shape of ``scores``."""
+        raise NotImplementedError
+
+    def negative(self, scores: Tensor) -> Tensor:
+        """``l-``, of the shape of ``scores``."""
+        raise NotImplementedError
+
+    def negative_slope(self, scores: Tensor) -> Tensor:
+        """Derivative of ``l-``, of the shape of ``scores``."""
+        raise NotImplementedError
+
+
+class SquarePointwise(Pointwise):
+    """``(y - s)^2 / 2`` with y = 1 or 0."""
+
+    def positive(self, scores: Tensor) -> Tensor:
+        """``(1 - s)^2 / 2``."""
+        return 0.5 * (1 - scores).square()
+
+    def negative(self, scores: Tensor) -> Tensor:
+        """``s^2 / 2``."""
+        return 0.5 * scores.square()
+
+    def negative_slope(self, scores: Tensor) -> Tensor:
+        """``s``."""
+        return scores
+
+
+class LogisticPointwise(Pointwise):
+    """``log(1 + exp(-y s))`` with y = 1 or -1."""
+
+    def positive(self, scores: Tensor) -> Tensor:
+        """``log(1 + exp(-s))``."""
+        return -logsigmoid(scores)
+
+    def negative(self, scores: Tensor) -> Tensor:
+        """``log(1 + exp(s))``."""
+        # softplus would cut the exponential off at s = 20.
+        return -logsigmoid(-scores)
+
+    def negative_slope(self, scores: Tensor) -> Tensor:
+        """``sigmoid(s)``."""
+        return torch.sigmoid(scores)
+
+
+POINTWISE = {'square': SquarePointwise, 'logistic': LogisticPointwise}
+
+
+def build_pointwise(pointwise: str | Pointwise) -> Pointwise:
+    """Look a pointwise loss up by name.
+
+    Args:
+        pointwise: A key of ``POINTWISE``, or the loss itself.
+
+    Raises:
+        ValueError: If the name is unknown.
+        TypeError: If it is neither a name nor a :class:`Pointwise`.
+    """
+    if isinstance(pointwise, Pointwise):
+        return pointwise
+    if not isinstance(pointwise, str):
+        raise TypeError(
+            'pointwise must be a name or a Pointwise, got '
+            f'{type(pointwise).__name__}; derive from '
+            'mmrank.functional.Pointwise'
+        )
+    if pointwise not in POINTWISE:
+        raise ValueError(
+            f'pointwise={pointwise!r} is unknown; use one of '
+            f'{tuple(POINTWISE)}, or an object derived from '
+            'mmrank.functional.Pointwise'
+        )
+    return POINTWISE[pointwise]()

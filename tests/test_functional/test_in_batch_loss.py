@@ -1,0 +1,318 @@
+"""Losses of in-batch sampling against their definitions and expectations."""
+
+from itertools import product
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from in_batch_enumeration import (
+    COL_COUNTS,
+    NUM_POSITIVES,
+    OMEGA,
+    PAIRS,
+    ROW_COUNTS,
+    SHAPE,
+    batch_loss,
+    batches,
+    indices,
+    objective,
+    score_matrix,
+)
+
+from mmrank.functional import (
+    IN_BATCH_MODES,
+    LogisticPointwise,
+    in_batch_loss,
+)
+
+PAPER_MODES = IN_BATCH_MODES[:5]
+POINTWISE = ('square', 'logistic')
+
+
+def loss_of(scores, batch, mode, pointwise, **other):
+    rows, cols = indices(batch)
+    return in_batch_loss(
+        scores[rows][:, cols],
+        rows,
+        cols,
+        ROW_COUNTS,
+        COL_COUNTS,
+        NUM_POSITIVES,
+        **{
+            **dict(mode=mode, pointwise=pointwise, omega=OMEGA, shape=SHAPE),
+            **other,
+        },
+    )
+
+
+def value_and_gradient(function, scores):
+    value = function(scores)
+    (gradient,) = torch.autograd.grad(value, scores)
+    return torch.cat([value.detach()[None], gradient.flatten()])
+
+
+def assert_same(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize('pointwise', POINTWISE)
+@pytest.mark.parametrize('mode', PAPER_MODES)
+def test_equals_the_printed_definition(mode, pointwise):
+    scores = score_matrix(1)
+    for size in range(2, NUM_POSITIVES + 1):
+        batch = batches(size)[-1]
+        assert_same(
+            value_and_gradient(
+                lambda s, b=batch: loss_of(s, b, mode, pointwise), scores
+            ),
+            value_and_gradient(
+                lambda s, b=batch: batch_loss(s, b, mode, pointwise), scores
+            ),
+        )
+
+
+@pytest.mark.parametrize('pointwise', POINTWISE)
+@pytest.mark.parametrize('mode', PAPER_MODES)
+@pytest.mark.parametrize('size', [2, 3, 5, NUM_POSITIVES])
+def test_mean_over_all_batches_is_the_objective(mode, pointwise, size):
+    scores = score_matrix(2)
+    every = batches(size)
+    assert_same(
+        value_and_gradient(
+            lambda s: (
+                sum(loss_of(s, b, mode, pointwise) for b in every) / len(every)
+            ),
+            scores,
+        ),
+        value_and_gradient(
+            lambda s: objective(s, mode, pointwise, size), scores
+        ),
+    )
+
+
+@pytest.mark.parametrize('mode', ['in_batch', 'pos_neg'])
+def test_batches_of_one_pair(mode):
+    scores = score_matrix(3)
+    every = batches(1)
+    assert_same(
+        value_and_gradient(
+            lambda s: (
+                sum(loss_of(s, b, mode, 'square') for b in every) / len(every)
+            ),
+            scores,
+        ),
+        value_and_gradient(lambda s: objective(s, mode, 'square', 1), scores),
+    )
+
+
+@pytest.mark.parametrize('pointwise', POINTWISE)
+@pytest.mark.parametrize('sizes', [(1, 1), (2, 1), (2, 2), (1, 3)])
+def test_mean_over_two_samples_of_sogram(pointwise, sizes):
+    scores = score_matrix(4)
+    every = list(product(batches(sizes[0]), batches(sizes[1])))
+
+    def one(s, first, second):
+        rows, _ = indices(first)
+        _, cols = indices(first + second)
+        return in_batch_loss(
+            s[rows][:, cols],
+            rows,
+            cols,
+            ROW_COUNTS,
+            COL_COUNTS,
+            NUM_POSITIVES,
+            mode='sogram',
+            pointwise=pointwise,
+            shape=SHAPE,
+        )
+
+    assert_same(
+        value_and_gradient(
+            lambda s: sum(one(s, a, b) for a, b in every) / len(every), scores
+        ),
+        value_and_gradient(
+            lambda s: objective(s, 'sogram', pointwise, 0), scores
+        ),
+    )
+    first, second = every[-1]
+    assert_same(
+        one(scores, first, second).detach(),
+        batch_loss(scores, first, 'sogram', pointwise, second).detach(),
+    )
+
+
+def test_square_scores_of_sogram_are_split_in_the_middle():
+    scores = score_matrix(5)
+    first, second = tuple(PAIRS[:2]), tuple(PAIRS[1:3])
+    assert_same(
+        loss_of(scores, first + second, 'sogram', 'logistic').detach(),
+        batch_loss(scores, first, 'sogram', 'logistic', second).detach(),
+    )
+
+
+@pytest.mark.parametrize('pointwise', POINTWISE)
+def test_omega_of_the_full_gradient(pointwise):
+    scores = score_matrix(6)
+    assert_same(
+        value_and_gradient(
+            lambda s: loss_of(s, tuple(PAIRS), 'in_batch_omega', pointwise),
+            scores,
+        ),
+        value_and_gradient(
+            lambda s: objective(s, 'in_batch_omega', pointwise, 0), scores
+        ),
+    )
+
+
+@pytest.mark.parametrize('pointwise', POINTWISE)
+@pytest.mark.parametrize('mode', IN_BATCH_MODES)
+def test_gradcheck(mode, pointwise):
+    scores = score_matrix(7)
+    assert torch.autograd.gradcheck(
+        lambda s: loss_of(s, tuple(PAIRS[:4]), mode, pointwise), scores
+    )
+    assert torch.autograd.gradgradcheck(
+        lambda s: loss_of(s, tuple(PAIRS[:4]), mode, pointwise), scores
+    )
+
+
+@given(st.permutations(range(NUM_POSITIVES - 1)), st.sampled_from(PAPER_MODES))
+def test_order_of_the_pairs_does_not_matter(order, mode):
+    scores = score_matrix(8).detach()
+    batch = tuple(PAIRS[:-1])
+    assert_same(
+        loss_of(scores, tuple(batch[i] for i in order), mode, 'logistic'),
+        loss_of(scores, batch, mode, 'logistic'),
+    )
+
+
+@pytest.mark.parametrize('mode', IN_BATCH_MODES[:5])
+def test_one_pair_is_the_whole_matrix(mode):
+    one = torch.ones(1, dtype=torch.long)
+    score = torch.tensor([[0.4]], dtype=torch.float64)
+    loss = in_batch_loss(
+        score, one - 1, one - 1, one, one, 1, mode=mode, shape=(1, 1)
+    )
+    assert_same(loss, torch.tensor(0.18, dtype=torch.float64))
+
+
+def test_logistic_loss_far_from_zero():
+    x = torch.tensor([-800.0, -40.0, 0.0, 25.0, 40.0, 800.0]).double()
+    loss = LogisticPointwise()
+    expected = torch.logaddexp(torch.zeros_like(x), x)
+    assert_same(loss.negative(x), expected)
+    assert_same(loss.positive(-x), expected)
+    torch.testing.assert_close(loss.negative(x.float())[-1].item(), 800.0)
+
+
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
+def test_half_precision_is_computed_in_float32(dtype):
+    scores = score_matrix(9).detach().to(dtype)
+    batch = tuple(PAIRS[:5])
+    loss = loss_of(scores, batch, 'unbiased', 'logistic')
+    assert loss.dtype == torch.float32
+    expected = loss_of(scores.double(), batch, 'unbiased', 'logistic')
+    torch.testing.assert_close(loss.double(), expected, rtol=1e-5, atol=1e-7)
+
+
+def test_int32_indices_and_strided_scores():
+    scores = score_matrix(10).detach()
+    rows, cols = indices(tuple(PAIRS[:4]))
+    block = scores[rows][:, cols]
+    args = (ROW_COUNTS, COL_COUNTS.float(), NUM_POSITIVES)
+    assert_same(
+        in_batch_loss(
+            block.t().contiguous().t(),
+            rows.int(),
+            cols.int(),
+            *args,
+            mode='unbiased',
+            shape=SHAPE,
+        ),
+        loss_of(scores, tuple(PAIRS[:4]), 'unbiased', 'square'),
+    )
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        (dict(rows=torch.tensor([0, 3])), r'rows holds .* there are 3'),
+        (dict(rows=torch.tensor([0, -1])), 'from -1'),
+        (dict(cols=torch.tensor([0, 4])), r'cols holds .* there are 4'),
+        (
+            dict(rows=torch.tensor([0, 0]), cols=torch.tensor([2, 2])),
+            r'row 0, column 2\) occurs more than once',
+        ),
+        (dict(row_counts=torch.tensor([2, 0, 2])), r'row_counts\[1\]=0'),
+        (dict(col_counts=torch.tensor([2, 1, 2])), 'col_counts must be'),
+        (dict(num_positives=1), 'with replacement'),
+        (dict(mode='both'), "mode='both' is unknown"),
+        (dict(pointwise='hinge'), "pointwise='hinge' is unknown"),
+        (dict(shape=(3, 0)), 'shape must be'),
+        (dict(scores=torch.zeros(2, 3)), 'scores must be'),
+        (dict(cols=torch.tensor([0])), 'one shape'),
+        (dict(mode='sogram', cols=torch.tensor([0])), 'of both samples'),
+    ],
+)
+def test_bad_input(change, message):
+    arguments = dict(
+        scores=torch.zeros(2, 2),
+        rows=torch.tensor([0, 1]),
+        cols=torch.tensor([0, 1]),
+        row_counts=ROW_COUNTS,
+        col_counts=COL_COUNTS,
+        num_positives=NUM_POSITIVES,
+        mode='unbiased',
+        shape=SHAPE,
+    )
+    arguments.update(change)
+    if 'scores' not in change:
+        arguments['scores'] = torch.zeros(
+            len(arguments['rows']), len(arguments['cols'])
+        )
+    with pytest.raises(ValueError, match=message):
+        in_batch_loss(**arguments)
+
+
+@pytest.mark.parametrize('mode', ['unbiased', 'unbiased_omega', 'popularity'])
+def test_one_pair_has_no_negative(mode):
+    with pytest.raises(ValueError, match='at least 2 pairs'):
+        loss_of(score_matrix(), tuple(PAIRS[:1]), mode, 'square')
+
+
+@pytest.mark.parametrize('mode', IN_BATCH_MODES)
+def test_no_pair(mode):
+    none = torch.zeros(0, dtype=torch.long)
+    with pytest.raises(ValueError, match='at least one'):
+        in_batch_loss(
+            torch.zeros(0, 0),
+            none,
+            none,
+            ROW_COUNTS,
+            COL_COUNTS,
+            NUM_POSITIVES,
+            mode=mode,
+            shape=SHAPE,
+        )
+
+
+def test_floating_indices():
+    with pytest.raises(TypeError, match='rows must be integers'):
+        in_batch_loss(
+            torch.zeros(1, 1),
+            torch.zeros(1),
+            torch.zeros(1).long(),
+            ROW_COUNTS,
+            COL_COUNTS,
+            NUM_POSITIVES,
+            mode='in_batch',
+            shape=SHAPE,
+        )
+
+
+def test_nan_is_not_hidden():
+    scores = score_matrix().detach().clone()
+    scores[0, 0] = torch.nan
+    loss = loss_of(scores, tuple(PAIRS[:3]), 'unbiased', 'logistic')
+    assert loss.isnan()
