@@ -5,7 +5,9 @@ from .ap_loss import ap_loss, ap_loss_lists
 from .auc import auc_lists, auc_loss
 from .average_precision import average_precision, count_at_or_above
 from .blackbox_ap import blackbox_ap_lists, blackbox_ap_loss
+from .contrasted_views import two_modality_terms, two_view_terms
 from .dr_loss import dr_loss, dr_loss_lists
+from .global_contrastive import global_contrastive_loss, moving_log_mean
 from .in_batch_coefficients import IN_BATCH_MODES
 from .in_batch_cross_sum import weighted_cross_sum
 from .in_batch_embedding_loss import in_batch_embedding_loss
@@ -17,7 +19,10 @@ from .in_batch_pointwise import (
     SquarePointwise,
     build_pointwise,
 )
+from .info_nce import info_nce_loss, info_nce_losses
+from .isogclr import temperature_gradient, temperature_step
 from .listwise_ap import listwise_ap_lists, listwise_ap_loss
+from .negative_terms import NegativeTerms, negative_terms
 from .pairwise_surrogate import (
     pairwise_surrogate_mean,
     pairwise_surrogate_sum,
@@ -64,6 +69,7 @@ from .surrogates import (
     one_sided_huber_derivative,
     one_sided_sigmoid,
 )
+from .unit_rows import unit_rows
 
 __all__ = [
     'ALRP',
@@ -72,6 +78,7 @@ __all__ = [
     'SURROGATES',
     'Logistic',
     'LogisticPointwise',
+    'NegativeTerms',
     'OneSidedHuber',
     'OneSidedSigmoid',
     'Pointwise',
@@ -99,13 +106,18 @@ __all__ = [
     'dr_loss',
     'dr_loss_lists',
     'gather_positives',
+    'global_contrastive_loss',
     'in_batch_embedding_loss',
     'in_batch_loss',
+    'info_nce_loss',
+    'info_nce_losses',
     'interpolate_score_lists',
     'interpolate_scores',
     'listwise_ap_lists',
     'listwise_ap_loss',
+    'moving_log_mean',
     'nearest_in_gallery',
+    'negative_terms',
     'normalised_positive_rank',
     'one_sided_huber',
     'one_sided_huber_derivative',
@@ -132,7 +144,12 @@ __all__ = [
     'stable_ap_loss',
     'stable_ap_outer',
     'stable_ap_terms',
+    'temperature_gradient',
+    'temperature_step',
     'theorem1_weight',
+    'two_modality_terms',
+    'two_view_terms',
+    'unit_rows',
     'upper_semi_variance',
     'weighted_cross_sum',
 ]

@@ -3,16 +3,22 @@
 from .alrp_loss import ALRPLoss
 from .ap_loss import APLoss
 from .auc_loss import AUCLoss
+from .bimodal_isogclr_loss import BimodalISogCLRLoss
 from .blackbox_ap_loss import BlackBoxAPLoss
+from .contrastive_loss import ContrastiveLoss
 from .dr_loss import DRLoss
 from .embedding_batch import EmbeddingBatch
 from .error_driven_loss import ErrorDrivenLoss
+from .info_nce_loss import InfoNCELoss
+from .isogclr_loss import ISogCLRLoss
+from .in_batch_loss import InBatchLoss
 from .listwise_ap_loss import ListwiseAPLoss
 from .pml_loss import PMLLoss
 from .rank_sort_loss import RankSortLoss
 from .ranked_lists import RankedLists
 from .ranking_loss import RankingLoss
 from .smooth_ap_loss import SmoothAPLoss
+from .sogclr_loss import SogCLRLoss
 from .soprc_loss import SOPRCLoss
 from .stable_ap_loss import StableAPLoss
 
@@ -20,10 +26,15 @@ __all__ = [
     'ALRPLoss',
     'APLoss',
     'AUCLoss',
+    'BimodalISogCLRLoss',
     'BlackBoxAPLoss',
+    'ContrastiveLoss',
     'DRLoss',
     'EmbeddingBatch',
     'ErrorDrivenLoss',
+    'ISogCLRLoss',
+    'InfoNCELoss',
+    'InBatchLoss',
     'ListwiseAPLoss',
     'PMLLoss',
     'RankSortLoss',
@@ -31,5 +42,6 @@ __all__ = [
     'RankingLoss',
     'SOPRCLoss',
     'SmoothAPLoss',
+    'SogCLRLoss',
     'StableAPLoss',
 ]

@@ -1,0 +1,62 @@
+"""InfoNCE loss."""
+
+import torch
+from torch import Tensor
+
+from .contrasted_views import two_view_terms
+from .negative_terms import NegativeTerms
+
+
+def info_nce_losses(
+    terms: NegativeTerms, positive_in_denominator: bool = True
+) -> Tensor:
+    """InfoNCE of each anchor.
+
+    ``-log exp(<a, a+>/tau) / (exp(<a, a+>/tau) + sum_z exp(<a, z>/tau))``.
+    Source: van den Oord et al., Representation Learning with Contrastive
+    Predictive Coding, 2018; SimCLR (ICML 2020), eq. 1.
+
+    Args:
+        terms: See :func:`mmrank.functional.negative_terms`.
+        positive_in_denominator: False leaves the positive out of the
+            denominator, as in iSogCLR (ICML 2023), eq. 1.
+
+    Returns:
+        (n,) losses, 0 for an anchor without negatives.
+    """
+    has_negatives = terms.count > 0
+    log_sum = terms.log_mean + terms.count.clamp(min=1).log()
+    log_sum = torch.where(has_negatives, log_sum, 0)
+    if positive_in_denominator:
+        log_sum = torch.logaddexp(log_sum, torch.zeros_like(log_sum))
+    return torch.where(has_negatives, log_sum, log_sum * 0)
+
+
+def info_nce_loss(
+    view1: Tensor,
+    view2: Tensor,
+    tau: Tensor | float,
+    sample_ids: Tensor | None = None,
+    positive_in_denominator: bool = True,
+) -> Tensor:
+    """InfoNCE of a batch of two views, as SimCLR trains it.
+
+    Args:
+        view1: (B, D) embeddings; of length 1 for cosines.
+        view2: (B, D) embeddings of the same samples.
+        tau: Temperature > 0.
+        sample_ids: (B,) integer sample of each row; rows of one sample are
+            no negatives of each other. None: all rows differ.
+        positive_in_denominator: See :func:`info_nce_losses`.
+
+    Returns:
+        Scalar mean over the 2B anchors.
+
+    Example:
+        >>> view = torch.eye(2)
+        >>> round(float(info_nce_loss(view, view, tau=0.5)), 4)
+        0.2395
+    """
+    terms = two_view_terms(view1, view2, tau, sample_ids)
+    losses = info_nce_losses(terms, positive_in_denominator)
+    return losses.sum() / max(losses.numel(), 1)

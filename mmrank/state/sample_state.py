@@ -1,0 +1,232 @@
+"""Numbers that are kept for every sample of a data set."""
+
+import torch
+from torch import Tensor, nn
+
+STORAGES = ('device', 'host')
+
+
+class SampleState(nn.Module):
+    """Dense float32 table with one row per quantity, by sample index.
+
+    The table is saved with the module, but on purpose it is no buffer:
+    mmengine's ``SyncBuffersHook`` would average it over ranks,
+    ``DistributedDataParallel`` send it around and refuse it on the host
+    beside a model on a GPU, and ``model.half()`` round it. All ranks hold the
+    whole table and store the same numbers, so there is nothing to
+    synchronise. A checkpoint has one (size,) tensor per quantity.
+
+    With ``storage='host'`` the table stays in host memory, whatever
+    ``model.to`` says: 4 bytes per sample and quantity. Only the entries of a
+    batch travel, through pinned memory. What :meth:`store` sends back is
+    written when the table is next asked, so that the host does not wait for
+    the step at hand. Give the indices as a CPU tensor: those on a GPU the
+    host has to wait for.
+
+    Args:
+        size: Number of samples in the training set.
+        initial: Quantities and the number that all samples start with.
+        storage: ``device``: where the model is. ``host``.
+        load_state: False starts anew when a checkpoint is loaded: for a
+            model that goes on with other data.
+
+    Attributes:
+        table: (quantities, size) float32. Read it through :meth:`column`.
+
+    Raises:
+        ValueError: On a parameter out of range.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        initial: dict[str, float],
+        storage: str = 'device',
+        load_state: bool = True,
+    ) -> None:
+        super().__init__()
+        if not (type(size) is int and size >= 1):
+            raise ValueError(
+                f'num_samples must be an int >= 1, got {size!r}; give the '
+                'number of samples in the training set'
+            )
+        if storage not in STORAGES:
+            raise ValueError(
+                f'storage={storage!r} is unknown; use one of {STORAGES}'
+            )
+        self.size, self.names = size, tuple(initial)
+        self.storage, self.load_state = storage, load_state
+        self.table = torch.empty(len(initial), size)
+        for column, value in zip(self.table, initial.values()):
+            column.fill_(value)
+        self._pending: tuple[Tensor, Tensor, torch.cuda.Event] | None = None
+        self._register_state_dict_hook(_save_columns)
+
+    def __getstate__(self) -> dict:
+        # Copies and pickles cannot carry what is on its way.
+        self.flush()
+        return self.__dict__.copy()
+
+    def _apply(self, fn, recurse=True):
+        super()._apply(fn, recurse)
+        if self.storage == 'device':
+            # A model may be cast, the table only moves.
+            device = fn(torch.empty(0, device=self.table.device)).device
+            self.table = self.table.to(device)
+        return self
+
+    def extra_repr(self) -> str:
+        return (
+            f'size={self.size}, quantities={self.names}, '
+            f'storage={self.storage!r}'
+        )
+
+    def column(self, name: str) -> Tensor:
+        """(size,) values of a quantity; a view, not a copy."""
+        self.flush()
+        return self.table[self.names.index(name)]
+
+    def check_ids(self, ids: Tensor, count: int) -> None:
+        """Refuse indices that do not fit the table.
+
+        Args:
+            ids: What should be (count,) integers in ``[0, size)``.
+            count: Number of samples in the batch.
+
+        Raises:
+            TypeError: If they are no integers.
+            ValueError: If there are more or fewer than ``count``, or one is
+                out of range; on a GPU the latter is a device-side assertion.
+        """
+        check_sample_ids(ids, count)
+        if ids.numel() == 0:
+            return
+        fits = ((ids >= 0) & (ids < self.size)).all()
+        if ids.device.type != 'cpu':
+            torch._assert_async(fits)
+        elif not fits:
+            raise ValueError(
+                f'sample_idx holds indices from {int(ids.min())} to '
+                f'{int(ids.max())}, but num_samples={self.size}; set '
+                'num_samples to the length of the training set, and let its '
+                'samples be counted from 0'
+            )
+
+    def fetch(self, ids: Tensor, device: torch.device) -> Tensor:
+        """Entries of a batch.
+
+        Args:
+            ids: (n,) checked indices, repeated or not.
+            device: Where to put them.
+
+        Returns:
+            (quantities, n) float32, a copy.
+        """
+        self.flush()
+        ids = ids.to(self.table.device).long()
+        entries = self.table[:, ids]
+        if entries.device.type == 'cpu' and device.type == 'cuda':
+            entries = entries.pin_memory()
+        return entries.to(device, non_blocking=True)
+
+    def store(self, ids: Tensor, entries: Tensor) -> None:
+        """Write entries back.
+
+        Args:
+            ids: (n,) checked indices; what is repeated has equal entries.
+            entries: (quantities, n).
+        """
+        self.flush()
+        entries = entries.to(self.table.dtype)
+        if entries.device == self.table.device:
+            self.table[:, ids.to(entries.device).long()] = entries
+        elif entries.device.type == 'cuda':
+            copies = [_to_pinned(ids), _to_pinned(entries)]
+            event = torch.cuda.Event()
+            event.record(torch.cuda.current_stream(entries.device))
+            self._pending = (*copies, event)
+        else:
+            device = self.table.device
+            self.table[:, ids.to(device).long()] = entries.to(device)
+
+    def flush(self) -> None:
+        """Write what :meth:`store` sent to the host."""
+        if self._pending is None:
+            return
+        ids, entries, event = self._pending
+        self._pending = None
+        event.synchronize()
+        self.table[:, ids.long()] = entries
+
+    def _load_from_state_dict(
+        self,
+        state_dict,
+        prefix,
+        local_metadata,
+        strict,
+        missing_keys,
+        unexpected_keys,
+        error_msgs,
+    ) -> None:
+        if not self.load_state:
+            return
+        found = {n: state_dict.get(prefix + n) for n in self.names}
+        for name, values in found.items():
+            # Raised here: mmengine only logs what is put into error_msgs,
+            # and would train on with a fresh table.
+            if values is not None and values.shape != (self.size,):
+                raise ValueError(
+                    f'{prefix}{name} of the checkpoint has '
+                    f'{len(values)} samples, but num_samples={self.size}: '
+                    'the training set is not that of the checkpoint. Train '
+                    'on the same data to resume; with other data set '
+                    'load_state=False of the loss to start with fresh '
+                    'per-sample values'
+                )
+        self._pending = None
+        for name, values in found.items():
+            if values is None:
+                missing_keys.append(prefix + name)
+            else:
+                self.column(name).copy_(values)
+
+
+def check_sample_ids(ids: Tensor, count: int) -> None:
+    """Refuse what is no list of sample indices.
+
+    Args:
+        ids: What should be (count,) integers.
+        count: Number of samples in the batch.
+
+    Raises:
+        TypeError: If it is no tensor of integers.
+        ValueError: If there are more or fewer than ``count``.
+    """
+    if not isinstance(ids, Tensor):
+        raise TypeError(
+            'sample_idx must be a tensor of integers, got '
+            f'{type(ids).__name__}; call torch.as_tensor(sample_idx)'
+        )
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise TypeError(
+            f'sample_idx must be integers, got {ids.dtype}; call '
+            'sample_idx.long()'
+        )
+    if ids.shape != (count,):
+        raise ValueError(
+            f'sample_idx must be ({count},), one for each sample of the '
+            f'batch, got shape {tuple(ids.shape)}'
+        )
+
+
+def _to_pinned(x: Tensor) -> Tensor:
+    if x.device.type == 'cpu':
+        return x
+    pinned = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
+    return pinned.copy_(x, non_blocking=True)
+
+
+def _save_columns(module: SampleState, state_dict, prefix, _metadata) -> None:
+    for name in module.names:
+        # Copies: the training goes on while a checkpoint is written.
+        state_dict[prefix + name] = module.column(name).clone()
