@@ -2,6 +2,7 @@
 
 from .atomic_checkpoint_hook import AtomicCheckpointHook
 from .class_counts_hook import ClassCountsHook
+from .pair_counts_hook import PairCountsHook
 from .previous_weights_hook import PreviousWeightsHook
 from .ranking_monitor_hook import RankingMonitorHook
 from .rng_state_hook import RNGStateHook
@@ -9,6 +10,7 @@ from .rng_state_hook import RNGStateHook
 __all__ = [
     'AtomicCheckpointHook',
     'ClassCountsHook',
+    'PairCountsHook',
     'PreviousWeightsHook',
     'RNGStateHook',
     'RankingMonitorHook',
