@@ -86,6 +86,12 @@ def two_modality_terms(
 
 
 def _filled(view1, view2, ids, all_view1, all_view2, all_ids):
+    if view1.dim() != 2 or view1.shape != view2.shape:
+        raise ValueError(
+            'view1 and view2 must be embeddings (samples, length) of the same '
+            f'samples, got shapes {tuple(view1.shape)} and '
+            f'{tuple(view2.shape)}'
+        )
     given = [x is not None for x in (all_view1, all_view2)]
     if any(given) and not (all(given) and ids is not None):
         raise ValueError(

@@ -1,0 +1,380 @@
+"""Global contrastive losses against loops in float64, and their oracles."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import cross_entropy, normalize
+
+from mmrank.functional import (
+    global_contrastive_loss,
+    info_nce_loss,
+    info_nce_losses,
+    moving_log_mean,
+    negative_terms,
+    temperature_gradient,
+    temperature_step,
+    two_modality_terms,
+    two_view_terms,
+    unit_rows,
+)
+
+
+def views(n, dim=5, seed=0, dtype=torch.float64):
+    g = torch.Generator().manual_seed(seed)
+    return [
+        normalize(torch.randn(n, dim, generator=g, dtype=torch.float64)).to(
+            dtype
+        )
+        for _ in range(2)
+    ]
+
+
+def negatives_h(view1, view2, ids):
+    """List of h over the negatives of each of the 2B anchors, by loops."""
+    out = []
+    for a, p in ((view1, view2), (view2, view1)):
+        for i in range(len(ids)):
+            others = [
+                z[j]
+                for z in (view1, view2)
+                for j in range(len(ids))
+                if ids[j] != ids[i]
+            ]
+            out.append(
+                [(a[i] * z).sum() - (a[i] * p[i]).sum() for z in others]
+            )
+    return [torch.stack(h) if h else torch.zeros(0) for h in out]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.integers(0, 3), min_size=0, max_size=5),
+    st.sampled_from([0.005, 0.3, 2.0]),
+    st.integers(0, 3),
+    st.integers(1, 40),
+)
+def test_terms_equal_loops(ids, tau, seed, block):
+    view1, view2 = views(len(ids), seed=seed)
+    samples = torch.tensor(ids, dtype=torch.long)
+    terms = two_view_terms(view1, view2, tau, samples)
+    blocked = negative_terms(
+        torch.cat([view1, view2]),
+        torch.cat([view2, view1]),
+        torch.cat([view1, view2]),
+        tau,
+        samples.repeat(2),
+        samples.repeat(2),
+        block_entries=block,
+    )
+    for i, h in enumerate(negatives_h(view1, view2, ids)):
+        assert terms.count[i] == len(h)
+        if not len(h):
+            assert terms.log_mean[i] == -math.inf
+            assert terms.mean_h[i] == 0
+            continue
+        log_g = (h / tau).logsumexp(0) - math.log(len(h))
+        mean_h = ((h / tau).softmax(0) * h).sum()
+        torch.testing.assert_close(terms.log_mean[i], log_g)
+        torch.testing.assert_close(terms.mean_h[i], mean_h)
+    torch.testing.assert_close(blocked.log_mean, terms.log_mean)
+    torch.testing.assert_close(blocked.mean_h, terms.mean_h)
+    assert torch.equal(blocked.count, terms.count)
+
+
+def test_two_views_have_twice_the_others_as_negatives():
+    terms = two_view_terms(*views(7), 0.3)
+    assert terms.count.tolist() == [2 * 6] * 14
+    for side in two_modality_terms(*views(7), 0.3, 0.2):
+        assert side.count.tolist() == [6] * 7
+
+
+def test_two_modalities_equal_loops():
+    images, texts = views(4)
+    taus = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
+    of_images, of_texts = two_modality_terms(images, texts, taus, 2 * taus)
+    for i in range(4):
+        others = [j for j in range(4) if j != i]
+        own = images[i] @ texts[i]
+        h = torch.stack([images[i] @ texts[j] - own for j in others])
+        log_g = (h / taus[i]).exp().mean().log()
+        torch.testing.assert_close(of_images.log_mean[i], log_g)
+        h = torch.stack([images[j] @ texts[i] - own for j in others])
+        log_g = (h / taus[i] / 2).exp().mean().log()
+        torch.testing.assert_close(of_texts.log_mean[i], log_g)
+
+
+def test_gradient_of_terms():
+    ids = torch.tensor([0, 1, 1, 2])
+    inputs = [x.requires_grad_() for x in views(4, 3)]
+    tau = torch.tensor([0.2, 0.4, 0.4, 0.7], dtype=torch.float64)
+    tau.requires_grad_()
+
+    def log_means(view1, view2, tau):
+        keys = torch.cat([view1, view2])
+        return negative_terms(
+            view1, view2, keys, tau, ids, ids.repeat(2), block_entries=9
+        ).log_mean
+
+    assert torch.autograd.gradcheck(log_means, (*inputs, tau))
+
+
+def test_gradient_without_negatives_is_zero():
+    view1, view2 = (x.requires_grad_() for x in views(3))
+    ids = torch.zeros(3, dtype=torch.long)
+    terms = two_view_terms(view1, view2, 0.3, ids)
+    for losses in (
+        info_nce_losses(terms),
+        info_nce_losses(terms, False),
+        global_contrastive_loss(terms.log_mean, terms.log_mean, 0.3, 0.2),
+    ):
+        assert losses.tolist() == [0] * 6
+        grads = torch.autograd.grad(
+            losses.sum(), (view1, view2), retain_graph=True
+        )
+        assert all(torch.equal(g, torch.zeros_like(g)) for g in grads)
+
+
+def estimator(view1, view2, log_s, tau):
+    """Eq. 14 with constants, by loops: sum over anchors."""
+    total = 0
+    for h, s, t in zip(
+        negatives_h(view1, view2, range(len(view1))), log_s.exp(), tau
+    ):
+        total = total + t / s * (h / t).exp().mean()
+    return total
+
+
+@pytest.mark.parametrize('beta0', [1.0, 0.7, 0.05])
+def test_gradient_is_the_estimator(beta0):
+    view1, view2 = (x.requires_grad_() for x in views(5))
+    tau = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5], dtype=torch.float64)
+    tau = tau.repeat(2)
+    terms = two_view_terms(view1, view2, tau[:5])
+    old = torch.linspace(-1, 2, 10, dtype=torch.float64)
+    log_s = moving_log_mean(old, terms.log_mean, beta0)
+    expected_s = (1 - beta0) * old.exp() + beta0 * terms.log_mean.exp()
+    torch.testing.assert_close(log_s, expected_s.log().detach())
+    losses = global_contrastive_loss(terms.log_mean, log_s, tau, 0.3, 0.05)
+    torch.testing.assert_close(
+        losses.detach(), tau * log_s + (tau - 0.05) * 0.3
+    )
+    grads = torch.autograd.grad(losses.sum(), (view1, view2))
+    expected = torch.autograd.grad(
+        estimator(view1, view2, log_s, tau), (view1, view2)
+    )
+    torch.testing.assert_close(grads, expected)
+
+
+def test_gradient_is_tau_times_info_nce():
+    view1, view2 = (x.requires_grad_() for x in views(6))
+    terms = two_view_terms(view1, view2, 0.2)
+    losses = global_contrastive_loss(
+        terms.log_mean, moving_log_mean(terms.log_mean, terms.log_mean, 1), 0.2
+    )
+    grads = torch.autograd.grad(losses.mean(), (view1, view2))
+    info_nce = info_nce_loss(view1, view2, 0.2, positive_in_denominator=False)
+    expected = torch.autograd.grad(0.2 * info_nce, (view1, view2))
+    torch.testing.assert_close(grads, expected)
+
+
+def test_info_nce_is_cross_entropy():
+    view1, view2 = views(6)
+    rows = torch.cat([view1, view2])
+    logits = (rows @ rows.t() / 0.3).fill_diagonal_(-math.inf)
+    target = torch.arange(12).roll(6)
+    torch.testing.assert_close(
+        info_nce_loss(view1, view2, 0.3), cross_entropy(logits, target)
+    )
+    sides = two_modality_terms(view1, view2, 0.3, 0.3)
+    logits = view1 @ view2.t() / 0.3
+    for terms, x in zip(sides, (logits, logits.t())):
+        torch.testing.assert_close(
+            info_nce_losses(terms).mean(),
+            cross_entropy(x, torch.arange(6)),
+        )
+
+
+def test_temperature_gradient_is_that_of_the_dual():
+    view1, view2 = views(5)
+    tau = torch.linspace(0.1, 0.9, 5, dtype=torch.float64)
+    tau.requires_grad_()
+    terms = two_view_terms(view1, view2, tau)
+    dual = tau.repeat(2) * terms.log_mean + (tau.repeat(2) - 0.05) * 0.3
+    expected = torch.autograd.grad(dual.sum(), tau)[0]
+    gradient = temperature_gradient(
+        terms.log_mean, terms.log_mean, terms.mean_h, tau.repeat(2), 0.3
+    )
+    torch.testing.assert_close(gradient.view(2, 5).sum(0), expected)
+
+
+def test_temperature_gradient_with_an_average():
+    h = torch.tensor([0.3, -0.4, 0.1], dtype=torch.float64)
+    tau, s, rho = 0.2, 2.5, 0.3
+    dg = -(h * (h / tau).exp()).mean() / tau**2
+    expected = tau / s * dg + math.log(s) + rho
+    log_g = (h / tau).exp().mean().log()
+    mean_h = ((h / tau).softmax(0) * h).sum()
+    log_s = torch.tensor(math.log(s))
+    got = temperature_gradient(log_g, log_s, mean_h, torch.tensor(tau), rho)
+    torch.testing.assert_close(float(got), float(expected))
+
+
+@pytest.mark.parametrize('rho', [0.05, 0.3, 1.0])
+def test_dual_equals_primal(rho):
+    scipy = pytest.importorskip('scipy.optimize')
+    h = torch.tensor([0.3, 0.1, -0.2, -0.9], dtype=torch.float64)
+    tau0 = 0.05
+
+    def kl(p):
+        return sum(x * math.log(max(x, 1e-300) * len(p)) for x in p)
+
+    def of_p(p):
+        return -(float(h @ torch.as_tensor(p)) - tau0 * kl(p))
+
+    solved = scipy.minimize(
+        of_p,
+        [0.25] * 4,
+        bounds=[(1e-12, 1)] * 4,
+        constraints=[
+            {'type': 'eq', 'fun': lambda p: sum(p) - 1},
+            {'type': 'ineq', 'fun': lambda p: rho - kl(p)},
+        ],
+        options={'ftol': 1e-14, 'maxiter': 500},
+    )
+
+    def dual(tau):
+        log_g = (h / tau).logsumexp(0) - math.log(4)
+        return float(global_contrastive_loss(log_g, log_g, tau, rho, tau0))
+
+    best = scipy.minimize_scalar(
+        dual, bounds=(tau0, 50), method='bounded', options={'xatol': 1e-10}
+    )
+    assert min(best.fun, dual(tau0)) == pytest.approx(-solved.fun, abs=1e-6)
+
+
+def test_temperature_rises_with_many_similar_samples():
+    tau = torch.full((2,), 0.3, dtype=torch.float64)
+    momentum = torch.zeros_like(tau)
+    # Of 100 negatives 30 are like the anchor, or 1 is.
+    for _ in range(3000):
+        h = torch.full((2, 100), -1.0, dtype=torch.float64)
+        h[0, :30], h[1, :1] = 0, 0
+        log_g = (h / tau[:, None]).logsumexp(1) - math.log(100)
+        mean_h = ((h / tau[:, None]).softmax(1) * h).sum(1)
+        gradient = temperature_gradient(log_g, log_g, mean_h, tau, 0.4)
+        tau, momentum = temperature_step(
+            tau,
+            momentum,
+            gradient,
+            eta=0.01,
+            beta1=0.9,
+            tau0=0.05,
+            tau_max=2.0,
+        )
+    assert tau[0] > 1.5 * tau[1]
+    assert tau.min() >= 0.05
+
+
+def test_temperature_step():
+    tau, momentum = temperature_step(
+        torch.tensor([0.5, 0.06, 0.99]),
+        torch.tensor([1.0, 0.0, 0.0]),
+        torch.tensor([2.0, 5.0, -5.0]),
+        eta=0.1,
+        beta1=0.25,
+        tau0=0.05,
+        tau_max=1.0,
+    )
+    torch.testing.assert_close(momentum, torch.tensor([1.25, 1.25, -1.25]))
+    torch.testing.assert_close(tau, torch.tensor([0.375, 0.05, 1.0]))
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16, torch.float])
+@pytest.mark.parametrize('scale', [1.0, 1e4])
+def test_finite_at_small_temperatures(dtype, scale):
+    view1, view2 = (scale * x for x in views(8, 16, dtype=dtype))
+    # A negative at the anchor, and a positive at its opposite: h = 2.
+    view1[0], view1[1], view2[0] = view2[3], view2[3], -view2[3]
+    view1, view2 = (x.detach().requires_grad_() for x in (view1, view2))
+    terms = two_view_terms(unit_rows(view1), unit_rows(view2), 0.005)
+    assert float(terms.log_mean.detach().max()) > 390
+    for beta0 in (1.0, 0.7):
+        old = torch.full_like(terms.log_mean, -300)
+        log_s = moving_log_mean(old, terms.log_mean, beta0)
+        gradient = temperature_gradient(
+            terms.log_mean, log_s, terms.mean_h, torch.tensor(0.005), 6.0
+        )
+        losses = global_contrastive_loss(terms.log_mean, log_s, 0.005, 6.0)
+        grads = torch.autograd.grad(
+            losses.mean(), (view1, view2), retain_graph=True
+        )
+        for x in (log_s, gradient, losses, *grads):
+            assert x.isfinite().all()
+        # Weights of the negatives add up to no more than 1/beta0.
+        assert gradient.abs().max() < 400 * 2 / beta0
+        assert max(g.float().abs().max() for g in grads) > 0
+    exact = two_view_terms(
+        *(unit_rows(x.detach().double()) for x in (view1, view2)), 0.005
+    )
+    torch.testing.assert_close(
+        terms.log_mean.detach().double(), exact.log_mean, rtol=1e-4, atol=1e-3
+    )
+
+
+@pytest.mark.parametrize('size', [1e-30, 1e30])
+def test_unit_rows_of_any_size(size):
+    x = torch.tensor([[3.0, 4.0]]) * size
+    x.requires_grad_()
+    rows = unit_rows(x)
+    torch.testing.assert_close(rows, torch.tensor([[0.6, 0.8]]))
+    assert torch.autograd.grad(rows.sum(), x)[0].isfinite().all()
+
+
+def test_unit_rows():
+    x = torch.tensor([[3.0, 4.0], [0.0, 0.0]], requires_grad=True)
+    rows = unit_rows(x)
+    torch.testing.assert_close(rows[1], torch.zeros(2))
+    assert torch.autograd.grad(rows.sum(), x)[0].isfinite().all()
+    assert unit_rows(torch.zeros(0, 3)).shape == (0, 3)
+    assert unit_rows(torch.ones(2, 2).bfloat16()).dtype == torch.float32
+    x = views(3)[0].requires_grad_()
+    assert torch.autograd.gradcheck(unit_rows, x)
+
+
+def test_moving_log_mean_of_first_visits_and_of_nothing():
+    inf = math.inf
+    old = torch.tensor([-inf, -inf, 1.0, 1.0, 1.0])
+    new = torch.tensor([2.0, -inf, -inf, math.nan, inf])
+    got = moving_log_mean(old, new, 0.5)
+    assert got.tolist() == [2.0, -inf, 1.0, 1.0, 1.0]
+
+
+def test_autocast_does_not_round_the_similarities():
+    view1, view2 = views(6, 32, dtype=torch.float32)
+    expected = two_view_terms(view1, view2, 0.01).log_mean
+    with torch.autocast('cpu', torch.bfloat16):
+        got = two_view_terms(view1, view2, 0.01).log_mean
+    torch.testing.assert_close(got, expected)
+
+
+def test_non_contiguous_views_and_int32_ids():
+    view1, view2 = (x.t().contiguous().t() for x in views(4))
+    ids = torch.tensor([3, 1, 0, 7, 9, 9, 9, 9], dtype=torch.int32)[:4]
+    torch.testing.assert_close(
+        two_view_terms(view1, view2, 0.2, ids).log_mean,
+        two_view_terms(*views(4), 0.2).log_mean,
+    )
+
+
+def test_bad_shapes_are_refused():
+    view1, view2 = views(4)
+    with pytest.raises(ValueError, match=r'view1 and view2 .* \(3, 5\)'):
+        two_view_terms(view1, view2[:3], 0.1)
+    ids = torch.arange(4)
+    with pytest.raises(ValueError, match=r'got .* \(3, 4\)'):
+        negative_terms(view1, view2, view1[:3, :4], 0.1, ids, ids[:3])
+    with pytest.raises(ValueError, match='go together'):
+        two_view_terms(view1, view2, 0.1, None, view1)

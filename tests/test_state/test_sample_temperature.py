@@ -1,0 +1,302 @@
+"""State per sample: steps, merging, storage and checkpoints."""
+
+import copy
+import io
+import itertools
+import math
+
+import pytest
+import torch
+from mmengine.runner.checkpoint import load_state_dict as mmengine_load
+from torch import nn
+
+from mmrank.state import SampleLogMean, SampleState, SampleTemperature
+from mmrank.state.sample_groups import SampleGroups
+
+CPU = torch.device('cpu')
+
+
+def step(state, ids, log_batch, gradient=None):
+    ids = torch.as_tensor(ids)
+    state.check_ids(ids, len(ids))
+    extra = [] if gradient is None else [torch.as_tensor(gradient)]
+    state.update(
+        ids, state.fetch(ids, CPU), torch.as_tensor(log_batch), *extra
+    )
+
+
+def temperature(size=6, **kwargs):
+    return SampleTemperature(size, **{'eta': 0.1, **kwargs})
+
+
+def test_steps_are_those_of_the_algorithm():
+    state = temperature(beta0=0.7, beta1=0.8, tau_init=0.5, tau0=0.3)
+    s, u, tau = None, 0.0, 0.5
+    for g, gradient in ((2.0, 0.5), (0.1, -0.2), (5.0, 3.0)):
+        s = g if s is None else 0.3 * s + 0.7 * g
+        u = 0.2 * u + 0.8 * gradient
+        tau = min(max(tau - 0.1 * u, 0.3), 1.0)
+        step(state, [4], [math.log(g)], [gradient])
+        assert float(state.log_s[4]) == pytest.approx(math.log(s), rel=1e-6)
+        assert float(state.u[4]) == pytest.approx(u, rel=1e-6)
+        assert float(state.tau[4]) == pytest.approx(tau, rel=1e-6)
+    assert tau == 0.3
+    others = [0, 1, 2, 3, 5]
+    assert state.seen.tolist() == [False] * 4 + [True, False]
+    assert state.tau[others].tolist() == [0.5] * 5
+    assert state.log_s[others].tolist() == [-math.inf] * 5
+
+
+def test_first_visit_counts_in_full_at_any_time():
+    state = SampleLogMean(3, beta0=0.1)
+    step(state, [0, 1], [1.0, 2.0])
+    step(state, [0, 2], [1.0, -400.0])
+    torch.testing.assert_close(state.log_s, torch.tensor([1.0, 2.0, -400.0]))
+
+
+def test_repeated_samples_take_one_step_with_their_mean():
+    state, once = temperature(beta0=0.7), temperature(beta0=0.7)
+    for x in (state, once):
+        step(x, [1, 2], [0.3, 0.4], [0.1, 0.1])
+    step(state, [2, 1, 2], [350.0, 1.0, 351.0], [2.0, 5.0, 4.0])
+    mean = 350 + math.log((1 + math.e) / 2)
+    step(once, [1, 2], [1.0, mean], [5.0, 3.0])
+    assert torch.equal(state.table, once.table)
+
+
+def test_order_of_a_batch_does_not_show():
+    ids = [2, 1, 2, 2]
+    rows = list(zip(ids, [3.1, 1.0, -0.7, 350.3], [0.1, 0.2, 1 / 3, 7.7]))
+    tables = []
+    for order in itertools.permutations(rows):
+        state = temperature()
+        step(state, *(torch.tensor(x) for x in zip(*order)))
+        tables.append(state.table)
+    assert all(torch.equal(x, tables[0]) for x in tables)
+
+
+def test_unusable_values_leave_a_sample():
+    state = temperature()
+    step(state, [0, 1], [1.0, 1.0], [0.5, 0.5])
+    before = state.table.clone()
+    bad = [math.nan, math.inf, -math.inf, 1.0]
+    step(state, [0, 0, 1, 1], bad, [0.5, 0.5, 0.5, math.nan])
+    assert torch.equal(state.table, before)
+    # A usable row beside them counts alone.
+    step(state, [0, 0], [math.nan, 2.0], [0.5, 0.5])
+    alone = temperature()
+    step(alone, [0, 1], [1.0, 1.0], [0.5, 0.5])
+    step(alone, [0], [2.0], [0.5])
+    assert torch.equal(state.table, alone.table)
+
+
+def test_empty_batch():
+    state = temperature()
+    before = state.table.clone()
+    step(state, torch.zeros(0, dtype=torch.long), [], [])
+    assert torch.equal(state.table, before)
+
+
+def test_evaluation_and_recomputation_leave_the_state():
+    state = SampleLogMean(3)
+    step(state.eval(), [0], [1.0])
+    state.train()
+
+    class Recompute(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            step(state, [1], [1.0])
+            return grad
+
+    x = torch.ones(1, requires_grad=True)
+    Recompute.apply(x).sum().backward()
+    assert not state.seen.any()
+
+
+def test_groups():
+    ids = torch.tensor([7, 3, 7, 3, 9])
+    groups = SampleGroups(ids)
+    values = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert groups.sum(values).tolist() == [4, 6, 4, 6, 5]
+    usable = torch.tensor([True, True, False, True, False])
+    assert groups.mean(values, usable).tolist() == [1, 3, 1, 3, 0]
+    logs = groups.log_mean_exp(1000 * values, usable)
+    expected = [1000, 4000 - math.log(2), 1000, 4000 - math.log(2), -math.inf]
+    assert logs.tolist() == pytest.approx(expected)
+
+
+def test_momentum_of_one_keeps_no_momentum():
+    state = temperature(beta1=1, tau_init=0.5)
+    assert list(state.state_dict()) == ['log_s', 'tau']
+    step(state, [0], [0.0], [0.5])
+    step(state, [0], [0.0], [-1.0])
+    assert float(state.tau[0]) == pytest.approx(0.5 - 0.05 + 0.1)
+
+
+@pytest.mark.parametrize(
+    ('ids', 'error', 'message'),
+    [
+        ([0, 6], ValueError, r'0 to 6, but num_samples=6'),
+        ([-1, 2], ValueError, r'-1 to 2, but num_samples=6'),
+        ([0.0, 1.0], TypeError, r'float32; call sample_idx.long'),
+        ([True, False], TypeError, 'bool'),
+        ([1], ValueError, r'must be \(2,\)'),
+        ([[1], [2]], ValueError, r'got shape \(2, 1\)'),
+    ],
+)
+def test_bad_indices_are_refused(ids, error, message):
+    with pytest.raises(error, match=message):
+        temperature().check_ids(torch.tensor(ids), 2)
+    with pytest.raises(TypeError, match='as_tensor'):
+        temperature().check_ids([0, 1], 2)
+
+
+@pytest.mark.parametrize(
+    ('kwargs', 'message'),
+    [
+        (dict(size=0), 'num_samples must be'),
+        (dict(size=True), 'num_samples must be'),
+        (dict(storage='disk'), "storage='disk' is unknown"),
+        (dict(beta0=0), 'beta0 must be'),
+        (dict(beta1=1.5), 'beta1 must be'),
+        (dict(eta=0), 'SogCLRLoss'),
+        (dict(tau_init=0.01), 'tau0 <= tau_init'),
+        (dict(tau_max=math.inf), 'tau_max=inf'),
+    ],
+)
+def test_bad_parameters_are_refused(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        temperature(**kwargs)
+
+
+class Model(nn.Module):
+    def __init__(self, size=6, **kwargs):
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+        self.state = temperature(size, **kwargs)
+
+
+def trained(**kwargs):
+    model = Model(**kwargs)
+    step(model.state, [1, 4], [0.1, 1 / 3], [0.7, -0.2])
+    return model
+
+
+def loaders():
+    return [
+        pytest.param(lambda m, s: m.load_state_dict(s), id='torch'),
+        pytest.param(mmengine_load, id='mmengine'),
+    ]
+
+
+@pytest.mark.parametrize('load', loaders())
+@pytest.mark.parametrize('storage', ['device', 'host'])
+def test_resume_is_exact(load, storage):
+    model = trained(storage=storage)
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    saved = torch.load(file, weights_only=True)
+    assert sorted(k for k in saved if k.startswith('state')) == [
+        'state.log_s',
+        'state.tau',
+        'state.u',
+    ]
+    resumed = Model()
+    load(resumed, saved)
+    assert torch.equal(resumed.state.table, model.state.table)
+    for x in (model, resumed):
+        step(x.state, [1, 5], [0.2, 0.4], [0.1, 0.9])
+    assert torch.equal(resumed.state.table, model.state.table)
+
+
+@pytest.mark.parametrize('load', loaders())
+@pytest.mark.parametrize('size', [5, 7])
+def test_other_data_set_is_refused_at_resume(load, size):
+    saved = trained().state_dict()
+    message = rf'state.log_s .* 6 samples, but num_samples={size}'
+    with pytest.raises(ValueError, match=message):
+        load(Model(size), saved)
+    fresh = Model(size, load_state=False)
+    load(fresh, saved)
+    assert torch.equal(fresh.state.table, Model(size).state.table)
+    assert torch.equal(fresh.linear.weight, saved['linear.weight'])
+
+
+def test_missing_state_is_told():
+    saved = {
+        k: v for k, v in trained().state_dict().items() if 'state' not in k
+    }
+    with pytest.raises(RuntimeError, match=r'state\.tau'):
+        Model().load_state_dict(saved)
+
+
+def test_no_hook_or_wrapper_reaches_the_state():
+    model = trained()
+    before = model.state.table.clone()
+    assert not list(model.buffers())
+    assert not list(model.state.parameters())
+    model.half()
+    assert model.state.table.dtype == torch.float32
+    assert torch.equal(model.state.table, before)
+
+
+def test_storage_follows_the_model_or_stays():
+    assert Model().to('meta').state.table.device.type == 'meta'
+    model = Model(storage='host').to('meta')
+    assert model.state.table.device.type == 'cpu'
+
+
+def test_copies_are_independent():
+    model = trained()
+    other = copy.deepcopy(model)
+    step(other.state, [0], [1.0], [1.0])
+    assert not model.state.seen[0]
+    assert other.state.seen[0]
+    assert 'state.tau' in other.state_dict()
+    # What state_dict gives is the copy's own.
+    assert other.state_dict()['state.log_s'][0] == 1.0
+
+
+def test_entries_are_copies():
+    state = SampleState(4, {'a': 1.0, 'b': 2.0})
+    ids = torch.tensor([3, 1, 3])
+    entries = state.fetch(ids, CPU)
+    assert entries.tolist() == [[1, 1, 1], [2, 2, 2]]
+    entries[0] = torch.tensor([5.0, 6.0, 5.0])
+    assert state.column('a').tolist() == [1] * 4
+    state.store(ids, entries)
+    assert state.column('a').tolist() == [1, 6, 1, 5]
+    assert state.column('b').tolist() == [2] * 4
+
+
+def test_ten_million_samples_stay_below_200_mb():
+    state = SampleTemperature(1_000_000, storage='host')
+    bytes_per_sample = state.table.nbytes / 1e6
+    assert bytes_per_sample * 10e6 <= 200e6
+    saved = io.BytesIO()
+    torch.save(state.state_dict(), saved)
+    assert saved.tell() / 1e6 * 10e6 <= 200e6
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU')
+def test_host_state_beside_a_model_on_a_gpu():
+    on_host = SampleTemperature(100, storage='host').cuda()
+    on_device = SampleTemperature(100).cuda()
+    assert on_host.table.device.type == 'cpu'
+    assert on_device.table.device.type == 'cuda'
+    g = torch.Generator().manual_seed(0)
+    for _ in range(5):
+        ids = torch.randint(0, 100, (32,), generator=g)
+        log_g = torch.randn(32, generator=g).cuda()
+        gradient = torch.randn(32, generator=g).cuda()
+        for state in (on_host, on_device):
+            state.check_ids(ids, 32)
+            entries = state.fetch(ids, torch.device('cuda'))
+            state.update(ids.cuda(), entries, log_g, gradient)
+    assert torch.equal(on_host.tau, on_device.tau.cpu())
+    assert torch.equal(on_host.log_s, on_device.log_s.cpu())
