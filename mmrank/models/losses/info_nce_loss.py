@@ -1,5 +1,6 @@
 """InfoNCE as a registered loss."""
 
+import torch
 from torch import Tensor
 
 from mmrank.functional.info_nce import info_nce_losses
@@ -52,9 +53,6 @@ class InfoNCELoss(ContrastiveLoss):
         """Mean over the two anchors of each sample."""
         sides = batch.terms([self.tau] * (2 if self.bimodal else 1))
         losses = [
-            info_nce_losses(terms, self.positive_in_denominator).view(
-                -1, batch.ids.numel()
-            )
-            for terms in sides
+            info_nce_losses(x, self.positive_in_denominator) for x in sides
         ]
-        return sum(x.sum(0) for x in losses) / 2
+        return torch.cat(losses).view(2, batch.ids.numel()).mean(0)
