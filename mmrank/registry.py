@@ -8,6 +8,7 @@ neither mmdet nor mmpretrain at its top level.
 
 from mmengine.registry import DATA_SAMPLERS as MMENGINE_DATA_SAMPLERS
 from mmengine.registry import DATASETS as MMENGINE_DATASETS
+from mmengine.registry import FUNCTIONS as MMENGINE_FUNCTIONS
 from mmengine.registry import HOOKS as MMENGINE_HOOKS
 from mmengine.registry import METRICS as MMENGINE_METRICS
 from mmengine.registry import MODELS as MMENGINE_MODELS
@@ -45,6 +46,12 @@ DATA_SAMPLERS = Registry(
     scope='mmrank',
     locations=['mmrank.datasets.samplers'],
 )
+FUNCTIONS = Registry(
+    'function',
+    parent=MMENGINE_FUNCTIONS,
+    scope='mmrank',
+    locations=['mmrank.datasets'],
+)
 METRICS = Registry(
     'metric',
     parent=MMENGINE_METRICS,
@@ -61,6 +68,7 @@ TASK_UTILS = Registry(
 __all__ = [
     'DATASETS',
     'DATA_SAMPLERS',
+    'FUNCTIONS',
     'HOOKS',
     'METRICS',
     'MODELS',

@@ -4,6 +4,11 @@ Importing this package registers what needs neither mmdet nor mmpretrain.
 """
 
 from mmrank.datasets.checked_coco import build_checked_coco_dataset
+from mmrank.datasets.interactions import (
+    InteractionDataset,
+    TopKDataset,
+    pair_collate,
+)
 from mmrank.datasets.retrieval.builders import (
     build_class_folder,
     build_inaturalist_retrieval,
@@ -13,10 +18,13 @@ from mmrank.datasets.retrieval.builders import (
 )
 
 __all__ = [
+    'InteractionDataset',
+    'TopKDataset',
     'build_checked_coco_dataset',
     'build_class_folder',
     'build_inaturalist_retrieval',
     'build_omniglot',
     'build_stanford_online_products',
     'build_vehicle_id',
+    'pair_collate',
 ]

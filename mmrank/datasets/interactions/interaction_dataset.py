@@ -1,0 +1,278 @@
+"""Data sets of positive pairs, for training and for top-k evaluation."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from mmrank.datasets.interactions.interactions import Interactions
+from mmrank.datasets.interactions.read_csv import read_csv
+from mmrank.datasets.interactions.read_xmc import read_xmc
+from mmrank.registry import DATASETS, FUNCTIONS
+
+FORMATS = ('csv', 'movielens', 'xmc')
+SAMPLINGS = ('in_batch', 'sogram', 'naive', 'cross')
+
+
+def read_interactions(
+    ann_file: str | Path,
+    data_root: str | Path = '',
+    file_format: str = 'csv',
+    min_rating: float | None = None,
+    duplicates: str = 'error',
+    one_based: bool = False,
+    vocabulary: Interactions | None = None,
+) -> Interactions:
+    """Read the positive pairs of a file.
+
+    Args:
+        ann_file: The file, relative to ``data_root``.
+        data_root: Folder.
+        file_format: ``csv``: ``user,item[,rating][,timestamp]``;
+            ``movielens``: the same with ``::`` between, ratings below
+            ``min_rating`` left out, 4 if None; ``xmc``: multi-label text
+            with sparse features, also called LIBSVM.
+        min_rating: See :func:`read_csv`.
+        duplicates: See :meth:`Interactions.of_pairs`; for ``xmc`` only
+            ``error``.
+        one_based: See :func:`read_xmc`.
+        vocabulary: The training set, for a test set.
+
+    Raises:
+        ValueError: On an unknown format, or an option that it has no use
+            for; see also the readers.
+    """
+    path = Path(data_root) / ann_file
+    if file_format not in FORMATS:
+        raise ValueError(
+            f'file_format={file_format!r} is unknown; use one of {FORMATS}'
+        )
+    if file_format == 'xmc':
+        if min_rating is not None or duplicates != 'error':
+            raise ValueError(
+                "file_format='xmc' has neither ratings nor duplicates to "
+                'merge; leave min_rating and duplicates out'
+            )
+        return read_xmc(path, vocabulary, one_based)
+    if one_based:
+        raise ValueError(
+            f'one_based counts features, of which file_format={file_format!r}'
+            ' has none; leave it out'
+        )
+    separator = ','
+    if file_format == 'movielens':
+        separator = '::'
+        min_rating = 4 if min_rating is None else min_rating
+    return read_csv(path, min_rating, separator, vocabulary, duplicates)
+
+
+@DATASETS.register_module()
+class InteractionDataset(Dataset):
+    """Positive pairs to train a two-tower model on.
+
+    A sampler of the same kind as ``sampling`` says which pairs a batch has;
+    a whole batch is put together at once by ``__getitems__``, so the data
+    loader needs ``collate_fn=dict(type='mmrank.pair_collate')``. A batch
+    holds each distinct entity once and says where the pairs find theirs.
+
+    Args:
+        ann_file: See :func:`read_interactions`.
+        sampling: What the sampler yields. ``in_batch``: numbers of positive
+            pairs (``mmrank.InBatchPairSampler``). ``sogram``: the same, of
+            two samples behind each other. ``naive``: cells of the matrix
+            (``mmrank.NaivePairSampler``). ``cross``: rows and columns
+            (``mmrank.CrossPairSampler``).
+        **reading: Further arguments of :func:`read_interactions`.
+
+    Attributes:
+        interactions: The :class:`Interactions`.
+
+    Raises:
+        ValueError: On an unknown ``sampling``; see also the readers.
+    """
+
+    def __init__(
+        self, ann_file: str | Path, sampling: str = 'in_batch', **reading
+    ) -> None:
+        if sampling not in SAMPLINGS:
+            raise ValueError(
+                f'sampling={sampling!r} is unknown; use one of {SAMPLINGS}'
+            )
+        self.sampling = sampling
+        self.interactions = read_interactions(ann_file, **reading)
+        m, n = self.interactions.shape
+        self.metainfo = dict(num_rows=m, num_cols=n)
+
+    def __len__(self) -> int:
+        """Number of what the sampler can yield."""
+        m, n = self.interactions.shape
+        if self.sampling == 'naive':
+            return m * n
+        return m + n if self.sampling == 'cross' else len(self.interactions)
+
+    def __getitem__(self, index: int) -> dict:
+        """The batch of one index."""
+        return self.__getitems__([index])
+
+    def __getitems__(self, indices: Sequence[int]) -> dict:
+        """The batch of what the sampler yielded.
+
+        Args:
+            indices: Pairs, cells, or rows and columns; see ``sampling``.
+
+        Returns:
+            Dict of int64 tensors: ``rows`` and ``cols`` (B,), ``left`` and
+            ``right``, dicts with the distinct entities as ``ids``,
+            ``left_index`` and ``right_index`` (B,) into them; for ``naive``
+            also ``is_positive`` (B,) bool, for ``cross`` (R, C). ``left``
+            also has the sparse features, where there are any, as ``starts``,
+            ``indices`` and ``values``.
+        """
+        indices = np.asarray(indices, dtype=np.int64)
+        pairs, (m, n) = self.interactions, self.interactions.shape
+        batch = {}
+        if self.sampling == 'naive':
+            rows, cols = np.divmod(indices, n)
+            batch['is_positive'] = pairs.is_positive(rows, cols)
+        elif self.sampling == 'cross':
+            rows, cols = indices[indices < m], indices[indices >= m] - m
+            batch['is_positive'] = pairs.is_positive(rows[:, None], cols)
+        else:
+            rows, cols = pairs.rows[indices], pairs.cols[indices]
+            if self.sampling == 'sogram':
+                rows = rows[: (len(rows) + 1) // 2]
+        left, left_index = np.unique(rows, return_inverse=True)
+        right, right_index = np.unique(cols, return_inverse=True)
+        batch.update(
+            rows=rows,
+            cols=cols,
+            left_index=left_index,
+            right_index=right_index,
+        )
+        batch = {k: torch.from_numpy(v) for k, v in batch.items()}
+        batch['left'] = entities(left, pairs.row_features)
+        batch['right'] = entities(right, None)
+        return batch
+
+
+@DATASETS.register_module()
+class TopKDataset(Dataset):
+    """Held-out pairs to evaluate a two-tower model on.
+
+    An item is a left entity that has a held-out pair. The pairs that it has
+    in the training set are not to be found again.
+
+    Args:
+        ann_file: Held-out pairs; see :func:`read_interactions`.
+        train_ann_file: Training pairs, of the same form. They number the
+            entities.
+        **reading: Further arguments of :func:`read_interactions`, for both
+            files.
+
+    Attributes:
+        interactions: The held-out :class:`Interactions`.
+
+    Raises:
+        ValueError: If a held-out pair is a training pair as well; see also
+            the readers.
+    """
+
+    def __init__(
+        self, ann_file: str | Path, train_ann_file: str | Path, **reading
+    ) -> None:
+        train = read_interactions(train_ann_file, **reading)
+        held_out = read_interactions(ann_file, vocabulary=train, **reading)
+        self.interactions = held_out
+        self._starts = held_out.row_starts()
+        # The lines of a multi-label test file are entities of their own.
+        self._train = train if held_out.row_features is None else None
+        if self._train is not None:
+            both = self._train.is_positive(held_out.rows, held_out.cols)
+            if both.any():
+                i = int(both.argmax())
+                raise ValueError(
+                    f'{int(both.sum())} held-out pairs are training pairs, '
+                    'the first is '
+                    f'({held_out.row_names[held_out.rows[i]]}, '
+                    f'{held_out.col_names[held_out.cols[i]]}); remove them '
+                    f'from {ann_file}'
+                )
+            self._train_starts = train.row_starts()
+        self._rows = np.unique(held_out.rows)
+        m, n = held_out.shape
+        self.metainfo = dict(num_rows=m, num_cols=n)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> dict:
+        """The batch of one left entity."""
+        return self.__getitems__([index])
+
+    def __getitems__(self, indices: Sequence[int]) -> dict:
+        """The batch of some left entities.
+
+        Args:
+            indices: Which of those with a held-out pair.
+
+        Returns:
+            Dict with ``left`` as in :class:`InteractionDataset`, of B
+            entities in the order asked for; ``num_right`` n; ``true`` and
+            ``seen``, each a dict of int64 tensors: ``cols`` of the held-out
+            and the training pairs, and ``rows``, the number in the batch.
+        """
+        rows = self._rows[np.asarray(indices, dtype=np.int64)]
+        pairs = self.interactions
+        seen = {k: torch.zeros(0, dtype=torch.long) for k in ('rows', 'cols')}
+        if self._train is not None:
+            seen = _columns(self._train, self._train_starts, rows)
+        return dict(
+            left=entities(rows, pairs.row_features),
+            num_right=pairs.shape[1],
+            true=_columns(pairs, self._starts, rows),
+            seen=seen,
+        )
+
+
+@FUNCTIONS.register_module()
+def pair_collate(batch: dict) -> dict:
+    """Hand on what ``__getitems__`` of a data set has put together.
+
+    Args:
+        batch: What :class:`InteractionDataset` returned.
+
+    Raises:
+        TypeError: If it is a list of samples: the data set has no
+            ``__getitems__``.
+    """
+    if not isinstance(batch, dict):
+        raise TypeError(
+            'mmrank.pair_collate takes whole batches, which only '
+            'InteractionDataset and TopKDataset give, without a wrapper; got '
+            f'{type(batch).__name__}'
+        )
+    return batch
+
+
+def entities(ids: np.ndarray, features) -> dict[str, torch.Tensor]:
+    """What a tower is given: numbers and, if any, sparse features."""
+    result = dict(ids=torch.from_numpy(ids))
+    if features is not None:
+        taken = features.take(ids)
+        result['starts'] = torch.from_numpy(taken.starts)
+        result['indices'] = torch.from_numpy(taken.indices).long()
+        result['values'] = torch.from_numpy(taken.values)
+    return result
+
+
+def _columns(pairs: Interactions, starts: np.ndarray, rows: np.ndarray):
+    begin = starts[rows]
+    lengths = starts[rows + 1] - begin
+    first = np.cumsum(lengths) - lengths
+    places = np.arange(lengths.sum()) + np.repeat(begin - first, lengths)
+    return dict(
+        rows=torch.from_numpy(np.repeat(np.arange(len(rows)), lengths)),
+        cols=torch.from_numpy(pairs.cols[places]),
+    )

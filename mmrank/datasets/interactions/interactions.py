@@ -1,0 +1,120 @@
+"""A sparse matrix of positive pairs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mmrank.datasets.interactions.sparse_features import SparseFeatures
+
+DUPLICATES = ('error', 'merge')
+
+
+@dataclass
+class Interactions:
+    """Positive pairs, sorted by row and column.
+
+    Attributes:
+        rows: (P,) int64 left entities in ``[0, m)``, ascending.
+        cols: (P,) int64 right entities in ``[0, n)``, ascending in a row.
+        row_names: Names of the m left entities in the file.
+        col_names: Names of the n right entities.
+        row_features: Features of the left entities, or None.
+        num_unknown: Pairs that were left out because one of their entities
+            is not in the vocabulary that was given.
+    """
+
+    rows: np.ndarray
+    cols: np.ndarray
+    row_names: Sequence[str]
+    col_names: Sequence[str]
+    row_features: SparseFeatures | None = None
+    num_unknown: int = 0
+
+    def __post_init__(self) -> None:
+        self.rows, self.cols = (
+            np.asarray(x, dtype=np.int64) for x in (self.rows, self.cols)
+        )
+        keys = self.rows * self.shape[1] + self.cols
+        if (keys[1:] <= keys[:-1]).any():
+            raise ValueError(
+                'pairs must be distinct and sorted by row and column; use '
+                'Interactions.of_pairs'
+            )
+        self._keys = keys
+
+    @classmethod
+    def of_pairs(
+        cls,
+        rows: np.ndarray,
+        cols: np.ndarray,
+        row_names: Sequence[str],
+        col_names: Sequence[str],
+        duplicates: str = 'error',
+        **other,
+    ) -> 'Interactions':
+        """Sort pairs that come in any order.
+
+        Args:
+            rows: (P,) integers in ``[0, m)``.
+            cols: (P,) integers in ``[0, n)``.
+            row_names: Names of the left entities.
+            col_names: Names of the right entities.
+            duplicates: ``error`` refuses a pair that occurs twice, ``merge``
+                keeps one of it.
+            **other: Further attributes.
+
+        Raises:
+            ValueError: On a duplicate, or an unknown ``duplicates``.
+        """
+        if duplicates not in DUPLICATES:
+            raise ValueError(
+                f'duplicates={duplicates!r} is unknown; use one of '
+                f'{DUPLICATES}'
+            )
+        n = max(len(col_names), 1)
+        keys = np.asarray(rows, dtype=np.int64) * n
+        keys += cols
+        keys.sort()
+        fresh = np.ones(len(keys), dtype=bool)
+        fresh[1:] = keys[1:] != keys[:-1]
+        if not fresh.all():
+            if duplicates == 'error':
+                row, col = divmod(int(keys[~fresh][0]), n)
+                raise ValueError(
+                    f'{int((~fresh).sum())} pairs occur more than once, the '
+                    f'first is ({row_names[row]}, {col_names[col]}). Fix: '
+                    "duplicates='merge' counts each pair once"
+                )
+            keys = keys[fresh]
+        rows, cols = np.divmod(keys, n)
+        return cls(rows, cols, row_names, col_names, **other)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(m, n)."""
+        return len(self.row_names), len(self.col_names)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def is_positive(self, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
+        """Look pairs up.
+
+        Args:
+            rows: Integers in ``[0, m)``.
+            cols: Integers in ``[0, n)``, of a shape that broadcasts.
+
+        Returns:
+            Bool array of the broadcast shape, in O(log P) each.
+        """
+        keys = np.asarray(rows) * self.shape[1] + np.asarray(cols)
+        if not len(self._keys):
+            return np.zeros(keys.shape, dtype=bool)
+        place = np.searchsorted(self._keys, keys)
+        place = np.minimum(place, len(self._keys) - 1)
+        return self._keys[place] == keys
+
+    def row_starts(self) -> np.ndarray:
+        """(m + 1,) int64: pairs of row i are ``starts[i]:starts[i + 1]``."""
+        return np.searchsorted(self.rows, np.arange(self.shape[0] + 1))

@@ -1,0 +1,197 @@
+"""Reads lists of interactions, one a line."""
+
+import csv
+import gzip
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import compress, islice
+from pathlib import Path
+
+import numpy as np
+
+from mmrank.datasets.interactions.interactions import Interactions
+
+#: Lines read at a time; what bounds the memory beside the pairs themselves.
+CHUNK = 1 << 17
+_COLUMNS = ('user', 'item', 'rating', 'timestamp')
+_HEADER_NAMES = {
+    'user': 'user',
+    'user_id': 'user',
+    'userid': 'user',
+    'item': 'item',
+    'item_id': 'item',
+    'itemid': 'item',
+    'movie_id': 'item',
+    'movieid': 'item',
+    'rating': 'rating',
+    'timestamp': 'timestamp',
+}
+
+
+def open_text(path: str | Path):
+    """Open a text file, unpacked if its name ends in ``.gz``."""
+    path = Path(path)
+    if path.suffix == '.gz':
+        return gzip.open(path, 'rt', encoding='utf-8', newline='')
+    return path.open(encoding='utf-8', newline='')
+
+
+def read_csv(
+    path: str | Path,
+    min_rating: float | None = None,
+    separator: str = ',',
+    vocabulary: Interactions | None = None,
+    duplicates: str = 'error',
+) -> Interactions:
+    """Read ``user,item[,rating][,timestamp]``, a header line or none.
+
+    Entities are numbered as they first occur in a pair that is kept. Only
+    ``CHUNK`` lines and 8 bytes a pair are held while reading.
+
+    Args:
+        path: The file, also ``.gz``.
+        min_rating: Keep interactions with at least this rating; MovieLens is
+            used with 4. None: all, whatever their rating.
+        separator: A comma, a tab, or ``'::'`` as in MovieLens.
+        vocabulary: Number the entities as here, the training set. Pairs of
+            others are left out and counted.
+        duplicates: See :meth:`Interactions.of_pairs`.
+
+    Returns:
+        The pairs.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: On a line that cannot be read, naming it; if there is no
+            rating to go by, or no pair is left.
+    """
+    fixed = vocabulary is not None
+    users = _numbering(vocabulary.row_names if fixed else ())
+    items = _numbering(vocabulary.col_names if fixed else ())
+    if not fixed:
+        users.default_factory = users.__len__
+        items.default_factory = items.__len__
+    parts, unknown = [], 0
+    with open_text(path) as file:
+        for chunk_users, chunk_items in _chunks(
+            file, path, min_rating, separator
+        ):
+            pairs = np.empty((2, len(chunk_users)), dtype=np.int32)
+            if fixed:
+                pairs[0] = [users.get(x, -1) for x in chunk_users]
+                pairs[1] = [items.get(x, -1) for x in chunk_items]
+                known = (pairs >= 0).all(axis=0)
+                unknown += int((~known).sum())
+                pairs = pairs[:, known]
+            else:
+                pairs[0] = list(map(users.__getitem__, chunk_users))
+                pairs[1] = list(map(items.__getitem__, chunk_items))
+            parts.append(pairs)
+    if not sum(x.shape[1] for x in parts):
+        raise ValueError(
+            f'{path} has no interaction'
+            + (f' with a rating >= {min_rating}' if min_rating else '')
+            + (' of known entities' if fixed else '')
+        )
+    rows, cols = np.concatenate(parts, axis=1)
+    del parts
+    try:
+        return Interactions.of_pairs(
+            rows,
+            cols,
+            list(users),
+            list(items),
+            duplicates,
+            num_unknown=unknown,
+        )
+    except ValueError as error:
+        raise ValueError(f'{path}: {error}') from None
+
+
+def _numbering(names) -> defaultdict:
+    return defaultdict(None, {name: i for i, name in enumerate(names)})
+
+
+def _chunks(file, path, min_rating, separator) -> Iterator[tuple[list, list]]:
+    """Users and items of the lines to keep, a chunk at a time."""
+    if len(separator) > 1:
+        lines = (line.rstrip('\r\n').split(separator) for line in file)
+    else:
+        lines = csv.reader(file, delimiter=separator)
+    first = next(lines, None)
+    if first is None:
+        raise ValueError(f'{path} is empty')
+    named = [
+        _HEADER_NAMES.get(x.strip().lower().lstrip('\ufeff')) for x in first
+    ]
+    has_header = {'user', 'item'} <= set(named)
+    columns = named if has_header else list(_COLUMNS[: len(first)])
+    if len(columns) != len(first) or len(columns) < 2:
+        raise ValueError(
+            f'{path}, line 1: expected user{separator}item with at most a '
+            f'rating and a timestamp behind, got {separator.join(first)!r}'
+        )
+    if min_rating is not None and 'rating' not in columns:
+        raise ValueError(
+            f'min_rating={min_rating}, but {path} has no rating: its columns '
+            f'are {columns}; leave min_rating out'
+        )
+    user, item = columns.index('user'), columns.index('item')
+    rating = columns.index('rating') if min_rating is not None else None
+    number = 1
+    if not has_header:
+        lines, number = _before(first, lines), 0
+    while chunk := list(islice(lines, CHUNK)):
+        numbers = range(number + 1, number + 1 + len(chunk))
+        number = numbers[-1]
+        if set(map(len, chunk)) != {len(columns)}:
+            filled = [x not in ([], ['']) for x in chunk]
+            chunk = list(compress(chunk, filled))
+            numbers = list(compress(numbers, filled))
+            _check_lengths(chunk, numbers, columns, path, separator)
+        if rating is not None:
+            kept = _ratings(chunk, rating, numbers, path) >= min_rating
+            picked = list(compress(chunk, kept))
+        else:
+            picked = chunk
+        columns_of = [x[user] for x in picked], [x[item] for x in picked]
+        if '' in columns_of[0] or '' in columns_of[1]:
+            raise ValueError(
+                f'{path}, among the {len(chunk)} lines up to {number}: a user '
+                'or item is empty; remove the line'
+            )
+        yield columns_of
+
+
+def _before(first, lines):
+    yield first
+    yield from lines
+
+
+def _check_lengths(chunk, numbers, columns, path, separator) -> None:
+    for fields, number in zip(chunk, numbers):
+        if len(fields) != len(columns):
+            raise ValueError(
+                f'{path}, line {number}: expected {len(columns)} fields '
+                f'({separator.join(columns)}), got '
+                f'{separator.join(fields)!r:.80}'
+            )
+
+
+def _ratings(chunk, rating, numbers, path) -> np.ndarray:
+    values = np.array([_float(x[rating]) for x in chunk])
+    bad = np.isnan(values)
+    if bad.any():
+        i = int(bad.argmax())
+        raise ValueError(
+            f'{path}, line {numbers[i]}: rating {chunk[i][rating]!r} is not a '
+            'number'
+        )
+    return values
+
+
+def _float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return np.nan

@@ -1,0 +1,261 @@
+"""Readers of interactions and the data sets made of them."""
+
+import gzip
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+
+from mmrank.datasets import InteractionDataset, TopKDataset
+from mmrank.datasets.interactions import (
+    Interactions,
+    pair_collate,
+    read_csv,
+    read_xmc,
+)
+from mmrank.registry import DATASETS, FUNCTIONS
+
+RATINGS = '1::10::5::99\n1::20::3::99\n2::10::4::98\n3::30::1::97\n'
+XMC = '4 6 3\n0,2 0:1.5 3:2\n 1:1\n2 5:-1\n1,0 \n'
+
+
+def write(folder, text, name='pairs.csv'):
+    path = folder / name
+    if name.endswith('.gz'):
+        with gzip.open(path, 'wt') as file:
+            file.write(text)
+    else:
+        path.write_text(text)
+    return path
+
+
+def named(pairs):
+    """Pairs by the names of their entities."""
+    return {
+        (pairs.row_names[i], pairs.col_names[j])
+        for i, j in zip(pairs.rows, pairs.cols)
+    }
+
+
+@pytest.mark.parametrize('name', ['pairs.csv', 'pairs.csv.gz'])
+@pytest.mark.parametrize('header', ['', 'user,item\n', 'User_ID,Item\n'])
+def test_csv(tmp_path, name, header):
+    path = write(tmp_path, header + 'b,x\na,"y,1"\nb,z\n\n', name)
+    pairs = read_csv(path)
+    assert named(pairs) == {('b', 'x'), ('a', 'y,1'), ('b', 'z')}
+    assert pairs.shape == (2, 3)
+    assert pairs.row_names == ['b', 'a']
+
+
+def test_columns_are_found_by_their_names(tmp_path):
+    path = write(tmp_path, 'timestamp,item,rating,user\n9,x,1,a\n9,y,5,a\n')
+    assert named(read_csv(path, min_rating=4)) == {('a', 'y')}
+
+
+def test_movielens_keeps_ratings_of_four_and_more(tmp_path):
+    path = write(tmp_path, RATINGS, 'ratings.dat')
+    dataset = InteractionDataset(path, file_format='movielens')
+    assert named(dataset.interactions) == {('1', '10'), ('2', '10')}
+    # Users and items with low ratings only have no number.
+    assert dataset.interactions.shape == (2, 1)
+
+
+def test_vocabulary(tmp_path):
+    train = read_csv(write(tmp_path, 'a,x\nb,y\n'))
+    test = read_csv(
+        write(tmp_path, 'b,x\nc,x\na,z\n', 'test.csv'), vocabulary=train
+    )
+    assert named(test) == {('b', 'x')}
+    assert (test.rows.tolist(), test.cols.tolist()) == ([1], [0])
+    assert test.num_unknown == 2
+    assert test.shape == (2, 2)
+
+
+def test_duplicates(tmp_path):
+    path = write(tmp_path, 'a,x\nb,y\na,x\n')
+    with pytest.raises(ValueError, match=r'\(a, x\).*merge'):
+        read_csv(path)
+    assert len(read_csv(path, duplicates='merge')) == 2
+
+
+@pytest.mark.parametrize(
+    ('text', 'setting', 'message'),
+    [
+        ('', {}, 'is empty'),
+        ('user,item\n', {}, 'has no interaction'),
+        ('a\n', {}, 'line 1: expected user,item'),
+        ('a,b,1,2,3\n', {}, 'line 1: expected user,item'),
+        ('a,x\nb\n', {}, "line 2: expected 2 fields .* got 'b'"),
+        ('a,x\n\nb,y,3\n', {}, 'line 3: expected 2 fields'),
+        ('a,x\n,y\n', {}, 'a user or item is empty'),
+        ('a,x\n', dict(min_rating=4), 'has no rating'),
+        ('a,x,1\n', dict(min_rating=4), 'rating >= 4'),
+        ('a,x,5\n\na,y,good\n', dict(min_rating=4), "line 3: rating 'good'"),
+        ('a,x,nan\n', dict(min_rating=4), "line 1: rating 'nan'"),
+        ('a,x\n', dict(duplicates='drop'), "duplicates='drop'"),
+    ],
+)
+def test_bad_csv(tmp_path, text, setting, message):
+    with pytest.raises(ValueError, match=message):
+        read_csv(write(tmp_path, text), **setting)
+
+
+def test_errors_are_found_behind_the_first_chunk(tmp_path, monkeypatch):
+    import sys
+
+    module = sys.modules['mmrank.datasets.interactions.read_csv']
+    monkeypatch.setattr(module, 'CHUNK', 2)
+    path = write(tmp_path, 'user,item,rating\n' + 'a,x,5\n' * 4 + 'b,y,?\n')
+    with pytest.raises(ValueError, match="line 6: rating '\\?'"):
+        read_csv(path, min_rating=1)
+    path = write(tmp_path, ''.join(f'{i},{i % 3},5\n' for i in range(7)))
+    assert len(read_csv(path, min_rating=1)) == 7
+
+
+def test_memory_is_a_few_bytes_a_pair(tmp_path):
+    n = 300_000
+    lines = (f'{i % 700},{i // 700}\n' for i in range(n))
+    path = write(tmp_path, ''.join(lines))
+    tracemalloc.start()
+    pairs = read_csv(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(pairs) == n
+    # 24 bytes a pair stay, as many are needed to sort; a chunk of lines
+    # takes its 50 MB whatever the number of pairs.
+    assert peak < 60 * n + 60e6
+
+
+def test_xmc(tmp_path):
+    pairs = read_xmc(write(tmp_path, XMC, 'train.txt'))
+    assert named(pairs) == {
+        ('2', '0'), ('2', '2'), ('4', '2'), ('5', '1'), ('5', '0'),
+    }  # fmt: skip
+    features = pairs.row_features
+    assert features.num_features == 6
+    assert features.starts.tolist() == [0, 2, 3, 3]
+    assert features.indices.tolist() == [0, 3, 5]
+    assert features.values.tolist() == [1.5, 2, -1]
+    taken = features.take(np.array([1, 0, 2]))
+    assert taken.starts.tolist() == [0, 1, 3, 3]
+    assert taken.indices.tolist() == [5, 0, 3]
+
+
+def test_xmc_test_file(tmp_path):
+    train = read_xmc(write(tmp_path, XMC, 'train.txt'))
+    text = '2,7 0:1 9:1 3:2\n9 0:1\n0 2:1\n'
+    test = read_xmc(write(tmp_path, text, 'test.txt'), train)
+    assert named(test) == {('1', '2'), ('3', '0')}
+    assert test.num_unknown == 2
+    assert test.row_features.indices.tolist() == [0, 3, 2]
+    assert test.row_features.num_features == 6
+
+
+@pytest.mark.parametrize(
+    ('text', 'message'),
+    [
+        ('', 'no line'),
+        ('a,b 0:1\n', "line 1: label 'a'"),
+        ('1 0:1\n2 0\n', "line 2: '0' is not feature:value"),
+        ('1 -1:1\n', 'feature >= 0'),
+        ('1 0:x\n', 'feature:value'),
+        ('2 3 4\n1 3:1\n', 'first line says 3 features'),
+        ('1,1 0:1\n', 'more than once'),
+    ],
+)
+def test_bad_xmc(tmp_path, text, message):
+    with pytest.raises(ValueError, match=message):
+        read_xmc(write(tmp_path, text))
+
+
+def test_is_positive_equals_the_matrix():
+    labels = np.random.default_rng(0).random((7, 5)) < 0.3
+    rows, cols = labels.nonzero()
+    order = np.random.default_rng(1).permutation(len(rows))
+    pairs = Interactions.of_pairs(
+        rows[order], cols[order], list('abcdefg'), list('abcde')
+    )
+    found = pairs.is_positive(np.arange(7)[:, None], np.arange(5))
+    np.testing.assert_array_equal(found, labels)
+    starts = pairs.row_starts()
+    np.testing.assert_array_equal(np.diff(starts), labels.sum(1))
+
+
+def test_batches_of_pairs(tmp_path):
+    path = write(tmp_path, 'a,x\na,y\nb,x\nc,z\n')
+    dataset = InteractionDataset(path)
+    assert len(dataset) == 4
+    batch = pair_collate(dataset.__getitems__([3, 0, 1]))
+    assert batch['rows'].tolist() == [2, 0, 0]
+    assert batch['cols'].tolist() == [2, 0, 1]
+    for side, of in (('left', 'rows'), ('right', 'cols')):
+        ids = batch[side]['ids']
+        assert len(ids) == len(ids.unique())
+        torch.testing.assert_close(ids[batch[f'{side}_index']], batch[of])
+    sogram = InteractionDataset(path, 'sogram').__getitems__([3, 0, 1, 2])
+    assert sogram['rows'].tolist() == [2, 0]
+    assert sogram['cols'].tolist() == [2, 0, 1, 0]
+
+
+def test_batches_of_cells_and_of_rows_and_columns(tmp_path):
+    path = write(tmp_path, 'a,x\na,y\nb,x\nc,z\n')
+    naive = InteractionDataset(path, 'naive')
+    assert len(naive) == 9
+    batch = naive.__getitems__([0, 2, 8])
+    assert batch['is_positive'].tolist() == [True, False, True]
+    cross = InteractionDataset(path, 'cross')
+    batch = cross.__getitems__([1, 0, 3 + 2, 3 + 0])
+    assert batch['rows'].tolist() == [1, 0]
+    assert batch['cols'].tolist() == [2, 0]
+    assert batch['is_positive'].tolist() == [[False, True], [False, True]]
+
+
+def test_top_k_batches(tmp_path):
+    train = write(tmp_path, 'a,x\na,y\nb,x\nc,z\n')
+    test = write(tmp_path, 'c,x\na,z\nc,y\n', 'test.csv')
+    dataset = DATASETS.build(
+        dict(type='mmrank.TopKDataset', ann_file=test, train_ann_file=train)
+    )
+    assert isinstance(dataset, TopKDataset)
+    assert len(dataset) == 2
+    batch = dataset.__getitems__([1, 0])
+    assert batch['left']['ids'].tolist() == [2, 0]
+    assert batch['num_right'] == 3
+    assert batch['true']['rows'].tolist() == [0, 0, 1]
+    assert batch['true']['cols'].tolist() == [0, 1, 2]
+    assert batch['seen']['rows'].tolist() == [0, 1, 1]
+    assert batch['seen']['cols'].tolist() == [2, 0, 1]
+    write(tmp_path, 'a,x\n', 'test.csv')
+    with pytest.raises(ValueError, match=r'\(a, x\)'):
+        TopKDataset(test, train)
+
+
+def test_top_k_of_new_texts(tmp_path):
+    train = write(tmp_path, XMC, 'train.txt')
+    test = write(tmp_path, '2 0:1 3:2\n0 2:1\n', 'test.txt')
+    dataset = TopKDataset(test, train, file_format='xmc')
+    batch = dataset.__getitems__([1, 0])
+    assert batch['left']['indices'].tolist() == [2, 0, 3]
+    assert batch['left']['starts'].tolist() == [0, 1, 3]
+    assert not len(batch['seen']['rows'])
+
+
+@pytest.mark.parametrize(
+    ('setting', 'message'),
+    [
+        (dict(sampling='all'), "sampling='all'"),
+        (dict(file_format='json'), "file_format='json'"),
+        (dict(one_based=True), 'one_based counts features'),
+        (dict(file_format='xmc', min_rating=4), 'neither ratings'),
+    ],
+)
+def test_bad_setting(tmp_path, setting, message):
+    with pytest.raises(ValueError, match=message):
+        InteractionDataset(write(tmp_path, 'a,x\n'), **setting)
+
+
+def test_collate_function_is_registered():
+    assert FUNCTIONS.get('mmrank.pair_collate') is pair_collate
+    with pytest.raises(TypeError, match='without a wrapper'):
+        pair_collate([{}])
