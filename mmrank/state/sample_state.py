@@ -18,10 +18,10 @@ class SampleState(nn.Module):
 
     With ``storage='host'`` the table stays in host memory, whatever
     ``model.to`` says: 4 bytes per sample and quantity. Only the entries of a
-    batch travel, through pinned memory. What :meth:`store` sends back is
-    written when the table is next asked, so that the host does not wait for
-    the step at hand. Give the indices as a CPU tensor: those on a GPU the
-    host has to wait for.
+    batch travel, through pinned memory and in the order of the stream, so
+    the host does not wait for them: what :meth:`store` sends back is written
+    when the table is next asked, in the step after. Give the indices as a CPU
+    tensor: those on a GPU the host has to wait for.
 
     Args:
         size: Number of samples in the training set.
@@ -60,7 +60,6 @@ class SampleState(nn.Module):
         for column, value in zip(self.table, initial.values()):
             column.fill_(value)
         self._pending: tuple[Tensor, Tensor, torch.cuda.Event] | None = None
-        self._register_state_dict_hook(_save_columns)
 
     def __getstate__(self) -> dict:
         # Copies and pickles cannot carry what is on its way.
@@ -158,6 +157,11 @@ class SampleState(nn.Module):
         event.synchronize()
         self.table[:, ids.long()] = entries
 
+    def _save_to_state_dict(self, destination, prefix, keep_vars) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        for name in self.names:
+            destination[prefix + name] = self.column(name)
+
     def _load_from_state_dict(
         self,
         state_dict,
@@ -224,9 +228,3 @@ def _to_pinned(x: Tensor) -> Tensor:
         return x
     pinned = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
     return pinned.copy_(x, non_blocking=True)
-
-
-def _save_columns(module: SampleState, state_dict, prefix, _metadata) -> None:
-    for name in module.names:
-        # Copies: the training goes on while a checkpoint is written.
-        state_dict[prefix + name] = module.column(name).clone()
