@@ -1,6 +1,6 @@
-# Contrastive loss with a cross-batch memory on Stanford Online Products: model, data and schedule of the
-# SOPRC twin, and Adam, with which the paper trains the rivals. The paper does not
-# give their learning rates; this one is a start for tuning.
+# Stanford Online Products on: Contrastive loss with a cross-batch memory.
+# Model, data and schedule of the SOPRC twin, and Adam, with which that paper
+# trains the rivals. It does not give their learning rates; this one is a start.
 _base_ = '../soprc/r50_soprc_56x4-50k_sop.py'
 
 model = dict(
@@ -8,7 +8,8 @@ model = dict(
         loss=dict(
             _delete_=True,
             type='mmrank.PMLLoss',
-            loss=dict(type='ContrastiveLoss', pos_margin=0.0, neg_margin=0.5)),
+            loss=dict(
+                type='ContrastiveLoss', pos_margin=0.0, neg_margin=0.5)),
         memory=dict(size=55100, dim=512, start_iter=1000)))
 optim_wrapper = dict(
     optimizer=dict(_delete_=True, type='Adam', lr=1e-5, weight_decay=4e-4))

@@ -1,6 +1,6 @@
-# SmoothAP on Stanford Online Products: model, data and schedule of the
-# SOPRC twin, and Adam, with which the paper trains the rivals. The paper does not
-# give their learning rates; this one is a start for tuning.
+# Stanford Online Products on: SmoothAP.
+# Model, data and schedule of the SOPRC twin, and Adam, with which that paper
+# trains the rivals. It does not give their learning rates; this one is a start.
 _base_ = '../soprc/r50_soprc_56x4-50k_sop.py'
 
 model = dict(
