@@ -3,10 +3,10 @@
 from .class_prior import ClassPrior
 from .cross_batch_memory import CrossBatchMemory, MemoryEntries
 from .mean_positive_score import MeanPositiveScore
+from .pair_counts import PairCounts
 from .sample_log_mean import SampleLogMean
 from .sample_state import SampleState
 from .sample_temperature import SampleTemperature
-from .pair_counts import PairCounts
 from .score_vector import ScoreVector
 from .self_balance import SelfBalance
 
@@ -15,10 +15,10 @@ __all__ = [
     'CrossBatchMemory',
     'MeanPositiveScore',
     'MemoryEntries',
+    'PairCounts',
     'SampleLogMean',
     'SampleState',
     'SampleTemperature',
-    'PairCounts',
     'ScoreVector',
     'SelfBalance',
 ]
