@@ -56,7 +56,10 @@ METRICS = Registry(
     'metric',
     parent=MMENGINE_METRICS,
     scope='mmrank',
-    locations=['mmrank.evaluation.retrieval_metric'],
+    locations=[
+        'mmrank.evaluation.retrieval_metric',
+        'mmrank.evaluation.top_k_metric',
+    ],
 )
 TASK_UTILS = Registry(
     'task util',

@@ -69,6 +69,7 @@ from .surrogates import (
     one_sided_huber_derivative,
     one_sided_sigmoid,
 )
+from .top_k_inner_product import top_k_inner_product
 from .unit_rows import unit_rows
 
 __all__ = [
@@ -147,6 +148,7 @@ __all__ = [
     'temperature_gradient',
     'temperature_step',
     'theorem1_weight',
+    'top_k_inner_product',
     'two_modality_terms',
     'two_view_terms',
     'unit_rows',

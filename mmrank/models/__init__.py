@@ -13,6 +13,7 @@ from .losses import (
     InBatchLoss,
     InfoNCELoss,
     ISogCLRLoss,
+    LabelledPairLoss,
     ListwiseAPLoss,
     PMLLoss,
     RankingLoss,
@@ -24,6 +25,12 @@ from .losses import (
 )
 from .retrievers import EmbeddingRetriever
 from .roi_heads import ListwiseBBoxHead
+from .two_tower import (
+    EmbeddingTower,
+    MLPTower,
+    SparseLinearTower,
+    TwoTower,
+)
 
 __all__ = [
     'ALRPLoss',
@@ -34,12 +41,15 @@ __all__ = [
     'DRLoss',
     'DeepFeatureMixup',
     'EmbeddingRetriever',
+    'EmbeddingTower',
     'ISogCLRLoss',
     'InBatchLoss',
     'InfoNCELoss',
+    'LabelledPairLoss',
     'ListwiseAPLoss',
     'ListwiseBBoxHead',
     'ListwiseHead',
+    'MLPTower',
     'PMLLoss',
     'RankSortLoss',
     'RankingLoss',
@@ -48,5 +58,7 @@ __all__ = [
     'SmallConvNet',
     'SmoothAPLoss',
     'SogCLRLoss',
+    'SparseLinearTower',
     'StableAPLoss',
+    'TwoTower',
 ]

@@ -12,7 +12,8 @@ import numpy as np
 from mmrank.datasets.interactions.interactions import Interactions
 
 #: Lines read at a time; what bounds the memory beside the pairs themselves.
-CHUNK = 1 << 17
+#: Python's garbage collector would walk over more of them again and again.
+CHUNK = 1 << 9
 _COLUMNS = ('user', 'item', 'rating', 'timestamp')
 _HEADER_NAMES = {
     'user': 'user',

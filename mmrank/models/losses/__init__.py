@@ -9,9 +9,10 @@ from .contrastive_loss import ContrastiveLoss
 from .dr_loss import DRLoss
 from .embedding_batch import EmbeddingBatch
 from .error_driven_loss import ErrorDrivenLoss
+from .in_batch_loss import InBatchLoss
 from .info_nce_loss import InfoNCELoss
 from .isogclr_loss import ISogCLRLoss
-from .in_batch_loss import InBatchLoss
+from .labelled_pair_loss import LabelledPairLoss
 from .listwise_ap_loss import ListwiseAPLoss
 from .pml_loss import PMLLoss
 from .rank_sort_loss import RankSortLoss
@@ -33,8 +34,9 @@ __all__ = [
     'EmbeddingBatch',
     'ErrorDrivenLoss',
     'ISogCLRLoss',
-    'InfoNCELoss',
     'InBatchLoss',
+    'InfoNCELoss',
+    'LabelledPairLoss',
     'ListwiseAPLoss',
     'PMLLoss',
     'RankSortLoss',

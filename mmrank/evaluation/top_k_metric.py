@@ -1,0 +1,129 @@
+"""Precision, recall and NDCG of the k best right entities."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from mmengine.evaluator import BaseMetric
+
+from mmrank.registry import METRICS
+
+
+@METRICS.register_module()
+class TopKMetric(BaseMetric):
+    """P@K, R@K and NDCG@K of held-out pairs, means over left entities.
+
+    P@K divides the held-out entities among the K best by K, even where there
+    are fewer than K of them; R@K by the number of held-out ones. NDCG@K has
+    gain 1 and discount ``log2(rank + 1)``, and is 1 when the first
+    ``min(K, held-out)`` are hits. All in percent.
+
+    Args:
+        k: The values of K.
+        collect_device: See mmengine's ``BaseMetric``.
+        prefix: See there.
+        collect_dir: See there.
+
+    Raises:
+        ValueError: If ``k`` is empty or not positive.
+    """
+
+    default_prefix = 'top_k'
+
+    def __init__(
+        self,
+        k: Sequence[int] = (1, 5, 25),
+        collect_device: str = 'cpu',
+        prefix: str | None = None,
+        collect_dir: str | None = None,
+    ) -> None:
+        super().__init__(collect_device, prefix, collect_dir)
+        if not k or min(k) < 1:
+            raise ValueError(f'k must be positive numbers, got {tuple(k)}')
+        self.k = sorted(set(k))
+
+    def process(self, data_batch: dict, data_samples: Sequence[dict]) -> None:
+        """Take a batch in.
+
+        Args:
+            data_batch: What ``mmrank.TopKDataset`` gave.
+            data_samples: What ``mmrank.TwoTower`` predicted for it.
+
+        Raises:
+            ValueError: If the model finds fewer entities than the largest K.
+        """
+        top = torch.stack([x['top_k'] for x in data_samples]).cpu().numpy()
+        if top.shape[1] < self.k[-1]:
+            raise ValueError(
+                f'the model finds top_k={top.shape[1]} entities, but k='
+                f'{self.k[-1]} are asked for; set top_k={self.k[-1]} of the '
+                'model'
+            )
+        self.results += list(
+            top_k_figures(
+                top,
+                data_batch['true']['rows'].cpu().numpy(),
+                data_batch['true']['cols'].cpu().numpy(),
+                self.k,
+            )
+        )
+
+    def compute_metrics(self, results: list[np.ndarray]) -> dict[str, float]:
+        """Average over the left entities.
+
+        Args:
+            results: (3, number of K) figures of each left entity.
+
+        Returns:
+            ``precision@K``, ``recall@K`` and ``ndcg@K`` in percent.
+        """
+        means = 100 * np.mean(results, axis=0)
+        return {
+            f'{name}@{k}': float(value)
+            for name, values in zip(('precision', 'recall', 'ndcg'), means)
+            for k, value in zip(self.k, values)
+        }
+
+
+def top_k_figures(
+    top: np.ndarray,
+    true_rows: np.ndarray,
+    true_cols: np.ndarray,
+    k: Sequence[int],
+) -> np.ndarray:
+    """Precision, recall and NDCG of each left entity.
+
+    Args:
+        top: (B, T) right entities, best first, -1 for none; distinct in a
+            row.
+        true_rows: (P,) numbers in ``[0, B)`` of the held-out pairs.
+        true_cols: (P,) their right entities, >= 0.
+        k: Values of K, at most T.
+
+    Returns:
+        (B, 3, number of K) float64 in [0, 1].
+
+    Raises:
+        ValueError: If a left entity has no held-out pair.
+    """
+    size = len(top)
+    num_true = np.bincount(true_rows, minlength=size)
+    if (num_true == 0).any():
+        raise ValueError(
+            f'left entity {int((num_true == 0).argmax())} of the batch has no '
+            'held-out pair, so its recall is undefined; leave it out'
+        )
+    width = max(top.max(initial=-1), true_cols.max(initial=-1)) + 2
+    keys = np.arange(size)[:, None] * width + top
+    # -1 would be the last column of the row before.
+    hits = np.isin(keys, true_rows * width + true_cols) & (top >= 0)
+    discount = 1 / np.log2(np.arange(2, top.shape[1] + 2))
+    found, gain = hits.cumsum(1), (hits * discount).cumsum(1)
+    ideal = discount.cumsum()
+    figures = np.empty((size, 3, len(k)))
+    for i, at in enumerate(k):
+        figures[:, 0, i] = found[:, at - 1] / at
+        figures[:, 1, i] = found[:, at - 1] / num_true
+        best = ideal[np.minimum(num_true, at) - 1]
+        figures[:, 2, i] = gain[:, at - 1] / best
+    return figures

@@ -1,0 +1,166 @@
+"""A model of two towers whose embeddings' inner product is the similarity."""
+
+import torch
+from mmengine.model import BaseModel
+from torch import Tensor
+
+from mmrank.functional.top_k_inner_product import top_k_inner_product
+from mmrank.registry import MODELS
+
+
+@MODELS.register_module()
+class TwoTower(BaseModel):
+    """Scores ``<f(u), g(v)>`` of left and right entities.
+
+    Args:
+        left: Config of the tower f.
+        right: Config of the tower g; it must embed entities by their ids.
+        loss: Config of ``mmrank.InBatchLoss``, or of
+            ``mmrank.LabelledPairLoss`` for naive and cross sampling.
+        top_k: Right entities to find for each left one in evaluation.
+        data_preprocessor: See mmengine's ``BaseModel``.
+        init_cfg: See mmengine's ``BaseModel``.
+
+    Raises:
+        ValueError: If ``top_k`` is not positive.
+
+    Example:
+        >>> model = dict(
+        ...     type='mmrank.TwoTower',
+        ...     left=dict(type='mmrank.EmbeddingTower', num_entities=6040,
+        ...               channels=64),
+        ...     right=dict(type='mmrank.EmbeddingTower', num_entities=3706,
+        ...                channels=64),
+        ...     loss=dict(type='mmrank.InBatchLoss', mode='unbiased'))
+    """
+
+    def __init__(
+        self,
+        left: dict,
+        right: dict,
+        loss: dict,
+        top_k: int = 25,
+        data_preprocessor: dict | None = None,
+        init_cfg: dict | None = None,
+    ) -> None:
+        super().__init__(data_preprocessor, init_cfg)
+        if top_k < 1:
+            raise ValueError(f'top_k must be at least 1, got {top_k}')
+        self.left, self.right = MODELS.build(left), MODELS.build(right)
+        self.pair_loss = MODELS.build(loss)
+        self.top_k = top_k
+        self._all_right = (None, None)
+
+    def forward(self, mode: str = 'tensor', **batch):
+        """Embed, compute the loss of, or evaluate a batch.
+
+        Args:
+            mode: ``tensor``, ``loss`` or ``predict``.
+            **batch: What ``mmrank.InteractionDataset`` gives, for
+                ``predict`` ``mmrank.TopKDataset``.
+
+        Returns:
+            ``tensor``: embeddings of the distinct left and right entities.
+            ``loss``: dict of the loss. ``predict``: one dict for each left
+            entity, with ``top_k``: (K,) int64 right entities, best first, -1
+            where there are no more.
+
+        Raises:
+            ValueError: On an unknown mode.
+        """
+        if mode == 'loss':
+            return self.loss(**batch)
+        if mode == 'predict':
+            return self.predict(**batch)
+        if mode == 'tensor':
+            return self.left(batch['left']), self.right(batch['right'])
+        raise ValueError(
+            f"mode={mode!r} is unknown; use 'tensor', 'loss' or 'predict'"
+        )
+
+    def train(self, mode: bool = True) -> 'TwoTower':
+        """Switch the mode, and forget what was embedded for evaluation."""
+        # A hook that swaps averaged weights in does so unseen by versions.
+        self._all_right = (None, None)
+        return super().train(mode)
+
+    def loss(
+        self,
+        left: dict[str, Tensor],
+        right: dict[str, Tensor],
+        rows: Tensor,
+        cols: Tensor,
+        left_index: Tensor,
+        right_index: Tensor,
+        is_positive: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        """Compute the loss of a batch of ``mmrank.InteractionDataset``.
+
+        Args:
+            left: The distinct left entities.
+            right: The distinct right entities.
+            rows: (B,) integers, the left entities of the pairs.
+            cols: (B,) integers, the right entities.
+            left_index: (B,) where the pairs find theirs in ``left``.
+            right_index: (B,) the same in ``right``.
+            is_positive: Labels, for naive and cross sampling.
+
+        Returns:
+            Dict with ``loss``.
+
+        Raises:
+            ValueError: If loss and sampling do not belong together.
+        """
+        takes_labels = getattr(self.pair_loss, 'takes_labels', False)
+        if takes_labels != (is_positive is not None):
+            wanted = "'naive' or 'cross'" if takes_labels else "'in_batch'"
+            raise ValueError(
+                f'{type(self.pair_loss).__name__} is for sampling={wanted}, '
+                'but the data set samples in another way; change its '
+                'sampling, or the loss'
+            )
+        f, g = self.left(left), self.right(right)
+        if takes_labels:
+            loss = self.pair_loss(f, g, is_positive, left_index, right_index)
+        else:
+            loss = self.pair_loss(f, g, rows, cols, left_index, right_index)
+        return dict(loss=loss)
+
+    @torch.no_grad()
+    def predict(
+        self,
+        left: dict[str, Tensor],
+        num_right: int,
+        seen: dict[str, Tensor],
+        true: dict[str, Tensor] | None = None,
+    ) -> list[dict[str, Tensor]]:
+        """Find the best right entities of each left one.
+
+        Args:
+            left: B left entities.
+            num_right: Number n of all right entities.
+            seen: ``rows`` and ``cols`` of the training pairs, which are left
+                out.
+            true: The held-out pairs; they matter to the metric only.
+
+        Returns:
+            See :meth:`forward`.
+        """
+        best = top_k_inner_product(
+            self.left(left),
+            self._embed_right(num_right),
+            self.top_k,
+            seen['rows'],
+            seen['cols'],
+        )
+        return [dict(top_k=x) for x in best]
+
+    def _embed_right(self, number: int) -> Tensor:
+        """All right entities, computed anew only when the tower changed."""
+        weights = list(self.right.parameters())
+        # An optimiser that writes a weight in place raises its version.
+        state = [number, *((id(x), x._version, x.device) for x in weights)]
+        if self.right.training or self._all_right[0] != state:
+            ids = torch.arange(number, device=weights[0].device)
+            self._all_right = state, self.right(dict(ids=ids))
+        return self._all_right[1]

@@ -1,0 +1,43 @@
+"""The best right entities against a full sort."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mmrank.functional import top_k_inner_product
+
+
+def brute_force(left, right, k, excluded):
+    result = []
+    for i, scores in enumerate(left @ right.t()):
+        order = scores.argsort(descending=True).tolist()
+        order = [j for j in order if (i, j) not in excluded][:k]
+        result.append(order + [-1] * (k - len(order)))
+    return result
+
+
+@given(
+    st.integers(0, 7),
+    st.integers(1, 6),
+    st.integers(1, 8),
+    st.floats(0, 1),
+    st.integers(1, 60),
+    st.integers(0, 99),
+)
+def test_equals_a_full_sort(rows, cols, k, excluded, max_scores, seed):
+    g = torch.Generator().manual_seed(seed)
+    left = torch.randn(rows, 3, generator=g)
+    right = torch.randn(cols, 3, generator=g)
+    seen = (torch.rand(rows, cols, generator=g) < excluded).nonzero()
+    best = top_k_inner_product(left, right, k, *seen.unbind(1), max_scores)
+    pairs = {tuple(x) for x in seen.tolist()}
+    assert best.tolist() == brute_force(left, right, k, pairs)
+
+
+def test_bad_input():
+    x, none = torch.ones(2, 1), torch.zeros(0, dtype=torch.long)
+    with pytest.raises(ValueError, match='k must be'):
+        top_k_inner_product(x, x, 0, none, none)
+    with pytest.raises(ValueError, match='ascend'):
+        top_k_inner_product(x, x, 1, torch.tensor([1, 0]), none)

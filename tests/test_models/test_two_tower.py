@@ -1,0 +1,292 @@
+"""Two-tower models: towers, losses, evaluation, and whole runs."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.runner import Runner
+
+from mmrank.datasets import InteractionDataset
+from mmrank.functional import in_batch_loss
+from mmrank.models import LabelledPairLoss
+from mmrank.registry import MODELS
+
+ML1M = Path(__file__).parents[3] / 'shared' / 'data' / 'ml1m'
+XMC = '0,2 0:1.5 3:2\n2 5:-1\n1,0 1:1 3:1\n'
+
+
+def model_config(m, n, channels=4, loss=None, left=None, **other):
+    def table(size):
+        return dict(
+            type='mmrank.EmbeddingTower', num_entities=size, channels=channels
+        )
+
+    return dict(
+        type='mmrank.TwoTower',
+        left=left or table(m),
+        right=table(n),
+        loss=loss or dict(type='mmrank.InBatchLoss'),
+        **other,
+    )
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Training and held-out pairs of two groups of users and items."""
+    rng = np.random.default_rng(0)
+    pairs = [(i, j) for i in range(24) for j in range(12) if (i + j) % 2 == 0]
+    held_out = rng.random(len(pairs)) < 0.2
+    for name, keep in (('train', ~held_out), ('test', held_out)):
+        lines = [f'{i},{j}' for (i, j), x in zip(pairs, keep) if x]
+        (tmp_path / f'{name}.csv').write_text('\n'.join(lines) + '\n')
+    return tmp_path
+
+
+@pytest.mark.parametrize('pointwise', ['square', 'logistic'])
+@pytest.mark.parametrize('mode', ['unbiased', 'in_batch', 'sogram'])
+def test_distinct_entities_give_the_loss_of_the_pairs(files, mode, pointwise):
+    sampling = 'sogram' if mode == 'sogram' else 'in_batch'
+    dataset = InteractionDataset(files / 'train.csv', sampling)
+    pairs = dataset.interactions
+    loss = dict(type='mmrank.InBatchLoss', mode=mode, pointwise=pointwise)
+    model = MODELS.build(model_config(*pairs.shape, loss=loss))
+    model.pair_loss.set_pairs(
+        torch.from_numpy(pairs.rows), torch.from_numpy(pairs.cols), pairs.shape
+    )
+    batch = dataset.__getitems__(list(range(0, 40, 2)))
+    # Many pairs share an entity, or the test shows nothing.
+    assert len(batch['left']['ids']) < len(batch['rows'])
+    f, g = model.left.table.weight, model.right.table.weight
+    counts = model.pair_loss.counts
+    expected = in_batch_loss(
+        f[batch['rows']] @ g[batch['cols']].t(),
+        batch['rows'],
+        batch['cols'],
+        counts.row_counts,
+        counts.col_counts,
+        len(pairs),
+        mode=mode,
+        pointwise=pointwise,
+        shape=pairs.shape,
+    )
+    actual = model(mode='loss', **batch)['loss']
+    torch.testing.assert_close(actual, expected)
+    for x, y in zip(
+        torch.autograd.grad(actual, [f, g]),
+        torch.autograd.grad(expected, [f, g]),
+    ):
+        torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize('sampling', ['naive', 'cross'])
+@pytest.mark.parametrize('pointwise', ['square', 'logistic'])
+def test_labelled_pairs(files, sampling, pointwise):
+    dataset = InteractionDataset(files / 'train.csv', sampling)
+    m, n = dataset.interactions.shape
+    loss = dict(
+        type='mmrank.LabelledPairLoss', pointwise=pointwise, loss_weight=3
+    )
+    model = MODELS.build(model_config(m, n, loss=loss))
+    indices = [0, 5, 3 * n + 1] if sampling == 'naive' else [2, 0, m + 3, m]
+    cells = indices
+    if sampling == 'cross':
+        cells = [i * n + j for i in (2, 0) for j in (3, 0)]
+    scores = model.left.table.weight @ model.right.table.weight.t()
+    expected = 0
+    for i, j in (divmod(x, n) for x in cells):
+        y = int(dataset.interactions.is_positive(i, j))
+        if pointwise == 'square':
+            expected = expected + (y - scores[i, j]) ** 2 / 2
+        else:
+            y = 2 * y - 1
+            expected = expected + (1 + (-y * scores[i, j]).exp()).log()
+    actual = model(mode='loss', **dataset.__getitems__(indices))['loss']
+    torch.testing.assert_close(actual, 3 * expected / len(cells))
+
+
+def test_sparse_linear_tower_is_a_matrix_product(tmp_path):
+    path = tmp_path / 'train.txt'
+    path.write_text(XMC)
+    dataset = InteractionDataset(path, file_format='xmc')
+    tower = MODELS.build(
+        dict(type='mmrank.SparseLinearTower', num_features=6, channels=4)
+    )
+    batch = dataset.__getitems__([0, 1, 2, 4])
+    assert batch['left']['ids'].tolist() == [0, 1, 2]
+    dense = torch.tensor(
+        [[1.5, 0, 0, 2, 0, 0], [0, 0, 0, 0, 0, -1], [0, 1, 0, 1, 0, 0]]
+    )
+    torch.testing.assert_close(
+        tower(batch['left']), dense @ tower.linear.weight
+    )
+    with pytest.raises(ValueError, match='no features'):
+        tower(dict(ids=torch.arange(2)))
+
+
+def test_mlp_tower():
+    table = dict(type='mmrank.EmbeddingTower', num_entities=5, channels=3)
+    tower = MODELS.build(
+        dict(type='mmrank.MLPTower', stem=table, stem_channels=3,
+             channels=[7, 2])
+    )  # fmt: skip
+    ids = torch.tensor([4, 0])
+    x = tower.stem.table.weight[ids].relu()
+    x = tower.layers[1](x).relu()
+    torch.testing.assert_close(tower(dict(ids=ids)), tower.layers[3](x))
+    with pytest.raises(ValueError, match='at least one layer'):
+        MODELS.build(
+            dict(type='mmrank.MLPTower', stem=table, stem_channels=3,
+                 channels=[])
+        )  # fmt: skip
+
+
+def test_right_embeddings_follow_the_weights():
+    model = MODELS.build(model_config(2, 6, channels=1, top_k=2)).eval()
+    none = torch.zeros(0, dtype=torch.long)
+    batch = dict(
+        left=dict(ids=torch.tensor([0])),
+        num_right=6,
+        seen=dict(rows=none, cols=none),
+    )
+
+    def best():
+        return model(mode='predict', **batch)[0]['top_k'].tolist()
+
+    with torch.no_grad():
+        model.left.table.weight.fill_(1)
+        model.right.table.weight[:, 0] = torch.arange(6)
+    assert best() == [5, 4]
+    with torch.no_grad():
+        model.right.table.weight.neg_()
+    assert best() == [0, 1]
+    # As hooks that swap averaged weights in do before evaluation.
+    model.right.table.weight.data.neg_()
+    model.eval()
+    assert best() == [5, 4]
+    batch['seen'] = dict(rows=torch.tensor([0]), cols=torch.tensor([5]))
+    assert best() == [4, 3]
+
+
+def test_bad_settings(files):
+    dataset = InteractionDataset(files / 'train.csv', 'naive')
+    model = MODELS.build(model_config(24, 12))
+    with pytest.raises(ValueError, match="sampling='in_batch'"):
+        model(mode='loss', **dataset.__getitems__([0, 1]))
+    with pytest.raises(ValueError, match="mode='train'"):
+        model(mode='train')
+    with pytest.raises(ValueError, match='top_k must be'):
+        MODELS.build(model_config(24, 12, top_k=0))
+    with pytest.raises(ValueError, match='ids holds'):
+        model.left(dict(ids=torch.tensor([24])))
+    with pytest.raises(ValueError, match='is_positive must be'):
+        LabelledPairLoss()(
+            torch.ones(2, 1),
+            torch.ones(2, 1),
+            torch.zeros(3).bool(),
+            torch.arange(2),
+            torch.arange(2),
+        )
+
+
+def run(work_dir, root, model, batch_size, sampling='in_batch', epochs=2,
+        train_file='train.csv', test_file='test.csv', batches=None, lr=0.3,
+        **other):  # fmt: skip
+    sampler = dict(type='mmrank.InBatchPairSampler', batch_size=batch_size)
+    share = batch_size * (2 if sampling == 'sogram' else 1)
+    if sampling == 'naive':
+        sampler.update(type='mmrank.NaivePairSampler')
+    loader = dict(num_workers=0, collate_fn=dict(type='mmrank.pair_collate'))
+    cfg = dict(
+        model=model,
+        work_dir=str(work_dir),
+        train_dataloader=dict(
+            batch_size=share,
+            dataset=dict(
+                type='mmrank.InteractionDataset',
+                data_root=str(root),
+                ann_file=train_file,
+                sampling=sampling,
+            ),
+            sampler=sampler,
+            **loader,
+        ),
+        val_dataloader=dict(
+            batch_size=512,
+            dataset=dict(
+                type='mmrank.TopKDataset',
+                data_root=str(root),
+                ann_file=test_file,
+                train_ann_file=train_file,
+            ),
+            sampler=dict(type='DefaultSampler', shuffle=False),
+            **loader,
+        ),
+        val_evaluator=dict(type='mmrank.TopKMetric', k=(1, 5)),
+        optim_wrapper=dict(optimizer=dict(type='Adagrad', lr=lr)),
+        train_cfg=dict(by_epoch=True, max_epochs=epochs),
+        val_cfg=dict(),
+        custom_hooks=[dict(type='mmrank.PairCountsHook')],
+        default_scope='mmengine',
+        randomness=dict(seed=0),
+        log_level='WARNING',
+        experiment_name=work_dir.name,
+    )
+    if batches:
+        cfg['train_cfg'] = dict(by_epoch=False, max_iters=batches,
+                                val_interval=batches)  # fmt: skip
+        sampler['infinite'] = True
+    runner = Runner.from_cfg(Config({**cfg, **other}))
+    runner.train()
+    return runner, runner.val_loop.run()
+
+
+@pytest.mark.parametrize(
+    ('sampling', 'loss'),
+    [
+        ('in_batch', dict(type='mmrank.InBatchLoss', pointwise='logistic')),
+        ('sogram', dict(type='mmrank.InBatchLoss', mode='sogram')),
+        ('naive', dict(type='mmrank.LabelledPairLoss')),
+    ],
+)
+def test_runs_and_learns_the_groups(files, tmp_path, sampling, loss):
+    model = model_config(24, 12, loss=loss, top_k=5)
+    model['left']['sparse'] = True
+    _, figures = run(
+        tmp_path / sampling, files, model, 20, sampling, epochs=20
+    )
+    # Of the items that are left, half are of the user's group, or fewer.
+    assert figures['top_k/recall@5'] > 95
+
+
+def test_resumes_exactly(files, tmp_path):
+    model = model_config(24, 12, top_k=5)
+    whole, _ = run(tmp_path / 'whole', files, model, 20, epochs=4)
+    run(tmp_path / 'part', files, model, 20, epochs=2)
+    resumed, _ = run(
+        tmp_path / 'part', files, model, 20, epochs=4, resume=True
+    )
+    for x, y in zip(
+        whole.model.parameters(), resumed.model.parameters(), strict=True
+    ):
+        assert torch.equal(x, y)
+
+
+@pytest.mark.skipif(not ML1M.is_dir(), reason='needs ../shared/data/ml1m')
+@pytest.mark.parametrize(
+    'pointwise',
+    ['square', pytest.param('logistic', marks=pytest.mark.slow)],
+)
+def test_runs_on_movielens(tmp_path, pointwise):
+    loss = dict(
+        type='mmrank.InBatchLoss', mode='unbiased', pointwise=pointwise
+    )
+    model = model_config(6018, 3018, 16, loss, top_k=5)
+    # The scale of the gradient is 1 / (m n), which Adagrad does not mind.
+    _, figures = run(
+        tmp_path / pointwise, ML1M, model, 8000, batches=24,
+        train_file='train.csv.gz', test_file='test.csv.gz', lr=0.1,
+    )  # fmt: skip
+    # Items at random: 0.5.
+    assert figures['top_k/precision@5'] > 5
