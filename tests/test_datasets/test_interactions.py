@@ -211,7 +211,7 @@ def test_batches_of_cells_and_of_rows_and_columns(tmp_path):
     assert batch['is_positive'].tolist() == [[False, True], [False, True]]
 
 
-def test_top_k_batches(tmp_path):
+def test_top_k_batches(tmp_path, capsys):
     train = write(tmp_path, 'a,x\na,y\nb,x\nc,z\n')
     test = write(tmp_path, 'c,x\na,z\nc,y\n', 'test.csv')
     dataset = DATASETS.build(
@@ -226,6 +226,9 @@ def test_top_k_batches(tmp_path):
     assert batch['true']['cols'].tolist() == [0, 1, 2]
     assert batch['seen']['rows'].tolist() == [0, 1, 1]
     assert batch['seen']['cols'].tolist() == [2, 0, 1]
+    write(tmp_path, 'a,z\nd,x\n', 'test.csv')
+    assert len(TopKDataset(test, train)) == 1
+    assert '1 of the pairs' in capsys.readouterr().out
     write(tmp_path, 'a,x\n', 'test.csv')
     with pytest.raises(ValueError, match=r'\(a, x\)'):
         TopKDataset(test, train)

@@ -1,6 +1,6 @@
 """Losses of in-batch sampling against their definitions and expectations."""
 
-from itertools import product
+from itertools import combinations, product
 
 import pytest
 import torch
@@ -23,6 +23,7 @@ from in_batch_enumeration import (
 from mmrank.functional import (
     IN_BATCH_MODES,
     LogisticPointwise,
+    build_pointwise,
     in_batch_loss,
 )
 
@@ -89,6 +90,40 @@ def test_mean_over_all_batches_is_the_objective(mode, pointwise, size):
             lambda s: objective(s, mode, pointwise, size), scores
         ),
     )
+
+
+@given(
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.integers(0, 999),
+    st.sampled_from(POINTWISE),
+)
+def test_unbiased_on_any_label_matrix(m, n, seed, pointwise):
+    g = torch.Generator().manual_seed(seed)
+    labels = torch.rand(m, n, generator=g) < 0.3
+    # No row and no column may be empty.
+    long = torch.arange(max(m, n))
+    labels[long % m, long % n] = True
+    pairs = labels.nonzero()
+    scores = 3 * torch.randn(m, n, generator=g, dtype=torch.float64)
+    loss = build_pointwise(pointwise)
+    every = list(combinations(range(len(pairs)), min(2, len(pairs))))
+    mean = 0
+    for batch in every:
+        rows, cols = pairs[list(batch)].unbind(1)
+        mean += in_batch_loss(
+            scores[rows][:, cols],
+            rows,
+            cols,
+            labels.sum(1),
+            labels.sum(0),
+            len(pairs),
+            mode='unbiased',
+            pointwise=loss,
+            shape=(m, n),
+        ) / len(every)
+    losses = torch.where(labels, loss.positive(scores), loss.negative(scores))
+    assert_same(mean, losses.mean())
 
 
 @pytest.mark.parametrize('mode', ['in_batch', 'pos_neg'])

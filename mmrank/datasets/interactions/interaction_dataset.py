@@ -1,10 +1,12 @@
 """Data sets of positive pairs, for training and for top-k evaluation."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
+from mmengine.logging import print_log
 from torch.utils.data import Dataset
 
 from mmrank.datasets.interactions.interactions import Interactions
@@ -185,6 +187,14 @@ class TopKDataset(Dataset):
         train = read_interactions(train_ann_file, **reading)
         held_out = read_interactions(ann_file, vocabulary=train, **reading)
         self.interactions = held_out
+        if held_out.num_unknown:
+            print_log(
+                f'{held_out.num_unknown} of the pairs in {ann_file} are left '
+                'out of the evaluation: the training pairs lack their user, '
+                'item or label.',
+                logger='current',
+                level=logging.WARNING,
+            )
         self._starts = held_out.row_starts()
         # The lines of a multi-label test file are entities of their own.
         self._train = train if held_out.row_features is None else None

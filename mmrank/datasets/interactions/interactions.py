@@ -10,7 +10,7 @@ from mmrank.datasets.interactions.sparse_features import SparseFeatures
 DUPLICATES = ('error', 'merge')
 
 
-@dataclass
+@dataclass(eq=False)
 class Interactions:
     """Positive pairs, sorted by row and column.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 
-@dataclass
+@dataclass(eq=False)
 class SparseFeatures:
     """Rows of a sparse matrix, one behind the other.
 
