@@ -88,12 +88,12 @@ def in_batch_embedding_loss(
     check_counts('row_counts', row_counts, shape[0])
     check_counts('col_counts', col_counts, shape[1])
     pointwise = build_pointwise(pointwise)
-    sizes = [[first, len(cols) - start]]
+    sizes = [[first, len(cols) - start, len(right)]]
     if group is not None:
         sizes = _sizes_by_rank(sizes[0], group, left.device)
         if mode != 'sogram':
-            _check_joined(rows, cols, [n for n, _ in sizes], shape, group)
-    total, second = (sum(column) for column in zip(*sizes))
+            _check_joined(rows, cols, [x[0] for x in sizes], shape, group)
+    total, second, _ = (sum(column) for column in zip(*sizes))
     form = in_batch_coefficients(
         mode, omega, total, num_positives, shape, second
     )
@@ -117,9 +117,8 @@ def in_batch_embedding_loss(
         x = _sum_by_index(x, left_index, len(left))
         y = _sum_by_index(y[start:], right_index[start:], len(right))
         if group is not None:
-            counts = [n for (n,) in _sizes_by_rank([len(y)], group, y.device)]
             joined = torch.cat([right, y[:, None]], dim=1)
-            joined = all_gather_rows(joined, counts, group)
+            joined = all_gather_rows(joined, [x[2] for x in sizes], group)
             right, y = joined[:, :-1], joined[:, -1].detach()
         cross = weighted_cross_sum(left, right, x, y, pointwise, block_size)
     loss = form.scale * (diagonal + form.cross * cross)
@@ -158,6 +157,7 @@ def _sum_by_index(weights: Tensor, index: Tensor, size: int) -> Tensor:
 
 
 def _sizes_by_rank(own: list[int], group, device) -> list[list[int]]:
+    """Some sizes of every rank; the host waits for them."""
     sizes = torch.zeros(
         dist.get_world_size(group), len(own), dtype=torch.long, device=device
     )
