@@ -107,7 +107,7 @@ class Blots(BaseDataset):
         super().__init__(
             ann_file='',
             metainfo=dict(classes=tuple('abcd')),
-            pipeline=[dict(type='PackInputs')],
+            pipeline=[dict(type='mmpretrain.PackInputs')],
             **kwargs,
         )
 
