@@ -5,13 +5,6 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
 
-# glibc gives large blocks back to the system as soon as they are free. On a
-# virtual machine the page faults of the next step then cost more than the step:
-# trainings and tests on a CPU took 2 to 5 times as long.
-export MALLOC_MMAP_THRESHOLD_ ?= 1073741824
-export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
-export MALLOC_TOP_PAD_ ?= 67108864
-
 .DEFAULT_GOAL := help
 .PHONY: help env demo test test-slow lint clean
 
