@@ -1,11 +1,11 @@
 """Batches of P classes with K images each."""
 
-from collections.abc import Iterator, Sized
+from collections.abc import Sized
 
 import numpy as np
-from mmengine.dist import get_dist_info, sync_random_seed
-from torch.utils.data import Sampler
+from mmengine.dist import get_dist_info
 
+from mmrank.datasets.samplers.batch_stream import BatchStream
 from mmrank.datasets.samplers.class_labels import class_labels
 from mmrank.registry import DATA_SAMPLERS
 
@@ -14,7 +14,7 @@ _CLASS_WEIGHTS = ('uniform', 'size')
 
 
 @DATA_SAMPLERS.register_module()
-class PKSampler(Sampler):
+class PKSampler(BatchStream):
     """Batches of exactly ``batch_size / num_per_class`` classes.
 
     Each batch is drawn anew: first its classes, no class twice, then
@@ -84,10 +84,6 @@ class PKSampler(Sampler):
         self.batch_size = batch_size
         self.num_per_class = num_per_class
         self.num_classes = batch_size // num_per_class
-        self.infinite = infinite
-        self.seed = sync_random_seed() if seed is None else seed
-        self.epoch = 0
-        self._skipped = 0
 
         labels = class_labels(dataset)
         # Images by class: those of class c are
@@ -118,7 +114,8 @@ class PKSampler(Sampler):
         )
         if num_batches is None:
             num_batches = max(1, int(self._sizes.sum()) // batch_size)
-        self.num_batches = num_batches
+        share = batch_size // self.world_size
+        super().__init__(num_batches, share, seed, infinite)
 
     def global_batch(self, number: int) -> np.ndarray:
         """Draw one batch of the stream.
@@ -132,7 +129,7 @@ class PKSampler(Sampler):
         """
         # Only uniform numbers and sorts are used: the bits behind them stay
         # the same in all versions of NumPy.
-        rng = np.random.Generator(np.random.PCG64([self.seed, number]))
+        rng = self.generator(number)
         keys = rng.random(len(self._sizes))
         if self._weights is not None:
             # Efraimidis and Spirakis 2006: the smallest exponential variables
@@ -150,53 +147,10 @@ class PKSampler(Sampler):
         place = inside[shuffled[first[:, None] + turn]]
         return self._images[self._starts[chosen][:, None] + place]
 
-    def __iter__(self) -> Iterator[int]:
-        """Yield the indices of this rank."""
-        length = len(self)
-        epoch = self._skipped // length + self.epoch
-        position = epoch * length if self.epoch else self._skipped
-        if self.infinite:
-            position, end = self._skipped, None
-        else:
-            end = (epoch + 1) * length
-        share = self.batch_size // self.world_size
-        while end is None or position < end:
-            number, offset = divmod(position, share)
-            indices = self.global_batch(number).ravel()
-            own = indices[self.rank * share : (self.rank + 1) * share]
-            yield from own[offset:].tolist()
-            position += share - offset
-
-    def __len__(self) -> int:
-        """Indices of this rank in one epoch."""
-        return self.num_batches * self.batch_size // self.world_size
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, counted from where ``skip`` led.
-
-        Args:
-            epoch: From 0; without meaning where the stream is infinite.
-        """
-        self.epoch = epoch
-
-    def skip(self, num_samples: int) -> None:
-        """Go on after the first ``num_samples`` indices of this rank.
-
-        The contract of mmengine's ``InfiniteSampler.skip``: the number is
-        counted from the start of the stream, and the call precedes the
-        iteration. It costs nothing.
-
-        Args:
-            num_samples: Indices this rank has consumed.
-
-        Raises:
-            ValueError: If it is negative.
-        """
-        if num_samples < 0:
-            raise ValueError(
-                f'num_samples must not be negative, got {num_samples}'
-            )
-        self._skipped = num_samples
+    def rank_batch(self, number: int) -> np.ndarray:
+        """The classes of this rank in a batch."""
+        begin = self.rank * self.share
+        return self.global_batch(number).ravel()[begin : begin + self.share]
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
