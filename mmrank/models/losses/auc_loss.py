@@ -1,17 +1,13 @@
 """AUC as a registered loss."""
 
-import torch
-from torch import Tensor
-
 from mmrank.functional.auc import auc_padded
 from mmrank.registry import MODELS
 
-from .ranked_lists import RankedLists
-from .ranking_loss import RankingLoss
+from .padded_loss import PaddedLoss
 
 
 @MODELS.register_module()
-class AUCLoss(RankingLoss):
+class AUCLoss(PaddedLoss):
     """Area under the ROC curve by a pair surrogate.
 
     ``mean_ij l(s_i - t_j)`` over positives i and negatives j of a list. Every
@@ -33,25 +29,9 @@ class AUCLoss(RankingLoss):
         ValueError: On a parameter out of range.
     """
 
+    padded = staticmethod(auc_padded)
+
     def __init__(
         self, surrogate: str = 'sigmoid', tau: float = 0.1, **kwargs
     ) -> None:
-        super().__init__(**kwargs)
-        self.settings = dict(surrogate=surrogate, tau=tau)
-        # Refuse a bad setting before training starts.
-        nothing = torch.zeros(1, 0)
-        auc_padded(nothing, nothing, **self.settings)
-
-    def list_losses(self, lists: RankedLists) -> Tensor:
-        """AUC loss of the lists, reduced."""
-        losses = auc_padded(
-            lists.pos,
-            lists.scores,
-            pos_mask=lists.pos_mask,
-            neg_mask=lists.neg_mask,
-            group=lists.group,
-            **self.settings,
-        )
-        self.diagnostics = {'num_positive': lists.pos_mask.sum()}
-        loss = self.reduce_lists(losses, lists.pos_mask.any(1))
-        return loss.to(torch.promote_types(lists.pos.dtype, torch.float32))
+        super().__init__(dict(surrogate=surrogate, tau=tau), **kwargs)

@@ -1,17 +1,13 @@
 """BlackBox AP as a registered loss."""
 
-import torch
-from torch import Tensor
-
-from mmrank.functional.blackbox_ap import blackbox_ap_padded, check_blackbox
+from mmrank.functional.blackbox_ap import blackbox_ap_padded
 from mmrank.registry import MODELS
 
-from .ranked_lists import RankedLists
-from .ranking_loss import RankingLoss
+from .padded_loss import PaddedLoss
 
 
 @MODELS.register_module()
-class BlackBoxAPLoss(RankingLoss):
+class BlackBoxAPLoss(PaddedLoss):
     """Exact average precision, gradient by a perturbed ranking.
 
     Source: Rolinek et al., Optimizing Rank-Based Metrics with Blackbox
@@ -32,24 +28,9 @@ class BlackBoxAPLoss(RankingLoss):
         ValueError: On a parameter out of range.
     """
 
+    padded = staticmethod(blackbox_ap_padded)
+
     def __init__(
         self, lam: float = 4.0, margin: float = 0.02, **kwargs
     ) -> None:
-        super().__init__(**kwargs)
-        check_blackbox(lam, margin)
-        self.lam, self.margin = lam, margin
-
-    def list_losses(self, lists: RankedLists) -> Tensor:
-        """BlackBox AP of the lists, reduced."""
-        losses = blackbox_ap_padded(
-            lists.pos,
-            lists.scores,
-            lam=self.lam,
-            margin=self.margin,
-            pos_mask=lists.pos_mask,
-            neg_mask=lists.neg_mask,
-            group=lists.group,
-        )
-        self.diagnostics = {'num_positive': lists.pos_mask.sum()}
-        loss = self.reduce_lists(losses, lists.pos_mask.any(1))
-        return loss.to(torch.promote_types(lists.pos.dtype, torch.float32))
+        super().__init__(dict(lam=lam, margin=margin), **kwargs)

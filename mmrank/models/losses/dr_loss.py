@@ -10,12 +10,12 @@ from mmrank.functional.dr_loss import (
 )
 from mmrank.registry import MODELS
 
+from .padded_loss import PaddedLoss
 from .ranked_lists import RankedLists
-from .ranking_loss import RankingLoss
 
 
 @MODELS.register_module()
-class DRLoss(RankingLoss):
+class DRLoss(PaddedLoss):
     """Distributional ranking of the sigmoid scores.
 
     Scores are probabilities with a fixed margin, so they need no centring at
@@ -38,6 +38,8 @@ class DRLoss(RankingLoss):
         ValueError: On a parameter out of range.
     """
 
+    padded = staticmethod(dr_loss_lists)
+
     def __init__(
         self,
         pos_lambda: float = POS_LAMBDA,
@@ -47,28 +49,15 @@ class DRLoss(RankingLoss):
         scale: float = 4.0,
         **kwargs,
     ) -> None:
-        super().__init__(activation='sigmoid', **kwargs)
-        self.settings = dict(
+        settings = dict(
             pos_lambda=pos_lambda,
             neg_lambda=neg_lambda,
             margin=margin,
             sharpness=sharpness,
             scale=scale,
         )
-        # Refuse a bad setting before training starts.
-        nothing = torch.zeros(1, 0)
-        dr_loss_lists(nothing, nothing, **self.settings)
+        super().__init__(settings, activation='sigmoid', **kwargs)
 
-    def list_losses(self, lists: RankedLists) -> Tensor:
-        """DR loss of the lists, reduced."""
-        losses = dr_loss_lists(
-            lists.pos,
-            lists.scores,
-            pos_mask=lists.pos_mask,
-            neg_mask=lists.neg_mask,
-            group=lists.group,
-            **self.settings,
-        )
-        self.diagnostics = {'num_positive': lists.pos_mask.sum()}
-        loss = self.reduce_lists(losses, torch.ones_like(losses) > 0)
-        return loss.to(torch.promote_types(lists.pos.dtype, torch.float32))
+    def counted(self, lists: RankedLists) -> Tensor:
+        """All lists: one without a positive has a loss, too."""
+        return torch.ones_like(lists.pos_mask.any(1))

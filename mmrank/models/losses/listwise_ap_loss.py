@@ -1,17 +1,13 @@
 """List-wise AP (DIR) as a registered loss."""
 
-import torch
-from torch import Tensor
-
-from mmrank.functional.listwise_ap import check_bins, listwise_ap_padded
+from mmrank.functional.listwise_ap import listwise_ap_padded
 from mmrank.registry import MODELS
 
-from .ranked_lists import RankedLists
-from .ranking_loss import RankingLoss
+from .padded_loss import PaddedLoss
 
 
 @MODELS.register_module()
-class ListwiseAPLoss(RankingLoss):
+class ListwiseAPLoss(PaddedLoss):
     """Average precision of a soft histogram of the scores.
 
     Known as DIR. The query itself is no part of its own list. With
@@ -33,27 +29,13 @@ class ListwiseAPLoss(RankingLoss):
         ValueError: On a parameter out of range.
     """
 
+    padded = staticmethod(listwise_ap_padded)
+
     def __init__(
         self,
         num_bins: int = 20,
         score_range: tuple[float, float] = (-1.0, 1.0),
         **kwargs,
     ) -> None:
-        super().__init__(**kwargs)
-        check_bins(num_bins, score_range)
-        self.num_bins, self.score_range = num_bins, tuple(score_range)
-
-    def list_losses(self, lists: RankedLists) -> Tensor:
-        """List-wise AP of the lists, reduced."""
-        losses = listwise_ap_padded(
-            lists.pos,
-            lists.scores,
-            num_bins=self.num_bins,
-            score_range=self.score_range,
-            pos_mask=lists.pos_mask,
-            neg_mask=lists.neg_mask,
-            group=lists.group,
-        )
-        self.diagnostics = {'num_positive': lists.pos_mask.sum()}
-        loss = self.reduce_lists(losses, lists.pos_mask.any(1))
-        return loss.to(torch.promote_types(lists.pos.dtype, torch.float32))
+        settings = dict(num_bins=num_bins, score_range=tuple(score_range))
+        super().__init__(settings, **kwargs)

@@ -1,18 +1,13 @@
 """SmoothAP as a registered loss."""
 
-import torch
-from torch import Tensor
-
 from mmrank.functional.smooth_ap import smooth_ap_padded
-from mmrank.functional.surrogates import Sigmoid
 from mmrank.registry import MODELS
 
-from .ranked_lists import RankedLists
-from .ranking_loss import RankingLoss
+from .padded_loss import PaddedLoss
 
 
 @MODELS.register_module()
-class SmoothAPLoss(RankingLoss):
+class SmoothAPLoss(PaddedLoss):
     """Average precision with sigmoids for the ranks.
 
     The query itself is no part of its own list; the authors' code counts it
@@ -31,20 +26,7 @@ class SmoothAPLoss(RankingLoss):
         ValueError: On a parameter out of range.
     """
 
-    def __init__(self, tau: float = 0.01, **kwargs) -> None:
-        super().__init__(**kwargs)
-        self.tau = Sigmoid(tau).tau
+    padded = staticmethod(smooth_ap_padded)
 
-    def list_losses(self, lists: RankedLists) -> Tensor:
-        """SmoothAP of the lists, reduced."""
-        losses = smooth_ap_padded(
-            lists.pos,
-            lists.scores,
-            tau=self.tau,
-            pos_mask=lists.pos_mask,
-            neg_mask=lists.neg_mask,
-            group=lists.group,
-        )
-        self.diagnostics = {'num_positive': lists.pos_mask.sum()}
-        loss = self.reduce_lists(losses, lists.pos_mask.any(1))
-        return loss.to(torch.promote_types(lists.pos.dtype, torch.float32))
+    def __init__(self, tau: float = 0.01, **kwargs) -> None:
+        super().__init__(dict(tau=tau), **kwargs)
