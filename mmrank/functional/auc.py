@@ -1,11 +1,11 @@
 """Area under the ROC curve by pair surrogates."""
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from .list_forms import of_one_list, of_score_lists
 from .pairwise_surrogate import pairwise_surrogate_sum
+from .positives import count_negatives
 from .surrogates import OneSidedHuber, Sigmoid
 
 # Surrogate and what its value is multiplied by: 1/2 makes the sigmoid a
@@ -72,12 +72,7 @@ def auc_padded(
     )
     with torch.no_grad():
         num_pos = pos_mask.sum(1).double()
-        if neg_mask is None:
-            num_neg = torch.full_like(num_pos, neg.size(1))
-        else:
-            num_neg = neg_mask.sum(1).double()
-        if group is not None:
-            dist.all_reduce(num_neg, group=group)
+        num_neg = count_negatives(neg, neg_mask, group)
         pairs = (num_pos * num_neg).clamp(min=1)
     return factor * total.sum(1) / pairs
 

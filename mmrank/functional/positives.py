@@ -1,6 +1,7 @@
-"""The positives of each list, gathered and padded."""
+"""The positives of each list, gathered and padded; the negatives, counted."""
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 
@@ -47,6 +48,30 @@ def gather_positives(
     """
     index, mask = positive_index(is_positive)
     return scores.gather(1, index), mask
+
+
+def count_negatives(
+    neg: Tensor, neg_mask: Tensor | None = None, group=None
+) -> Tensor:
+    """Number of negatives of each list.
+
+    Args:
+        neg: (L, N) scores of the negatives.
+        neg_mask: (L, N) bool, False for what is no negative. None: all are.
+        group: Process group over which the negatives are spread, or None.
+
+    Returns:
+        (L,) float64, the same on all ranks of the group.
+    """
+    if neg_mask is None:
+        number = torch.full(
+            neg.shape[:1], neg.size(1), dtype=torch.float64, device=neg.device
+        )
+    else:
+        number = neg_mask.sum(1).double()
+    if group is not None:
+        dist.all_reduce(number, group=group)
+    return number
 
 
 def split_targets(

@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
+from .list_forms import of_one_list, of_score_lists
 from .pairwise_surrogate import pairwise_surrogate_sum
-from .positives import gather_positives
+from .positives import count_negatives
 from .surrogates import OneSidedHuber, OneSidedSigmoid, Surrogate
 
 
@@ -87,12 +87,7 @@ def soprc_terms(
     )
     with torch.no_grad():
         num_pos = pos_mask.sum(1).double()
-        if neg_mask is None:
-            num_neg = torch.full_like(num_pos, neg.size(1))
-        else:
-            num_neg = neg_mask.sum(1).double()
-        if group is not None:
-            dist.all_reduce(num_neg, group=group)
+        num_neg = count_negatives(neg, neg_mask, group)
         scale = _odds(prior, num_pos, num_neg) / num_neg.clamp(min=1)
     higher = pairwise_surrogate_sum(
         pos if rank_gradient else pos.detach(),
@@ -150,6 +145,11 @@ def _odds(prior, num_pos: Tensor, num_neg: Tensor) -> Tensor:
     return ((1 - prior) / prior).expand_as(num_pos)
 
 
+def _losses(pos: Tensor, neg: Tensor, *, tau1: float, **settings) -> Tensor:
+    terms = soprc_terms(pos, neg, surrogate=OneSidedHuber(tau1), **settings)
+    return terms.loss
+
+
 def soprc_lists(
     scores: Tensor,
     is_positive: Tensor,
@@ -187,34 +187,18 @@ def soprc_lists(
         ValueError: On a parameter out of range or shapes that do not fit.
         TypeError: If the scores are not of a float dtype.
     """
-    if scores.dim() != 2 or scores.shape != is_positive.shape:
-        raise ValueError(
-            'scores and is_positive must be (lists, scores) of one shape, got '
-            f'{tuple(scores.shape)} and {tuple(is_positive.shape)}'
-        )
-    if mask is not None and mask.shape != scores.shape:
-        raise ValueError(
-            f'mask must have shape {tuple(scores.shape)}, got '
-            f'{tuple(mask.shape)}'
-        )
-    is_positive = is_positive.bool()
-    neg_mask = ~is_positive
-    if mask is not None:
-        is_positive, neg_mask = is_positive & mask, neg_mask & mask
-    pos, pos_mask = gather_positives(scores, is_positive)
-    terms = soprc_terms(
-        pos,
+    return of_score_lists(
+        _losses,
         scores,
-        v,
+        is_positive,
+        mask,
+        v=v,
         prior=prior,
-        surrogate=OneSidedHuber(tau1),
+        tau1=tau1,
         tau2=tau2,
-        pos_mask=pos_mask,
-        neg_mask=neg_mask,
         rank_gradient=rank_gradient,
         method=method,
     )
-    return terms.loss.to(torch.promote_types(scores.dtype, torch.float32))
 
 
 def soprc_loss(
@@ -257,22 +241,16 @@ def soprc_loss(
         >>> soprc_loss(pos, neg, v, prior=0.5, tau1=0.1, tau2=0.001)
         tensor(0.3571)
     """
-    if pos.dim() != 1 or neg.dim() != 1 or v.dim() != 1:
-        raise ValueError(
-            'pos, neg and v must be 1-D, got shapes '
-            f'{tuple(pos.shape)}, {tuple(neg.shape)} and {tuple(v.shape)}'
-        )
-    terms = soprc_terms(
-        pos[None],
-        neg[None],
-        v,
+    if v.dim() != 1:
+        raise ValueError(f'v must be 1-D, got shape {tuple(v.shape)}')
+    return of_one_list(
+        _losses,
+        pos,
+        neg,
+        v=v,
         prior=prior,
-        surrogate=OneSidedHuber(tau1),
+        tau1=tau1,
         tau2=tau2,
         rank_gradient=rank_gradient,
         method=method,
     )
-    dtype = torch.promote_types(
-        torch.promote_types(pos.dtype, neg.dtype), torch.float32
-    )
-    return terms.loss[0].to(dtype)

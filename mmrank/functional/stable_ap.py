@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
+from .list_forms import of_one_list, of_score_lists
 from .pairwise_surrogate import pairwise_surrogate_sum
-from .positives import gather_positives
+from .positives import count_negatives
 from .rank_weights import practical_weight, smoothed_rank
 from .surrogates import OneSidedHuber, Surrogate
 
@@ -115,12 +115,7 @@ def stable_ap_terms(
         rank = smoothed_rank(pos.double(), mu.reshape(-1, 1), surrogate, bound)
         weight = torch.where(pos_mask, practical_weight(rank, a, t), 0)
         num_pos = pos_mask.sum(1).double()
-        if neg_mask is None:
-            num_neg = torch.full_like(num_pos, neg.size(1))
-        else:
-            num_neg = neg_mask.sum(1).double()
-        if group is not None:
-            dist.all_reduce(num_neg, group=group)
+        num_neg = count_negatives(neg, neg_mask, group)
         scale = 1 / num_pos.clamp(min=1).square()
         if rho is not None:
             scale = rho / (num_pos * num_neg).clamp(min=1)
@@ -128,6 +123,11 @@ def stable_ap_terms(
     argument = scale * (weight * total).sum(1)
     loss = torch.where(has_positive, stable_ap_outer(argument, eps), 0)
     return StableAPTerms(loss, argument.detach(), weight, has_positive)
+
+
+def _losses(pos: Tensor, neg: Tensor, *, tau: float, **settings) -> Tensor:
+    terms = stable_ap_terms(pos, neg, surrogate=OneSidedHuber(tau), **settings)
+    return terms.loss
 
 
 def stable_ap_lists(
@@ -172,36 +172,20 @@ def stable_ap_lists(
         ValueError: On a parameter out of range or shapes that do not fit.
         TypeError: If the scores are not of a float dtype.
     """
-    if scores.dim() != 2 or scores.shape != is_positive.shape:
-        raise ValueError(
-            'scores and is_positive must be (lists, scores) of one shape, got '
-            f'{tuple(scores.shape)} and {tuple(is_positive.shape)}'
-        )
-    if mask is not None and mask.shape != scores.shape:
-        raise ValueError(
-            f'mask must have shape {tuple(scores.shape)}, got '
-            f'{tuple(mask.shape)}'
-        )
-    is_positive = is_positive.bool()
-    neg_mask = ~is_positive
-    if mask is not None:
-        is_positive, neg_mask = is_positive & mask, neg_mask & mask
-    pos, pos_mask = gather_positives(scores, is_positive)
-    terms = stable_ap_terms(
-        pos,
+    return of_score_lists(
+        _losses,
         scores,
-        mean_pos,
-        surrogate=OneSidedHuber(tau),
+        is_positive,
+        mask,
+        mean_pos=mean_pos,
+        tau=tau,
         bound=bound,
         a=a,
         t=t,
         eps=eps,
         rho=rho,
-        pos_mask=pos_mask,
-        neg_mask=neg_mask,
         method=method,
     )
-    return terms.loss.to(torch.promote_types(scores.dtype, torch.float32))
 
 
 def stable_ap_loss(
@@ -245,16 +229,12 @@ def stable_ap_loss(
         >>> stable_ap_loss(pos, neg, pos.mean(), tau=1.0, bound=21.0)
         tensor(0.9433)
     """
-    if pos.dim() != 1 or neg.dim() != 1:
-        raise ValueError(
-            'pos and neg must be 1-D, got shapes '
-            f'{tuple(pos.shape)} and {tuple(neg.shape)}'
-        )
-    terms = stable_ap_terms(
-        pos[None],
-        neg[None],
-        mean_pos,
-        surrogate=OneSidedHuber(tau),
+    return of_one_list(
+        _losses,
+        pos,
+        neg,
+        mean_pos=mean_pos,
+        tau=tau,
         bound=bound,
         a=a,
         t=t,
@@ -262,7 +242,3 @@ def stable_ap_loss(
         rho=rho,
         method=method,
     )
-    dtype = torch.promote_types(
-        torch.promote_types(pos.dtype, neg.dtype), torch.float32
-    )
-    return terms.loss[0].to(dtype)
