@@ -6,35 +6,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from mmrank.evaluation.model_entry import (
+    Entry,
+    EntryError,
+    find_checkpoint,
+    split_entry,
+)
 from mmrank.evaluation.run_record import (
     PREDICTIONS_NAME,
     RunRecord,
     read_record,
 )
-
-
-class EntryError(ValueError):
-    """A model of the table is wrong; the text says what to change."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One model, as the command line names it.
-
-    Attributes:
-        name: Name in the table.
-        path: Prediction file, folder with one, or config.
-        checkpoint: Checkpoint of a config; None to train it first.
-    """
-
-    name: str
-    path: Path
-    checkpoint: Path | None = None
-
-    @property
-    def is_config(self) -> bool:
-        """Whether the model has to be run."""
-        return self.path.suffix == '.py'
 
 
 @dataclass(frozen=True)
@@ -76,11 +58,7 @@ def parse_entries(words: Sequence[str]) -> list[Entry]:
 
 
 def _parse(word: str) -> Entry:
-    name, equals, text = word.partition('=')
-    # A path may have an equals sign of its own.
-    if not equals or Path(word.partition(',')[0]).exists():
-        name, text = '', word
-    text, comma, checkpoint = text.partition(',')
+    name, text, checkpoint = split_entry(word)
     path = Path(text)
     if not text or not path.exists():
         raise EntryError(
@@ -88,19 +66,16 @@ def _parse(word: str) -> Entry:
             '*.bbox.json, of a folder with one, or NAME=CONFIG.py,CHECKPOINT '
             f'(paths start at {Path.cwd()}).'
         )
-    if comma and path.suffix != '.py':
+    if checkpoint is not None and path.suffix != '.py':
         raise EntryError(
             f'{word!r} has a checkpoint but {text!r} is no config. Fix: give '
             'NAME=CONFIG.py,CHECKPOINT.'
         )
-    if comma and not Path(checkpoint).is_file():
-        raise EntryError(
-            f'{word!r}: checkpoint {checkpoint!r} does not exist. Fix: give '
-            'the .pth file of a training; leave it and the comma out to '
-            'train first.'
-        )
+    checkpoint = find_checkpoint(
+        word, checkpoint, '; leave it and the comma out to train first'
+    )
     stem = path.name if path.is_dir() else path.stem.removesuffix('.bbox')
-    return Entry(name or stem, path, Path(checkpoint) if comma else None)
+    return Entry(name or stem, path, checkpoint)
 
 
 def read_result(entry: Entry) -> ModelResult:

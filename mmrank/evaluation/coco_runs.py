@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mmrank.evaluation.coco_entries import Entry, EntryError, ModelResult
+from mmrank.evaluation.coco_entries import ModelResult
+from mmrank.evaluation.model_entry import Entry, EntryError
 from mmrank.evaluation.run_record import (
     PREDICTIONS_NAME,
     digest_run,
@@ -43,8 +44,8 @@ def plan_run(
         The folder and the digest.
     """
     digest = digest_run(config, entry.checkpoint, device)
-    safe = ''.join(c if c.isalnum() or c in '.+-' else '_' for c in entry.name)
-    return Path(out_dir) / 'runs' / f'{safe}-{digest[:8]}', digest
+    folder = f'{entry.file_name}-{digest[:8]}'
+    return Path(out_dir) / 'runs' / folder, digest
 
 
 def find_finished(name: str, folder: Path, digest: str) -> ModelResult | None:

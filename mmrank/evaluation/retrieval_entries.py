@@ -2,37 +2,18 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mmrank.evaluation.model_entry import (
+    Entry,
+    EntryError,
+    find_checkpoint,
+    split_entry,
+)
 from mmrank.evaluation.run_record import digest_run
 
 _METRIC = 'mmrank.RetrievalMetric'
-
-
-class EntryError(ValueError):
-    """A model of the report is wrong; the text says what to change."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One model, as the command line names it.
-
-    Attributes:
-        name: Name in the table.
-        path: Config, or feature file.
-        checkpoint: Checkpoint of a config.
-    """
-
-    name: str
-    path: Path
-    checkpoint: Path | None = None
-
-    @property
-    def is_config(self) -> bool:
-        """Whether the model has to be run."""
-        return self.path.suffix == '.py'
 
 
 def parse_entries(words: Sequence[str]) -> list[Entry]:
@@ -48,8 +29,8 @@ def parse_entries(words: Sequence[str]) -> list[Entry]:
         EntryError: If a file does not exist, or two models have one name.
     """
     entries = [_parse(word) for word in words]
-    names = [file_name(entry) for entry in entries]
-    twice = [e.name for e in entries if names.count(file_name(e)) > 1]
+    names = [entry.file_name for entry in entries]
+    twice = [e.name for e in entries if names.count(e.file_name) > 1]
     if twice:
         raise EntryError(
             f'the names {sorted(set(twice))} stand for one file name. Fix: '
@@ -59,11 +40,7 @@ def parse_entries(words: Sequence[str]) -> list[Entry]:
 
 
 def _parse(word: str) -> Entry:
-    name, equals, text = word.partition('=')
-    # A path may have an equals sign of its own.
-    if not equals or Path(word.partition(',')[0]).exists():
-        name, text = '', word
-    text, comma, checkpoint = text.partition(',')
+    name, text, checkpoint = split_entry(word)
     path = Path(text)
     if not path.is_file() or path.suffix not in ('.py', '.npz'):
         raise EntryError(
@@ -71,27 +48,12 @@ def _parse(word: str) -> Entry:
             'give NAME=FEATURES.npz or NAME=CONFIG.py,CHECKPOINT (paths '
             f'start at {Path.cwd()}).'
         )
-    if (path.suffix == '.py') != bool(comma):
+    if (path.suffix == '.py') != (checkpoint is not None):
         raise EntryError(
             f'{word!r}: a config needs a checkpoint, and features have none. '
             'Fix: give NAME=CONFIG.py,CHECKPOINT or NAME=FEATURES.npz.'
         )
-    if comma and not Path(checkpoint).is_file():
-        raise EntryError(
-            f'{word!r}: checkpoint {checkpoint!r} does not exist. Fix: give '
-            'the .pth file of a training.'
-        )
-    return Entry(name or path.stem, path, Path(checkpoint) if comma else None)
-
-
-def file_name(entry: Entry) -> str:
-    """The model's name with what a file name may not hold replaced."""
-    return safe_name(entry.name)
-
-
-def safe_name(name: str) -> str:
-    """Replace what a file name should not hold by ``_``."""
-    return ''.join(c if c.isalnum() or c in '.+-' else '_' for c in name)
+    return Entry(name or path.stem, path, find_checkpoint(word, checkpoint))
 
 
 def plan_features(
@@ -112,7 +74,7 @@ def plan_features(
         The file.
     """
     digest = digest_run(config, entry.checkpoint, device)
-    name = f'{file_name(entry)}-{digest[:8]}.npz'
+    name = f'{entry.file_name}-{digest[:8]}.npz'
     return Path(out_dir) / 'features' / name
 
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mmrank.evaluation.retrieval_entries import safe_name
+from mmrank.evaluation.model_entry import safe_name
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.evaluation.retrieval_result import RetrievalResult
 from mmrank.visualization.neighbours import find_neighbours

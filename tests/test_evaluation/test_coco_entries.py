@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from mmrank.evaluation.coco_entries import (
-    EntryError,
     ModelResult,
     check_pair,
     find_annotations,
@@ -18,6 +17,7 @@ from mmrank.evaluation.coco_runs import (
     plan_run,
     run_command,
 )
+from mmrank.evaluation.model_entry import EntryError
 from mmrank.evaluation.run_record import (
     RunRecord,
     digest_run,

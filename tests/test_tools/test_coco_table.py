@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from mmrank.datasets.shapes_coco import ShapesSpec, write_shapes_coco
-from mmrank.evaluation.coco_entries import EntryError
 from mmrank.evaluation.coco_evaluators import EvaluatorError
 from mmrank.evaluation.coco_predictions import PredictionError
+from mmrank.evaluation.model_entry import EntryError
 from mmrank.evaluation.run_record import RECORD_NAME, read_record
 from mmrank.evaluation.synthetic_boxes import make_predictions
 

@@ -13,7 +13,8 @@ from mmengine.registry import MODELS
 from PIL import Image
 from rich.console import Console
 
-from mmrank.evaluation.retrieval_entries import EntryError, parse_entries
+from mmrank.evaluation.model_entry import EntryError
+from mmrank.evaluation.retrieval_entries import parse_entries
 from mmrank.evaluation.retrieval_features import (
     FeaturesError,
     RetrievalFeatures,

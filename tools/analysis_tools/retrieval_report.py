@@ -31,10 +31,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from mmrank.evaluation.model_entry import Entry, EntryError
 from mmrank.evaluation.retrieval_entries import (
-    Entry,
-    EntryError,
-    file_name,
     parse_entries,
     plan_features,
     use_retrieval_metric,
@@ -167,7 +165,7 @@ def get_features(
                 config=str(entry.path),
                 cfg_options=options,
                 launcher='none',
-                work_dir=str(Path(args.out_dir) / 'runs' / file_name(entry)),
+                work_dir=str(Path(args.out_dir) / 'runs' / entry.file_name),
                 local_rank=0,
             )
         )

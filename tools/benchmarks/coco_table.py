@@ -44,8 +44,6 @@ from rich.markup import escape
 
 from mmrank.datasets.coco_report import AnnotationError
 from mmrank.evaluation.coco_entries import (
-    Entry,
-    EntryError,
     ModelResult,
     check_pair,
     find_annotations,
@@ -55,6 +53,7 @@ from mmrank.evaluation.coco_entries import (
 from mmrank.evaluation.coco_evaluators import CHOICES
 from mmrank.evaluation.coco_runs import find_finished, measure, plan_run
 from mmrank.evaluation.lvis_evaluation import LvisError
+from mmrank.evaluation.model_entry import Entry, EntryError
 from mmrank.visualization.benchmark_pictures import draw_benchmark
 from mmrank.visualization.benchmark_table import (
     describe_runs,
