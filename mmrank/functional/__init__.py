@@ -6,7 +6,9 @@ from .auc import auc_lists, auc_loss
 from .average_precision import average_precision, count_at_or_above
 from .blackbox_ap import blackbox_ap_lists, blackbox_ap_loss
 from .contrasted_views import two_modality_terms, two_view_terms
+from .cross_correlation import cross_correlation_terms
 from .dr_loss import dr_loss, dr_loss_lists
+from .dual_temperature import dual_temperature_losses
 from .global_contrastive import global_contrastive_loss, moving_log_mean
 from .in_batch_coefficients import IN_BATCH_MODES
 from .in_batch_cross_sum import weighted_cross_sum
@@ -23,6 +25,7 @@ from .info_nce import info_nce_loss, info_nce_losses
 from .isogclr import temperature_gradient, temperature_step
 from .listwise_ap import listwise_ap_lists, listwise_ap_loss
 from .negative_terms import NegativeTerms, negative_terms
+from .off_diagonal import off_diagonal_square_sum
 from .pairwise_surrogate import (
     pairwise_surrogate_mean,
     pairwise_surrogate_sum,
@@ -48,6 +51,7 @@ from .semi_variance import semi_variance, upper_semi_variance
 from .smooth_ap import smooth_ap_lists, smooth_ap_loss
 from .softmax_mean import softmax_mean
 from .soprc import SOPRCTerms, soprc_lists, soprc_loss, soprc_terms
+from .spectral_contrastive import capped_rows, spectral_losses
 from .stable_ap import (
     StableAPTerms,
     stable_ap_lists,
@@ -71,6 +75,7 @@ from .surrogates import (
 )
 from .top_k_inner_product import top_k_inner_product
 from .unit_rows import unit_rows
+from .vicreg import VICRegTerms, vicreg_terms
 
 __all__ = [
     'ALRP',
@@ -92,6 +97,7 @@ __all__ = [
     'SquaredHinge',
     'StableAPTerms',
     'Surrogate',
+    'VICRegTerms',
     'alrp_loss',
     'alrp_loss_lists',
     'ap_loss',
@@ -103,9 +109,12 @@ __all__ = [
     'blackbox_ap_loss',
     'build_pointwise',
     'build_surrogate',
+    'capped_rows',
     'count_at_or_above',
+    'cross_correlation_terms',
     'dr_loss',
     'dr_loss_lists',
+    'dual_temperature_losses',
     'gather_positives',
     'global_contrastive_loss',
     'in_batch_embedding_loss',
@@ -120,6 +129,7 @@ __all__ = [
     'nearest_in_gallery',
     'negative_terms',
     'normalised_positive_rank',
+    'off_diagonal_square_sum',
     'one_sided_huber',
     'one_sided_huber_derivative',
     'one_sided_sigmoid',
@@ -141,6 +151,7 @@ __all__ = [
     'soprc_lists',
     'soprc_loss',
     'soprc_terms',
+    'spectral_losses',
     'stable_ap_lists',
     'stable_ap_loss',
     'stable_ap_outer',
@@ -153,5 +164,6 @@ __all__ = [
     'two_view_terms',
     'unit_rows',
     'upper_semi_variance',
+    'vicreg_terms',
     'weighted_cross_sum',
 ]

@@ -7,6 +7,21 @@ from .contrasted_views import two_view_terms
 from .negative_terms import NegativeTerms
 
 
+def log_sum_of_negatives(terms: NegativeTerms) -> Tensor:
+    """``log sum_z exp(h(z)/tau)`` of each anchor; 0 if it has no negatives.
+
+    Its sigmoid is the softmax probability of all negatives together.
+
+    Args:
+        terms: See :func:`mmrank.functional.negative_terms`.
+
+    Returns:
+        (n,), differentiable.
+    """
+    log_sum = terms.log_mean + terms.count.clamp(min=1).log()
+    return torch.where(terms.count > 0, log_sum, 0)
+
+
 def info_nce_losses(
     terms: NegativeTerms, positive_in_denominator: bool = True
 ) -> Tensor:
@@ -25,8 +40,7 @@ def info_nce_losses(
         (n,) losses, 0 for an anchor without negatives.
     """
     has_negatives = terms.count > 0
-    log_sum = terms.log_mean + terms.count.clamp(min=1).log()
-    log_sum = torch.where(has_negatives, log_sum, 0)
+    log_sum = log_sum_of_negatives(terms)
     if positive_in_denominator:
         log_sum = torch.logaddexp(log_sum, torch.zeros_like(log_sum))
     return torch.where(has_negatives, log_sum, log_sum * 0)

@@ -13,10 +13,15 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from mmrank.models import (
+    BarlowTwinsLoss,
     BimodalISogCLRLoss,
+    FlatCLRLoss,
     InfoNCELoss,
     ISogCLRLoss,
+    SimCoLoss,
     SogCLRLoss,
+    SpectralContrastiveLoss,
+    VICRegLoss,
 )
 
 SAMPLES = 30
@@ -29,6 +34,11 @@ CASES = {
         SAMPLES, eta=0.05, beta0=0.7, beta1=0.6, storage='host'
     ),
     'bimodal': lambda: BimodalISogCLRLoss(SAMPLES, beta0=0.8, **BIMODAL),
+    'flat': lambda: FlatCLRLoss(tau=0.3),
+    'simco': lambda: SimCoLoss(tau=0.2),
+    'spectral': lambda: SpectralContrastiveLoss(loss_weight=0.5),
+    'vicreg': lambda: VICRegLoss(1.0, 1.0, 1.0),
+    'barlow': lambda: BarlowTwinsLoss(0.1, loss_weight=0.1),
 }
 # Rows of each rank, step by step: even, an uneven last batch, an empty rank.
 SIZES = {2: [(5, 5), (5, 2), (4, 0)], 3: [(4, 3, 3), (3, 3, 1), (2, 0, 2)]}

@@ -3,12 +3,14 @@
 from .alrp_loss import ALRPLoss
 from .ap_loss import APLoss
 from .auc_loss import AUCLoss
+from .barlow_twins_loss import BarlowTwinsLoss
 from .bimodal_isogclr_loss import BimodalISogCLRLoss
 from .blackbox_ap_loss import BlackBoxAPLoss
 from .contrastive_loss import ContrastiveLoss
 from .dr_loss import DRLoss
 from .embedding_batch import EmbeddingBatch
 from .error_driven_loss import ErrorDrivenLoss
+from .flat_clr_loss import FlatCLRLoss
 from .in_batch_loss import InBatchLoss
 from .info_nce_loss import InfoNCELoss
 from .isogclr_loss import ISogCLRLoss
@@ -18,21 +20,26 @@ from .pml_loss import PMLLoss
 from .rank_sort_loss import RankSortLoss
 from .ranked_lists import RankedLists
 from .ranking_loss import RankingLoss
+from .simco_loss import SimCoLoss
 from .smooth_ap_loss import SmoothAPLoss
 from .sogclr_loss import SogCLRLoss
 from .soprc_loss import SOPRCLoss
+from .spectral_contrastive_loss import SpectralContrastiveLoss
 from .stable_ap_loss import StableAPLoss
+from .vicreg_loss import VICRegLoss
 
 __all__ = [
     'ALRPLoss',
     'APLoss',
     'AUCLoss',
+    'BarlowTwinsLoss',
     'BimodalISogCLRLoss',
     'BlackBoxAPLoss',
     'ContrastiveLoss',
     'DRLoss',
     'EmbeddingBatch',
     'ErrorDrivenLoss',
+    'FlatCLRLoss',
     'ISogCLRLoss',
     'InBatchLoss',
     'InfoNCELoss',
@@ -43,7 +50,10 @@ __all__ = [
     'RankedLists',
     'RankingLoss',
     'SOPRCLoss',
+    'SimCoLoss',
     'SmoothAPLoss',
     'SogCLRLoss',
+    'SpectralContrastiveLoss',
     'StableAPLoss',
+    'VICRegLoss',
 ]

@@ -27,6 +27,8 @@ class ContrastedBatch:
         all_view2: (M, D), likewise.
         all_ids: (M,) int64, likewise.
         counts: Rows of each rank; those of this rank alone if nobody asked.
+        negatives: Mean number of negatives of an anchor, once :meth:`terms`
+            was asked.
     """
 
     view1: Tensor
@@ -36,6 +38,7 @@ class ContrastedBatch:
     all_view2: Tensor
     all_ids: Tensor
     counts: list[int]
+    negatives: Tensor | None = None
 
     @classmethod
     def of_views(
@@ -86,5 +89,10 @@ class ContrastedBatch:
         """
         rest = (self.ids, self.all_view1, self.all_view2, self.all_ids)
         if len(taus) == 1:
-            return [two_view_terms(self.view1, self.view2, *taus, *rest)]
-        return [*two_modality_terms(self.view1, self.view2, *taus, *rest)]
+            terms = [two_view_terms(self.view1, self.view2, *taus, *rest)]
+        else:
+            terms = [
+                *two_modality_terms(self.view1, self.view2, *taus, *rest)
+            ]
+        self.negatives = torch.cat([x.count for x in terms]).double().mean()
+        return terms

@@ -72,8 +72,7 @@ class ContrastiveLoss(nn.Module):
                 indices not integers.
         """
         self._check(view1, view2, sample_idx)
-        if self.normalize:
-            view1, view2 = unit_rows(view1), unit_rows(view2)
+        view1, view2 = self.embedded(view1), self.embedded(view2)
         world = RankingLoss.world_group()
         together = world is not None and self.scope == 'global'
         group = world if together or self.keeps_samples else None
@@ -91,6 +90,10 @@ class ContrastiveLoss(nn.Module):
             total = value + size * (total - total.detach())
             rows = sum(batch.counts)
         return self.loss_weight * total / max(rows, 1)
+
+    def embedded(self, view: Tensor) -> Tensor:
+        """(n, D) rows that are compared, of the (n, D) rows of the model."""
+        return unit_rows(view) if self.normalize else view
 
     def row_losses(
         self, batch: ContrastedBatch, sample_idx: Tensor | None, group
@@ -131,3 +134,5 @@ class ContrastiveLoss(nn.Module):
         if batch.view1.size(0):
             scores = (batch.view1 * batch.view2).sum(1)
             self.diagnostics['pos_score'] = scores.mean()
+            if batch.negatives is not None:
+                self.diagnostics['negatives'] = batch.negatives

@@ -1,0 +1,263 @@
+"""FlatCLR, SimCo, spectral, VICReg and Barlow Twins against plain loops."""
+
+import math
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from mmrank.functional import off_diagonal_square_sum
+from mmrank.registry import MODELS
+
+LOSSES = {
+    'flat': dict(type='FlatCLRLoss', tau=0.3),
+    'flat_bimodal': dict(type='FlatCLRLoss', tau=0.3, bimodal=True),
+    'simco': dict(type='SimCoLoss', tau=0.2, tau_inter=0.9),
+    'simco_both': dict(type='SimCoLoss', tau=0.2, bimodal=False),
+    'spectral': dict(type='SpectralContrastiveLoss', mu=3.0),
+    'vicreg': dict(
+        type='VICRegLoss', invariance=3.0, variance=2.0, covariance=1.5
+    ),
+    'barlow': dict(type='BarlowTwinsLoss', off_diagonal=0.2),
+}
+BATCH_STATISTICS = ('vicreg', 'barlow')
+
+
+def build(name, **kwargs):
+    config = {**LOSSES[name], **kwargs}
+    return MODELS.build({**config, 'type': 'mmrank.' + config['type']})
+
+
+def data(n, seed=0, dim=4):
+    g = torch.Generator().manual_seed(seed)
+    return [
+        torch.randn(n, dim, generator=g, dtype=torch.float64) for _ in range(2)
+    ]
+
+
+def anchors_of(name, views, ids):
+    """Anchor, positive and the negatives of each, one after the other."""
+    both = name in ('flat', 'simco_both')
+    for v in range(2):
+        for i in range(len(ids)):
+            sides = (0, 1) if both else (1 - v,)
+            yield (
+                views[v][i],
+                views[1 - v][i],
+                [
+                    views[w][j]
+                    for w in sides
+                    for j in range(len(ids))
+                    if ids[j] != ids[i]
+                ],
+            )
+
+
+def loop(name, view1, view2, ids):
+    """The value by the definition, and a scalar with the right gradient."""
+    config, n = LOSSES[name], len(ids)
+    views = [normalize(x, dim=1) for x in (view1, view2)]
+    values = []
+    if 'flat' in name:
+        for a, p, negatives in anchors_of(name, views, ids):
+            z = sum(((a @ k - a @ p) / 0.3).exp() for k in negatives)
+            flat = z / z.detach()  # the paper's loss, always 1
+            values.append((z.detach().log(), flat))
+    elif 'simco' in name:
+        inter = config.get('tau_inter', 1.0)
+        for a, p, negatives in anchors_of(name, views, ids):
+            logits = torch.stack([a @ p, *(a @ k for k in negatives)])
+            intra = (logits / 0.2).softmax(0)
+            weight = (1 - (logits / inter).softmax(0)[0]) / (1 - intra[0])
+            value = -weight.detach() * intra[0].log()
+            values.append((value.detach(), value))
+    elif name == 'spectral':
+        rows = [
+            [
+                x if x.norm() <= math.sqrt(3) else x / x.norm() * math.sqrt(3)
+                for x in view
+            ]
+            for view in (view1, view2)
+        ]
+        for i in range(n):
+            squares = [
+                (rows[0][i] @ rows[1][j]) ** 2
+                for j in range(n)
+                if ids[j] != ids[i]
+            ]
+            value = sum(squares) / len(squares) - 2 * rows[0][i] @ rows[1][i]
+            values.append((value.detach() / 3, value / 3))
+    elif name == 'vicreg':
+        d = view1.size(1)
+        value = 3 * ((view1 - view2) ** 2).sum() / (n * d)
+        for view in (view1, view2):
+            c = view - view.sum(0) / n
+            cov = c.t() @ c / (n - 1)
+            for a in range(d):
+                value = value + (1 - (cov[a, a] + 1e-4).sqrt()).relu() / d
+                for b in range(d):
+                    if a != b:
+                        value = value + 1.5 * cov[a, b] ** 2 / d
+        values.append((value.detach(), value))
+    else:
+        x, y = (
+            (v - v.mean(0)) / (v.var(0, correction=0) + 1e-5).sqrt()
+            for v in (view1, view2)
+        )
+        value = 0
+        for a in range(x.size(1)):
+            for b in range(x.size(1)):
+                c = (x[:, a] * y[:, b]).mean()
+                value = value + ((1 - c) ** 2 if a == b else 0.2 * c**2)
+        values.append((value.detach(), value))
+    return [sum(x) / len(values) for x in zip(*values)]
+
+
+@pytest.mark.parametrize('dim', [3, 9])  # fewer and more columns than rows
+@pytest.mark.parametrize('name', LOSSES)
+def test_loss_and_gradient_equal_a_loop(name, dim):
+    ids = [4, 1, 9, 1, 0, 7]
+    views = [x.requires_grad_() for x in data(6, 3, dim)]
+    got = build(name, loss_weight=2.0)(*views, torch.tensor(ids))
+    value, surrogate = loop(name, *views, ids)
+    torch.testing.assert_close(got, 2 * value, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(
+        torch.autograd.grad(got, views),
+        torch.autograd.grad(2 * surrogate, views),
+        rtol=1e-8,
+        atol=1e-10,
+    )
+
+
+@pytest.mark.parametrize(
+    'name', ['flat', 'flat_bimodal', 'spectral', 'vicreg', 'barlow']
+)
+@pytest.mark.parametrize('dim', [3, 8])
+def test_gradcheck(name, dim):
+    views = [x.requires_grad_() for x in data(5, 1, dim)]
+    torch.autograd.gradcheck(build(name), views)
+
+
+def test_one_temperature_is_info_nce():
+    views = [x.requires_grad_() for x in data(6)]
+    simco = build('simco_both', tau=0.3, tau_inter=0.3)(*views)
+    info_nce = MODELS.build(dict(type='mmrank.InfoNCELoss', tau=0.3))(*views)
+    torch.testing.assert_close(simco, info_nce)
+    torch.testing.assert_close(
+        torch.autograd.grad(simco, views), torch.autograd.grad(info_nce, views)
+    )
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16, torch.float])
+def test_simco_is_finite_where_the_ratio_overflows(dtype):
+    # Opposite pairs: 1 - p is exp(-400) at the small temperature.
+    view = torch.tensor([[1.0, 0], [-1, 0]], dtype=dtype).requires_grad_()
+    value = build('simco', tau=0.005, tau_inter=0.01)(view, view)
+    (grad,) = torch.autograd.grad(value, view)
+    assert value.dtype == torch.float32
+    assert value.isfinite()
+    assert grad.isfinite().all()
+
+
+def test_long_embeddings_are_shortened():
+    view1, view2 = data(5)
+    far = build('spectral', mu=0.01)(view1, view2)
+    scaled = build('spectral', mu=0.01)(100 * view1, 100 * view2)
+    torch.testing.assert_close(far, scaled)
+    near = build('spectral', mu=1e4)
+    assert near(view1, view2) != near(2 * view1, 2 * view2)
+
+
+@pytest.mark.parametrize(
+    ('name', 'ids'),
+    [
+        (name, ids)
+        for name in LOSSES
+        for ids in ([], [3], [3, 3, 3])
+        # Losses on batch statistics look at no index.
+        if name not in BATCH_STATISTICS or len(ids) < 2
+    ],
+)
+def test_nothing_to_compare_with(name, ids):
+    views = [x.requires_grad_() for x in data(len(ids))]
+    value = build(name)(*views, torch.tensor(ids, dtype=torch.long))
+    assert value.item() == 0
+    for grad in torch.autograd.grad(value, views):
+        assert torch.equal(grad, torch.zeros_like(grad))
+
+
+@pytest.mark.parametrize('name', LOSSES)
+def test_order_of_the_batch_does_not_matter(name):
+    ids = torch.tensor([4, 1, 4, 0, 11, 7])
+    order = torch.tensor([3, 5, 0, 2, 4, 1])
+    view1, view2 = data(6)
+    torch.testing.assert_close(
+        build(name)(view1, view2, ids),
+        build(name)(view1[order], view2[order], ids[order]),
+    )
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize('name', LOSSES)
+def test_half_precision_is_computed_in_float32(name, dtype):
+    views = [x.to(dtype) for x in data(6, dim=16)]
+    views = [x.t().contiguous().t() for x in views]
+    with torch.autocast('cpu', dtype=torch.bfloat16):
+        got = build(name)(*views)
+    assert got.dtype == torch.float32
+    expected = build(name)(*(x.double() for x in views))
+    torch.testing.assert_close(got.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize('shape', [(7, 3), (3, 7), (5, 5), (4, 1)])
+def test_off_diagonal_squares(shape):
+    x, y = torch.randn(2, *shape, dtype=torch.float64).unbind()
+    product = x.t() @ y
+    expected = (product - product.diag().diag()).square().sum()
+    torch.testing.assert_close(off_diagonal_square_sum(x, y), expected)
+
+
+def test_wide_embeddings_need_no_matrix_of_columns():
+    # 30,000 columns: their matrix would take 3.6 GB.
+    view1, view2 = torch.randn(2, 4, 30000).unbind()
+    for name in BATCH_STATISTICS:
+        assert build(name)(view1, view2).isfinite()
+
+
+def test_barlow_twins_is_mmpretrains():
+    pytest.importorskip('mmpretrain')
+    from mmpretrain.models import LatentCrossCorrelationHead
+
+    head = LatentCrossCorrelationHead(
+        8, dict(type='mmpretrain.CrossCorrelationLoss', lambd=0.0051)
+    )
+    view1, view2 = (x.float() for x in data(6, dim=8))
+    got = build('barlow', off_diagonal=0.0051)(view1, view2)
+    torch.testing.assert_close(got, head.loss(view1, view2))
+
+
+def test_diagnostics():
+    loss = build('simco')
+    loss(*data(5))
+    assert loss.diagnostics['negatives'] == 4
+    loss = build('flat')
+    loss(*data(5), torch.tensor([0, 1, 2, 3, 3]))
+    assert loss.diagnostics['negatives'] == pytest.approx((8 * 3 + 6 * 2) / 5)
+    loss = build('vicreg')
+    loss(*data(5))
+    assert {'invariance', 'variance', 'covariance'} <= set(loss.diagnostics)
+
+
+@pytest.mark.parametrize(
+    ('name', 'kwargs', 'message'),
+    [
+        ('flat', dict(tau=0), 'tau must be > 0'),
+        ('simco', dict(tau_inter=-1), 'tau_inter must be > 0'),
+        ('spectral', dict(mu=0), 'mu must be > 0'),
+        ('vicreg', dict(covariance=-1), 'covariance must be >= 0'),
+        ('barlow', dict(off_diagonal=math.nan), 'off_diagonal must be >= 0'),
+    ],
+)
+def test_bad_parameters_are_refused(name, kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        build(name, **kwargs)
