@@ -4,8 +4,7 @@ A builder stands in the registry, not the class: the class derives from
 mmpretrain's, and importing mmpretrain here would break users without it.
 """
 
-from importlib import import_module
-
+from mmrank.datasets.mmpretrain_datasets import mmpretrain_dataset_class
 from mmrank.registry import DATASETS
 
 #: Module, in this package, of every data set.
@@ -28,16 +27,7 @@ def retrieval_dataset_class(name: str) -> type:
         ImportError: If mmpretrain is not installed.
     """
     module = f'mmrank.datasets.retrieval.{RETRIEVAL_DATASETS[name]}'
-    try:
-        return getattr(import_module(module), name)
-    except ModuleNotFoundError as error:
-        if (error.name or '').partition('.')[0] != 'mmpretrain':
-            raise
-        raise ImportError(
-            f"type='mmrank.{name}' needs mmpretrain, which is not installed. "
-            'Fix: `mim install mmpretrain`, or see the README for the '
-            'reference stack.'
-        ) from error
+    return mmpretrain_dataset_class(module, name)
 
 
 @DATASETS.register_module(name='StanfordOnlineProducts')

@@ -1,0 +1,196 @@
+"""Reads CIFAR-10 and CIFAR-100 in any of their forms. Imports mmpretrain."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+from mmpretrain.datasets import CIFAR10, CIFAR100
+
+from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.retrieval.image_lists import scan_class_folders
+
+#: mmpretrain's data set of each number of classes: names, files, reader.
+HOSTS = {10: CIFAR10, 100: CIFAR100}
+SPLITS = ('train', 'test')
+
+
+@dataclass
+class LabelledImages:
+    """Images of one part of a data set.
+
+    Attributes:
+        images: (N, H, W, 3) uint8 in RGB, or N paths.
+        labels: (N,) int64.
+        source: Where they come from, for messages.
+    """
+
+    images: np.ndarray | list[Path]
+    labels: np.ndarray
+    source: str
+
+    def take(self, indices: np.ndarray) -> np.ndarray:
+        """Return some of the images.
+
+        Args:
+            indices: (n,) which.
+
+        Returns:
+            (n, H, W, 3) uint8 in RGB.
+
+        Raises:
+            AnnotationError: If a file cannot be read, or sizes differ.
+        """
+        if isinstance(self.images, np.ndarray):
+            return self.images[indices]
+        images = [read_rgb(self.images[i]) for i in indices]
+        for index, image in zip(indices, images):
+            if image.shape != images[0].shape:
+                raise AnnotationError(
+                    f'{self.images[index]} has the shape {image.shape}, '
+                    f'others {images[0].shape}. Fix: make all images of '
+                    f'{self.source} equally large'
+                )
+        return np.stack(images)
+
+
+def read_cifar(
+    data_root: str | Path, split: str, num_classes: int
+) -> LabelledImages:
+    """Read one part of CIFAR.
+
+    Three forms are looked for, in this order: the published files
+    (``cifar-10-batches-py/`` or ``cifar-100-python/``), read by mmpretrain;
+    one array a part (``train.npz``, ``test.npz``), as
+    ``tools/dataset_converters/cifar10.py`` writes them; folders of images
+    (``train/<class>/*.jpg``).
+
+    Args:
+        data_root: Folder of the files.
+        split: ``'train'`` or ``'test'``.
+        num_classes: 10 or 100.
+
+    Returns:
+        The images, labelled by the order of mmpretrain's class names. From
+        folders: the first of each class, then the second of each, and so on.
+
+    Raises:
+        AnnotationError: If there is none of the forms, or it is damaged.
+    """
+    root, host = Path(data_root).expanduser(), HOSTS[num_classes]
+    names = host.METAINFO['classes']
+    if (root / host.base_folder).is_dir():
+        return _read_published(root, split, host)
+    if (root / f'{split}.npz').is_file():
+        return read_arrays(root / f'{split}.npz', names)
+    if (root / split).is_dir():
+        return _read_folders(root / split, names)
+    raise AnnotationError(
+        f'{root} holds no {host.__name__}: neither {host.base_folder}/, the '
+        f'published files, nor {split}.npz, nor {split}/<class>/. Fix: check '
+        f'data_root, or unpack {host.filename} there'
+    )
+
+
+def read_arrays(path: Path, names: tuple[str, ...]) -> LabelledImages:
+    """Read a file of arrays.
+
+    Args:
+        path: ``.npz`` with ``images`` (N, H, W, 3) uint8 in RGB, ``labels``
+            (N,) and ``classes``, the names.
+        names: What the classes should be.
+
+    Raises:
+        AnnotationError: If it is not so.
+    """
+    fix = 'Fix: write it again with tools/dataset_converters/cifar10.py'
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            images, labels, classes = (
+                file[key] for key in ('images', 'labels', 'classes')
+            )
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise AnnotationError(f'{path} cannot be read: {error}. {fix}') from (
+            error
+        )
+    if tuple(classes.tolist()) != tuple(names):
+        raise AnnotationError(
+            f'{path} has the classes {classes.tolist()[:5]}..., expected '
+            f'{list(names[:5])}... {fix}'
+        )
+    if (
+        images.dtype != np.uint8
+        or images.ndim != 4
+        or images.shape[-1] != 3
+        or labels.shape != images.shape[:1]
+        or labels.dtype.kind not in 'iu'
+        or not len(labels)
+        or not 0 <= labels.min() <= labels.max() < len(names)
+    ):
+        raise AnnotationError(
+            f'{path} holds images {images.shape} {images.dtype} and labels '
+            f'{labels.shape} {labels.dtype}; expected (N, H, W, 3) uint8 and '
+            f'(N,) integers from 0 to {len(names) - 1}. {fix}'
+        )
+    return LabelledImages(images, labels.astype(np.int64), str(path))
+
+
+def read_rgb(path: Path) -> np.ndarray:
+    """Decode a file.
+
+    Returns:
+        (H, W, 3) uint8 in RGB.
+
+    Raises:
+        AnnotationError: If it cannot be decoded.
+    """
+    image = cv2.imread(str(path), cv2.IMREAD_COLOR)
+    if image is None:
+        raise AnnotationError(
+            f'image {path} cannot be read. Fix: unpack the data set again'
+        )
+    return np.ascontiguousarray(image[..., ::-1])
+
+
+def _read_published(root: Path, split: str, host: type) -> LabelledImages:
+    try:
+        items = host(
+            data_root=str(root),
+            split=split,
+            download=False,
+            serialize_data=False,
+        ).data_list
+    except (AssertionError, RuntimeError) as error:
+        raise AnnotationError(
+            f'{root / host.base_folder} is not whole: a file is missing or '
+            f'its MD5 sum is wrong. Fix: unpack {host.filename} again'
+        ) from error
+    labels = np.array([item['gt_label'] for item in items], dtype=np.int64)
+    return LabelledImages(
+        np.stack([item['img'] for item in items]),
+        labels,
+        str(root / host.base_folder),
+    )
+
+
+def _read_folders(folder: Path, names: tuple[str, ...]) -> LabelledImages:
+    found = scan_class_folders(folder).images
+    label_of = {name: label for label, name in enumerate(names)}
+    there = {image.class_name for image in found}
+    if there != set(names):
+        raise AnnotationError(
+            f'{folder} must have a folder of images for each of the '
+            f'{len(names)} classes; missing: {sorted(set(names) - there)}, '
+            f'unknown: {sorted(there - set(names))}. Fix: unpack the data '
+            'set again, or correct data_root'
+        )
+    labels = np.array([label_of[i.class_name] for i in found])
+    # As turns: any first n images are a balanced subset.
+    turns = np.zeros(len(found), dtype=np.int64)
+    for label in range(len(names)):
+        members = labels == label
+        turns[members] = np.arange(members.sum())
+    order = np.lexsort((labels, turns))
+    return LabelledImages(
+        [folder / found[i].path for i in order], labels[order], str(folder)
+    )

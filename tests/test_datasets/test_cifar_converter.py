@@ -1,0 +1,85 @@
+"""The converter of CIFAR on sets made here, and the real zip."""
+
+import runpy
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cifar_trees import coded_image, every_image, write_folders
+
+pytest.importorskip('mmpretrain')
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOL = ROOT / 'tools/dataset_converters/cifar10.py'
+REAL = ROOT.parent / 'shared/data/cifar10/cifar10_jpg.zip'
+
+
+@pytest.fixture
+def convert(monkeypatch, capsys):
+    """Runs the tool in this process: status and error output."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, 'argv', [str(TOOL), *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            runpy.run_path(str(TOOL), run_name='__main__')
+        return caught.value.code, capsys.readouterr().err
+
+    return run
+
+
+def test_zip_and_folder_give_the_same_arrays(tmp_path, convert):
+    tree = write_folders(tmp_path / 'tree')
+    archive = tmp_path / 'tree.zip'
+    with zipfile.ZipFile(archive, 'w') as zipped:
+        for path in tree.rglob('*.png'):
+            zipped.write(path, path.relative_to(tree).as_posix())
+    for source in (tree, archive):
+        out = tmp_path / f'out_{source.suffix}'
+        assert convert(source, out, '--size', 4) == (0, '')
+        for part in ('train', 'test'):
+            with np.load(out / f'{part}.npz') as file:
+                images, labels = file['images'], file['labels']
+            own = [x for x in every_image() if x[0] == part]
+            own.sort(key=lambda x: (x[2], x[1]))
+            expected = [coded_image(*x, size=4) for x in own]
+            np.testing.assert_array_equal(images, expected)
+            assert labels.tolist() == [label for _, label, _ in own]
+
+
+def test_bad_sources_are_named(tmp_path, convert):
+    status, errors = convert(tmp_path, tmp_path / 'out')
+    assert status == 1
+    assert 'holds no CIFAR10' in errors
+    archive = tmp_path / 'x.zip'
+    with zipfile.ZipFile(archive, 'w') as zipped:
+        zipped.writestr('a.txt', 'a')
+    status, errors = convert(archive, tmp_path / 'out')
+    assert (status, 'neither train/ nor test/' in errors) == (1, True)
+    archive.write_text('text')
+    assert convert(archive, tmp_path / 'out')[0] == 1
+    assert convert(archive, tmp_path / 'out', '--size', 33)[0] == 2
+    assert not (tmp_path / 'out').exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not REAL.is_file(), reason='needs cifar10_jpg.zip in ../shared/data'
+)
+def test_the_real_zip(tmp_path, convert):
+    from mmengine.registry import DATASETS
+
+    assert convert(REAL, tmp_path, '--size', 16)[0] == 0
+    sizes = {}
+    for split in ('train', 'test'):
+        dataset = DATASETS.build(
+            dict(
+                type='mmrank.CIFAR10LT',
+                data_root=str(tmp_path),
+                split=split,
+            )
+        )
+        sizes[split] = len(dataset)
+        assert dataset.get_data_info(0)['img'].shape == (16, 16, 3)
+    assert sizes == {'train': 12406, 'test': 10000}

@@ -1,0 +1,240 @@
+"""CIFAR-LT and its binary form from published files, arrays and folders."""
+
+from collections import Counter
+
+import cv2
+import numpy as np
+import pytest
+from cifar_trees import (
+    CIFAR10_NAMES,
+    PER_CLASS,
+    decode,
+    every_image,
+    write_arrays,
+    write_folders,
+    write_pickles,
+)
+from mmengine.registry import DATASETS
+
+from mmrank.datasets.coco_report import AnnotationError
+
+mmpretrain = pytest.importorskip('mmpretrain')
+
+WRITERS = dict(
+    arrays=write_arrays, folders=write_folders, pickles=write_pickles
+)
+
+
+@pytest.fixture(autouse=True)
+def any_md5(monkeypatch):
+    """Take pickles made here for the published ones."""
+    from mmpretrain.datasets import CIFAR10
+
+    monkeypatch.setattr(CIFAR10, '_check_integrity', lambda self: True)
+
+
+def build(root, name='CIFAR10LT', **settings):
+    settings = {'imbalance_ratio': 10, **settings}
+    return DATASETS.build(
+        dict(type=f'mmrank.{name}', data_root=str(root), **settings)
+    )
+
+
+def contents(dataset):
+    """What the images say, checked against labels and numbering."""
+    found = []
+    for index in range(len(dataset)):
+        item = dataset.get_data_info(index)
+        assert item['sample_idx'] == index
+        found.append(decode(item['img']))
+    return found
+
+
+@pytest.mark.parametrize('form', WRITERS)
+def test_each_form_gives_the_same_kind_of_subset(tmp_path, form):
+    root = WRITERS[form](tmp_path)
+    train = build(root)
+    found = contents(train)
+    assert len(set(found)) == len(found)
+    assert {part for part, *_ in found} == {'train'}
+    labels = [label for _, label, _ in found]
+    assert labels == train.get_gt_labels().tolist()
+    sizes = [int(40 * 0.1 ** (c / 9) + 1e-6) for c in range(10)]
+    assert Counter(labels) == dict(enumerate(sizes))
+    assert train.metainfo['classes'] == CIFAR10_NAMES
+    # Not the first ones of a class.
+    assert {n for _, label, n in found if label == 4} != set(range(sizes[4]))
+
+    test = build(root, split='test')
+    expected = {x for x in every_image() if x[0] == 'test'}
+    assert set(contents(test)) == expected
+    assert len(test) == len(expected)
+
+
+def test_arrays_and_class_folders_hold_the_same_test_set(tmp_path):
+    parts = [
+        contents(build(write(tmp_path / name), split='test'))
+        for name, write in (('a', write_arrays), ('f', write_folders))
+    ]
+    assert sorted(parts[0]) == sorted(parts[1])
+    # Folders are read as turns: each ten images have all ten classes.
+    labels = [label for _, label, _ in parts[1]]
+    assert labels == list(range(10)) * 10
+
+
+def test_seed_and_ratio_choose(tmp_path):
+    root = write_arrays(tmp_path)
+
+    def chosen(**settings):
+        return set(contents(build(root, **settings)))
+
+    assert chosen(seed=1) == chosen(seed=1)
+    assert chosen(seed=1) != chosen(seed=2)
+    assert chosen(imbalance_ratio=40) < chosen(imbalance_ratio=10)
+    every = {x for x in every_image() if x[0] == 'train'}
+    assert chosen(imbalance_ratio=1) == every
+
+
+def test_validation_images_are_set_aside(tmp_path):
+    root = write_arrays(tmp_path)
+    val = build(root, split='val', val_per_class=8)
+    found = contents(val)
+    assert Counter(label for _, label, _ in found) == dict.fromkeys(
+        range(10), 8
+    )
+    assert {part for part, *_ in found} == {'train'}
+    train = contents(build(root, val_per_class=8))
+    assert not set(train) & set(found)
+    assert Counter(label for _, label, _ in train)[0] == 32
+    other = contents(
+        build(root, split='val', val_per_class=8, imbalance_ratio=2)
+    )
+    assert other == found
+
+
+def test_a_pipeline_and_indices_work(tmp_path):
+    root = write_folders(tmp_path)
+    pipeline = [dict(type='mmpretrain.PackInputs')]
+    train = build(root, pipeline=pipeline, indices=20)
+    assert len(train) == 20
+    item = train[3]
+    assert item['inputs'].shape == (3, 8, 8)
+    assert item['data_samples'].sample_idx == 3
+    assert 'Imbalance ratio: \t10' in repr(train)
+
+
+@pytest.mark.parametrize('profile', ['exponential', 'positives'])
+@pytest.mark.parametrize('form', WRITERS)
+def test_binary_parts(tmp_path, form, profile):
+    root = WRITERS[form](tmp_path)
+    every = []
+    for split, share in (('train', 0.8), ('val', 0.1), ('test', 0.1)):
+        part = build(
+            root,
+            'CIFAR10BinaryLT',
+            positive='bird',
+            split=split,
+            imbalance_ratio=15,
+            profile=profile,
+        )
+        found = contents(part)
+        every += found
+        labels = [int(label == 2) for _, label, _ in found]
+        assert labels == part.get_gt_labels().tolist()
+        assert part.metainfo['classes'] == ('rest', 'bird')
+        if profile == 'positives':
+            assert sum(labels) == round(30 * share)
+            assert len(labels) - sum(labels) == 450 * share
+    assert len(set(every)) == len(every)
+    counts = Counter(label for _, label, _ in every)
+    if profile == 'exponential':
+        sizes = [int(50 * (1 / 15) ** (c / 9) + 1e-6) for c in range(10)]
+        assert counts == dict(enumerate(sizes))
+    assert {part for part, *_ in every} == {'train', 'test'}
+
+
+def test_binary_items_are_mixed_and_several_classes_may_be_positive(tmp_path):
+    root = write_arrays(tmp_path)
+    arguments = dict(positive=['truck', 'cat'], imbalance_ratio=5)
+    part = build(root, 'CIFAR10BinaryLT', **arguments)
+    labels = part.get_gt_labels()
+    assert part.metainfo['classes'] == ('rest', 'cat+truck')
+    positives = [x for x, y in zip(contents(part), labels) if y]
+    assert {label for _, label, _ in positives} == {3, 9}
+    first, second = np.array_split(labels, 2)
+    assert first.any()
+    assert second.any()
+    again = build(root, 'CIFAR10BinaryLT', **arguments)
+    assert contents(again) == contents(part)
+    lists = build(root, 'CIFAR10BinaryLT', **arguments, multi_label=True)
+    assert lists.metainfo['classes'] == ('cat+truck',)
+    assert [lists.get_cat_ids(i) for i in range(len(lists))] == [
+        [0] if y else [] for y in labels
+    ]
+
+
+@pytest.mark.parametrize(
+    ('name', 'settings', 'message'),
+    [
+        ('CIFAR10LT', dict(split='all'), "got 'all'"),
+        ('CIFAR10LT', dict(split='val'), 'at least 1 if there is a valid'),
+        ('CIFAR10LT', dict(val_per_class=-1), 'val_per_class=-1'),
+        ('CIFAR10LT', dict(val_per_class=40), 'takes 41 images of class 0'),
+        ('CIFAR10LT', dict(imbalance_ratio=50), 'at most imbalance_ratio=40'),
+        ('CIFAR10BinaryLT', dict(positive='bat'), r"positive=\['bat'\] must"),
+        ('CIFAR10BinaryLT', dict(positive=[]), 'must name some, not all'),
+        (
+            'CIFAR10BinaryLT',
+            dict(positive='truck', imbalance_ratio=40, split='val'),
+            'the val part has 0 positives',
+        ),
+        ('CIFAR10BinaryLT', dict(positive='cat', split='all'), "got 'all'"),
+    ],
+)
+def test_bad_settings_are_named(tmp_path, name, settings, message):
+    root = write_arrays(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        build(root, name, **settings)
+
+
+def test_damaged_data_is_named(tmp_path, monkeypatch):
+    with pytest.raises(AnnotationError, match='neither cifar-10-batches-py'):
+        build(tmp_path)
+    root = write_folders(tmp_path / 'folders')
+    (root / 'train/bird/0003.png').write_bytes(b'no image')
+    with pytest.raises(AnnotationError, match=r'bird.0003.png cannot be read'):
+        build(root, imbalance_ratio=1)
+    cv2.imwrite(str(root / 'train/bird/0003.png'), np.zeros((4, 4, 3)))
+    with pytest.raises(AnnotationError, match=r'has the shape \(4, 4, 3\)'):
+        build(root, imbalance_ratio=1)
+    (root / 'train/bird').rename(root / 'train/birds')
+    with pytest.raises(AnnotationError, match=r"missing: \['bird'\], unkn"):
+        build(root)
+    from mmpretrain.datasets import CIFAR10
+
+    monkeypatch.setattr(CIFAR10, '_check_integrity', lambda self: False)
+    root = write_pickles(tmp_path / 'pickles')
+    with pytest.raises(AnnotationError, match='MD5 sum is wrong'):
+        build(root)
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        (dict(labels=np.arange(10)), r'labels \(10,\)'),
+        (dict(labels=np.full(400, 10)), 'integers from 0 to 9'),
+        (dict(labels=np.zeros(400)), r'labels \(400,\) float64'),
+        (dict(images=np.zeros((400, 8, 8, 3))), 'float64'),
+        (dict(classes=np.array(['a', 'b'])), r"the classes \['a', 'b'\]"),
+        (dict(labels=None), 'cannot be read'),
+    ],
+)
+def test_damaged_arrays_are_named(tmp_path, change, message):
+    root = write_arrays(tmp_path)
+    assert PER_CLASS['train'] == 40
+    with np.load(root / 'train.npz') as file:
+        content = {**file, **change}
+    content = {k: v for k, v in content.items() if v is not None}
+    np.savez(root / 'train.npz', **content)
+    with pytest.raises(AnnotationError, match=message):
+        build(root)

@@ -1,0 +1,130 @@
+"""Sizes and members of long-tailed subsets and binary parts."""
+
+import numpy as np
+import pytest
+
+from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.long_tail.binary_split import (
+    check_both_sides,
+    choose_part,
+    long_tail_sizes,
+    split_sizes,
+)
+from mmrank.datasets.long_tail.class_subset import (
+    check_class_sizes,
+    exponential_sizes,
+    shuffled_classes,
+)
+
+
+@pytest.mark.parametrize(
+    ('num_classes', 'largest', 'ratio', 'total', 'smallest'),
+    [
+        # As published with the data sets.
+        (10, 5000, 10, 20431, 500),
+        (10, 5000, 50, 13996, 100),
+        (10, 5000, 100, 12406, 50),
+        (100, 500, 10, 19573, 50),
+        (100, 500, 50, 12608, 10),
+        (100, 500, 100, 10847, 5),
+        (10, 5000, 1, 50000, 5000),
+        # 1/3 of 3 falls below 1 in floating point.
+        (2, 3, 3, 4, 1),
+    ],
+)
+def test_sizes_are_the_published_ones(
+    num_classes, largest, ratio, total, smallest
+):
+    sizes = exponential_sizes(num_classes, largest, ratio)
+    assert sizes[0] == largest
+    assert sizes[-1] == smallest
+    assert sizes.sum() == total
+    assert (np.diff(sizes) <= 0).all()
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        ((10, 5000, 0.5), 'must be at least 1, got 0.5'),
+        ((10, 5000, float('inf')), 'got inf'),
+        ((10, 5000, float('nan')), 'got nan'),
+        ((10, 40, 50), 'at most imbalance_ratio=40'),
+        ((1, 40, 5), 'needs 2 classes, got 1'),
+    ],
+)
+def test_bad_ratios_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        exponential_sizes(*arguments)
+
+
+def test_members_follow_the_seed_alone():
+    labels = np.array([2, 0, 1, 0, 2, 2, 1, 0] * 5)
+    classes = shuffled_classes(labels, 3)
+    for label, members in enumerate(classes):
+        assert sorted(members) == np.flatnonzero(labels == label).tolist()
+    again = shuffled_classes(labels, 3)
+    other = shuffled_classes(labels, 4)
+    assert all((a == b).all() for a, b in zip(classes, again))
+    assert any((a != b).any() for a, b in zip(classes, other))
+    # A change here changes the data of everyone's experiments.
+    small = shuffled_classes(np.array([0, 1, 0, 1, 0, 1, 0]), 0)
+    assert [x.tolist() for x in small] == [[6, 4, 2, 0], [3, 5, 1]]
+    with pytest.raises(ValueError, match='seed must be at least 0, got -1'):
+        shuffled_classes(labels, -1)
+
+
+def test_missing_images_are_named():
+    with pytest.raises(ValueError, match=r'x takes 3 images of class 1.*2'):
+        check_class_sizes([2, 3], [np.arange(2), np.arange(2)], 'x')
+
+
+def test_positives_profile_has_the_ratio_asked_for():
+    counts = np.full(10, 6000)
+    sizes = long_tail_sizes(counts, [3], 50, 'positives')
+    assert sizes[3] == 54000 // 50
+    assert (np.delete(sizes, 3) == 6000).all()
+    two = long_tail_sizes(counts, [3, 5], 100, 'positives')
+    assert two[3] == two[5] == 240
+    with pytest.raises(ValueError, match='at least imbalance_ratio=9.00'):
+        long_tail_sizes(counts, [3], 5, 'positives')
+    with pytest.raises(ValueError, match='must be above 0, got 0'):
+        long_tail_sizes(counts, [3], 0, 'positives')
+    with pytest.raises(ValueError, match="'exponential', 'positives'"):
+        long_tail_sizes(counts, [3], 5, 'linear')
+
+
+def test_exponential_profile_is_that_of_all_classes():
+    counts = np.full(10, 6000)
+    sizes = long_tail_sizes(counts, [3], 100, 'exponential')
+    assert sizes.tolist() == exponential_sizes(10, 6000, 100).tolist()
+
+
+def test_parts_are_eight_to_one_to_one_and_share_nothing():
+    sizes = np.array([1000, 100, 10, 4, 3, 2, 1])
+    parts = split_sizes(sizes)
+    assert parts.tolist() == [
+        [800, 80, 8, 2, 1, 2, 1],
+        [100, 10, 1, 1, 1, 0, 0],
+        [100, 10, 1, 1, 1, 0, 0],
+    ]
+    labels = np.random.default_rng(0).permutation(
+        np.repeat(np.arange(7), sizes + 5)
+    )
+    chosen = [
+        choose_part(labels, sizes, part, (8, 1, 1), 7)
+        for part in ('train', 'val', 'test')
+    ]
+    for row, own in zip(parts, chosen):
+        assert np.bincount(labels[own], minlength=7).tolist() == row.tolist()
+    every = np.concatenate(chosen)
+    assert len(set(every.tolist())) == len(every) == sizes.sum()
+    with pytest.raises(ValueError, match=r'got \(8, 1\)'):
+        split_sizes(sizes, (8, 1))
+    with pytest.raises(ValueError, match='three numbers above 0'):
+        split_sizes(sizes, (8, 0, 1))
+
+
+@pytest.mark.parametrize('positives', [[False] * 3, [True] * 3, []])
+def test_a_part_without_a_side_is_refused(positives):
+    with pytest.raises(AnnotationError, match='the val part has .* Fix: do'):
+        check_both_sides(np.array(positives, dtype=bool), 'val', 'do')
