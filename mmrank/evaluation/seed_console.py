@@ -16,14 +16,10 @@ from rich.table import Table
 
 from mmrank.engine.checkpoint import write_atomically
 
+from .seed_box_plot import draw_box_plot
 from .seed_outcome import Outcome
 from .seed_plan import Run, SeedPlan
-from .seed_report import (
-    draw_box_plot,
-    write_csv,
-    write_markdown,
-    write_runs_csv,
-)
+from .seed_report import write_csv, write_markdown, write_runs_csv
 from .seed_runs import RunQueue
 from .seed_statistics import collect_values, summarise
 

@@ -1,17 +1,14 @@
-"""Tables and the picture of a comparison over seeds."""
+"""Tables of a comparison over seeds."""
 
 import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
-
-import numpy as np
 
 from .seed_outcome import Outcome
 from .seed_plan import SeedPlan, choice_label
-from .seed_statistics import Summary, Values
+from .seed_statistics import Summary
 
 
 def write_csv(cells: Sequence[Summary]) -> str:
@@ -105,63 +102,6 @@ def write_markdown(
             text += [f'- {outcome.run.label}:', '', '```']
             text += [*outcome.error.splitlines(), '```']
     return '\n'.join(text) + '\n'
-
-
-def draw_box_plot(plan: SeedPlan, values: Values, path: str | Path) -> None:
-    """Draw a box per method with each seed as a dot, a panel per metric.
-
-    Args:
-        plan: The plan.
-        values: From :func:`mmrank.evaluation.seed_statistics.collect_values`.
-        path: PNG file to write.
-    """
-    from matplotlib.figure import Figure
-
-    names = [method.name for method in plan.methods]
-    width = max(3.0, 1.1 * len(names) + 1.2)
-    figure = Figure(
-        figsize=(width * len(plan.metrics), 4.2), layout='constrained'
-    )
-    axes = figure.subplots(1, len(plan.metrics), squeeze=False)[0]
-    colours = [f'C{index % 10}' for index in range(len(names))]
-    for axis, metric in zip(axes, plan.metrics):
-        data = [list(values[name][metric].values()) for name in names]
-        places = range(1, len(names) + 1)
-        boxes = axis.boxplot(
-            data,
-            positions=places,
-            widths=0.55,
-            showfliers=False,
-            patch_artist=True,
-            medianprops={'color': 'black'},
-        )
-        for box, colour in zip(boxes['boxes'], colours):
-            box.set(facecolor=colour, alpha=0.25)
-        for place, numbers, colour in zip(places, data, colours):
-            # Spread over the box so that equal values stay visible.
-            shift = np.linspace(-0.15, 0.15, len(numbers) + 2)[1:-1]
-            axis.scatter(
-                place
-                + (shift if len(numbers) > 1 else 0 * shift)[: len(numbers)],
-                numbers,
-                s=22,
-                color=colour,
-                edgecolor='black',
-                linewidth=0.5,
-                zorder=3,
-            )
-        axis.set_xticks(list(places), names)
-        if max(map(len, names)) > 10:
-            axis.tick_params(axis='x', labelrotation=20)
-        arrow = 'lower' if plan.is_lower_better(metric) else 'higher'
-        axis.set_title(f'{metric}\n({arrow} is better)', fontsize=10)
-        axis.grid(axis='y', alpha=0.3)
-        axis.spines[['top', 'right']].set_visible(False)
-    figure.suptitle(
-        f'Test data, {len(plan.seeds)} seeds: box and single seeds',
-        fontsize=11,
-    )
-    figure.savefig(path, dpi=130)
 
 
 def _best(

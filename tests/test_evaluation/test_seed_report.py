@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,13 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from mmrank.evaluation.seed_box_plot import draw_box_plot
 from mmrank.evaluation.seed_outcome import Outcome
 from mmrank.evaluation.seed_plan_file import parse_plan
-from mmrank.evaluation.seed_report import (
-    draw_box_plot,
-    write_csv,
-    write_markdown,
-)
+from mmrank.evaluation.seed_report import write_csv, write_markdown
 from mmrank.evaluation.seed_statistics import (
     collect_values,
     compare_paired,
@@ -187,3 +185,26 @@ def test_box_plot(plan, tmp_path, failed):
     picture = imread(tmp_path / 'plot.png')[..., :3]
     assert picture.shape[0] > 300
     assert picture.std() > 0.02  # not blank
+
+
+@pytest.mark.parametrize(
+    ('methods', 'metrics', 'widest'),
+    [(3, 1, 800), (12, 4, 1300), (2, 7, 1800)],
+)
+def test_box_plot_stays_readable(plan, tmp_path, methods, metrics, widest):
+    """Panels wrap, and no method is added to the width."""
+    from matplotlib.image import imread
+
+    plan = replace(
+        plan,
+        methods=tuple(
+            replace(plan.methods[0], name=f'a_method_{i}')
+            for i in range(methods)
+        ),
+        metrics=tuple(f'retrieval/metric@{i}' for i in range(metrics)),
+    )
+    values = {m.name: {k: dict(A) for k in plan.metrics} for m in plan.methods}
+    draw_box_plot(plan, values, tmp_path / 'plot.png')
+    height, width, _ = imread(tmp_path / 'plot.png').shape
+    assert 300 < width < widest
+    assert height > 40 * methods * math.ceil(metrics / 3)
