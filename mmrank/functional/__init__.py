@@ -4,9 +4,12 @@ from .alrp_loss import ALRP, alrp_loss, alrp_loss_lists
 from .ap_loss import ap_loss, ap_loss_lists
 from .auc import auc_lists, auc_loss
 from .average_precision import average_precision, count_at_or_above
+from .best_positive_rank import best_positive_rank
 from .blackbox_ap import blackbox_ap_lists, blackbox_ap_loss
+from .class_balance import effective_number_weights, ldam_margins
 from .contrasted_views import two_modality_terms, two_view_terms
 from .cross_correlation import cross_correlation_terms
+from .cyclic_consistency import cyclic_consistency
 from .dr_loss import dr_loss, dr_loss_lists
 from .dual_temperature import dual_temperature_losses
 from .global_contrastive import global_contrastive_loss, moving_log_mean
@@ -23,7 +26,9 @@ from .in_batch_pointwise import (
 )
 from .info_nce import info_nce_loss, info_nce_losses
 from .isogclr import temperature_gradient, temperature_step
+from .ldam import ldam_sigmoid, ldam_softmax
 from .listwise_ap import listwise_ap_lists, listwise_ap_loss
+from .mauc import mauc_terms
 from .negative_terms import NegativeTerms, negative_terms
 from .off_diagonal import off_diagonal_square_sum
 from .pairwise_surrogate import (
@@ -49,6 +54,7 @@ from .retrieval_metrics_nearest import nearest_in_gallery
 from .score_interpolation import interpolate_score_lists, interpolate_scores
 from .semi_variance import semi_variance, upper_semi_variance
 from .smooth_ap import smooth_ap_lists, smooth_ap_loss
+from .soap import moving_ranks, soap_loss, soap_padded, surrogate_ranks
 from .softmax_mean import softmax_mean
 from .soprc import SOPRCTerms, soprc_lists, soprc_loss, soprc_terms
 from .spectral_contrastive import capped_rows, spectral_losses
@@ -105,6 +111,7 @@ __all__ = [
     'auc_lists',
     'auc_loss',
     'average_precision',
+    'best_positive_rank',
     'blackbox_ap_lists',
     'blackbox_ap_loss',
     'build_pointwise',
@@ -112,9 +119,11 @@ __all__ = [
     'capped_rows',
     'count_at_or_above',
     'cross_correlation_terms',
+    'cyclic_consistency',
     'dr_loss',
     'dr_loss_lists',
     'dual_temperature_losses',
+    'effective_number_weights',
     'gather_positives',
     'global_contrastive_loss',
     'in_batch_embedding_loss',
@@ -123,9 +132,14 @@ __all__ = [
     'info_nce_losses',
     'interpolate_score_lists',
     'interpolate_scores',
+    'ldam_margins',
+    'ldam_sigmoid',
+    'ldam_softmax',
     'listwise_ap_lists',
     'listwise_ap_loss',
+    'mauc_terms',
     'moving_log_mean',
+    'moving_ranks',
     'nearest_in_gallery',
     'negative_terms',
     'normalised_positive_rank',
@@ -147,6 +161,8 @@ __all__ = [
     'smooth_ap_lists',
     'smooth_ap_loss',
     'smoothed_rank',
+    'soap_loss',
+    'soap_padded',
     'softmax_mean',
     'soprc_lists',
     'soprc_loss',
@@ -156,6 +172,7 @@ __all__ = [
     'stable_ap_loss',
     'stable_ap_outer',
     'stable_ap_terms',
+    'surrogate_ranks',
     'temperature_gradient',
     'temperature_step',
     'theorem1_weight',

@@ -131,6 +131,34 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
             ValueError: If shapes or class counts do not fit.
             TypeError: If the scores are not of a float dtype.
         """
+        lists = self.one_vs_all_lists(
+            cls_score, target, weight, reduction_override
+        )
+        classes = cls_score.size(1)
+        values = box_values(self, target, classes, quality, box_loss)
+        losses = self.rank(
+            *lists, values, classes if self.mode == 'flatten' else 1
+        )
+        if isinstance(losses, dict):
+            return {k: self.loss_weight * v for k, v in losses.items()}
+        return self.loss_weight * losses
+
+    def one_vs_all_lists(
+        self,
+        cls_score: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        reduction_override: str | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Check the arguments of :meth:`forward` and lay them out as lists.
+
+        Returns:
+            (L, N) scores, bool of the positives and bool of the negatives:
+            one list per class, or one in all.
+
+        Raises:
+            ValueError: If shapes or class counts do not fit.
+        """
         if reduction_override is not None:
             raise ValueError(
                 'a ranking loss has no reduction to override, '
@@ -148,23 +176,20 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
                 'columns; make num_classes of the loss and the head agree'
             )
         is_positive = one_vs_all(target, classes)
-        values = box_values(self, target, classes, quality, box_loss)
         is_negative = ~is_positive
         if weight is not None:
             taken = weight > 0
             taken = taken.unsqueeze(1) if taken.dim() == 1 else taken
             is_positive, is_negative = is_positive & taken, is_negative & taken
-        lists = (cls_score, is_positive, is_negative)
-        if self.mode == 'flatten':
-            lists = (x.reshape(1, -1) for x in lists)
-        else:
-            lists = (x.t() for x in lists)
-        losses = self.rank(
-            *lists, values, classes if self.mode == 'flatten' else 1
+        return tuple(
+            self.lists_of(x) for x in (cls_score, is_positive, is_negative)
         )
-        if isinstance(losses, dict):
-            return {k: self.loss_weight * v for k, v in losses.items()}
-        return self.loss_weight * losses
+
+    def lists_of(self, entries: Tensor) -> Tensor:
+        """(n, C) entries as lists: (C, n), or (1, n * C) in one ranking."""
+        if self.mode == 'flatten':
+            return entries.reshape(1, -1)
+        return entries.t()
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         """Compute the loss of a retrieval batch, each query one ranking.
