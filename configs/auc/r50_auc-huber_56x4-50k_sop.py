@@ -1,19 +1,10 @@
 # Stanford Online Products on: AUC by the one-sided Huber surrogate.
-# Model, data and schedule of the SOPRC twin, and Adam, with which that paper
-# trains the rivals. It does not give their learning rates; this one is a start.
-_base_ = '../soprc/r50_soprc_56x4-50k_sop.py'
+_base_ = '../_base_/retrieval_rivals_sop.py'
 
 model = dict(
     head=dict(
         loss=dict(
-            _delete_=True,
             type='mmrank.AUCLoss',
             mode='per_class',
             surrogate='one_sided_huber',
             tau=0.1)))
-optim_wrapper = dict(
-    optimizer=dict(_delete_=True, type='Adam', lr=1e-5, weight_decay=4e-4))
-custom_hooks = [
-    dict(type='mmrank.RankingMonitorHook'),
-    dict(type='mmrank.RNGStateHook'),
-]

@@ -1,17 +1,8 @@
 # Stanford Online Products on: FastAP.
-# Model, data and schedule of the SOPRC twin, and Adam, with which that paper
-# trains the rivals. It does not give their learning rates; this one is a start.
-_base_ = '../soprc/r50_soprc_56x4-50k_sop.py'
+_base_ = '../_base_/retrieval_rivals_sop.py'
 
 model = dict(
     head=dict(
         loss=dict(
-            _delete_=True,
             type='mmrank.PMLLoss',
             loss=dict(type='FastAPLoss', num_bins=10))))
-optim_wrapper = dict(
-    optimizer=dict(_delete_=True, type='Adam', lr=1e-5, weight_decay=4e-4))
-custom_hooks = [
-    dict(type='mmrank.RankingMonitorHook'),
-    dict(type='mmrank.RNGStateHook'),
-]
