@@ -3,6 +3,7 @@
 from .alrp_loss import ALRP, alrp_loss, alrp_loss_lists
 from .ap_loss import ap_loss, ap_loss_lists
 from .auc import auc_lists, auc_loss
+from .auroc import auroc
 from .average_precision import average_precision, count_at_or_above
 from .best_positive_rank import best_positive_rank
 from .blackbox_ap import blackbox_ap_lists, blackbox_ap_loss
@@ -110,6 +111,7 @@ __all__ = [
     'ap_loss_lists',
     'auc_lists',
     'auc_loss',
+    'auroc',
     'average_precision',
     'best_positive_rank',
     'blackbox_ap_lists',

@@ -15,6 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 from mmrank.models import (
     BarlowTwinsLoss,
     BimodalISogCLRLoss,
+    CLIPLoss,
+    CyCLIPLoss,
     FlatCLRLoss,
     InfoNCELoss,
     ISogCLRLoss,
@@ -39,6 +41,9 @@ CASES = {
     'spectral': lambda: SpectralContrastiveLoss(loss_weight=0.5),
     'vicreg': lambda: VICRegLoss(1.0, 1.0, 1.0),
     'barlow': lambda: BarlowTwinsLoss(0.1, loss_weight=0.1),
+    'clip_learned': lambda: CLIPLoss(tau=0.3),
+    'cyclip': lambda: CyCLIPLoss(tau=0.3, cross_weight=0.5),
+    'bimodal_sogclr': lambda: SogCLRLoss(SAMPLES, tau=0.2, bimodal=True),
 }
 # Rows of each rank, step by step: even, an uneven last batch, an empty rank.
 SIZES = {2: [(5, 5), (5, 2), (4, 0)], 3: [(4, 3, 3), (3, 3, 1), (2, 0, 2)]}

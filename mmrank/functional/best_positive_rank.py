@@ -1,0 +1,80 @@
+"""Place of the best positive of each query, positives given as pairs."""
+
+import torch
+from torch import Tensor
+
+#: Scores held at a time.
+_MAX_SCORES = 1 << 22
+
+
+@torch.no_grad()
+def best_positive_rank(
+    queries: Tensor,
+    gallery: Tensor,
+    rows: Tensor,
+    cols: Tensor,
+    max_scores: int = _MAX_SCORES,
+) -> Tensor:
+    """Place of the first positive in the ranking of each query.
+
+    ``1 + #{negatives whose score >= that of the best positive}``: among ties
+    the negatives stand first, the least favourable order, and no place
+    depends on the order of the gallery. Recall@K is the share of the queries
+    whose place is at most K.
+
+    Other than in :func:`mmrank.functional.retrieval_metrics` any pair may be
+    positive: a caption of several images, an image with several captions.
+
+    Args:
+        queries: (Q, D) floats; the score is the inner product.
+        gallery: (N, D) floats.
+        rows: (P,) integers in ``[0, Q)``, ascending, each there at least
+            once: together with ``cols`` the positive pairs.
+        cols: (P,) integers in ``[0, N)``.
+        max_scores: Scores held at a time, which bounds the memory; at least
+            the N of one query are.
+
+    Returns:
+        (Q,) int64, from 1.
+
+    Raises:
+        ValueError: If the rows do not ascend, a query has no positive, or an
+            embedding is not finite.
+
+    Example:
+        >>> x, pairs = torch.eye(3), torch.arange(3)
+        >>> best_positive_rank(x, x, pairs, pairs.flip(0))
+        tensor([3, 1, 3])
+    """
+    for name, x in (('queries', queries), ('gallery', gallery)):
+        if not bool(x.isfinite().all()):
+            raise ValueError(
+                f'{name} hold NaN or infinity; a ranking of such scores means '
+                'nothing: look for the reason in the model or its input'
+            )
+    every = torch.arange(len(queries), device=rows.device)
+    there = torch.searchsorted(rows, every, right=True)
+    there = there - torch.searchsorted(rows, every)
+    if not bool((rows[1:] >= rows[:-1]).all()) or not bool((there > 0).all()):
+        raise ValueError(
+            'rows must ascend and name every query at least once; sort the '
+            'pairs, and leave queries without a positive out'
+        )
+    dtype = torch.promote_types(queries.dtype, torch.float32)
+    queries, gallery = queries.to(dtype), gallery.to(dtype).t()
+    block = max(1, max_scores // max(1, gallery.size(1)))
+    begins = range(0, len(queries), block)
+    bounds = torch.tensor([*begins, len(queries)], device=rows.device)
+    bounds = torch.searchsorted(rows, bounds).tolist()
+    places = []
+    with torch.autocast(queries.device.type, enabled=False):
+        for begin, start, stop in zip(begins, bounds, bounds[1:]):
+            scores = queries[begin : begin + block] @ gallery
+            pairs = rows[start:stop] - begin, cols[start:stop]
+            own = scores[pairs]
+            best = scores.new_full((len(scores),), -torch.inf)
+            best.scatter_reduce_(0, pairs[0], own, 'amax')
+            # What is left are the negatives.
+            scores[pairs] = -torch.inf
+            places.append(1 + (scores >= best[:, None]).sum(1))
+    return torch.cat(places) if places else rows.new_zeros(0)
