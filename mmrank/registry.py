@@ -14,6 +14,7 @@ from mmengine.registry import METRICS as MMENGINE_METRICS
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from mmengine.registry import OPTIMIZERS as MMENGINE_OPTIMIZERS
 from mmengine.registry import TASK_UTILS as MMENGINE_TASK_UTILS
+from mmengine.registry import TRANSFORMS as MMENGINE_TRANSFORMS
 from mmengine.registry import Registry
 
 MODELS = Registry(
@@ -57,6 +58,8 @@ METRICS = Registry(
     parent=MMENGINE_METRICS,
     scope='mmrank',
     locations=[
+        'mmrank.evaluation.image_text_retrieval_metric',
+        'mmrank.evaluation.average_precision_metric',
         'mmrank.evaluation.retrieval_metric',
         'mmrank.evaluation.top_k_metric',
     ],
@@ -66,6 +69,12 @@ TASK_UTILS = Registry(
     parent=MMENGINE_TASK_UTILS,
     scope='mmrank',
     locations=['mmrank.models.task_modules'],
+)
+TRANSFORMS = Registry(
+    'transform',
+    parent=MMENGINE_TRANSFORMS,
+    scope='mmrank',
+    locations=['mmrank.datasets.transforms'],
 )
 
 __all__ = [
@@ -77,4 +86,5 @@ __all__ = [
     'MODELS',
     'OPTIMIZERS',
     'TASK_UTILS',
+    'TRANSFORMS',
 ]

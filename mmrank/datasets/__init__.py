@@ -3,6 +3,7 @@
 Importing this package registers what needs neither mmdet nor mmpretrain.
 """
 
+import mmrank.datasets.captions
 import mmrank.datasets.long_tail  # noqa: F401  registers its data sets
 from mmrank.datasets.checked_coco import build_checked_coco_dataset
 from mmrank.datasets.interactions import (

@@ -5,6 +5,7 @@ from .dense_heads import ListwiseHead
 from .heads import (
     ImageTextContrastHead,
     ImageTextInBatchHead,
+    OneVsRestHead,
     RetrievalHead,
 )
 from .losses import (
@@ -81,6 +82,7 @@ __all__ = [
     'ListwiseHead',
     'MAUCLoss',
     'MLPTower',
+    'OneVsRestHead',
     'PMLLoss',
     'RankSortLoss',
     'RankingLoss',

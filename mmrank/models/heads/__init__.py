@@ -1,5 +1,13 @@
 """Heads of mmpretrain's kind."""
 
+from .image_text_contrast_head import ImageTextContrastHead
+from .image_text_in_batch_head import ImageTextInBatchHead
+from .one_vs_rest_head import OneVsRestHead
 from .retrieval_head import RetrievalHead
 
-__all__ = ['RetrievalHead']
+__all__ = [
+    'ImageTextContrastHead',
+    'ImageTextInBatchHead',
+    'OneVsRestHead',
+    'RetrievalHead',
+]

@@ -69,6 +69,29 @@ def sample_ids_of(data_samples: Sequence, device: torch.device) -> Tensor:
     )
 
 
+def ids_of(data_samples: Sequence, key: str, device: torch.device) -> Tensor:
+    """An index of each sample that the data set has given it.
+
+    Args:
+        data_samples: Data samples with ``key``, an int each.
+        key: Name of the field.
+        device: Where to put them.
+
+    Returns:
+        (B,) int64.
+
+    Raises:
+        ValueError: If a sample has none.
+    """
+    return _column(
+        data_samples,
+        key,
+        device,
+        f'let the data set give it, and keep {key!r} in meta_keys of '
+        'PackInputs',
+    )
+
+
 def _column(data_samples, key: str, device, fix: str) -> Tensor:
     missing = sum(key not in sample for sample in data_samples)
     if missing:

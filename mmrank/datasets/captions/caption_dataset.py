@@ -1,0 +1,247 @@
+"""Data sets of images with captions. Imports mmpretrain."""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from mmengine.fileio import exists, join_path
+from mmengine.logging import MMLogger
+from mmpretrain.datasets import BaseDataset
+
+from mmrank.datasets.captions.caption_list import CaptionList
+from mmrank.datasets.captions.read_caption_json import (
+    read_coco_captions,
+    read_karpathy,
+)
+from mmrank.datasets.captions.read_caption_table import read_caption_table
+from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.interactions.interactions import Interactions
+
+UNITS = ('pair', 'image')
+DUPLICATES = ('keep', 'merge')
+SAMPLINGS = ('in_batch', 'sogram')
+
+
+class CaptionDataset(BaseDataset):
+    """Base of data sets of images with captions.
+
+    An item has ``img_path``, ``text``, ``image_id`` and ``text_id``, and
+    ``gt_label`` where the images have classes. ``image_id`` counts the images
+    from 0 and ``text_id`` the distinct captions; ``sample_idx`` counts the
+    items, as in every data set. Let the pipeline end with
+
+        dict(type='PackInputs', algorithm_keys=['text'],
+             meta_keys=['sample_idx', 'image_id', 'text_id', 'img_path'])
+
+    Args:
+        ann_file: File with the captions.
+        data_root: Folder that ``ann_file`` and ``data_prefix`` start from.
+        data_prefix: Folder of the images.
+        unit: What an item is. ``pair``: an image and one caption; an image
+            with five is in five items. ``image``: an image with the list of
+            its captions, of which ``mmrank.RandomCaption`` can draw one.
+            None: ``image`` in test mode, else ``pair``.
+        duplicates: ``merge`` takes a caption that one image has twice only
+            once, which ``mmrank.InBatchLoss`` needs.
+        sampling: For ``mmrank.InBatchPairSampler``: ``in_batch``, or
+            ``sogram`` for two samples a batch.
+        **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``,
+            ``test_mode`` and so on.
+
+    Raises:
+        AnnotationError: If the file cannot be used, or the images are not
+            where they should be.
+        ValueError: If a setting makes no sense.
+    """
+
+    def __init__(
+        self,
+        ann_file: str,
+        data_root: str = '',
+        data_prefix: str = '',
+        unit: str | None = None,
+        duplicates: str = 'keep',
+        sampling: str = 'in_batch',
+        test_mode: bool = False,
+        **kwargs,
+    ) -> None:
+        unit = unit or ('image' if test_mode else 'pair')
+        for name, value, allowed in (
+            ('unit', unit, UNITS),
+            ('duplicates', duplicates, DUPLICATES),
+            ('sampling', sampling, SAMPLINGS),
+        ):
+            if value not in allowed:
+                raise ValueError(
+                    f'{name} must be one of {allowed}, got {value!r}'
+                )
+        self.unit, self.duplicates = unit, duplicates
+        self.sampling = sampling
+        super().__init__(
+            ann_file=ann_file,
+            data_root=data_root,
+            data_prefix=data_prefix,
+            test_mode=test_mode,
+            **kwargs,
+        )
+
+    def read_list(self) -> CaptionList:
+        """Read the captions.
+
+        Raises:
+            AnnotationError: If they cannot be read.
+        """
+        raise NotImplementedError
+
+    def load_data_list(self) -> list[dict]:
+        """Return the items.
+
+        Raises:
+            AnnotationError: If the file or its images cannot be used.
+        """
+        found = self.read_list()
+        found.raise_if_bad()
+        prefix = self.img_prefix
+        first = found.images[0].path
+        first = join_path(prefix, first) if prefix else first
+        if not exists(first):
+            raise AnnotationError(
+                f'the first image of {found.source} is not there: {first}. '
+                'Fix: check data_root and data_prefix'
+            )
+        labels = self._labels(found)
+        text_ids: dict[str, int] = {}
+        items, dropped = [], 0
+        for image_id, image in enumerate(found.images):
+            captions = image.captions
+            if self.duplicates == 'merge':
+                captions = tuple(dict.fromkeys(captions))
+                dropped += len(image.captions) - len(captions)
+            ids = [text_ids.setdefault(x, len(text_ids)) for x in captions]
+            common = dict(
+                img_path=join_path(prefix, image.path)
+                if prefix
+                else image.path,
+                image_id=image_id,
+            )
+            if labels is not None:
+                common['gt_label'] = labels[image.label]
+            if self.unit == 'image':
+                items.append(dict(common, text=list(captions), text_id=ids))
+            else:
+                items += [
+                    dict(common, text=text, text_id=text_id)
+                    for text, text_id in zip(captions, ids)
+                ]
+        if dropped:
+            MMLogger.get_current_instance().info(
+                f'{found.source}: {dropped} captions that their image has '
+                "already are left out (duplicates='merge')."
+            )
+        return items
+
+    def _labels(self, found: CaptionList) -> dict[str, int] | None:
+        names = {x.label for x in found.images}
+        if names == {None}:
+            return None
+        classes = self._metainfo.get('classes') or tuple(sorted(names))
+        unknown = sorted(names - set(classes))
+        if unknown:
+            raise AnnotationError(
+                f'{found.source} has the class {unknown[0]!r}, which is none '
+                f'of classes={tuple(classes)[:6]}. Fix: correct classes'
+            )
+        self._metainfo['classes'] = tuple(classes)
+        return {name: label for label, name in enumerate(classes)}
+
+    @cached_property
+    def interactions(self) -> Interactions:
+        """Images and captions as the positive pairs of a two-tower.
+
+        Raises:
+            ValueError: If an item is no pair, or a pair occurs twice.
+        """
+        if self.unit != 'pair':
+            raise ValueError(
+                f"unit={self.unit!r} has no pairs to sample; use unit='pair'"
+            )
+        infos = [self.get_data_info(i) for i in range(len(self))]
+        rows, cols = (
+            np.array([x[key] for x in infos])
+            for key in ('image_id', 'text_id')
+        )
+        paths, texts = {}, {}
+        for info in infos:
+            paths[info['image_id']] = info['img_path']
+            texts[info['text_id']] = info['text']
+        names = [
+            [x.get(i, '') for i in range(max(x) + 1)] for x in (paths, texts)
+        ]
+        return Interactions.of_pairs(rows, cols, *names)
+
+    def extra_repr(self) -> list[str]:
+        """Add the unit to mmpretrain's description."""
+        return [*super().extra_repr(), f'Unit: \t{self.unit}']
+
+
+class CaptionTable(CaptionDataset):
+    """Captions from a table, as of Conceptual Captions.
+
+    See :func:`mmrank.datasets.captions.read_caption_table.\
+read_caption_table` for the forms: TSV with a line of names, JSONL, JSON.
+
+    Args:
+        image_key: Key or column with the path of the image.
+        caption_key: That with the caption.
+        label_key: That with the name of its class, or None.
+        **kwargs: As for :class:`CaptionDataset`. ``classes`` orders the
+            labels; without it they follow the alphabet.
+    """
+
+    def __init__(
+        self,
+        *args,
+        image_key: str = 'image',
+        caption_key: str = 'caption',
+        label_key: str | None = None,
+        **kwargs,
+    ) -> None:
+        self.keys = (image_key, caption_key, label_key)
+        super().__init__(*args, **kwargs)
+
+    def read_list(self) -> CaptionList:
+        """Read the table."""
+        return read_caption_table(self.ann_file, *self.keys)
+
+
+class COCOCaptions(CaptionDataset):
+    """COCO's ``captions_train2017.json`` and its like.
+
+    Args:
+        *args: As for :class:`CaptionDataset`.
+        **kwargs: As there.
+    """
+
+    def read_list(self) -> CaptionList:
+        """Read the file."""
+        return read_coco_captions(self.ann_file)
+
+
+class KarpathyCaptions(CaptionDataset):
+    """Flickr30K or COCO in the splits of Karpathy and Fei-Fei (CVPR 2015).
+
+    Args:
+        split: ``train``, ``val``, ``test``; for COCO also ``restval``, which
+            is mostly taken together with ``train``: a list of them.
+        **kwargs: As for :class:`CaptionDataset`.
+    """
+
+    def __init__(
+        self, *args, split: str | Sequence[str] = 'train', **kwargs
+    ) -> None:
+        self.splits = [split] if isinstance(split, str) else list(split)
+        super().__init__(*args, **kwargs)
+
+    def read_list(self) -> CaptionList:
+        """Read the splits."""
+        return read_karpathy(self.ann_file, self.splits)

@@ -1,0 +1,127 @@
+"""Readers of tables with an image and a caption in each entry."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from mmrank.datasets.captions.caption_list import (
+    CaptionGathering,
+    CaptionList,
+    clean_captions,
+)
+from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.retrieval.image_lists import BadLine
+
+#: Suffixes of files with a JSON object a line.
+_LINES = ('.jsonl', '.ndjson')
+
+
+def read_caption_table(
+    path: str | os.PathLike,
+    image_key: str = 'image',
+    caption_key: str = 'caption',
+    label_key: str | None = None,
+) -> CaptionList:
+    """Read captions, one image and its caption or captions an entry.
+
+    Three forms, by the name of the file: ``.jsonl``, a JSON object a line;
+    ``.json``, a list of objects; any other, lines of columns parted by tabs
+    whose names the first line tells. An image that is there several times
+    has several captions.
+
+    Args:
+        path: The file.
+        image_key: Key or column with the path of the image.
+        caption_key: That with the caption; in JSON also a list of them.
+        label_key: That with the name of its class; None: there is none.
+
+    Returns:
+        The images; bad entries included.
+
+    Raises:
+        AnnotationError: If the file cannot be read, or lacks a column.
+    """
+    path = Path(path)
+    keys = [image_key, caption_key, *([label_key] if label_key else [])]
+    if path.suffix in _LINES:
+        entries, form = _json_lines(path), f'a JSON object with {keys}'
+    elif path.suffix == '.json':
+        entries, form = _json_list(path), f'a JSON object with {keys}'
+    else:
+        entries, form = _columns(path, keys), ' <tab> '.join(keys)
+    gathering, bad = CaptionGathering(), []
+    for place, entry, shown in entries:
+        found = entry if isinstance(entry, dict) else {}
+        image = found.get(image_key)
+        captions = clean_captions(found.get(caption_key))
+        label = found.get(label_key) if label_key else None
+        fits = isinstance(image, str) and image.strip() and captions
+        if not fits or (label_key and not isinstance(label, str)):
+            bad.append(BadLine(place, repr(shown[:80])))
+            continue
+        gathering.add(image.strip(), captions, label)
+    return CaptionList(str(path), form, gathering.images(), bad)
+
+
+def read_text(path: Path) -> str:
+    """Read a file as UTF-8.
+
+    Raises:
+        AnnotationError: If it cannot be read.
+    """
+    try:
+        return path.read_text(encoding='utf-8-sig')
+    except (OSError, UnicodeDecodeError) as error:
+        raise AnnotationError(
+            f'caption file {path} cannot be read: {error}. Fix: check '
+            'data_root and ann_file; the file must be UTF-8 text, unpacked'
+        ) from error
+
+
+def _json_lines(path: Path) -> Iterator[tuple[str, object, str]]:
+    for number, line in enumerate(read_text(path).split('\n'), 1):
+        if line.strip():
+            try:
+                entry = json.loads(line)
+            except json.JSONDecodeError:
+                entry = None
+            yield f'{path}:{number}', entry, line
+
+
+def _json_list(path: Path) -> Iterator[tuple[str, object, str]]:
+    try:
+        entries = json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise AnnotationError(
+            f'caption file {path} is not valid JSON: {error}. Fix: fetch it '
+            'again if it was cut off; a file with one object a line must be '
+            'called .jsonl'
+        ) from error
+    if not isinstance(entries, list):
+        raise AnnotationError(
+            f'caption file {path} holds a JSON {type(entries).__name__}, not '
+            "a list of images. Fix: for COCO's captions use type='mmrank."
+            "COCOCaptions', for Karpathy's splits 'mmrank.KarpathyCaptions'"
+        )
+    for number, entry in enumerate(entries):
+        yield f'{path}, entry {number}', entry, str(entry)
+
+
+def _columns(path: Path, keys: list[str]) -> Iterator[tuple[str, object, str]]:
+    lines = read_text(path).split('\n')
+    names = [x.strip() for x in lines[0].split('\t')]
+    missing = [x for x in keys if x not in names]
+    if missing:
+        raise AnnotationError(
+            f'{path} has no column {missing[0]!r}; its first line names '
+            f'{names[:6]}. Fix: set image_key and caption_key, or put a line '
+            "with the names first. (Conceptual Captions' own file holds "
+            'addresses: fetch the images and list the files)'
+        )
+    for number, line in enumerate(lines[1:], 2):
+        if line.strip():
+            fields = line.rstrip('\r').split('\t')
+            fits = len(fields) == len(names)
+            entry = dict(zip(names, fields)) if fits else None
+            yield f'{path}:{number}', entry, line

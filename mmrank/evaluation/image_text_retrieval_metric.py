@@ -1,0 +1,147 @@
+"""Retrieval of images by texts and of texts by images."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from mmengine.evaluator import BaseMetric
+
+from mmrank.functional.best_positive_rank import best_positive_rank
+from mmrank.functional.retrieval_metrics_figures import check_recall_at
+from mmrank.registry import METRICS
+
+
+@METRICS.register_module()
+class ImageTextRetrievalMetric(BaseMetric):
+    """IR@K and TR@K, the recalls of image and of text retrieval, in percent.
+
+    IR@K: texts whose image is among the K best images. TR@K: images of which
+    one caption is among the K best texts. Ties never help. The model puts
+    ``image_feature`` (D,) and ``text_feature`` (T, D), a row for each caption
+    of the image, into its data samples, as ``mmrank.ImageTextDualEncoder``
+    does; the score is the inner product.
+
+    Args:
+        recall_at: The K.
+        merge_texts: False: a caption belongs to the image it came with, as
+            in the benchmarks. True: captions with the same ``text_id`` are
+            one text, which finds any image that has it: for made-up captions
+            that many images share.
+        device: Where to compute; None takes the first GPU if there is one.
+        collect_device: See mmengine's ``BaseMetric``.
+        prefix: See there.
+        collect_dir: See there.
+
+    Raises:
+        ValueError: If a K is no integer of at least 1.
+        TypeError: If ``recall_at`` is no list.
+
+    Example:
+        >>> val_evaluator = dict(type='mmrank.ImageTextRetrievalMetric',
+        ...                      recall_at=(1, 5, 10))
+    """
+
+    default_prefix = 'image_text'
+
+    def __init__(
+        self,
+        recall_at: Sequence[int] = (1, 5, 10),
+        merge_texts: bool = False,
+        device: str | None = None,
+        collect_device: str = 'cpu',
+        prefix: str | None = None,
+        collect_dir: str | None = None,
+    ) -> None:
+        super().__init__(collect_device, prefix, collect_dir)
+        check_recall_at(recall_at)
+        self.recall_at, self.merge_texts = tuple(recall_at), merge_texts
+        self.device = device
+
+    def process(self, data_batch, data_samples: Sequence[dict]) -> None:
+        """Keep the embeddings of a batch.
+
+        Args:
+            data_batch: Not used.
+            data_samples: Data samples as dicts.
+
+        Raises:
+            KeyError: If the model has left no embedding.
+            ValueError: If a data sample has not a ``text_id`` for each text.
+        """
+        for sample in data_samples:
+            if 'image_feature' not in sample:
+                raise KeyError(
+                    'a data sample has no image_feature, only '
+                    f"{sorted(sample)}; use type='mmrank."
+                    "ImageTextDualEncoder', or let the model set it"
+                )
+            image = sample['image_feature'].detach().float().cpu().numpy()
+            texts = np.zeros((0, len(image)), dtype=np.float32)
+            if 'text_feature' in sample:
+                texts = sample['text_feature'].detach().float().cpu().numpy()
+            ids = np.zeros(0, dtype=np.int64)
+            if self.merge_texts:
+                ids = np.atleast_1d(sample.get('text_id', ids))
+                if ids.shape != (len(texts),):
+                    raise ValueError(
+                        f'text_id must be one integer for each of the '
+                        f'{len(texts)} texts of an image, got {ids}; keep '
+                        "'text_id' in meta_keys of PackInputs"
+                    )
+            self.results.append((image, texts, ids))
+
+    def compute_metrics(self, results: list) -> dict[str, float]:
+        """Rank everything.
+
+        Args:
+            results: What ``process`` kept, of all ranks.
+
+        Returns:
+            ``IR@K`` and ``TR@K`` in percent, and ``num_images`` and
+            ``num_texts``.
+
+        Raises:
+            ValueError: If there are no texts, or an embedding is not finite.
+        """
+        images, texts, ids = zip(*results)
+        owners = np.repeat(np.arange(len(images)), [len(x) for x in texts])
+        images = torch.from_numpy(np.stack(images))
+        texts = torch.from_numpy(np.concatenate(texts))
+        if not len(texts):
+            raise ValueError(
+                'no data sample has a text_feature; let the data set give '
+                "text, and keep it by PackInputs(algorithm_keys=['text'])"
+            )
+        text_of = np.arange(len(texts))
+        if self.merge_texts:
+            _, first, text_of = np.unique(
+                np.concatenate(ids), return_index=True, return_inverse=True
+            )
+            texts = texts[torch.from_numpy(first)]
+        # Pairs of image and text, each once, in the order of the images.
+        pairs = np.unique(np.stack([owners, text_of], axis=1), axis=0)
+        device = self.device
+        if device is None:
+            device = 'cuda' if torch.cuda.is_available() else 'cpu'
+        images, texts = images.to(device), texts.to(device)
+        ranks = {
+            'IR': _ranks(texts, images, pairs[:, ::-1]),
+            'TR': _ranks(images, texts, pairs),
+        }
+        figures = {
+            f'{name}@{k}': 100 * (rank <= k).double().mean().item()
+            for name, rank in ranks.items()
+            for k in self.recall_at
+        }
+        return figures | dict(num_images=len(images), num_texts=len(texts))
+
+
+def _ranks(queries, gallery, pairs: np.ndarray):
+    """Ranks of the queries that have a positive."""
+    pairs = pairs[np.argsort(pairs[:, 0], kind='stable')]
+    asking, rows = np.unique(pairs[:, 0], return_inverse=True)
+    asking, rows, cols = (
+        torch.from_numpy(np.ascontiguousarray(x)).to(queries.device)
+        for x in (asking, rows, pairs[:, 1])
+    )
+    return best_positive_rank(queries[asking], gallery, rows, cols)

@@ -1,0 +1,75 @@
+"""Head that tells pairs of image and text apart."""
+
+from collections.abc import Sequence
+
+import torch
+from mmengine.model import BaseModule
+from torch import Tensor
+
+from mmrank.registry import MODELS
+
+from ..losses.contrastive_loss import ContrastiveLoss
+from .sample_fields import ids_of
+
+
+@MODELS.register_module()
+class ImageTextContrastHead(BaseModule):
+    """Gives a contrastive loss the embeddings and who they belong to.
+
+    Args:
+        loss: Config of a loss with ``forward(images, texts, sample_idx)``:
+            ``mmrank.CLIPLoss``, ``CyCLIPLoss``, ``SogCLRLoss`` and
+            ``InfoNCELoss`` with ``bimodal=True``, ``BimodalISogCLRLoss``.
+        id_key: Field of the data samples with what the loss keeps its state
+            by; rows with the same are no negatives of each other.
+            ``sample_idx``: the pair. ``image_id``: the image, whose captions
+            then share a state; the loss wants the number of images as its
+            ``num_samples``.
+        init_cfg: See mmengine's ``BaseModule``.
+
+    Raises:
+        TypeError: If the loss is not contrastive.
+
+    Example:
+        >>> head = dict(
+        ...     type='mmrank.ImageTextContrastHead',
+        ...     loss=dict(type='mmrank.BimodalISogCLRLoss',
+        ...               num_samples=2900000))
+    """
+
+    def __init__(
+        self,
+        loss: dict,
+        id_key: str = 'sample_idx',
+        init_cfg: dict | None = None,
+    ) -> None:
+        super().__init__(init_cfg=init_cfg)
+        self.loss_module = MODELS.build(loss)
+        if not isinstance(self.loss_module, ContrastiveLoss):
+            raise TypeError(
+                f'loss.type={loss["type"]!r} is not contrastive; use '
+                "'mmrank.CLIPLoss', 'mmrank.BimodalISogCLRLoss' or another "
+                "of them, or head.type='mmrank.ImageTextInBatchHead' for "
+                "'mmrank.InBatchLoss'"
+            )
+        self.id_key = id_key
+
+    def loss(
+        self, images: Tensor, texts: Tensor, data_samples: Sequence
+    ) -> dict[str, Tensor]:
+        """Loss of a batch.
+
+        Args:
+            images: (B, D) embeddings.
+            texts: (B, D) embeddings of the same pairs.
+            data_samples: B data samples with ``id_key``.
+
+        Returns:
+            Dict with ``loss``.
+
+        Raises:
+            ValueError: If a data sample lacks the field.
+        """
+        # On the host, where a state in host memory wants them.
+        ids = ids_of(data_samples, self.id_key, torch.device('cpu'))
+        return dict(loss=self.loss_module(images, texts, ids))

@@ -1,0 +1,91 @@
+"""Head that trains images and captions as the two sides of a two-tower."""
+
+from collections.abc import Sequence
+
+from mmengine.model import BaseModule
+from torch import Tensor
+
+from mmrank.registry import MODELS
+
+from ..losses.in_batch_loss import InBatchLoss
+from .sample_fields import ids_of
+
+
+@MODELS.register_module()
+class ImageTextInBatchHead(BaseModule):
+    """Gives ``mmrank.InBatchLoss`` the pairs of a batch.
+
+    Images are its left and captions its right entities. An image may have
+    several captions, and a caption several images: the loss takes both counts
+    out of the bias, which a contrastive loss with the same negatives leaves
+    in. The counts are those of the training set:
+    ``custom_hooks=[dict(type='mmrank.PairCountsHook')]``. Batches are to be
+    drawn without replacement over all ranks:
+    ``sampler=dict(type='mmrank.InBatchPairSampler', batch_size=...)``. For
+    ``mode='sogram'`` let the data set have ``sampling='sogram'`` too.
+
+    The scores are the inner products of the embeddings times ``scale``. Plain
+    inner products (``normalize=False`` of the model) are what the paper has;
+    cosines leave the logistic loss hardly a range.
+
+    Args:
+        loss: Config of ``mmrank.InBatchLoss``.
+        row_key: Field of the data samples with the image.
+        col_key: Field with the caption.
+        scale: Factor of the scores, > 0.
+        init_cfg: See mmengine's ``BaseModule``.
+
+    Raises:
+        TypeError: If the loss is another.
+        ValueError: If ``scale`` is not > 0.
+
+    Example:
+        >>> head = dict(
+        ...     type='mmrank.ImageTextInBatchHead',
+        ...     loss=dict(type='mmrank.InBatchLoss', mode='unbiased',
+        ...               pointwise='logistic'))
+    """
+
+    def __init__(
+        self,
+        loss: dict,
+        row_key: str = 'image_id',
+        col_key: str = 'text_id',
+        scale: float = 1.0,
+        init_cfg: dict | None = None,
+    ) -> None:
+        super().__init__(init_cfg=init_cfg)
+        self.loss_module = MODELS.build(loss)
+        if not isinstance(self.loss_module, InBatchLoss):
+            raise TypeError(
+                f"loss.type={loss['type']!r} is not 'mmrank.InBatchLoss'; "
+                "for contrastive losses use head.type='mmrank."
+                "ImageTextContrastHead'"
+            )
+        if not scale > 0:
+            raise ValueError(f'scale must be > 0, got {scale!r}')
+        self.row_key, self.col_key, self.scale = row_key, col_key, scale
+
+    def loss(
+        self, images: Tensor, texts: Tensor, data_samples: Sequence
+    ) -> dict[str, Tensor]:
+        """Loss of a batch.
+
+        Args:
+            images: (B, D) embeddings.
+            texts: (B, D) embeddings of the same pairs.
+            data_samples: B data samples with ``row_key`` and ``col_key``.
+
+        Returns:
+            Dict with ``loss``.
+
+        Raises:
+            ValueError: If a data sample lacks a field.
+            RuntimeError: If nobody has told the training pairs.
+        """
+        rows, cols = (
+            ids_of(data_samples, key, images.device)
+            for key in (self.row_key, self.col_key)
+        )
+        loss = self.loss_module(self.scale * images, texts, rows, cols)
+        return dict(loss=loss)
