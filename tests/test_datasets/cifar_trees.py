@@ -53,14 +53,14 @@ def write_folders(root, per_class=PER_CLASS, names=CIFAR10_NAMES):
     return root
 
 
-def write_arrays(root, per_class=PER_CLASS, names=CIFAR10_NAMES):
+def write_arrays(root, per_class=PER_CLASS, names=CIFAR10_NAMES, size=8):
     """``train.npz`` and ``test.npz``."""
     root.mkdir(parents=True, exist_ok=True)
     for part in per_class:
         own = [x for x in every_image(per_class, len(names)) if x[0] == part]
         np.savez(
             root / f'{part}.npz',
-            images=np.stack([coded_image(*x) for x in own]),
+            images=np.stack([coded_image(*x, size=size) for x in own]),
             labels=np.array([label for _, label, _ in own]),
             classes=np.array(names),
         )
