@@ -27,6 +27,8 @@ class SampleLogMean(SampleState):
         beta0: Weight of the batch in (0, 1].
         storage: See :class:`SampleState`.
         load_state: See :class:`SampleState`.
+        dtypes: See :class:`SampleState`.
+        **initial: Further quantities of a subclass.
 
     Attributes:
         log_s: (size,) float32, -inf before the first visit.
@@ -41,12 +43,13 @@ class SampleLogMean(SampleState):
         beta0: float = 0.9,
         storage: str = 'device',
         load_state: bool = True,
+        dtypes: dict[str, torch.dtype] | None = None,
         **initial: float,
     ) -> None:
         if not 0 < beta0 <= 1:
             raise ValueError(f'beta0 must be in (0, 1], got {beta0!r}')
         super().__init__(
-            size, {'log_s': -math.inf, **initial}, storage, load_state
+            size, {'log_s': -math.inf, **initial}, storage, load_state, dtypes
         )
         self.beta0 = beta0
 

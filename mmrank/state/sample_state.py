@@ -4,24 +4,29 @@ import torch
 from torch import Tensor, nn
 
 STORAGES = ('device', 'host')
+_HALF_RANGE = (
+    torch.finfo(torch.float16).min,
+    torch.finfo(torch.float16).max,
+)
 
 
 class SampleState(nn.Module):
-    """Dense float32 table with one row per quantity, by sample index.
+    """Dense table with one row per quantity, by sample index.
 
-    The table is saved with the module, but on purpose it is no buffer:
-    mmengine's ``SyncBuffersHook`` would average it over ranks,
+    Rows are float32, or float16 where ``dtypes`` says so. The table is saved
+    with the module, but on purpose it is no buffer: mmengine's
+    ``SyncBuffersHook`` would average it over ranks,
     ``DistributedDataParallel`` send it around and refuse it on the host
     beside a model on a GPU, and ``model.half()`` round it. All ranks hold the
     whole table and store the same numbers, so there is nothing to
     synchronise. A checkpoint has one (size,) tensor per quantity.
 
     With ``storage='host'`` the table stays in host memory, whatever
-    ``model.to`` says: 4 bytes per sample and quantity. Only the entries of a
-    batch travel, through pinned memory and in the order of the stream, so
-    the host does not wait for them: what :meth:`store` sends back is written
-    when the table is next asked, in the step after. Give the indices as a CPU
-    tensor: those on a GPU the host has to wait for.
+    ``model.to`` says: 4 or 2 bytes per sample and quantity. Only the entries
+    of a batch travel, through pinned memory and in the order of the stream,
+    so the host does not wait for them: what :meth:`store` sends back is
+    written when the table is next asked, in the step after. Give the indices
+    as a CPU tensor: those on a GPU the host has to wait for.
 
     Args:
         size: Number of samples in the training set.
@@ -29,9 +34,7 @@ class SampleState(nn.Module):
         storage: ``device``: where the model is. ``host``.
         load_state: False starts anew when a checkpoint is loaded: for a
             model that goes on with other data.
-
-    Attributes:
-        table: (quantities, size) float32. Read it through :meth:`column`.
+        dtypes: Quantities that are not float32, and their dtype.
 
     Raises:
         ValueError: On a parameter out of range.
@@ -43,6 +46,7 @@ class SampleState(nn.Module):
         initial: dict[str, float],
         storage: str = 'device',
         load_state: bool = True,
+        dtypes: dict[str, torch.dtype] | None = None,
     ) -> None:
         super().__init__()
         if not (type(size) is int and size >= 1):
@@ -56,9 +60,11 @@ class SampleState(nn.Module):
             )
         self.size, self.names = size, tuple(initial)
         self.storage, self.load_state = storage, load_state
-        self.table = torch.empty(len(initial), size)
-        for column, value in zip(self.table, initial.values()):
-            column.fill_(value)
+        dtypes = dtypes or {}
+        self._columns = [
+            torch.full((size,), value, dtype=dtypes.get(name, torch.float32))
+            for name, value in initial.items()
+        ]
         self._pending: tuple[Tensor, Tensor, torch.cuda.Event] | None = None
 
     def __getstate__(self) -> dict:
@@ -70,8 +76,8 @@ class SampleState(nn.Module):
         super()._apply(fn, recurse)
         if self.storage == 'device':
             # A model may be cast, the table only moves.
-            device = fn(torch.empty(0, device=self.table.device)).device
-            self.table = self.table.to(device)
+            device = fn(torch.empty(0, device=self.device)).device
+            self._columns = [x.to(device) for x in self._columns]
         return self
 
     def extra_repr(self) -> str:
@@ -80,10 +86,26 @@ class SampleState(nn.Module):
             f'storage={self.storage!r}'
         )
 
-    def column(self, name: str) -> Tensor:
-        """(size,) values of a quantity; a view, not a copy."""
+    @property
+    def device(self) -> torch.device:
+        """Where the table is."""
+        return self._columns[0].device
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the table."""
+        return sum(x.nbytes for x in self._columns)
+
+    @property
+    def table(self) -> Tensor:
+        """(quantities, size) float32; a copy."""
         self.flush()
-        return self.table[self.names.index(name)]
+        return torch.stack([x.float() for x in self._columns])
+
+    def column(self, name: str) -> Tensor:
+        """(size,) values of a quantity; the state itself, not a copy."""
+        self.flush()
+        return self._columns[self.names.index(name)]
 
     def check_ids(self, ids: Tensor, count: int) -> None:
         """Refuse indices that do not fit the table.
@@ -122,8 +144,8 @@ class SampleState(nn.Module):
             (quantities, n) float32, a copy.
         """
         self.flush()
-        ids = ids.to(self.table.device).long()
-        entries = self.table[:, ids]
+        ids = ids.to(self.device).long()
+        entries = torch.stack([x[ids].float() for x in self._columns])
         if entries.device.type == 'cpu' and device.type == 'cuda':
             entries = entries.pin_memory()
         return entries.to(device, non_blocking=True)
@@ -136,17 +158,14 @@ class SampleState(nn.Module):
             entries: (quantities, n).
         """
         self.flush()
-        entries = entries.to(self.table.dtype)
-        if entries.device == self.table.device:
-            self.table[:, ids.to(entries.device).long()] = entries
-        elif entries.device.type == 'cuda':
+        entries = entries.float()
+        if entries.device.type == 'cuda' and self.device.type == 'cpu':
             copies = [_to_pinned(ids), _to_pinned(entries)]
             event = torch.cuda.Event()
             event.record(torch.cuda.current_stream(entries.device))
             self._pending = (*copies, event)
         else:
-            device = self.table.device
-            self.table[:, ids.to(device).long()] = entries.to(device)
+            self._write(ids.to(self.device), entries.to(self.device))
 
     def flush(self) -> None:
         """Write what :meth:`store` sent to the host."""
@@ -155,7 +174,15 @@ class SampleState(nn.Module):
         ids, entries, event = self._pending
         self._pending = None
         event.synchronize()
-        self.table[:, ids.long()] = entries
+        self._write(ids, entries)
+
+    def _write(self, ids: Tensor, entries: Tensor) -> None:
+        ids = ids.long()
+        for column, values in zip(self._columns, entries):
+            if column.dtype == torch.float16:
+                # An infinite momentum would stay for ever.
+                values = values.clamp(*_HALF_RANGE)
+            column[ids] = values.to(column.dtype)
 
     def _save_to_state_dict(self, destination, prefix, keep_vars) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)

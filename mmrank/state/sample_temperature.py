@@ -8,6 +8,8 @@ from mmrank.functional.isogclr import temperature_step
 
 from .sample_log_mean import SampleLogMean
 
+MOMENTUM_DTYPES = {'float32': torch.float32, 'float16': torch.float16}
+
 
 class SampleTemperature(SampleLogMean):
     """Learned temperature, its momentum and log s of each sample.
@@ -25,11 +27,15 @@ class SampleTemperature(SampleLogMean):
         tau_max: Largest temperature.
         storage: See :class:`SampleState`.
         load_state: See :class:`SampleState`.
+        momentum_dtype: ``float32`` or ``float16``: 10 instead of 12 bytes per
+            sample, for an error of up to 0.05 % of the momentum in a step.
+            Then runs on different numbers of ranks agree to that only; a
+            resumed run is still the same.
 
     Attributes:
         tau: (size,) float32.
         log_s: (size,) float32, -inf before the first visit.
-        u: (size,) float32 momentum, if ``beta1 < 1``.
+        u: (size,) momentum of ``momentum_dtype``, if ``beta1 < 1``.
 
     Raises:
         ValueError: On a parameter out of range.
@@ -46,7 +52,13 @@ class SampleTemperature(SampleLogMean):
         tau_max: float = 1.0,
         storage: str = 'device',
         load_state: bool = True,
+        momentum_dtype: str = 'float32',
     ) -> None:
+        if momentum_dtype not in MOMENTUM_DTYPES:
+            raise ValueError(
+                f'momentum_dtype={momentum_dtype!r} is unknown; use one of '
+                f'{tuple(MOMENTUM_DTYPES)}'
+            )
         if not 0 < beta1 <= 1:
             raise ValueError(f'beta1 must be in (0, 1], got {beta1!r}')
         if not eta > 0:
@@ -62,7 +74,13 @@ class SampleTemperature(SampleLogMean):
             )
         momentum = {} if beta1 == 1 else {'u': 0.0}
         super().__init__(
-            size, beta0, storage, load_state, tau=tau_init, **momentum
+            size,
+            beta0,
+            storage,
+            load_state,
+            dict(u=MOMENTUM_DTYPES[momentum_dtype]),
+            tau=tau_init,
+            **momentum,
         )
         self.beta1, self.eta, self.tau0, self.tau_max = (
             beta1,
@@ -78,7 +96,7 @@ class SampleTemperature(SampleLogMean):
 
     @property
     def u(self) -> Tensor:
-        """(size,) float32."""
+        """(size,) of ``momentum_dtype``."""
         return self.column('u')
 
     def stepped(

@@ -1,21 +1,24 @@
-"""Logs what a ranking loss does and warns when it stops learning."""
+"""Logs what a loss does and warns when it stops learning."""
 
 import math
 
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 
-from mmrank.models.losses import RankingLoss
+from mmrank.models.losses import ContrastiveLoss, RankingLoss
 from mmrank.registry import HOOKS
 
 
 @HOOKS.register_module()
 class RankingMonitorHook(Hook):
-    """Logs the diagnostics of every ranking loss of the model.
+    """Logs the diagnostics of the ranking and contrastive losses of the model.
 
     For stable AP: ``mean_positive`` (mu), ``weight_spread`` (standard
     deviation of the weights over their mean) and ``argument`` (what the outer
-    function h is applied to). They appear beside the losses in the console,
+    function h is applied to). For contrastive losses: ``pos_score`` (mean
+    similarity of the positives), ``negatives`` (mean number of an anchor),
+    and for those with state ``log_s`` and ``tau_mean``, ``tau_min`` and
+    ``tau_max`` of the batch. They appear beside the losses in the console,
     the JSON log and every visualisation backend.
 
     Args:
@@ -62,7 +65,7 @@ class RankingMonitorHook(Hook):
         losses = [
             (name, m)
             for name, m in model.named_modules()
-            if isinstance(m, RankingLoss) and m.diagnostics
+            if isinstance(m, (RankingLoss, ContrastiveLoss)) and m.diagnostics
         ]
         for name, loss in losses:
             prefix = '' if len(losses) == 1 else f'{name}.'

@@ -33,8 +33,11 @@ class BimodalISogCLRLoss(IndividualTemperatureLoss):
         beta1: Weight of the new gradient in the momentum of the temperature,
             in (0, 1]; the paper does not say it. 1: no momentum.
         storage: Where the state is kept: ``device`` or ``host``. 24 bytes per
-            pair, 16 without momentum. See :class:`mmrank.state.SampleState`.
+            pair, 20 with ``momentum_dtype='float16'``, 16 without momentum.
+            See :class:`mmrank.state.SampleState`.
         load_state: False starts the state anew when a checkpoint is loaded.
+        momentum_dtype: ``float32`` or ``float16``, which is shorter. See
+            :class:`mmrank.state.SampleTemperature`.
         normalize: Give embeddings length 1, so that similarities are cosines.
         scope: ``global``: negatives from all ranks. ``local``: from this one.
         loss_weight: Factor of the whole loss.
@@ -55,6 +58,7 @@ class BimodalISogCLRLoss(IndividualTemperatureLoss):
         beta1: float = 0.9,
         storage: str = 'device',
         load_state: bool = True,
+        momentum_dtype: str = 'float32',
         normalize: bool = True,
         scope: str = 'global',
         loss_weight: float = 1.0,
@@ -62,7 +66,9 @@ class BimodalISogCLRLoss(IndividualTemperatureLoss):
         super().__init__(rho, tau0, normalize, scope, loss_weight)
         setting = (beta0, beta1, eta, tau_init, tau0, tau_max)
         self.image_temperature, self.text_temperature = (
-            SampleTemperature(num_samples, *setting, storage, load_state)
+            SampleTemperature(
+                num_samples, *setting, storage, load_state, momentum_dtype
+            )
             for _ in range(2)
         )
 

@@ -81,6 +81,8 @@ class ISogCLRLoss(IndividualTemperatureLoss):
         storage: Where the state is kept: ``device`` or ``host``. 12 bytes per
             sample. See :class:`mmrank.state.SampleState`.
         load_state: False starts the state anew when a checkpoint is loaded.
+        momentum_dtype: ``float32`` or ``float16``, which is shorter. See
+            :class:`mmrank.state.SampleTemperature`.
         normalize: Give embeddings length 1, so that similarities are cosines.
         scope: ``global``: negatives from all ranks. ``local``: from this one.
         loss_weight: Factor of the whole loss.
@@ -101,6 +103,7 @@ class ISogCLRLoss(IndividualTemperatureLoss):
         beta1: float = 0.9,
         storage: str = 'device',
         load_state: bool = True,
+        momentum_dtype: str = 'float32',
         normalize: bool = True,
         scope: str = 'global',
         loss_weight: float = 1.0,
@@ -116,6 +119,7 @@ class ISogCLRLoss(IndividualTemperatureLoss):
             tau_max,
             storage,
             load_state,
+            momentum_dtype,
         )
 
     def states(self) -> list[SampleTemperature]:

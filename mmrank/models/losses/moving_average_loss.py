@@ -43,6 +43,11 @@ class MovingAverageLoss(ContrastiveLoss):
         """State of the anchors: one, or one for each modality."""
         raise NotImplementedError
 
+    @property
+    def num_samples(self) -> int:
+        """Number of samples that the state is for."""
+        return self.states()[0].size
+
     def temperatures(self, state: SampleLogMean, entries: Tensor) -> Tensor:
         """(n,) temperatures of the samples that ``entries`` belong to."""
         raise NotImplementedError
