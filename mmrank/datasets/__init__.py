@@ -6,6 +6,7 @@ Importing this package registers what needs neither mmdet nor mmpretrain.
 import mmrank.datasets.captions
 import mmrank.datasets.long_tail  # noqa: F401  registers its data sets
 from mmrank.datasets.checked_coco import build_checked_coco_dataset
+from mmrank.datasets.indexed_concat_dataset import IndexedConcatDataset
 from mmrank.datasets.interactions import (
     InteractionDataset,
     TopKDataset,
@@ -20,6 +21,7 @@ from mmrank.datasets.retrieval.builders import (
 )
 
 __all__ = [
+    'IndexedConcatDataset',
     'InteractionDataset',
     'TopKDataset',
     'build_checked_coco_dataset',

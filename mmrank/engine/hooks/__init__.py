@@ -6,6 +6,7 @@ from .pair_counts_hook import PairCountsHook
 from .previous_weights_hook import PreviousWeightsHook
 from .ranking_monitor_hook import RankingMonitorHook
 from .rng_state_hook import RNGStateHook
+from .sample_index_hook import SampleIndexHook
 
 __all__ = [
     'AtomicCheckpointHook',
@@ -14,4 +15,5 @@ __all__ = [
     'PreviousWeightsHook',
     'RNGStateHook',
     'RankingMonitorHook',
+    'SampleIndexHook',
 ]

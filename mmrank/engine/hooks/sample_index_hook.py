@@ -1,0 +1,95 @@
+"""Checks that state per sample fits the training set."""
+
+from mmengine.hooks import Hook
+from mmengine.model import is_model_wrapper
+from torch.utils.data import ConcatDataset
+
+from mmrank.datasets.indexed_concat_dataset import IndexedConcatDataset
+from mmrank.registry import HOOKS
+
+
+@HOOKS.register_module()
+class SampleIndexHook(Hook):
+    """Refuses to train where samples and their state would not match.
+
+    Before training it looks at every loss of the model that keeps state per
+    sample (``mmrank.SogCLRLoss``, ``mmrank.ISogCLRLoss``, ...). No image is
+    loaded.
+
+    Raises:
+        ValueError: Before training, if two samples have one index, as in
+            mmengine's ``ConcatDataset``; if the samples are not counted from
+            0; or if ``num_samples`` of a loss is not their number, as when
+            the data set grew or shrank since the config was written.
+    """
+
+    def before_train(self, runner) -> None:
+        """Check."""
+        model = runner.model
+        model = model.module if is_model_wrapper(model) else model
+        keepers = {
+            name: module
+            for name, module in model.named_modules()
+            if getattr(module, 'keeps_samples', False)
+        }
+        if not keepers:
+            runner.logger.info('SampleIndexHook: no loss keeps samples.')
+            return
+        size = count_indices(runner.train_loop.dataloader.dataset)
+        for name, module in keepers.items():
+            if module.num_samples != size:
+                raise ValueError(
+                    f'{name} ({type(module).__name__}) keeps state for '
+                    f'num_samples={module.num_samples}, but the training set '
+                    f'has {size} samples. Fix: set num_samples={size}; if the '
+                    'data set changed since the checkpoint was saved, also '
+                    'load_state=False, or train on the old one'
+                )
+
+
+def count_indices(dataset) -> int:
+    """Number of different ``sample_idx`` of a data set.
+
+    Wrappers that repeat samples are looked into: ``RepeatDataset``,
+    ``ClassBalancedDataset``, torch's ``Subset`` and others with one
+    ``dataset``.
+
+    Args:
+        dataset: A data set with a length.
+
+    Returns:
+        The number.
+
+    Raises:
+        ValueError: If indices collide or do not count from 0.
+    """
+    while not isinstance(dataset, ConcatDataset):
+        inner = getattr(dataset, 'dataset', None)
+        if inner is None:
+            break
+        dataset = inner
+    if isinstance(dataset, ConcatDataset) and not isinstance(
+        dataset, IndexedConcatDataset
+    ):
+        if len(dataset.datasets) == 1:
+            return count_indices(dataset.datasets[0])
+        parts = [len(part) for part in dataset.datasets]
+        raise ValueError(
+            f'{type(dataset).__name__} joins {len(parts)} data sets of '
+            f'{parts} samples, each counted from 0: samples of different '
+            'parts would share the state of one sample_idx. Fix: '
+            "type='mmrank.IndexedConcatDataset' in its place"
+        )
+    size = len(dataset)
+    if not hasattr(dataset, 'get_data_info') or not size:
+        return size
+    for position in (0, size - 1):
+        index = dataset.get_data_info(position).get('sample_idx', position)
+        if index != position:
+            raise ValueError(
+                f'sample {position} of {type(dataset).__name__} has '
+                f'sample_idx={index}; state per sample needs the samples '
+                f'counted from 0 to {size - 1}. Fix: let the data set set '
+                'sample_idx to the position'
+            )
+    return size
