@@ -60,6 +60,8 @@ METRICS = Registry(
     locations=[
         'mmrank.evaluation.image_text_retrieval_metric',
         'mmrank.evaluation.average_precision_metric',
+        'mmrank.evaluation.knn_metric',
+        'mmrank.evaluation.linear_probe_metric',
         'mmrank.evaluation.retrieval_metric',
         'mmrank.evaluation.top_k_metric',
     ],

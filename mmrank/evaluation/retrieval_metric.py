@@ -3,22 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import torch
-from mmengine.dist import (
-    broadcast_object_list,
-    collect_results,
-    get_default_group,
-    get_world_size,
-)
-from mmengine.evaluator import BaseMetric
-from torch import Tensor
-
+from mmrank.evaluation.feature_metric import FeatureMetric
 from mmrank.evaluation.retrieval_features import (
     RetrievalFeatures,
     save_features,
 )
 from mmrank.evaluation.retrieval_progress import RetrievalProgress
-from mmrank.evaluation.retrieval_sharing import share_features
 from mmrank.evaluation.retrieval_splits import random_galleries
 from mmrank.functional import retrieval_metrics
 from mmrank.functional.retrieval_metrics_figures import check_recall_at
@@ -29,7 +19,7 @@ _COUNTS = ('queries', 'queries_without_positive')
 
 
 @METRICS.register_module()
-class RetrievalMetric(BaseMetric):
+class RetrievalMetric(FeatureMetric):
     """mAP, R-Precision, MAP@R and Recall@K of embeddings, in percent.
 
     Every sample searches all others, itself left out, for those of its
@@ -97,7 +87,9 @@ class RetrievalMetric(BaseMetric):
         prefix: str | None = None,
         collect_dir: str | None = None,
     ) -> None:
-        super().__init__(collect_device, prefix, collect_dir)
+        super().__init__(
+            feature_key, label_key, device, collect_device, prefix, collect_dir
+        )
         check_recall_at(recall_at)
         if similarity not in SIMILARITIES:
             raise ValueError(
@@ -116,108 +108,32 @@ class RetrievalMetric(BaseMetric):
                 )
         if out_file is not None and not str(out_file).endswith('.npz'):
             raise ValueError(f'out_file must end in .npz, got {out_file!r}')
-        self.feature_key = feature_key
-        self.label_key = label_key
         self.gallery_key = gallery_key
         self.gallery_per_class = gallery_per_class
         self.num_splits = num_splits
         self.split_seed = split_seed
         self.similarity = similarity
         self.recall_at = tuple(recall_at)
-        self.device = device
         self.memory_limit = memory_limit
         self.out_file = out_file
         self.path_key = path_key
 
-    def process(self, data_batch, data_samples: Sequence[dict]) -> None:
-        """Keep embedding, label and role of each sample of a batch.
-
-        Args:
-            data_batch: Not used.
-            data_samples: Data samples as dicts.
-        """
-        if not data_samples:
-            return
-        features = torch.stack([self._feature(x) for x in data_samples])
-        if features.dtype == torch.bfloat16:  # NumPy has no such type
-            features = features.float()
-        # As an array a row is sent to other ranks without its whole batch.
-        rows = features.detach().cpu().numpy()
-        self.results.extend(
-            (row, self._label(x), self._in_gallery(x), self._path(x))
-            for row, x in zip(rows, data_samples)
-        )
-
-    def evaluate(self, size: int) -> dict[str, float]:
-        """Rank all samples, on all ranks of the process group.
-
-        Args:
-            size: Samples of the data set; what a sampler padded is dropped.
-
-        Returns:
-            The figures of ``compute_metrics``, with the prefix.
-
-        Raises:
-            ValueError: If there is no sample, or one that is not finite.
-            RuntimeError: On the other ranks, if the first has failed.
-        """
-        folder = {}
-        if self.collect_device == 'cpu':
-            folder = dict(tmpdir=self.collect_dir)
-        results = collect_results(
-            self.results, size, self.collect_device, **folder
-        )
-        self.results.clear()
-        samples = share_features(lambda: self._join_and_save(results))
-        group = get_default_group() if get_world_size() > 1 else None
-        figures = [self._figures(samples, group)]
-        broadcast_object_list(figures)
-        if not self.prefix:
-            return figures[0]
-        return {f'{self.prefix}/{k}': v for k, v in figures[0].items()}
-
-    def compute_metrics(self, results: list) -> dict[str, float]:
-        """Rank all samples in this process.
-
-        Args:
-            results: What ``process`` kept, of all ranks.
-
-        Returns:
-            ``mAP``, ``R_precision``, ``MAP_at_R`` and ``recall@K`` in
-            percent, ``queries`` and ``queries_without_positive``.
-
-        Raises:
-            ValueError: If there is no sample, or one that is not finite.
-        """
-        return self._figures(self._join_and_save(results))
-
-    def _join_and_save(self, results: list) -> RetrievalFeatures:
-        if not results:
-            raise ValueError(
-                'RetrievalMetric got no sample; is the data set empty?'
-            )
-        rows, labels, in_gallery, paths = zip(*results)
-        samples = RetrievalFeatures(
-            features=torch.stack([torch.from_numpy(x) for x in rows]),
-            labels=torch.tensor(labels),
-            in_gallery=(
-                None if self.gallery_key is None else torch.tensor(in_gallery)
-            ),
-            paths=None if None in paths else paths,
-            classes=(self.dataset_meta or {}).get('classes'),
-            similarity=self.similarity,
-        )
+    def join(self, results: list) -> RetrievalFeatures:
+        """The samples of all ranks; written to ``out_file``."""
+        samples = super().join(results)
+        samples = replace(samples, similarity=self.similarity)
         if self.out_file is not None:
             save_features(samples, self.out_file)
         return samples
 
-    def _figures(
+    def figures(
         self, samples: RetrievalFeatures, group=None
     ) -> dict[str, float]:
-        device = self.device
-        if device is None:
-            device = 'cuda' if torch.cuda.is_available() else 'cpu'
-        samples = samples.to(device)
+        """mAP, R_precision, MAP_at_R and recall@K in percent, and counts.
+
+        Raises:
+            ValueError: If there is a sample that is not finite.
+        """
         masks = [samples.in_gallery]
         if self.gallery_per_class is not None:
             masks = random_galleries(
@@ -244,43 +160,14 @@ class RetrievalMetric(BaseMetric):
             for name, value in summaries[0].items()
         }
 
-    def _field(self, sample: dict, key: str, option: str):
-        if key not in sample:
-            raise KeyError(
-                f'a data sample has no field {key!r} ({option} of '
-                f'RetrievalMetric), only {sorted(sample)}; let the model set '
-                f'it in predict, or name another field'
-            )
-        return sample[key]
-
-    def _feature(self, sample: dict) -> Tensor:
-        value = self._field(sample, self.feature_key, 'feature_key')
-        if not isinstance(value, Tensor) or value.dim() != 1:
-            shape = getattr(value, 'shape', type(value).__name__)
-            raise ValueError(
-                f'field {self.feature_key!r} must be a tensor of shape (D,), '
-                f'one embedding per data sample, got {shape}'
-            )
-        return value
-
-    def _label(self, sample: dict) -> int:
-        value = torch.as_tensor(
-            self._field(sample, self.label_key, 'label_key')
-        )
-        if value.numel() != 1 or value.is_floating_point():
-            raise ValueError(
-                f'field {self.label_key!r} must be one class index, got '
-                f'{value.tolist()}; several labels per sample are not '
-                'supported'
-            )
-        return int(value)
-
-    def _in_gallery(self, sample: dict) -> bool:
+    def in_gallery(self, sample: dict) -> bool | None:
+        """What ``gallery_key`` says."""
         if self.gallery_key is None:
-            return True
-        return bool(self._field(sample, self.gallery_key, 'gallery_key'))
+            return None
+        return bool(self.field(sample, self.gallery_key, 'gallery_key'))
 
-    def _path(self, sample: dict) -> str | None:
+    def path(self, sample: dict) -> str | None:
+        """Path of the image, if ``out_file`` wants it."""
         if self.out_file is None or self.path_key not in sample:
             return None
         return str(sample[self.path_key])

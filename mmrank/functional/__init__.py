@@ -27,6 +27,7 @@ from .in_batch_pointwise import (
 )
 from .info_nce import info_nce_loss, info_nce_losses
 from .isogclr import temperature_gradient, temperature_step
+from .k_nearest_votes import k_nearest_votes
 from .ldam import ldam_sigmoid, ldam_softmax
 from .listwise_ap import listwise_ap_lists, listwise_ap_loss
 from .mauc import mauc_terms
@@ -134,6 +135,7 @@ __all__ = [
     'info_nce_losses',
     'interpolate_score_lists',
     'interpolate_scores',
+    'k_nearest_votes',
     'ldam_margins',
     'ldam_sigmoid',
     'ldam_softmax',

@@ -1,0 +1,202 @@
+"""What metrics on the features of a whole data set share."""
+
+from collections.abc import Sequence
+
+import torch
+from mmengine.dist import (
+    broadcast_object_list,
+    collect_results,
+    get_default_group,
+    get_world_size,
+)
+from mmengine.evaluator import BaseMetric
+from torch import Tensor
+
+from mmrank.evaluation.retrieval_features import RetrievalFeatures
+from mmrank.evaluation.retrieval_sharing import share_features
+
+
+class FeatureMetric(BaseMetric):
+    """Base of metrics that need the features of all samples at once.
+
+    A model that is evaluated puts the feature of each sample, shape (D,),
+    into its data sample: ``data_sample.set_field(row, 'feature')``. Every
+    process gets all features and may share the work. Subclasses implement
+    :meth:`figures`.
+
+    Args:
+        feature_key: Field with the feature.
+        label_key: Field with the class index, as ``PackInputs`` leaves it.
+        device: Where to compute; None takes the first GPU if there is one.
+        collect_device: See mmengine's ``BaseMetric``.
+        prefix: See mmengine's ``BaseMetric``.
+        collect_dir: See mmengine's ``BaseMetric``.
+    """
+
+    def __init__(
+        self,
+        feature_key: str = 'feature',
+        label_key: str = 'gt_label',
+        device: str | None = None,
+        collect_device: str = 'cpu',
+        prefix: str | None = None,
+        collect_dir: str | None = None,
+    ) -> None:
+        super().__init__(collect_device, prefix, collect_dir)
+        self.feature_key = feature_key
+        self.label_key = label_key
+        self.device = device
+
+    def figures(
+        self, samples: RetrievalFeatures, group=None
+    ) -> dict[str, float]:
+        """Compute the figures; what a subclass has to define.
+
+        Args:
+            samples: All samples, on the device to compute on.
+            group: Process group whose ranks share the work, or None. What
+                the first rank returns counts.
+
+        Returns:
+            The figures by name.
+        """
+        raise NotImplementedError
+
+    def in_gallery(self, sample: dict) -> bool | None:
+        """Whether a sample is searched, or None: it searches and is."""
+        return None
+
+    def path(self, sample: dict) -> str | None:
+        """Image file of a sample, if anyone wants it."""
+        return None
+
+    def process(self, data_batch, data_samples: Sequence[dict]) -> None:
+        """Keep feature, label and role of each sample of a batch.
+
+        Args:
+            data_batch: Not used.
+            data_samples: Data samples as dicts.
+        """
+        if not data_samples:
+            return
+        features = torch.stack([self._feature(x) for x in data_samples])
+        if features.dtype == torch.bfloat16:  # NumPy has no such type
+            features = features.float()
+        # As an array a row is sent to other ranks without its whole batch.
+        rows = features.detach().cpu().numpy()
+        self.results.extend(
+            (row, self._label(x), self.in_gallery(x), self.path(x))
+            for row, x in zip(rows, data_samples)
+        )
+
+    def evaluate(self, size: int) -> dict[str, float]:
+        """Compute the figures on all ranks of the process group.
+
+        Args:
+            size: Samples of the data set; what a sampler padded is dropped.
+
+        Returns:
+            The figures, with the prefix.
+
+        Raises:
+            ValueError: If there is no sample.
+            RuntimeError: On the other ranks, if the first has failed.
+        """
+        folder = {}
+        if self.collect_device == 'cpu':
+            folder = dict(tmpdir=self.collect_dir)
+        results = collect_results(
+            self.results, size, self.collect_device, **folder
+        )
+        self.results.clear()
+        samples = share_features(lambda: self.join(results))
+        group = get_default_group() if get_world_size() > 1 else None
+        figures = [self.figures(samples.to(self._device()), group)]
+        broadcast_object_list(figures)
+        if not self.prefix:
+            return figures[0]
+        return {f'{self.prefix}/{k}': v for k, v in figures[0].items()}
+
+    def compute_metrics(self, results: list) -> dict[str, float]:
+        """Compute the figures in this process.
+
+        Args:
+            results: What ``process`` kept, of all ranks.
+
+        Returns:
+            The figures by name.
+
+        Raises:
+            ValueError: If there is no sample.
+        """
+        return self.figures(self.join(results).to(self._device()))
+
+    def join(self, results: list) -> RetrievalFeatures:
+        """What :meth:`process` kept as tensors.
+
+        Args:
+            results: Of all ranks.
+
+        Raises:
+            ValueError: If there is no sample.
+        """
+        if not results:
+            raise ValueError(
+                f'{type(self).__name__} got no sample; is the data set empty?'
+            )
+        rows, labels, in_gallery, paths = zip(*results)
+        return RetrievalFeatures(
+            features=torch.stack([torch.from_numpy(x) for x in rows]),
+            labels=torch.tensor(labels),
+            in_gallery=None
+            if None in in_gallery
+            else torch.tensor(in_gallery),
+            paths=None if None in paths else paths,
+            classes=(self.dataset_meta or {}).get('classes'),
+        )
+
+    def field(self, sample: dict, key: str, option: str):
+        """A field of a data sample.
+
+        Args:
+            sample: The data sample as a dict.
+            key: Name of the field.
+            option: Option of the metric that names it.
+
+        Raises:
+            KeyError: If it is not there.
+        """
+        if key not in sample:
+            raise KeyError(
+                f'a data sample has no field {key!r} ({option} of '
+                f'{type(self).__name__}), only {sorted(sample)}; let the '
+                f'model set it in predict, or name another field'
+            )
+        return sample[key]
+
+    def _device(self) -> str:
+        if self.device is not None:
+            return self.device
+        return 'cuda' if torch.cuda.is_available() else 'cpu'
+
+    def _feature(self, sample: dict) -> Tensor:
+        value = self.field(sample, self.feature_key, 'feature_key')
+        if not isinstance(value, Tensor) or value.dim() != 1:
+            shape = getattr(value, 'shape', type(value).__name__)
+            raise ValueError(
+                f'field {self.feature_key!r} must be a tensor of shape (D,), '
+                f'one embedding per data sample, got {shape}'
+            )
+        return value
+
+    def _label(self, sample: dict) -> int:
+        value = torch.as_tensor(
+            self.field(sample, self.label_key, 'label_key')
+        )
+        if value.numel() != 1 or value.is_floating_point():
+            raise ValueError(
+                f'field {self.label_key!r} must be one class index, got '
+                f'{value.tolist()}; several labels per sample are not '
+                'supported'
+            )
+        return int(value)

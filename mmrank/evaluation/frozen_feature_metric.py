@@ -1,0 +1,77 @@
+"""Base of metrics that learn from one set and are asked about another."""
+
+from mmrank.evaluation.feature_metric import FeatureMetric
+from mmrank.evaluation.retrieval_features import RetrievalFeatures
+
+
+class FrozenFeatureMetric(FeatureMetric):
+    """Tells the labelled bank from the queries.
+
+    The data loader of the evaluation goes through both, as in
+    ``dataset=dict(type='mmrank.IndexedConcatDataset', datasets=[train,
+    test])``, both with the pipeline of the test.
+
+    Args:
+        bank_idx: ``dataset_idx`` of the samples of the bank; all others are
+            queries.
+        per_class: Also give the accuracy of each class.
+        device: Where to compute; None takes the first GPU if there is one.
+        collect_device: See mmengine's ``BaseMetric``.
+        prefix: See mmengine's ``BaseMetric``.
+        collect_dir: See mmengine's ``BaseMetric``.
+    """
+
+    def __init__(
+        self,
+        bank_idx: int = 0,
+        per_class: bool = False,
+        device: str | None = None,
+        collect_device: str = 'cpu',
+        prefix: str | None = None,
+        collect_dir: str | None = None,
+    ) -> None:
+        super().__init__(
+            device=device,
+            collect_device=collect_device,
+            prefix=prefix,
+            collect_dir=collect_dir,
+        )
+        self.bank_idx, self.per_class = bank_idx, per_class
+
+    def in_gallery(self, sample: dict) -> bool:
+        """Whether it belongs to the bank."""
+        if 'dataset_idx' not in sample:
+            raise KeyError(
+                'a data sample has no dataset_idx, by which '
+                f'{type(self).__name__} tells training from test images; '
+                "evaluate on dict(type='mmrank.IndexedConcatDataset', "
+                'datasets=[train, test])'
+            )
+        return int(sample['dataset_idx']) == self.bank_idx
+
+    def num_classes(self, samples: RetrievalFeatures) -> int:
+        """Number of classes, of names or labels, whichever is larger.
+
+        Args:
+            samples: All samples.
+
+        Raises:
+            ValueError: If there is no bank or no query, or a feature is not
+                finite.
+        """
+        if not samples.features.isfinite().all():
+            raise ValueError(
+                'features are not finite: the network has diverged; lower '
+                'its learning rate'
+            )
+        bank = int(samples.in_gallery.sum())
+        if not 0 < bank < len(samples.labels):
+            raise ValueError(
+                f'{type(self).__name__} got {bank} samples of the bank '
+                f'(dataset_idx={self.bank_idx}) and '
+                f'{len(samples.labels) - bank} queries; the data loader must '
+                'go through both'
+            )
+        # Those of `samples` are on the first rank only.
+        classes = (self.dataset_meta or {}).get('classes') or ()
+        return max(int(samples.labels.max()) + 1, len(classes))

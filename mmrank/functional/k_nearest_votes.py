@@ -1,0 +1,71 @@
+"""Votes of the nearest labelled neighbours."""
+
+import torch
+from torch import Tensor
+
+from .top_k_inner_product import top_k_inner_product
+
+#: Numbers of neighbours' features held at a time.
+_MAX_GATHERED = 1 << 23
+
+
+def k_nearest_votes(
+    queries: Tensor,
+    bank: Tensor,
+    bank_labels: Tensor,
+    num_classes: int,
+    k: int = 200,
+    tau: float = 0.07,
+) -> Tensor:
+    """What the k most similar samples of a bank vote for.
+
+    A neighbour z votes for its class with ``exp(<q, z>/tau)``. Source: Wu et
+    al., Unsupervised Feature Learning via Non-Parametric Instance
+    Discrimination, CVPR 2018, section 3.4. Similarities are there in blocks,
+    never all at once.
+
+    Args:
+        queries: (Q, D) features; of length 1 for cosines.
+        bank: (N, D) features.
+        bank_labels: (N,) integer classes in ``[0, num_classes)``.
+        num_classes: C.
+        k: Number of neighbours; those of a smaller bank all vote.
+        tau: Temperature > 0; a large one gives all neighbours one vote.
+
+    Returns:
+        (Q, C), at least float32: shares of the votes, rows sum to 1. A row
+        is 0 where the bank is empty.
+
+    Raises:
+        ValueError: On a parameter out of range or shapes that do not fit.
+    """
+    if not tau > 0:
+        raise ValueError(f'tau must be > 0, got {tau!r}')
+    if (
+        queries.dim() != 2
+        or bank.shape[1:] != queries.shape[1:]
+        or bank_labels.shape != bank.shape[:1]
+    ):
+        raise ValueError(
+            'queries must be (Q, D), bank (N, D) and bank_labels (N,), got '
+            f'{tuple(queries.shape)}, {tuple(bank.shape)} and '
+            f'{tuple(bank_labels.shape)}'
+        )
+    dtype = torch.promote_types(queries.dtype, torch.float32)
+    queries, bank = queries.to(dtype), bank.to(dtype)
+    votes = queries.new_zeros(queries.size(0), num_classes)
+    if bank.size(0) == 0:
+        return votes
+    none = torch.zeros(0, dtype=torch.long, device=queries.device)
+    nearest = top_k_inner_product(queries, bank, k, none, none)
+    # Columns beyond a small bank are -1.
+    nearest = nearest[:, : bank.size(0)]
+    rows = max(1, _MAX_GATHERED // max(1, nearest.size(1) * bank.size(1)))
+    with torch.autocast(queries.device.type, enabled=False):
+        for own, chosen, out in zip(
+            queries.split(rows), nearest.split(rows), votes.split(rows)
+        ):
+            scores = (bank[chosen] @ own[:, :, None])[:, :, 0]
+            weights = (scores / tau).softmax(1)
+            out.scatter_add_(1, bank_labels[chosen].long(), weights)
+    return votes

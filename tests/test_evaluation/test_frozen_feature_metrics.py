@@ -1,0 +1,196 @@
+"""k-NN and linear evaluation of features."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from mmrank.evaluation.class_accuracy import accuracies, count_hits
+from mmrank.evaluation.linear_probe import LinearProbe
+from mmrank.functional import k_nearest_votes, unit_rows
+from mmrank.registry import METRICS
+
+sys.path.append(str(Path(__file__).parents[1] / 'test_models'))
+from gloo_processes import run_on_ranks
+
+CLASSES = ('cat', 'dog', 'fox')
+
+
+def blobs(n, seed, classes=3, dim=6):
+    g = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, classes, (n,), generator=g)
+    centres = torch.randn(
+        classes, dim, generator=torch.Generator().manual_seed(0)
+    )
+    return centres[labels] + torch.randn(n, dim, generator=g), labels
+
+
+def data_samples():
+    bank, queries = blobs(60, 1), blobs(31, 2)
+    return [
+        dict(feature=row, gt_label=label.view(1), dataset_idx=part)
+        for part, (rows, labels) in enumerate((bank, queries))
+        for row, label in zip(rows, labels)
+    ]
+
+
+def evaluated(samples, size=None, **config):
+    metric = METRICS.build(dict(device='cpu', **config))
+    metric.dataset_meta = dict(classes=CLASSES)
+    for start in range(0, len(samples), 16):
+        metric.process({}, samples[start : start + 16])
+    return metric.evaluate(size or len(samples))
+
+
+def test_knn_is_the_vote():
+    (bank, labels), (queries, true) = blobs(60, 1), blobs(31, 2)
+    figures = evaluated(
+        data_samples(), type='mmrank.KNNMetric', k=9, tau=0.1, per_class=True
+    )
+    votes = k_nearest_votes(
+        unit_rows(queries), unit_rows(bank), labels, 3, 9, 0.1
+    )
+    right = votes.argmax(1) == true
+    assert figures['knn/accuracy'] == pytest.approx(
+        100 * right.double().mean()
+    )
+    shares = [100 * right[true == c].double().mean() for c in range(3)]
+    for name, share in zip(CLASSES, shares):
+        assert figures[f'knn/accuracy/{name}'] == pytest.approx(share)
+    assert figures['knn/mean_class_accuracy'] == pytest.approx(sum(shares) / 3)
+    assert 40 < figures['knn/accuracy'] < 100
+
+
+def test_linear_probe_metric():
+    (bank, labels), (queries, true) = blobs(60, 1), blobs(31, 2)
+    figures = evaluated(
+        data_samples(), type='mmrank.LinearProbeMetric', l2=0.01
+    )
+    predicted = LinearProbe(bank, labels, 3, l2=0.01)(queries).argmax(1)
+    expected = 100 * (predicted == true).double().mean()
+    assert figures['linear/accuracy'] == pytest.approx(expected)
+    assert set(figures) == {'linear/accuracy', 'linear/mean_class_accuracy'}
+
+
+def test_probe_is_at_the_optimum():
+    x, y = blobs(200, 5)
+    probe = LinearProbe(x, y, 3, l2=1e-3, tolerance=1e-9)
+    weight = probe.weight.clone().requires_grad_()
+    bias = probe.bias.clone().requires_grad_()
+    z = (x.double() - probe.mean) * probe.scale
+    loss = cross_entropy(z @ weight.t() + bias, y)
+    loss = loss + 5e-4 * weight.square().sum()
+    for grad in torch.autograd.grad(loss, (weight, bias)):
+        assert grad.abs().max() < 1e-8
+    assert probe.iterations < 100
+
+
+def test_probe_equals_scikit_learn():
+    linear_model = pytest.importorskip('sklearn.linear_model')
+    x, y = blobs(150, 3)
+    probe = LinearProbe(x, y, 3, l2=1e-2, tolerance=1e-8)
+    z = (x.double() - probe.mean) * probe.scale
+    other = linear_model.LogisticRegression(
+        C=1 / (1e-2 * len(y)), tol=1e-9, max_iter=1000
+    ).fit(z.numpy(), y.numpy())
+    torch.testing.assert_close(
+        probe.weight, torch.from_numpy(other.coef_), rtol=1e-3, atol=1e-4
+    )
+
+
+def test_probe_of_odd_features():
+    x, y = blobs(40, 3)
+    x = torch.cat([1e6 * x, torch.full((40, 1), 3.0)], 1).half().float()
+    x = torch.nan_to_num(x, posinf=6e4, neginf=-6e4)
+    logits = LinearProbe(x, y, 5)(x)
+    assert logits.isfinite().all()
+    # Classes 3 and 4 are never seen.
+    assert logits.argmax(1).max() < 3
+    # One class: no other is likely.
+    assert LinearProbe(x, torch.ones_like(y), 2)(x).argmax(1).all()
+    with pytest.raises(ValueError, match='no features'):
+        LinearProbe(x[:0], y[:0], 3)
+    with pytest.raises(ValueError, match='l2 must be > 0'):
+        LinearProbe(x, y, 3, l2=0)
+
+
+def test_probing_needs_no_gradient_mode():
+    with torch.no_grad():
+        x, y = blobs(30, 3)
+        assert LinearProbe(x, y, 3).weight.any()
+
+
+def test_accuracies_of_classes_without_samples():
+    hits = count_hits(torch.tensor([0, 0, 2]), torch.tensor([0, 2, 2]), 4)
+    assert hits.tolist() == [[1, 0, 1, 0], [1, 0, 2, 0]]
+    figures = accuracies(hits, None, True)
+    assert figures == pytest.approx(
+        {
+            'accuracy': 200 / 3,
+            'mean_class_accuracy': 75.0,
+            'accuracy/0': 100.0,
+            'accuracy/2': 50.0,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ('change', 'error', 'message'),
+    [
+        (lambda x: x.pop('dataset_idx'), KeyError, 'IndexedConcatDataset'),
+        (
+            lambda x: x.update(dataset_idx=1),
+            ValueError,
+            '0 samples of the ban',
+        ),
+        (lambda x: x.update(dataset_idx=0), ValueError, 'and 0 queries'),
+        (lambda x: x['feature'].fill_(torch.nan), ValueError, 'not finite'),
+        (lambda x: x.pop('feature'), KeyError, 'KNNMetric'),
+    ],
+)
+def test_bad_samples_are_refused(change, error, message):
+    samples = data_samples()
+    for sample in samples:
+        change(sample)
+    with pytest.raises(error, match=message):
+        evaluated(samples, type='mmrank.KNNMetric')
+
+
+@pytest.mark.parametrize(
+    ('config', 'message'),
+    [
+        (dict(type='KNNMetric', k=0), 'k must be > 0'),
+        (dict(type='KNNMetric', tau=0), 'tau must be > 0'),
+        (dict(type='LinearProbeMetric', l2=0), 'l2 must be > 0'),
+    ],
+)
+def test_bad_options_are_refused(config, message):
+    config['type'] = 'mmrank.' + config['type']
+    with pytest.raises(ValueError, match=message):
+        METRICS.build(config)
+
+
+def on_rank(rank):
+    # As mmengine's sampler deals them out: in turns, padded.
+    samples = data_samples()
+    own = (samples + samples[:1])[rank::2]
+    figures = [
+        evaluated(own, len(samples), type='mmrank.KNNMetric', k=7),
+        evaluated(own, len(samples), type='mmrank.LinearProbeMetric'),
+    ]
+    return [torch.tensor(list(x.values())) for x in figures]
+
+
+def test_ranks_give_the_figures_of_one_process():
+    samples = data_samples()
+    expected = [
+        evaluated(samples, type='mmrank.KNNMetric', k=7),
+        evaluated(samples, type='mmrank.LinearProbeMetric'),
+    ]
+    for rank in run_on_ranks(on_rank, 2):
+        for got, figures in zip(rank, expected):
+            torch.testing.assert_close(
+                got, torch.tensor(list(figures.values()))
+            )
