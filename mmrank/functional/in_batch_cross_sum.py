@@ -7,28 +7,34 @@ from torch.autograd.function import once_differentiable
 
 from .in_batch_pointwise import Pointwise, SquarePointwise
 
+#: Rows and columns of a block; its scores fit into a core's own cache.
+BLOCK_SIZE = 512
+
 
 class _BlockedCrossSum(Function):
     @staticmethod
     def forward(ctx, left, right, left_weights, right_weights, loss, block):
         wanted = any(ctx.needs_input_grad[:2])
         total = torch.zeros((), dtype=torch.float64, device=left.device)
+        # The weights go to the embeddings, which are fewer than the scores.
+        weighted_left = left * left_weights[:, None]
+        weighted_right = right * right_weights[:, None]
         grads = [torch.zeros_like(x) for x in (left, right) if wanted]
         for i in range(0, len(left), block):
             rows = slice(i, i + block)
             for j in range(0, len(right), block):
                 cols = slice(j, j + block)
                 scores = left[rows] @ right[cols].t()
-                row_weights = left_weights[rows]
-                col_weights = right_weights[cols]
-                total += row_weights @ (loss.negative(scores) @ col_weights)
+                losses = loss.negative(scores)
+                total += left_weights[rows] @ (losses @ right_weights[cols])
                 if not wanted:
                     continue
                 slope = loss.negative_slope(scores)
-                slope = slope * row_weights[:, None] * col_weights
-                grads[0][rows] += slope @ right[cols]
-                grads[1][cols] += slope.t() @ left[rows]
+                grads[0][rows].addmm_(slope, weighted_right[cols])
+                grads[1][cols].addmm_(slope.t(), weighted_left[rows])
         if wanted:
+            grads[0] *= left_weights[:, None]
+            grads[1] *= right_weights[:, None]
             ctx.save_for_backward(*grads)
         return total.to(left.dtype)
 
@@ -45,7 +51,7 @@ def weighted_cross_sum(
     left_weights: Tensor,
     right_weights: Tensor,
     pointwise: Pointwise,
-    block_size: int = 1024,
+    block_size: int = BLOCK_SIZE,
 ) -> Tensor:
     """``sum_u sum_v x_u y_v l-(<left_u, right_v>)``, no (U, V) matrix kept.
 

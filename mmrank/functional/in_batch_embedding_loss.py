@@ -7,7 +7,7 @@ from torch import Tensor
 from .all_gather import scale_gradient
 from .all_gather_rows import all_gather_rows
 from .in_batch_coefficients import in_batch_coefficients
-from .in_batch_cross_sum import weighted_cross_sum
+from .in_batch_cross_sum import BLOCK_SIZE, weighted_cross_sum
 from .in_batch_loss import (
     check_samples,
     diagonal_sum,
@@ -33,7 +33,7 @@ def in_batch_embedding_loss(
     shape: tuple[int, int],
     left_index: Tensor | None = None,
     right_index: Tensor | None = None,
-    block_size: int = 1024,
+    block_size: int = BLOCK_SIZE,
     group=None,
 ) -> Tensor:
     """Loss of a batch of positive pairs, from the embeddings.

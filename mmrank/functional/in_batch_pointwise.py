@@ -2,7 +2,10 @@
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import softplus
+
+# Beyond it softplus is the identity, to the last bit of float64.
+_THRESHOLD = 40
 
 
 class Pointwise:
@@ -46,12 +49,11 @@ class LogisticPointwise(Pointwise):
 
     def positive(self, scores: Tensor) -> Tensor:
         """``log(1 + exp(-s))``."""
-        return -logsigmoid(scores)
+        return softplus(-scores, threshold=_THRESHOLD)
 
     def negative(self, scores: Tensor) -> Tensor:
         """``log(1 + exp(s))``."""
-        # softplus would cut the exponential off at s = 20.
-        return -logsigmoid(-scores)
+        return softplus(scores, threshold=_THRESHOLD)
 
     def negative_slope(self, scores: Tensor) -> Tensor:
         """``sigmoid(s)``."""

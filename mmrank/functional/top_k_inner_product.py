@@ -2,9 +2,14 @@
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 #: Scores held at a time.
-_MAX_SCORES = 1 << 20
+_MAX_SCORES = 1 << 19
+#: Numbers of which a selection first sees the maximum only.
+_GROUP_SIZE = 4
+#: A selection from up to so many times k numbers is not worth groups.
+_SELECT_FROM = 8
 
 
 def top_k_inner_product(
@@ -36,10 +41,13 @@ def top_k_inner_product(
     """
     if k < 1:
         raise ValueError(f'k must be at least 1, got {k}')
+    num_right = len(right)
     if not bool((excluded_rows[1:] >= excluded_rows[:-1]).all()):
         raise ValueError('excluded_rows must ascend; sort the excluded pairs')
     dtype = torch.promote_types(left.dtype, torch.float32)
-    left, right = left.to(dtype), right.to(dtype).t()
+    left, right = left.to(dtype), right.to(dtype)
+    # Their scores are left out below.
+    right = pad(right.t(), (0, _padding(num_right, k))).contiguous()
     block = max(1, max_scores // max(1, right.size(1)))
     begins = list(range(0, len(left), block))
     bounds = torch.tensor([*begins, len(left)], device=excluded_rows.device)
@@ -48,9 +56,50 @@ def top_k_inner_product(
     with torch.autocast(left.device.type, enabled=False):
         for begin, start, stop in zip(begins, bounds, bounds[1:]):
             scores = left[begin : begin + block] @ right
-            rows = excluded_rows[start:stop] - begin
-            scores[rows, excluded_cols[start:stop]] = -torch.inf
-            best, cols = scores.topk(min(k, scores.size(1)))
+            scores[:, num_right:] = -torch.inf
+            excluded = (excluded_rows[start:stop] - begin) * scores.size(1)
+            excluded += excluded_cols[start:stop]
+            scores.view(-1).index_fill_(0, excluded, -torch.inf)
+            best, cols = _top_k(scores, min(k, num_right))
             cols = torch.where(best == -torch.inf, -1, cols)
             result[begin : begin + block, : cols.size(1)] = cols
     return result
+
+
+def _padding(size: int, k: int) -> int:
+    """Columns to add so that they fall into equal groups at every level."""
+    multiple, groups = 1, size
+    while groups > _SELECT_FROM * k:
+        groups = -(-groups // _GROUP_SIZE)
+        multiple *= _GROUP_SIZE
+    return -size % multiple
+
+
+def _top_k(
+    scores: Tensor, k: int, ordered: bool = True
+) -> tuple[Tensor, Tensor]:
+    """``scores.topk(k)``, by groups of which only the best are looked into.
+
+    The k largest numbers are in the k groups with the largest maxima, up to
+    ties, and these groups are found in the same way. Maxima are quick, while
+    a selection takes long for each number.
+
+    Args:
+        scores: (B, n) floats, n padded by :func:`_padding`.
+        k: How many.
+        ordered: Whether they must descend.
+
+    Returns:
+        (B, k) largest scores and their columns.
+    """
+    num_groups = scores.size(1) // _GROUP_SIZE
+    if scores.size(1) <= _SELECT_FROM * k:
+        return scores.topk(k, sorted=ordered)
+    # Members are num_groups apart: the maximum runs along whole rows.
+    maxima = scores.view(-1, _GROUP_SIZE, num_groups).amax(dim=1)
+    groups = _top_k(maxima, k, ordered=False)[1]
+    columns = torch.cat(
+        [groups + i * num_groups for i in range(_GROUP_SIZE)], dim=1
+    )
+    best, places = scores.gather(1, columns).topk(k, sorted=ordered)
+    return best, columns.gather(1, places)

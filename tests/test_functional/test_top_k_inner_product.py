@@ -35,6 +35,28 @@ def test_equals_a_full_sort(rows, cols, k, excluded, max_scores, seed):
     assert best.tolist() == brute_force(left, right, k, pairs)
 
 
+@pytest.mark.parametrize('cols', [95, 96, 97, 500])
+@pytest.mark.parametrize('k', [1, 3, 11])
+def test_many_columns_are_searched_by_groups(cols, k):
+    g = torch.Generator().manual_seed(cols + k)
+    left = torch.randn(20, 4, generator=g)
+    right = torch.randn(cols, 4, generator=g)
+    # Whole groups are left out in some rows, all but a few in others.
+    share = torch.linspace(0, 1, 20)[:, None]
+    seen = (torch.rand(20, cols, generator=g) < share).nonzero()
+    best = top_k_inner_product(left, right, k, *seen.unbind(1), 7 * cols)
+    pairs = {tuple(x) for x in seen.tolist()}
+    assert best.tolist() == brute_force(left, right, k, pairs)
+
+
+def test_nan_comes_first_among_many():
+    right = torch.arange(300.0)[:, None]
+    right[123] = torch.nan
+    none = torch.zeros(0, dtype=torch.long)
+    best = top_k_inner_product(torch.ones(1, 1), right, 3, none, none)
+    assert best.tolist() == [[123, 299, 298]]
+
+
 def test_bad_input():
     x, none = torch.ones(2, 1), torch.zeros(0, dtype=torch.long)
     with pytest.raises(ValueError, match='k must be'):

@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from mmrank.functional.in_batch_coefficients import IN_BATCH_MODES
+from mmrank.functional.in_batch_cross_sum import BLOCK_SIZE
 from mmrank.functional.in_batch_embedding_loss import in_batch_embedding_loss
 from mmrank.functional.in_batch_pointwise import Pointwise, build_pointwise
 from mmrank.registry import MODELS
@@ -57,7 +58,7 @@ class InBatchLoss(nn.Module):
         pointwise: str | Pointwise = 'square',
         omega: float = 1.0,
         scope: str = 'global',
-        block_size: int = 1024,
+        block_size: int = BLOCK_SIZE,
         loss_weight: float = 1.0,
     ) -> None:
         super().__init__()
