@@ -21,7 +21,13 @@ def count_at_or_above(queries: Tensor, scores: Tensor) -> Tensor:
     return scores.numel() - below
 
 
-def _check_list(scores: Tensor, is_positive: Tensor) -> None:
+def check_list(scores: Tensor, is_positive: Tensor) -> None:
+    """Refuse what is no list of scores with labels.
+
+    Raises:
+        ValueError: If the shapes are not one and the same 1-D shape.
+        TypeError: If the scores are not of a float dtype.
+    """
     if scores.dim() != 1 or scores.shape != is_positive.shape:
         raise ValueError(
             'scores and is_positive must be 1-D of one length, got shapes '
@@ -59,7 +65,7 @@ def average_precision(scores: Tensor, is_positive: Tensor) -> Tensor:
         ...                   torch.tensor([1, 0, 1]))
         tensor(0.8333)
     """
-    _check_list(scores, is_positive)
+    check_list(scores, is_positive)
     dtype = torch.promote_types(scores.dtype, torch.float32)
     scores = scores.detach().to(dtype)
     pos = scores[is_positive.bool()]

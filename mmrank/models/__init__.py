@@ -46,6 +46,7 @@ from .multimodal import (
 )
 from .retrievers import EmbeddingRetriever
 from .roi_heads import ListwiseBBoxHead
+from .selfsup import TwoViewLearner
 from .two_tower import (
     EmbeddingTower,
     MLPTower,
@@ -98,5 +99,6 @@ __all__ = [
     'StableAPLoss',
     'TextTransformer',
     'TwoTower',
+    'TwoViewLearner',
     'VICRegLoss',
 ]

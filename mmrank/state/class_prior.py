@@ -82,12 +82,18 @@ class ClassPrior(nn.Module):
     def extra_repr(self) -> str:
         return f'size={self.prior.numel()}, maximum={self.maximum}'
 
-    def set_counts(self, counts: Sequence[int] | Tensor) -> None:
+    def set_counts(
+        self,
+        counts: Sequence[int] | Tensor,
+        num_samples: int | None = None,
+    ) -> None:
         """Take the priors from the data set.
 
         Args:
             counts: (size,) samples of each class in the training set; 0 for a
                 class that never comes up.
+            num_samples: Samples of the training set. None: the sum of the
+                counts, where every sample has one class.
 
         Raises:
             ValueError: If the number of classes differs or the counts are no
@@ -95,16 +101,17 @@ class ClassPrior(nn.Module):
         """
         counts = torch.as_tensor(counts, dtype=torch.float64)
         size = self.prior.numel()
+        total = counts.sum() if num_samples is None else num_samples
         if counts.shape != (size,) or not (
-            (counts >= 0).all() and (counts > 0).sum() >= 2
+            (counts >= 0).all() and (counts < total).all() and counts.any()
         ):
             raise ValueError(
-                f'counts must be ({size},) numbers >= 0 with at least two '
-                f'classes that have samples, got {counts.tolist()!r:.80}'
+                f'counts must be ({size},) numbers >= 0, none of them that of '
+                f'all samples ({float(total):g}), got '
+                f'{counts.tolist()!r:.80}'
             )
         # A class without a sample has no list; 1/2 keeps its odds finite.
-        share = counts / counts.sum()
-        share = torch.where(counts > 0, self._scaled(share), 0.5)
+        share = torch.where(counts > 0, self._scaled(counts / total), 0.5)
         self.prior.copy_(share.to(self.prior.device))
         self.known = True
 

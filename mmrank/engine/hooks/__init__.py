@@ -2,18 +2,22 @@
 
 from .atomic_checkpoint_hook import AtomicCheckpointHook
 from .class_counts_hook import ClassCountsHook
+from .deferred_reweighting_hook import DeferredReweightingHook
 from .pair_counts_hook import PairCountsHook
 from .previous_weights_hook import PreviousWeightsHook
 from .ranking_monitor_hook import RankingMonitorHook
 from .rng_state_hook import RNGStateHook
 from .sample_index_hook import SampleIndexHook
+from .temperature_hook import TemperatureHook
 
 __all__ = [
     'AtomicCheckpointHook',
     'ClassCountsHook',
+    'DeferredReweightingHook',
     'PairCountsHook',
     'PreviousWeightsHook',
     'RNGStateHook',
     'RankingMonitorHook',
     'SampleIndexHook',
+    'TemperatureHook',
 ]

@@ -5,19 +5,23 @@ from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 
 from mmrank.datasets.samplers.class_labels import class_labels
+from mmrank.datasets.samplers.label_pairs import label_pairs
 from mmrank.registry import HOOKS
 
 
 @HOOKS.register_module()
 class ClassCountsHook(Hook):
-    """Gives ``prior='counts'`` the class counts of the training set.
+    """Gives losses the class counts of the training set.
 
     Before training the labels are counted and every module of the model that
-    says ``wants_class_counts`` is told by ``set_class_counts``. The data set
-    may be wrapped (``ConcatDataset``, ``RepeatDataset``,
-    ``ClassBalancedDataset``): what the wrapper shows is counted, without
-    loading an image. A model without such a module trains on as it is, so
-    that a config with the hook serves every loss.
+    says ``wants_class_counts`` is told by ``set_class_counts``: losses with
+    ``prior='counts'``, ``mmrank.LDAMLoss``, ``mmrank.ClassBalancedCELoss``.
+    The data set may be wrapped (``ConcatDataset``, ``RepeatDataset``, and for
+    one class per item ``ClassBalancedDataset``): what the wrapper shows is
+    counted, without loading an image. Items may have several classes or none.
+    A loss with one class takes label 1 for its positives. A model without
+    such a module trains on as it is, so that a config with the hook serves
+    every loss.
 
     The counts come from the data set, so they are not part of a checkpoint:
     keep the hook when a run is resumed.
@@ -42,18 +46,23 @@ class ClassCountsHook(Hook):
                 'ClassCountsHook: no loss asks for the class counts.'
             )
             return
-        counts = count_classes(runner.train_loop.dataloader.dataset)
+        dataset = runner.train_loop.dataloader.dataset
+        every = count_classes(dataset)
         for name, module in told.items():
+            counts = every
+            if module.num_classes == 1 and len(every) == 2:
+                counts = every[1:]
             if module.num_classes != len(counts):
                 raise ValueError(
                     f'the training set has {len(counts)} classes, but '
                     f'num_classes={module.num_classes} of {name}; set '
                     f'num_classes={len(counts)} of the head or loss'
                 )
-            module.set_class_counts(counts.tolist())
+            module.set_class_counts(counts.tolist(), len(dataset))
         runner.logger.info(
-            f'ClassCountsHook: {len(counts)} classes of {counts.min()} to '
-            f'{counts.max()} samples told to {", ".join(told)}.'
+            f'ClassCountsHook: {len(every)} classes of {every.min()} to '
+            f'{every.max()} of {len(dataset)} samples told to '
+            f'{", ".join(told)}.'
         )
 
 
@@ -62,7 +71,7 @@ def count_classes(dataset) -> np.ndarray:
 
     Args:
         dataset: See :func:`mmrank.datasets.samplers.class_labels.\
-class_labels`.
+class_labels` and, for several classes per item, ``label_pairs``.
 
     Returns:
         (C,) int64 counts. C is the number of classes that the data set
@@ -72,9 +81,16 @@ class_labels`.
         TypeError: If its labels are unknown.
         ValueError: If it is empty, or has a label beyond its classes.
     """
-    labels = class_labels(dataset)
-    if not labels.size:
+    if not len(dataset):
         raise ValueError(f'{type(dataset).__name__} is empty')
+    try:
+        labels = class_labels(dataset)
+    except (ValueError, KeyError):  # not one class per item
+        labels = label_pairs(dataset)[1]
+        if not labels.size:
+            raise ValueError(
+                f'no item of {type(dataset).__name__} has a class'
+            ) from None
     names = (getattr(dataset, 'metainfo', None) or {}).get('classes')
     size = len(names) if names else int(labels.max()) + 1
     if labels.min() < 0 or labels.max() >= size:

@@ -1,6 +1,5 @@
 """Head that trains embeddings to search each other."""
 
-import inspect
 from collections.abc import Sequence
 
 import torch
@@ -13,7 +12,7 @@ from mmrank.registry import MODELS
 from mmrank.state import CrossBatchMemory
 
 from ..losses.embedding_batch import EmbeddingBatch
-from ..losses.head_settings import model_type
+from ..losses.head_settings import with_num_classes
 from ..losses.ranking_loss import RankingLoss
 from .embedding_rows import EmbeddingRows
 from .sample_fields import labels_of, sample_ids_of
@@ -71,7 +70,7 @@ class RetrievalHead(BaseModule):
     ) -> None:
         super().__init__(init_cfg=init_cfg)
         self.num_classes, self.normalize = num_classes, normalize
-        self.loss_module = MODELS.build(_with_num_classes(loss, num_classes))
+        self.loss_module = MODELS.build(with_num_classes(loss, num_classes))
         if not hasattr(self.loss_module, 'embedding_loss'):
             raise TypeError(
                 f'loss.type={loss["type"]!r} cannot train embeddings (it has '
@@ -182,20 +181,6 @@ class RetrievalHead(BaseModule):
         return EmbeddingBatch(
             queries.embeddings, queries.labels, gallery, labels, is_itself
         )
-
-
-def _with_num_classes(loss: dict, num_classes: int | None) -> dict:
-    """Config of the loss with the number of classes, if it takes one."""
-    loss_type = model_type(loss['type'])
-    if loss_type is None:
-        raise KeyError(
-            f'loss.type={loss["type"]!r} is not registered; write it with its '
-            "scope, as in 'mmrank.StableAPLoss'"
-        )
-    ranks = inspect.isclass(loss_type) and issubclass(loss_type, RankingLoss)
-    if num_classes is None or not ranks:
-        return loss
-    return {'num_classes': num_classes, **loss}
 
 
 @torch.no_grad()

@@ -4,6 +4,7 @@ import inspect
 
 from mmrank.registry import MODELS
 
+from .class_count_loss import ClassCountLoss
 from .ranking_loss import RankingLoss
 
 
@@ -17,6 +18,34 @@ def model_type(named: str | type):
         The class or function; None if there is none of that name.
     """
     return MODELS.get(named) if isinstance(named, str) else named
+
+
+def with_num_classes(loss: dict, num_classes: int | None) -> dict:
+    """Config of a loss with the number of classes, if it takes one.
+
+    Args:
+        loss: Config of the loss.
+        num_classes: Number of classes of the head, None if it does not say.
+
+    Returns:
+        The config, for losses of mmrank that rank or count classes with
+        ``num_classes``. What the config says wins.
+
+    Raises:
+        KeyError: If the loss is not registered.
+    """
+    loss_type = model_type(loss['type'])
+    if loss_type is None:
+        raise KeyError(
+            f'loss.type={loss["type"]!r} is not registered; write it with its '
+            "scope, as in 'mmrank.StableAPLoss'"
+        )
+    takes = inspect.isclass(loss_type) and issubclass(
+        loss_type, (RankingLoss, ClassCountLoss)
+    )
+    if num_classes is None or not takes:
+        return loss
+    return {'num_classes': num_classes, **loss}
 
 
 def with_head_settings(loss_cls: dict, num_classes: int | None) -> dict:

@@ -150,22 +150,29 @@ class SOPRCLoss(RankingLoss):
         """Whether the priors are to be those of the training set."""
         return self.prior is not None and self.prior.from_counts
 
-    def set_class_counts(self, counts: Sequence[int] | Tensor) -> None:
+    def set_class_counts(
+        self,
+        counts: Sequence[int] | Tensor,
+        num_samples: int | None = None,
+    ) -> None:
         """Take the class priors from the training set.
 
         Args:
             counts: (C,) number of samples of each class.
+            num_samples: Number of samples. None: the sum of the counts.
 
         Raises:
             ValueError: If the loss has no priors of classes, or the counts do
                 not fit.
         """
-        if self.prior is None or self.prior.prior.numel() == 1:
+        if self.prior is None or not (
+            self.prior.from_counts or self.prior.prior.numel() > 1
+        ):
             raise ValueError(
                 "class counts need prior='counts' (or one prior per class) "
                 'and num_classes'
             )
-        self.prior.set_counts(counts)
+        self.prior.set_counts(counts, num_samples)
 
     def list_losses(self, lists: RankedLists) -> Tensor:
         """SOPRC of the lists and the semi-variance regulariser."""

@@ -1,0 +1,165 @@
+"""Head that scores every class by itself."""
+
+from collections.abc import Sequence
+
+import torch
+from mmengine.model import BaseModule
+from torch import Tensor, nn
+
+from mmrank.registry import MODELS
+
+from ..losses.class_count_loss import ClassCountLoss
+from ..losses.head_settings import with_num_classes
+from ..losses.ranking_loss import RankingLoss
+from .one_vs_rest_targets import one_vs_rest_targets
+from .sample_fields import ids_of
+
+
+@MODELS.register_module()
+class OneVsRestHead(BaseModule):
+    """Binary, one-vs-rest and multi-label classification by sigmoid scores.
+
+    For ``mmpretrain.ImageClassifier``. The loss sees the scores of all
+    classes in one call: a ranking loss with ``mode='per_class'`` ranks the
+    batch once for every class, with a state for each. Pointwise losses work
+    too: ``mmrank.LDAMLoss``, ``mmrank.ClassBalancedCELoss``, and mmpretrain's
+    ``CrossEntropyLoss`` with ``use_sigmoid=True`` and ``FocalLoss``.
+
+    Scores at test time are plain sigmoids. A ranking loss teaches an order,
+    not probabilities: calibrate before you read them as such.
+
+    Args:
+        num_classes: Number of classes C. With 1 the problem is binary, and
+            ``gt_label`` is 0 or 1.
+        in_channels: Length of the features.
+        loss: Config of the loss. ``num_classes`` is filled in where a loss of
+            mmrank does not say.
+        thr: Score from which on a class is among the predicted labels.
+        init_cfg: See mmengine's ``BaseModule``.
+
+    Raises:
+        KeyError: If the loss is not registered.
+        ValueError: If ``num_classes`` is not positive, or the loss has
+            another number.
+
+    Example:
+        >>> head = dict(
+        ...     type='mmrank.OneVsRestHead', num_classes=14,
+        ...     in_channels=2048,
+        ...     loss=dict(type='mmrank.StableAPLoss', mode='per_class',
+        ...               rho=1.0))
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        in_channels: int,
+        loss: dict,
+        thr: float = 0.5,
+        init_cfg: dict | None = None,
+    ) -> None:
+        if init_cfg is None:
+            init_cfg = dict(type='Normal', layer='Linear', std=0.01)
+        super().__init__(init_cfg=init_cfg)
+        if not (isinstance(num_classes, int) and num_classes >= 1):
+            raise ValueError(
+                f'num_classes must be an int >= 1, got {num_classes!r}'
+            )
+        self.num_classes, self.thr = num_classes, thr
+        self.loss_module = MODELS.build(with_num_classes(loss, num_classes))
+        said = getattr(self.loss_module, 'num_classes', None)
+        if said not in (None, num_classes):
+            raise ValueError(
+                f'num_classes={said} of the loss, but the head has '
+                f'num_classes={num_classes}; leave it out of the loss'
+            )
+        self.fc = nn.Linear(in_channels, num_classes)
+
+    def pre_logits(self, feats: Tensor | tuple[Tensor, ...]) -> Tensor:
+        """Features of the last stage, (n, in_channels).
+
+        Raises:
+            ValueError: If they are not (n, in_channels).
+        """
+        if isinstance(feats, (tuple, list)):
+            feats = feats[-1]
+        if feats.dim() != 2 or feats.size(1) != self.fc.in_features:
+            raise ValueError(
+                f'the head needs features (images, {self.fc.in_features}), '
+                f'got shape {tuple(feats.shape)}; set in_channels, and end '
+                "the neck with dict(type='GlobalAveragePooling')"
+            )
+        return feats
+
+    def forward(self, feats: Tensor | tuple[Tensor, ...]) -> Tensor:
+        """Raw scores, (n, C)."""
+        return self.fc(self.pre_logits(feats))
+
+    def loss(
+        self, feats: Tensor | tuple[Tensor, ...], data_samples: Sequence
+    ) -> dict[str, Tensor]:
+        """Loss of a batch.
+
+        Args:
+            feats: (n, in_channels), or a tuple of which the last counts.
+            data_samples: n data samples with ``gt_label`` or ``gt_score``
+                and, for losses with a state per sample, ``sample_idx``.
+
+        Returns:
+            ``loss``.
+
+        Raises:
+            ValueError: If features and labels do not fit.
+        """
+        scores = self(feats)
+        if len(scores) != len(data_samples):
+            raise ValueError(
+                f'{len(scores)} features for {len(data_samples)} data samples'
+            )
+        target = one_vs_rest_targets(
+            data_samples, self.num_classes, scores.device
+        )
+        own = isinstance(self.loss_module, (RankingLoss, ClassCountLoss))
+        if not own and self.num_classes == 1:
+            # mmpretrain's losses read (n, 1) targets as class indices.
+            scores, target = scores.unsqueeze(-1), target.unsqueeze(-1)
+        extra = {}
+        if getattr(self.loss_module, 'keeps_samples', False):
+            extra['sample_idx'] = ids_of(
+                data_samples, 'sample_idx', scores.device
+            )
+        loss = self.loss_module(
+            scores, target, avg_factor=max(len(scores), 1), **extra
+        )
+        return dict(loss=loss)
+
+    @torch.no_grad()
+    def predict(
+        self,
+        feats: Tensor | tuple[Tensor, ...],
+        data_samples: Sequence | None = None,
+    ) -> Sequence:
+        """Scores of a batch.
+
+        Args:
+            feats: (n, in_channels), or a tuple of which the last counts.
+            data_samples: n data samples, or None.
+
+        Returns:
+            The data samples with ``pred_score``, (C,) sigmoids, and
+            ``pred_label``: the classes from ``thr`` on, or 0 or 1 where there
+            is one class.
+        """
+        scores = self(feats)
+        # In half precision all scores near 1 would tie.
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        scores = scores.sigmoid()
+        if data_samples is None:
+            from mmpretrain.structures import DataSample
+
+            data_samples = [DataSample() for _ in scores]
+        for sample, score in zip(data_samples, scores):
+            found = score >= self.thr
+            label = found.long() if self.num_classes == 1 else found.nonzero()
+            sample.set_pred_score(score).set_pred_label(label.flatten())
+        return data_samples

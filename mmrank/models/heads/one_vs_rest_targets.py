@@ -1,0 +1,120 @@
+"""Targets of one-vs-rest classifiers, read from data samples."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def one_vs_rest_targets(
+    data_samples: Sequence, num_classes: int, device: torch.device
+) -> Tensor:
+    """Which classes each sample has.
+
+    Args:
+        data_samples: Data samples with ``gt_score``, (C,) of 0 and 1, or else
+            ``gt_label``: class indices, any number of them. With one class
+            ``gt_label`` is 0 or 1 itself.
+        num_classes: Number of classes C.
+        device: Where to put the result.
+
+    Returns:
+        (n, C) float32 of 0 and 1.
+
+    Raises:
+        ValueError: If a sample has no label, one of another length or out of
+            range; on a GPU the latter is a device-side assertion.
+    """
+    for key, read in (('gt_score', _scores), ('gt_label', _labels)):
+        having = sum(key in sample for sample in data_samples)
+        if having == len(data_samples):
+            return read(
+                [sample.get(key) for sample in data_samples],
+                num_classes,
+                device,
+            )
+        if having:
+            raise ValueError(
+                f'{having} of {len(data_samples)} data samples have a {key}; '
+                'let the data set give it to all'
+            )
+    raise ValueError(
+        'the data samples have neither gt_label nor gt_score; let the data '
+        'set give one and the pipeline end with PackInputs'
+    )
+
+
+def _scores(scores: list[Tensor], num_classes: int, device) -> Tensor:
+    wrong = [x for x in scores if x.shape != (num_classes,)]
+    if wrong:
+        raise ValueError(
+            f'gt_score must be ({num_classes},), one number for each class, '
+            f'got shape {tuple(wrong[0].shape)}; set num_classes of the head '
+            'to the number of classes of the data set'
+        )
+    target = _stacked(scores, num_classes).to(device, non_blocking=True)
+    target = target.float()
+    _check(
+        (target == 0) | (target == 1),
+        lambda: (
+            'gt_score must be 0 or 1, got '
+            f'{target[(target != 0) & (target != 1)][0].item()!r}; map other '
+            'marks (uncertain, difficult) in the data set, and leave out '
+            'transforms that mix labels'
+        ),
+    )
+    return target
+
+
+def _stacked(rows: list[Tensor], width: int) -> Tensor:
+    return torch.stack(rows) if rows else torch.zeros(0, width)
+
+
+def _labels(labels: list[Tensor], num_classes: int, device) -> Tensor:
+    labels = [torch.as_tensor(x).reshape(-1) for x in labels]
+    if num_classes == 1:
+        return _binary(labels, device)
+    sizes = torch.tensor([x.numel() for x in labels], dtype=torch.long)
+    columns = torch.cat([*labels, torch.zeros(0, dtype=torch.long)])
+    rows = torch.arange(len(labels)).repeat_interleave(sizes)
+    rows, columns = (
+        x.to(device, non_blocking=True) for x in (rows, columns.long())
+    )
+    _check(
+        (columns >= 0) & (columns < num_classes),
+        lambda: (
+            f'gt_label must be class indices from 0 to {num_classes - 1}, got '
+            f'labels from {int(columns.min())} to {int(columns.max())}; set '
+            'num_classes of the head to the number of classes of the data set'
+        ),
+    )
+    target = torch.zeros(len(labels), num_classes, device=device)
+    target[rows, columns] = 1
+    return target
+
+
+def _binary(labels: list[Tensor], device) -> Tensor:
+    wrong = [x.tolist() for x in labels if x.numel() != 1]
+    if wrong:
+        raise ValueError(
+            'with num_classes=1 gt_label must be 0 or 1, one number for each '
+            f'sample, got {wrong[0]}; let the data set give it so, or a '
+            'gt_score'
+        )
+    target = _stacked(labels, 1).to(device, non_blocking=True)
+    _check(
+        (target == 0) | (target == 1),
+        lambda: (
+            'with num_classes=1 gt_label must be 0 or 1, got labels from '
+            f'{target.min().item()} to {target.max().item()}; set num_classes '
+            'of the head to the number of classes of the data set'
+        ),
+    )
+    return target.float()
+
+
+def _check(fits: Tensor, message) -> None:
+    if fits.device.type != 'cpu':
+        torch._assert_async(fits.all())
+    elif not fits.all():
+        raise ValueError(message())
