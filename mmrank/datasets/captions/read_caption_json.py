@@ -44,7 +44,7 @@ def read_coco_captions(path: str | os.PathLike) -> CaptionList:
             captions = clean_captions(entry['caption'])
         except (KeyError, TypeError):
             file = captions = None
-        if file is None or captions is None:
+        if not isinstance(file, str) or captions is None:
             bad.append(_bad(f'annotations[{number}]', entry))
         else:
             gathering.add(file, captions)
@@ -75,13 +75,12 @@ def read_karpathy(
             there.add(image['split'])
             if image['split'] not in splits:
                 continue
-            file = '/'.join(
-                x for x in (image.get('filepath'), image['filename']) if x
-            )
+            folder, file = image.get('filepath'), image['filename']
+            file = f'{folder}/{file}' if folder and file else file
             captions = clean_captions([x['raw'] for x in image['sentences']])
         except (KeyError, TypeError, AttributeError):
             file = captions = None
-        if captions is None:
+        if captions is None or not isinstance(file, str):
             bad.append(_bad(f'images[{number}]', image))
         else:
             gathering.add(file, captions)

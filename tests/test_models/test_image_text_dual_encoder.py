@@ -1,0 +1,303 @@
+"""The image-text model in training, evaluation and over ranks."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from gloo_processes import run_on_ranks
+from mmengine.structures import BaseDataElement
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from mmrank.models import InBatchLoss
+from mmrank.registry import MODELS
+
+TEXTS = ['a cat', 'two dogs', 'a red car', 'the sea', 'a cat on grass']
+
+
+@MODELS.register_module(force=True)
+class PixelMeans(nn.Module):
+    """A tiny image encoder that gives a tuple, as backbones do."""
+
+    def __init__(self, channels=3):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(channels))
+
+    def forward(self, x):
+        return (x, x.mean((2, 3)) * self.scale)
+
+
+def build(loss=None, head=None, **kwargs):
+    torch.manual_seed(0)
+    head = head or dict(
+        type='mmrank.ImageTextContrastHead',
+        loss=loss or dict(type='mmrank.CLIPLoss'),
+    )
+    config = dict(
+        type='mmrank.ImageTextDualEncoder',
+        image_encoder=dict(type='mmrank.PixelMeans'),
+        image_channels=3,
+        text_encoder=dict(
+            type='mmrank.TextTransformer',
+            channels=8,
+            num_layers=1,
+            num_heads=2,
+            max_length=20,
+        ),
+        embed_channels=6,
+        head=head,
+    )
+    return MODELS.build({**config, **kwargs})
+
+
+def batch(n=5, seed=0, **fields):
+    g = torch.Generator().manual_seed(seed)
+    images = torch.randn(n, 3, 4, 4, generator=g)
+    samples = []
+    for i in range(n):
+        info = dict(sample_idx=i, image_id=i, text_id=i)
+        info |= {k: v[i] for k, v in fields.items() if k != 'text'}
+        sample = BaseDataElement(metainfo=info)
+        texts = fields.get('text', TEXTS)
+        if texts[i] is not None:
+            sample.set_field(texts[i], 'text')
+        samples.append(sample)
+    return images, samples
+
+
+LOSSES = {
+    'clip': dict(type='mmrank.CLIPLoss'),
+    'cyclip': dict(type='mmrank.CyCLIPLoss'),
+    'info_nce': dict(type='mmrank.InfoNCELoss', bimodal=True, tau=0.1),
+    'sogclr': dict(type='mmrank.SogCLRLoss', num_samples=9, bimodal=True),
+    'isogclr': dict(type='mmrank.BimodalISogCLRLoss', num_samples=9),
+}
+
+
+@pytest.mark.parametrize('name', LOSSES)
+def test_every_weight_learns(name):
+    model = build(LOSSES[name])
+    losses = model(*batch(), mode='loss')
+    assert set(losses) == {'loss'}
+    losses['loss'].backward()
+    for key, weight in model.named_parameters():
+        assert weight.grad is not None, key
+        assert weight.grad.isfinite().all(), key
+
+
+def test_training_brings_pairs_together():
+    model = build()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
+    images, samples = batch()
+    # One colour each.
+    images[:] = torch.tensor(
+        [[2, 0, 0], [0, 2, 0], [0, 0, 2], [-2, -2, 0], [0, -2, -2]]
+    )[:, :, None, None]
+    for _ in range(30):
+        optimizer.zero_grad()
+        loss = model(images, samples, mode='loss')['loss']
+        loss.backward()
+        optimizer.step()
+    scores = model(images) @ model.embed_texts(TEXTS).t()
+    assert torch.equal(scores.argmax(1), torch.arange(5))
+    assert loss < 0.5
+
+
+def test_the_loss_knows_the_samples():
+    model = build(LOSSES['isogclr'])
+    images, samples = batch(3, sample_idx=[7, 2, 5])
+    model(images, samples, mode='loss')
+    seen = model.head.loss_module.image_temperature.seen
+    assert seen.nonzero()[:, 0].tolist() == [2, 5, 7]
+    # Captions of one image share a state, and are no negatives.
+    head = dict(
+        type='mmrank.ImageTextContrastHead',
+        loss=LOSSES['isogclr'],
+        id_key='image_id',
+    )
+    model = build(head=head)
+    model(*batch(3, image_id=[4, 4, 1]), mode='loss')
+    state = model.head.loss_module.text_temperature
+    assert state.seen.nonzero()[:, 0].tolist() == [1, 4]
+
+
+def test_embeddings_have_length_one_unless_told_otherwise():
+    images, _ = batch()
+    rows = torch.cat([build()(images), build().embed_texts(TEXTS)])
+    torch.testing.assert_close(rows.norm(dim=1), torch.ones(10))
+    raw = build(normalize=False)(images)
+    assert (raw.norm(dim=1) - 1).abs().min() > 1e-3
+
+
+def test_prediction():
+    model = build(zero_shot=dict(classes=['cat', 'dog', 'car'])).eval()
+    texts = [['a cat', 'two cats'], 'a dog', None, ['sea'], []]
+    images, samples = batch(text=texts)
+    found = model(images, samples, mode='predict')
+    expected = model(images)
+    for text, sample, row in zip(texts, found, expected):
+        torch.testing.assert_close(sample.image_feature, row)
+        if not text:
+            assert 'text_feature' not in sample
+            continue
+        text = [text] if isinstance(text, str) else text
+        torch.testing.assert_close(
+            sample.text_feature, model.embed_texts(text)
+        )
+    classes = model.embed_texts([f'a photo of a {x}.' for x in 'abc'])
+    assert found[0].pred_score.shape == (len(classes),)
+    names = ('cat', 'dog', 'car')
+    rows = model.embed_texts([f'a photo of a {x}.' for x in names])
+    for sample, row in zip(found, expected @ rows.t()):
+        torch.testing.assert_close(sample.pred_score, row)
+        assert sample.pred_label.tolist() == [int(row.argmax())]
+
+
+def test_classes_are_embedded_anew_after_training():
+    model = build(zero_shot=dict(classes=['cat', 'dog'])).eval()
+    before = model(*batch(), mode='predict')[0].pred_score
+    with torch.no_grad():
+        model.text_projection.weight.mul_(-1)
+    model.train()
+    model.eval()
+    after = model(*batch(), mode='predict')[0].pred_score
+    assert not torch.allclose(before, after)
+
+
+def in_batch(mode='unbiased', shape=(5, 5), pairs=None, **kwargs):
+    loss = dict(type='mmrank.InBatchLoss', mode=mode, pointwise='logistic')
+    head = dict(type='mmrank.ImageTextInBatchHead', loss=loss, **kwargs)
+    model = build(head=head, normalize=False)
+    rows, cols = pairs or (range(5), range(5))
+    model.head.loss_module.set_pairs(
+        torch.tensor(list(rows)), torch.tensor(list(cols)), shape
+    )
+    return model
+
+
+def test_in_batch_head_gives_images_and_captions_as_entities():
+    # Image 0 has captions 0 and 1, and caption 1 also image 2.
+    rows, cols = [0, 0, 1, 2, 2], [0, 1, 2, 1, 3]
+    model = in_batch(pairs=(rows, cols), shape=(3, 4), scale=2.0)
+    images, samples = batch(image_id=rows, text_id=cols)
+    got = model(images, samples, mode='loss')['loss']
+    loss = InBatchLoss(mode='unbiased', pointwise='logistic')
+    rows, cols = torch.tensor(rows), torch.tensor(cols)
+    loss.set_pairs(rows, cols, (3, 4))
+    expected = loss(2 * model(images), model.embed_texts(TEXTS), rows, cols)
+    torch.testing.assert_close(got, expected)
+    got.backward()
+    assert all(x.grad is not None for x in model.parameters())
+
+
+def test_in_batch_head_needs_the_pairs():
+    loss = dict(type='mmrank.InBatchLoss')
+    model = build(head=dict(type='mmrank.ImageTextInBatchHead', loss=loss))
+    with pytest.raises(RuntimeError, match='PairCountsHook'):
+        model(*batch(), mode='loss')
+
+
+@pytest.mark.parametrize(
+    ('kwargs', 'error', 'message'),
+    [
+        (
+            dict(loss=dict(type='mmrank.InBatchLoss')),
+            TypeError,
+            'mmrank.ImageTextInBatchHead',
+        ),
+        (
+            dict(
+                head=dict(
+                    type='mmrank.ImageTextInBatchHead',
+                    loss=dict(type='mmrank.CLIPLoss'),
+                )
+            ),
+            TypeError,
+            'ImageTextContrastHead',
+        ),
+        (
+            dict(
+                head=dict(
+                    type='mmrank.ImageTextInBatchHead',
+                    loss=dict(type='mmrank.InBatchLoss'),
+                    scale=0,
+                )
+            ),
+            ValueError,
+            'scale must be > 0',
+        ),
+    ],
+)
+def test_heads_and_losses_that_do_not_fit_are_refused(kwargs, error, message):
+    with pytest.raises(error, match=message):
+        build(**kwargs)
+
+
+def test_bad_batches_are_refused():
+    images, samples = batch(text=['a', ['b', 'c'], 'd', None, 'e'])
+    with pytest.raises(ValueError, match=r"2 of 5 .* \['b', 'c'\]"):
+        build()(images, samples, mode='loss')
+    images, samples = batch()
+    with pytest.raises(ValueError, match=r'features \(images, 7\)'):
+        build(image_channels=7)(images)
+    for sample in samples:
+        sample.pop('sample_idx')
+    with pytest.raises(ValueError, match='no sample_idx; .*meta_keys'):
+        build()(images, samples, mode='loss')
+    with pytest.raises(ValueError, match="mode='train' is unknown"):
+        build()(images, samples, mode='train')
+    model = build()
+    model.head = None
+    with pytest.raises(ValueError, match='no head'):
+        model(images, samples, mode='loss')
+
+
+CASES = {
+    'clip': lambda: build(),
+    'isogclr': lambda: build(LOSSES['isogclr']),
+    'in_batch': lambda: in_batch(),
+}
+# The last batch is uneven.
+PARTS = [(3, 2), (2, 1)]
+
+
+def train(model, batches):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for images, samples in batches:
+        loss = model(images, samples, mode='loss')['loss']
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    model = getattr(model, 'module', model)
+    return [torch.stack(losses), *(x.clone() for x in model.parameters())]
+
+
+def on_rank(rank):
+    results = []
+    for make in CASES.values():
+        model = DistributedDataParallel(make().double())
+        batches = []
+        for step, sizes in enumerate(PARTS):
+            images, samples = batch(sum(sizes), step)
+            part = slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
+            batches.append((images[part].double(), samples[part]))
+        results += train(model, batches)
+    return results
+
+
+def test_ranks_equal_one_process():
+    ranks = run_on_ranks(on_rank, 2)
+    expected = []
+    for make in CASES.values():
+        batches = [batch(sum(x), i) for i, x in enumerate(PARTS)]
+        batches = [(x.double(), y) for x, y in batches]
+        expected += train(make().double(), batches)
+    for rank in ranks:
+        assert len(rank) == len(expected)
+        for got, want in zip(rank, expected):
+            assert np.isfinite(got).all()
+            torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-9)
+    assert not math.isclose(expected[0][0], expected[0][1])

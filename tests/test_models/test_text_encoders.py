@@ -1,0 +1,209 @@
+"""Byte tokenizer, small transformer, prompts, and the optional encoders."""
+
+import sys
+import types
+
+import pytest
+import torch
+from torch import nn
+
+from mmrank.models.multimodal import ByteTokenizer, ZeroShotPrompts
+from mmrank.registry import MODELS
+
+
+def test_tokens_are_bytes_between_start_and_end():
+    texts = ['ab', '', 'né', 'x' * 40]
+    tokens, mask = ByteTokenizer(max_length=9)(texts)
+    assert tokens.shape == mask.shape == (4, 9)
+    for text, row, known in zip(texts, tokens.tolist(), mask):
+        inner = [3 + x for x in text.encode()[:7]]
+        expected = [1, *inner, 2]
+        assert row == expected + [0] * (9 - len(expected))
+        assert known.tolist() == [x != 0 for x in row]
+    assert int(tokens.max()) < ByteTokenizer.vocab_size
+    assert ByteTokenizer()([])[0].shape == (0, 2)
+
+
+def test_bad_texts_are_refused():
+    with pytest.raises(TypeError, match='list of strings'):
+        ByteTokenizer()('a cat')
+    with pytest.raises(TypeError, match='int'):
+        ByteTokenizer()(['a cat', 3])
+    with pytest.raises(ValueError, match='at least 3, for .*, got 2'):
+        ByteTokenizer(2)
+
+
+def transformer(**kwargs):
+    torch.manual_seed(0)
+    config = dict(channels=16, num_layers=2, num_heads=2, max_length=24)
+    return MODELS.build(
+        dict(type='mmrank.TextTransformer', **{**config, **kwargs})
+    )
+
+
+def test_a_text_does_not_see_its_neighbours():
+    encoder = transformer()
+    texts = ['a cat', 'a much longer caption', '']
+    for mode in (True, False):
+        encoder.train(mode)
+        together = encoder(texts)
+        assert together.shape == (3, encoder.out_channels)
+        for text, row in zip(texts, together):
+            torch.testing.assert_close(encoder([text])[0], row)
+    assert not torch.allclose(together[0], together[1])
+
+
+def test_order_of_the_letters_matters():
+    a, b = transformer()(['tac', 'cat'])
+    assert (a - b).abs().max() > 1e-4
+
+
+def test_every_weight_of_the_transformer_learns():
+    encoder = transformer()
+    encoder(['a cat', 'dogs']).square().sum().backward()
+    for name, weight in encoder.named_parameters():
+        assert weight.grad is not None, name
+        assert weight.grad.isfinite().all(), name
+
+
+@pytest.mark.parametrize(
+    ('kwargs', 'message'),
+    [
+        (dict(num_heads=3), 'num_heads=3'),
+        (dict(num_layers=0), 'num_layers must be'),
+        (dict(max_length=1), 'max_length must be'),
+    ],
+)
+def test_bad_transformers_are_refused(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        transformer(**kwargs)
+
+
+def test_prompts():
+    prompts = ZeroShotPrompts(['sea_lion', 'cat'], ['a {}.', 'the {}'])
+    assert prompts.texts == [
+        'a sea lion.',
+        'the sea lion',
+        'a cat.',
+        'the cat',
+    ]
+    rows = torch.tensor([[1.0, 0], [0, 1], [1, 0], [1, 0]])
+    half = 2**-0.5
+    expected = torch.tensor([[half, half], [1, 0]])
+    torch.testing.assert_close(prompts.class_rows(rows, True), expected)
+    mean = torch.tensor([[0.5, 0.5], [1, 0]])
+    torch.testing.assert_close(prompts.class_rows(rows, False), mean)
+
+
+def test_known_classes():
+    pytest.importorskip('mmpretrain')
+    assert ZeroShotPrompts('cifar10').texts[1] == 'a photo of a automobile.'
+    assert len(ZeroShotPrompts('imagenet').classes) == 1000
+
+
+@pytest.mark.parametrize(
+    ('classes', 'templates', 'message'),
+    [
+        ('cifar', ['a {}'], "classes='cifar' is unknown"),
+        (['cat'], ['a cat'], 'one {}'),
+        (['cat'], ['{} {}'], 'one {}'),
+        (['cat'], [], 'must not be empty'),
+        ([], ['a {}'], 'must not be empty'),
+    ],
+)
+def test_bad_prompts_are_refused(classes, templates, message):
+    with pytest.raises(ValueError, match=message):
+        ZeroShotPrompts(classes, templates)
+
+
+class FakeModel(nn.Module):
+    """What the adapter uses of a Hugging Face model."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.name, self.config = name, types.SimpleNamespace(hidden_size=4)
+        self.weight = nn.Parameter(torch.arange(4.0))
+
+    def init_weights(self):
+        raise AssertionError('pretrained weights are overwritten')
+
+    def forward(self, input_ids, attention_mask):
+        states = input_ids[:, :, None] * self.weight
+        return types.SimpleNamespace(last_hidden_state=states)
+
+
+def fake_tokenizer(texts, padding, truncation, max_length, return_tensors):
+    assert padding and truncation
+    assert return_tensors == 'pt'
+    width = min(max(map(len, texts)), max_length)
+    ids = torch.zeros(len(texts), width, dtype=torch.long)
+    for row, text in zip(ids, texts):
+        row[: len(text)] = torch.tensor([ord(x) for x in text[:width]])
+    return dict(input_ids=ids, attention_mask=(ids > 0).long(), other=1)
+
+
+@pytest.fixture
+def transformers(monkeypatch):
+    module = types.ModuleType('transformers')
+    made = []
+
+    class Auto:
+        @staticmethod
+        def from_pretrained(name):
+            made.append(name)
+            return FakeModel(name)
+
+        @staticmethod
+        def from_config(config):
+            made.append(config)
+            return FakeModel('random')
+
+    module.AutoModel = Auto
+    module.AutoTokenizer = types.SimpleNamespace(
+        from_pretrained=lambda name: fake_tokenizer
+    )
+    module.AutoConfig = types.SimpleNamespace(
+        from_pretrained=lambda name: f'config of {name}'
+    )
+    module.made = made
+    monkeypatch.setitem(sys.modules, 'transformers', module)
+    return module
+
+
+def hugging_face(**kwargs):
+    config = dict(type='mmrank.HuggingFaceTextEncoder', name_or_path='bert')
+    return MODELS.build({**config, **kwargs})
+
+
+def test_hugging_face_poolings(transformers):
+    first = hugging_face()
+    first.init_weights()
+    assert first.out_channels == 4
+    texts = ['\x02\x04', '\x06']
+    expected = torch.tensor([[2.0], [6.0]]) * torch.arange(4.0)
+    assert torch.equal(first(texts), expected)
+    mean = hugging_face(pooling='mean')
+    expected = torch.tensor([[3.0], [6.0]]) * torch.arange(4.0)
+    assert torch.equal(mean(texts), expected)
+    assert first([]).shape == (0, 4)
+    assert transformers.made == ['bert', 'bert']
+    hugging_face(pretrained=False)
+    assert transformers.made[2] == 'config of bert'
+
+
+def test_long_texts_are_cut(transformers):
+    encoder = hugging_face(pooling='mean', max_length=3)
+    assert encoder(['\x03\x03\x03\x03\x07'])[0, 1].item() == 3
+
+
+def test_hugging_face_missing_is_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'transformers', None)
+    with pytest.raises(ImportError, match='pip install transformers'):
+        hugging_face()
+
+
+def test_bad_hugging_face_settings_are_refused():
+    with pytest.raises(ValueError, match="pooling='last'"):
+        hugging_face(pooling='last')
+    with pytest.raises(ValueError, match='max_length'):
+        hugging_face(max_length=2)

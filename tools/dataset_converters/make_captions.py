@@ -1,0 +1,283 @@
+"""Make a small captioned data set from images whose classes are known.
+
+CIFAR-10 becomes images with captions such as "a dark photo of a plane" or "a
+car on grey", COCO images with boxes "two people and a dog". For experiments
+with image-text models where no captions can be had.
+
+OUT gets train.jsonl, val.jsonl and test.jsonl, read by mmrank.CaptionTable,
+and the images. COCO has no test images of its own: 80 % train, 10 % val, 10 %
+test, by the order of the file.
+"""
+
+import argparse
+import json
+import sys
+import zipfile
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+
+import cv2
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from mmrank.datasets.captions.templated_captions import (
+    class_captions,
+    object_captions,
+)
+from mmrank.datasets.coco_reading import read_coco_json
+from mmrank.datasets.long_tail.class_subset import (
+    exponential_sizes,
+    shuffled_classes,
+)
+from mmrank.datasets.retrieval.image_lists import IMAGE_SUFFIXES
+
+EPILOG = """\
+examples:
+  # 10 classes, long-tailed: 2000 images of the first, 200 of the last
+  python tools/dataset_converters/make_captions.py cifar10_jpg.zip \\
+      data/cifar10_captions --size 16 --per-class 2000 --imbalance 10
+
+  # the folders of an unpacked archive, train/<class>/*.jpg
+  python tools/dataset_converters/make_captions.py data/cifar10 data/out
+
+  # COCO's boxes
+  python tools/dataset_converters/make_captions.py \\
+      data/coco128/annotations/instances_train2017.json data/coco_captions \\
+      --images data/coco128/train2017 --size 224
+"""
+Read = Callable[[], bytes]
+
+
+def parse_args() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        'source',
+        metavar='SOURCE',
+        help='folder or zip file with train/<class>/ and test/<class>/, or '
+        'a COCO annotation file',
+    )
+    parser.add_argument('out', metavar='OUT', help='folder to write to')
+    parser.add_argument('--images', help='folder of the COCO images')
+    parser.add_argument(
+        '--size', type=int, help='side of the images (default: as they are)'
+    )
+    parser.add_argument(
+        '--captions',
+        type=int,
+        default=2,
+        help='captions of each image, 1 to 5 (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--per-class',
+        type=int,
+        default=1000,
+        help='training images of the largest class (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--imbalance',
+        type=float,
+        default=1.0,
+        help='size of the largest over that of the smallest class '
+        '(default: %(default)s)',
+    )
+    parser.add_argument(
+        '--val-per-class',
+        type=int,
+        default=100,
+        help='validation images of each class, out of the training images, '
+        'and as many test images (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--seed', type=int, default=0, help='default: %(default)s'
+    )
+    args = parser.parse_args()
+    for name in ('size', 'captions', 'per_class', 'val_per_class'):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            flag = '--' + name.replace('_', '-')
+            parser.error(f'{flag} must be at least 1, got {value}')
+    if args.source.endswith('.json') and not args.images:
+        parser.error('a COCO annotation file needs --images FOLDER')
+    return args
+
+
+def class_images(source: Path) -> dict[str, dict[str, list[Read]]]:
+    """Find the images of a folder or archive.
+
+    Args:
+        source: With ``<split>/<class>/<image>``.
+
+    Returns:
+        Functions that read the images, by split and class, in natural order.
+    """
+    found: dict = defaultdict(lambda: defaultdict(list))
+    if source.is_dir():
+        for path in sorted(source.glob('*/*/*')):
+            if path.suffix.lower() in IMAGE_SUFFIXES:
+                split, name = path.relative_to(source).parts[:2]
+                found[split][name].append(path.read_bytes)
+        return found
+    archive = zipfile.ZipFile(source)
+    for member in sorted(archive.namelist()):
+        parts = PurePosixPath(member).parts[-3:]
+        if len(parts) == 3 and member.lower().endswith(IMAGE_SUFFIXES):
+            read = lambda member=member: archive.read(member)  # noqa: E731
+            found[parts[0]][parts[1]].append(read)
+    return found
+
+
+def decode(data: bytes, size: int | None) -> np.ndarray:
+    """Decode an image.
+
+    Args:
+        data: The file.
+        size: Side of the result, or None.
+
+    Returns:
+        (H, W, 3) uint8 in BGR.
+
+    Raises:
+        ValueError: If it is no image.
+    """
+    image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    if image is None:
+        raise ValueError('a file is not an image')
+    if size is not None:
+        image = cv2.resize(image, (size, size), interpolation=cv2.INTER_AREA)
+    return image
+
+
+def chosen_images(
+    found: dict, args: argparse.Namespace
+) -> Iterator[tuple[str, str, Read]]:
+    """Choose the images of each part.
+
+    Args:
+        found: What :func:`class_images` gave.
+        args: The command line.
+
+    Yields:
+        Part, class and a function that reads the image.
+
+    Raises:
+        ValueError: If a class has too few images.
+    """
+    classes = sorted(found['train'])
+    if len(classes) < 2 or classes != sorted(found['test']):
+        raise ValueError(
+            f'{args.source} must have the same classes, two at least, in '
+            f'train/ and test/, got {classes[:5]} and '
+            f'{sorted(found["test"])[:5]}'
+        )
+    sizes = exponential_sizes(len(classes), args.per_class, args.imbalance)
+    held = args.val_per_class
+    for split in ('train', 'test'):
+        labels = np.repeat(
+            np.arange(len(classes)), [len(found[split][x]) for x in classes]
+        )
+        reads = [read for x in classes for read in found[split][x]]
+        for label, order in enumerate(shuffled_classes(labels, args.seed)):
+            name = classes[label]
+            wanted = held + sizes[label] if split == 'train' else held
+            if len(order) < wanted:
+                raise ValueError(
+                    f'class {name} has {len(order)} images in {split}/, but '
+                    f'{wanted} are asked for; lower --per-class or '
+                    '--val-per-class'
+                )
+            for place, index in enumerate(order[:wanted]):
+                part = 'val' if split == 'train' and place < held else split
+                yield part, name, reads[index]
+
+
+def write_classes(args: argparse.Namespace) -> dict[str, Counter]:
+    """Write a data set of classes; returns images by part and class."""
+    chosen = list(chosen_images(class_images(Path(args.source)), args))
+    rng = np.random.Generator(np.random.PCG64(args.seed))
+    counts: dict[str, Counter] = defaultdict(Counter)
+    lines: dict[str, list[dict]] = defaultdict(list)
+    for part, name, read in track(chosen, 'Images', transient=True):
+        image = decode(read(), args.size)
+        file = f'{part}/{name}/{counts[part][name]:05d}.png'
+        counts[part][name] += 1
+        save(Path(args.out) / file, image)
+        captions = class_captions(name, image[..., ::-1], args.captions, rng)
+        lines[part].append(dict(image=file, caption=captions, label=name))
+    write_lines(Path(args.out), lines)
+    return counts
+
+
+def write_objects(args: argparse.Namespace) -> dict[str, Counter]:
+    """Write a data set of COCO images; returns images by part."""
+    document = read_coco_json(args.source)
+    names = {x['id']: x['name'] for x in document['categories']}
+    objects: dict[int, Counter] = defaultdict(Counter)
+    for box in document['annotations']:
+        objects[box['image_id']][names[box['category_id']]] += 1
+    images = [x for x in document['images'] if objects[x['id']]]
+    rng = np.random.Generator(np.random.PCG64(args.seed))
+    counts: dict[str, Counter] = defaultdict(Counter)
+    lines: dict[str, list[dict]] = defaultdict(list)
+    for place, entry in enumerate(track(images, 'Images', transient=True)):
+        share = place / len(images)
+        part = 'train' if share < 0.8 else 'val' if share < 0.9 else 'test'
+        data = (Path(args.images) / entry['file_name']).read_bytes()
+        image = decode(data, args.size)
+        file = f'{part}/{Path(entry["file_name"]).stem}.png'
+        counts[part]['images'] += 1
+        save(Path(args.out) / file, image)
+        captions = object_captions(
+            objects[entry['id']], image[..., ::-1], args.captions, rng
+        )
+        lines[part].append(dict(image=file, caption=captions))
+    write_lines(Path(args.out), lines)
+    return counts
+
+
+def save(path: Path, image: np.ndarray) -> None:
+    """Write an image, (H, W, 3) uint8 in BGR."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not cv2.imwrite(str(path), image):
+        raise OSError(f'cannot write {path}: is the disk full?')
+
+
+def write_lines(out: Path, lines: dict[str, list[dict]]) -> None:
+    """Write a JSON object a line for each part."""
+    for part, entries in lines.items():
+        text = ''.join(json.dumps(x) + '\n' for x in entries)
+        (out / f'{part}.jsonl').write_text(text, encoding='utf-8')
+
+
+def main() -> int:
+    """Make the data set, and show what it holds."""
+    args = parse_args()
+    write = write_objects if args.images else write_classes
+    try:
+        counts = write(args)
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        print(f'error: {args.source}: {error}', file=sys.stderr)
+        return 1
+    names = sorted({name for part in counts.values() for name in part})
+    table = Table(title='Images')
+    for column in ('part', *names):
+        table.add_column(
+            column, justify='left' if column == 'part' else 'right'
+        )
+    for part, images in counts.items():
+        table.add_row(part, *(str(images[name]) for name in names))
+    console = Console()
+    console.print(table)
+    console.print(f'Wrote {args.out}.')
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
