@@ -1,0 +1,163 @@
+"""Makes the temperatures of the samples visible during training."""
+
+from pathlib import Path
+
+from mmengine.dist import master_only
+from mmengine.hooks import Hook
+from mmengine.model import is_model_wrapper
+
+from mmrank.evaluation.temperature_history import TemperatureHistory
+from mmrank.evaluation.temperatures import temperatures_of
+from mmrank.registry import HOOKS
+from mmrank.state.sample_temperature import SampleTemperature
+
+_CHECKPOINT_KEY = 'mmrank_temperature_history'
+
+
+@HOOKS.register_module()
+class TemperatureHook(Hook):
+    """Draws histograms of the temperatures over time, and what they mean.
+
+    Every ``interval`` epochs (or iterations) ``history_<name>.csv`` and
+    ``history_<name>.png`` in ``work_dir/temperatures`` are brought up to
+    date. After training, :func:`~mmrank.visualization.temperature_report.\
+write_temperature_report` adds the table of all samples, class frequency
+    against temperature with their rank correlation, and a sheet of the
+    images of the largest and the smallest temperatures. The history is kept
+    in checkpoints, so that a resumed training goes on with it.
+
+    ``tools/analysis_tools/temperatures.py`` does the same from checkpoints.
+
+    Args:
+        interval: Epochs or iterations between readings. A reading copies the
+            temperatures to the host.
+        by_epoch: Whether ``interval`` counts epochs.
+        num_bins: Of the histograms.
+        num_extreme: How many samples count as hottest and coldest.
+        num_images: Images of each kind on the sheet; 0 for no sheet.
+
+    Raises:
+        ValueError: If a number is out of range; before training, if no loss
+            of the model has temperatures.
+    """
+
+    # After the loss has stepped, before checkpoints are written (VERY_LOW).
+    priority = 'LOW'
+
+    def __init__(
+        self,
+        interval: int = 1,
+        by_epoch: bool = True,
+        num_bins: int = 60,
+        num_extreme: int = 600,
+        num_images: int = 40,
+    ) -> None:
+        for name, value, least in (
+            ('interval', interval, 1),
+            ('num_bins', num_bins, 1),
+            ('num_extreme', num_extreme, 1),
+            ('num_images', num_images, 0),
+        ):
+            if value < least:
+                raise ValueError(
+                    f'{name} must be at least {least}, got {value!r}'
+                )
+        self.interval, self.by_epoch = interval, by_epoch
+        self.num_bins = num_bins
+        self.num_extreme, self.num_images = num_extreme, num_images
+        self._histories: dict[str, TemperatureHistory] = {}
+
+    @staticmethod
+    def _model(runner):
+        model = runner.model
+        return model.module if is_model_wrapper(model) else model
+
+    def before_train(self, runner) -> None:
+        """Refuse to run for nothing; note the range of the histograms."""
+        states = [
+            module
+            for module in self._model(runner).modules()
+            if isinstance(module, SampleTemperature)
+        ]
+        if not states:
+            raise ValueError(
+                'TemperatureHook is in custom_hooks but no loss of the model '
+                "has temperatures of samples: use type='mmrank.ISogCLRLoss', "
+                'or drop the hook'
+            )
+        for state, found in zip(states, temperatures_of(self._model(runner))):
+            self._histories.setdefault(
+                found.name,
+                TemperatureHistory(state.tau0, state.tau_max, self.num_bins),
+            )
+
+    def after_train_epoch(self, runner) -> None:
+        """Read, if an epoch counts."""
+        if self.by_epoch and self.every_n_epochs(runner, self.interval):
+            self._read(runner, runner.epoch + 1)
+
+    def after_train_iter(
+        self, runner, batch_idx, data_batch=None, outputs=None
+    ) -> None:
+        """Read, if an iteration counts."""
+        if not self.by_epoch and self.every_n_train_iters(
+            runner, self.interval
+        ):
+            self._read(runner, runner.iter + 1)
+
+    @master_only
+    def after_train(self, runner) -> None:
+        """Write the report."""
+        # Imported late: training itself needs no matplotlib.
+        from mmrank.visualization.temperature_report import (
+            write_temperature_report,
+        )
+
+        dataset = runner.train_loop.dataloader.dataset
+        for found in temperatures_of(self._model(runner)):
+            _, correlation = write_temperature_report(
+                found,
+                dataset,
+                self._folder(runner),
+                self.num_extreme,
+                self.num_images,
+            )
+            if correlation is not None:
+                runner.logger.info(
+                    f'{found.name}: Spearman correlation of class frequency '
+                    f'and mean temperature {correlation}'
+                )
+        runner.logger.info(f'Temperatures are in {self._folder(runner)}')
+
+    @master_only
+    def _read(self, runner, step: int) -> None:
+        from mmrank.visualization.temperature_plots import plot_history
+
+        unit = 'epoch' if self.by_epoch else 'iteration'
+        for found in temperatures_of(self._model(runner)):
+            history = self._histories[found.name]
+            history.add(step, found.tau[found.visited])
+            if not history.steps:
+                continue
+            path = self._folder(runner) / f'history_{found.name}'
+            history.write_csv(path.with_suffix('.csv'))
+            plot_history(history, path.with_suffix('.png'), found.name, unit)
+
+    @staticmethod
+    def _folder(runner) -> Path:
+        return Path(runner.work_dir) / 'temperatures'
+
+    def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
+        """Put the history into the checkpoint."""
+        checkpoint[_CHECKPOINT_KEY] = {
+            name: history.state_dict()
+            for name, history in self._histories.items()
+        }
+
+    def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
+        """Take it back when a run is resumed."""
+        if runner._resume:
+            self._histories = {
+                name: TemperatureHistory.from_state(state)
+                for name, state in checkpoint.get(_CHECKPOINT_KEY, {}).items()
+            }

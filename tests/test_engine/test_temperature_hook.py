@@ -1,0 +1,131 @@
+"""The hook that draws temperatures, inside a real Runner."""
+
+import csv
+import logging
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from mmengine.model import BaseModel
+from mmengine.runner import Runner
+from torch import nn
+from torch.utils.data import Dataset
+
+from mmrank.engine.hooks import TemperatureHook
+from mmrank.models.losses import ISogCLRLoss
+
+SIZE = 24
+
+
+class Clusters(Dataset):
+    """One large cluster and small ones; items carry their numbers."""
+
+    def __init__(self):
+        self.metainfo = dict(classes=('head', 'middle', 'tail'))
+        self.labels = np.repeat([0, 1, 2], [16, 6, 2])
+
+    def __len__(self):
+        return SIZE
+
+    def get_gt_labels(self):
+        """Class of each item."""
+        return self.labels
+
+    def get_data_info(self, index):
+        """What the sheet shows."""
+        return dict(img=np.full((4, 4, 3), 10 * index, np.uint8))
+
+    def __getitem__(self, index):
+        g = torch.Generator().manual_seed(int(index))
+        x = torch.randn(4, generator=g)
+        x[self.labels[index]] += 3
+        return dict(inputs=x, ids=index)
+
+
+class Net(BaseModel):
+    """A linear map of two noisy views."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(4, 3)
+        self.contrast = ISogCLRLoss(SIZE, eta=0.05, beta1=1.0)
+
+    def forward(self, inputs, ids=None, mode='loss'):
+        views = [
+            self.net(inputs + 0.1 * torch.randn_like(inputs)) for _ in 'ab'
+        ]
+        return dict(loss=self.contrast(*views, ids))
+
+
+def train(work_dir, epochs, hook=None, resume=False):
+    torch.manual_seed(epochs)
+    runner = Runner(
+        Net(),
+        str(work_dir),
+        train_dataloader=dict(
+            dataset=Clusters(),
+            batch_size=8,
+            collate_fn=dict(type='default_collate'),
+            sampler=dict(type='DefaultSampler', shuffle=True),
+        ),
+        train_cfg=dict(by_epoch=True, max_epochs=epochs),
+        optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.1)),
+        custom_hooks=[hook or dict(type='mmrank.TemperatureHook')],
+        default_hooks=dict(logger=None),
+        default_scope='mmengine',
+        experiment_name=f'temperatures_{work_dir.name}_{epochs}_{resume}',
+        resume=resume,
+        randomness=dict(seed=0),
+    )
+    runner.train()
+    return runner
+
+
+def steps(path):
+    with path.open() as file:
+        return [int(row['step']) for row in csv.DictReader(file)]
+
+
+def test_files_of_a_run_and_of_its_resume(tmp_path):
+    runner = train(tmp_path, 2)
+    folder = tmp_path / 'temperatures'
+    assert steps(folder / 'history_temperature.csv') == [1, 2]
+    with (folder / 'samples_temperature.csv').open() as file:
+        found = [float(row['tau']) for row in csv.DictReader(file)]
+    tau = runner.model.contrast.temperature.tau
+    np.testing.assert_allclose(found, tau, rtol=1e-4)
+    assert len(set(found)) > 2
+    for name in ('history', 'classes', 'sheet'):
+        assert (folder / f'{name}_temperature.png').stat().st_size > 2000
+    first = (folder / 'history_temperature.csv').read_text()
+
+    (folder / 'history_temperature.csv').unlink()
+    train(tmp_path, 3, resume=True)
+    assert steps(folder / 'history_temperature.csv') == [1, 2, 3]
+    again = (folder / 'history_temperature.csv').read_text()
+    assert again.startswith(first)
+
+
+def test_iterations_can_count(tmp_path):
+    hook = TemperatureHook(interval=2, by_epoch=False, num_images=0)
+    train(tmp_path, 2, hook)
+    folder = tmp_path / 'temperatures'
+    assert steps(folder / 'history_temperature.csv') == [2, 4, 6]
+    assert not list(folder.glob('sheet*'))
+
+
+def test_nothing_to_show_is_refused():
+    runner = SimpleNamespace(
+        model=nn.Linear(1, 1), logger=logging.getLogger('test')
+    )
+    with pytest.raises(ValueError, match='no loss of the model has temperat'):
+        TemperatureHook().before_train(runner)
+
+
+@pytest.mark.parametrize(
+    'name', ['interval', 'num_bins', 'num_extreme', 'num_images']
+)
+def test_bad_numbers_are_named(name):
+    with pytest.raises(ValueError, match=f'{name} must be at least'):
+        TemperatureHook(**{name: -1})

@@ -1,0 +1,183 @@
+r"""What the temperatures of iSogCLR have become: tables and pictures.
+
+    python tools/analysis_tools/temperatures.py CONFIG \
+        work_dirs/run/epoch_10.pth work_dirs/run/epoch_20.pth
+
+reads the temperatures of the samples from the checkpoints and the training
+images from the config, without running the model. Several checkpoints of one
+training, in their order, give histograms over time; the rest is of the last.
+
+Written to the out dir, for each kind of temperature (a bimodal model has
+two): history_NAME.csv and .png (histograms and quantiles), samples_NAME.csv,
+classes_NAME.csv and .png (class frequency against mean temperature, and the
+shares of each class among the hottest and coldest samples), sheet_NAME.png
+(images of the largest and the smallest temperatures).
+
+exit status: 0 written, 2 wrong input (one message says what).
+"""
+
+import argparse
+import re
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+from mmengine.config import DictAction
+from mmengine.registry import DATASETS, init_default_scope
+from rich.console import Console
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))  # for entry_point, beside train.py
+
+
+def parse_args(arguments=None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument('config', metavar='CONFIG', help='of the training')
+    parser.add_argument(
+        'checkpoints', nargs='+', metavar='CHECKPOINT', help='.pth files'
+    )
+    parser.add_argument(
+        '--out-dir',
+        default='work_dirs/temperatures',
+        help='default: %(default)s',
+    )
+    parser.add_argument(
+        '--extreme',
+        type=int,
+        default=600,
+        metavar='N',
+        help='samples that count as hottest and as coldest (default: '
+        '%(default)s, as in the paper)',
+    )
+    parser.add_argument(
+        '--images',
+        type=int,
+        default=40,
+        metavar='N',
+        help='images of each kind on the sheet, 0 for none (default: '
+        '%(default)s)',
+    )
+    parser.add_argument(
+        '--bins',
+        type=int,
+        default=60,
+        help='of the histograms (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--cfg-options',
+        nargs='+',
+        action=DictAction,
+        metavar='KEY=VALUE',
+        help='overrides of the config',
+    )
+    args = parser.parse_args(arguments)
+    for name, least in (('extreme', 1), ('images', 0), ('bins', 1)):
+        if getattr(args, name) < least:
+            parser.error(f'--{name} must be at least {least}')
+    return args
+
+
+def build_training_set(args: argparse.Namespace):
+    """The data set that the sampler of the training sees."""
+    from entry_point import check_packages, read_config
+
+    cfg = read_config(args.config)
+    if args.cfg_options is not None:
+        cfg.merge_from_dict(args.cfg_options)
+    check_packages(cfg)
+    if 'train_dataloader' not in cfg:
+        raise ValueError(f'{args.config} has no train_dataloader')
+    init_default_scope(cfg.get('default_scope') or 'mmengine')
+    return DATASETS.build(cfg.train_dataloader.dataset)
+
+
+def steps_of(checkpoints: list[str]) -> tuple[list[int], str]:
+    """When the checkpoints were written, by their names.
+
+    Returns:
+        Rising numbers and what they count.
+    """
+    found = [re.search(r'(\d+)\.pth$', Path(c).name) for c in checkpoints]
+    steps = [int(match[1]) if match else 0 for match in found]
+    if any(a >= b for a, b in pairwise(steps)) or not all(found):
+        return list(range(1, len(checkpoints) + 1)), 'checkpoint'
+    is_epoch = all('epoch' in Path(c).name for c in checkpoints)
+    return steps, 'epoch' if is_epoch else 'iteration'
+
+
+def run(args: argparse.Namespace, console: Console) -> None:
+    """Do what the command line says."""
+    from mmrank.evaluation.temperature_history import TemperatureHistory
+    from mmrank.evaluation.temperatures import read_temperatures
+    from mmrank.visualization.temperature_plots import plot_history
+    from mmrank.visualization.temperature_report import (
+        write_temperature_report,
+    )
+
+    readings = [read_temperatures(path) for path in args.checkpoints]
+    names = [[found.name for found in reading] for reading in readings]
+    if any(own != names[0] for own in names):
+        raise ValueError(
+            f'the checkpoints have different temperatures: {names}. Fix: '
+            'give those of one training'
+        )
+    dataset = build_training_set(args)
+    steps, unit = steps_of(args.checkpoints)
+    out = Path(args.out_dir)
+    for kind in zip(*readings):
+        values = [found.tau[found.visited] for found in kind]
+        if not any(map(len, values)):
+            raise ValueError(
+                f'{kind[0].name}: no sample was visited yet. Fix: give a '
+                'later checkpoint'
+            )
+        low = min(float(v.min()) for v in values if len(v))
+        high = max(float(v.max()) for v in values if len(v))
+        if low == high:
+            low, high = low * 0.99, high * 1.01
+        history = TemperatureHistory(low, high, args.bins)
+        for step, tau in zip(steps, values):
+            history.add(step, tau)
+        path = out / f'history_{kind[0].name}'
+        paths = [
+            history.write_csv(path.with_suffix('.csv')),
+            plot_history(
+                history, path.with_suffix('.png'), kind[0].name, unit
+            ),
+        ]
+        more, correlation = write_temperature_report(
+            kind[-1], dataset, out, args.extreme, args.images
+        )
+        last = kind[-1]
+        tau = last.tau[last.visited]
+        lines = [
+            f'{last.name}: {len(tau):,} of {len(last.tau):,} samples '
+            f'visited, temperature {tau.mean():.4g} +- {tau.std():.2g}, '
+            f'{tau.min():.4g} to {tau.max():.4g}'
+        ]
+        if correlation is not None:
+            lines.append(
+                f'class frequency and mean temperature: Spearman {correlation}'
+            )
+        lines += [f'wrote {p}' for p in paths + more]
+        for line in lines:
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def main() -> int:
+    """Run, and turn wrong input into one message."""
+    args = parse_args()
+    try:
+        run(args, Console())
+    except (OSError, ValueError, TypeError, ImportError) as error:
+        print(f'error: {error}', file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
