@@ -1,0 +1,137 @@
+"""AP and AUROC against scikit-learn."""
+
+import csv
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from mmrank.evaluation.average_precision_metric import AveragePrecisionMetric
+from mmrank.functional import auroc
+from mmrank.registry import METRICS
+
+
+def data(n=80, classes=3, ties=False):
+    g = torch.Generator().manual_seed(classes)
+    scores = torch.rand(n, classes, generator=g)
+    if ties:
+        scores = (5 * scores).round() / 5
+    target = torch.rand(n, classes, generator=g) < 0.3
+    return scores, target
+
+
+def as_samples(scores, target):
+    return [
+        dict(pred_score=s, gt_score=t.float()) for s, t in zip(scores, target)
+    ]
+
+
+def evaluate(scores, target, classes=None, **kwargs):
+    metric = AveragePrecisionMetric(**kwargs)
+    metric.dataset_meta = dict(classes=classes)
+    made = as_samples(scores, target)
+    for begin in range(0, len(made), 32):
+        metric.process(None, made[begin : begin + 32])
+    return metric.evaluate(len(made))
+
+
+@pytest.mark.parametrize('ties', [False, True])
+def test_equals_scikit_learn(ties):
+    scores, target = data(ties=ties)
+    got = evaluate(scores, target, ['a', 'b', 'c'], classwise=True)
+    x, y = scores.double().numpy(), target.numpy()
+    expected = {
+        'mAP': average_precision_score(y, x, average='macro'),
+        'micro_AP': average_precision_score(y, x, average='micro'),
+        'AUROC': roc_auc_score(y, x, average='macro'),
+        'micro_AUROC': roc_auc_score(y, x, average='micro'),
+    }
+    for i, name in enumerate('abc'):
+        expected[f'AP/{name}'] = average_precision_score(y[:, i], x[:, i])
+        expected[f'AUROC/{name}'] = roc_auc_score(y[:, i], x[:, i])
+    assert set(got) == {f'ranking/{k}' for k in expected}
+    for name, value in expected.items():
+        assert got[f'ranking/{name}'] == pytest.approx(100 * value, abs=1e-9)
+
+
+def test_binary():
+    scores, target = data(classes=1)
+    got = evaluate(scores, target, ['rest', 'cat'], classwise=True)
+    x, y = scores[:, 0].double().numpy(), target[:, 0].numpy()
+    ap = pytest.approx(100 * average_precision_score(y, x))
+    area = pytest.approx(100 * roc_auc_score(y, x))
+    assert got == {
+        'ranking/AP': ap,
+        'ranking/AUROC': area,
+        'ranking/AP/cat': ap,
+        'ranking/AUROC/cat': area,
+    }
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0.0, 0.5, -1.0, 2.0]), st.booleans()),
+        min_size=2,
+        max_size=12,
+    )
+)
+def test_auroc_of_any_list(entries):
+    scores, labels = map(np.array, zip(*entries))
+    got = auroc(torch.tensor(scores), torch.tensor(labels))
+    if labels.all() or not labels.any():
+        assert got.isnan()
+    else:
+        assert got.item() == pytest.approx(roc_auc_score(labels, scores))
+
+
+def test_classes_without_a_side():
+    scores, target = data()
+    target[:, 1] = False
+    message = '1 of 3 classes have no positive or no negative.*: b.*skip_empty'
+    with pytest.raises(ValueError, match=message):
+        evaluate(scores, target, ['a', 'b', 'c'])
+    got = evaluate(scores, target, ['a', 'b', 'c'], skip_empty=True)
+    keep = [0, 2]
+    x, y = scores.double().numpy()[:, keep], target.numpy()[:, keep]
+    assert got['ranking/mAP'] == pytest.approx(
+        100 * average_precision_score(y, x, average='macro')
+    )
+    assert got['ranking/micro_AUROC'] == pytest.approx(
+        100 * roc_auc_score(y, x, average='micro')
+    )
+    with pytest.raises(ValueError, match='3 of 3 classes'):
+        evaluate(scores, target & False, skip_empty=True)
+
+
+def test_bad_samples():
+    scores, target = data()
+    scores[7, 1] = torch.nan
+    with pytest.raises(ValueError, match="sample 7 for class '1' is NaN"):
+        evaluate(scores, target)
+    with pytest.raises(KeyError, match='no pred_score'):
+        AveragePrecisionMetric().process(None, [dict(gt_score=target[0])])
+    bad = dict(pred_score=scores[0], gt_score=torch.tensor([0.0, 1, 2]))
+    with pytest.raises(ValueError, match='must be 0 or 1, got 2.0'):
+        AveragePrecisionMetric().process(None, [bad])
+    with pytest.raises(ValueError, match='got no sample'):
+        AveragePrecisionMetric().compute_metrics([])
+
+
+def test_table_files(tmp_path):
+    scores, target = data()
+    stem = tmp_path / 'new' / 'classes'
+    got = evaluate(scores, target, ['a', 'b', 'c'], out_stem=str(stem))
+    rows = list(csv.DictReader((tmp_path / 'new' / 'classes.csv').open()))
+    assert [r['class'] for r in rows] == ['a', 'b', 'c', 'macro', 'micro']
+    assert float(rows[3]['AP']) == pytest.approx(got['ranking/mAP'])
+    assert int(rows[0]['positives']) == int(target[:, 0].sum())
+    assert '| macro |' in (tmp_path / 'new' / 'classes.md').read_text()
+
+
+def test_built_from_a_config():
+    metric = METRICS.build(dict(type='mmrank.AveragePrecisionMetric'))
+    assert isinstance(metric, AveragePrecisionMetric)

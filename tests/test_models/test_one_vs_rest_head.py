@@ -1,0 +1,198 @@
+"""The head for binary, one-vs-rest and multi-label classification."""
+
+import copy
+
+import pytest
+import torch
+from mmengine.registry import MODELS, init_default_scope
+
+pytest.importorskip('mmpretrain')
+from mmpretrain.structures import DataSample
+
+from mmrank.models import OneVsRestHead
+from mmrank.models.heads.one_vs_rest_targets import one_vs_rest_targets
+
+CPU = torch.device('cpu')
+COUNTS = dict(class_counts=[30, 20, 10], num_samples=100)
+LOSSES = {
+    'stable_ap': dict(type='mmrank.StableAPLoss', mode='per_class', rho=1.0),
+    'soprc': dict(
+        type='mmrank.SOPRCLoss', mode='per_class', activation='sigmoid'
+    ),
+    'smooth_ap': dict(type='mmrank.SmoothAPLoss', mode='per_class', tau=0.1),
+    'soap': dict(type='mmrank.SOAPLoss', num_samples=12),
+    'mauc': dict(type='mmrank.MAUCLoss'),
+    'ldam': dict(type='mmrank.LDAMLoss', scale=1.0),
+    'cb_ce': dict(type='mmrank.ClassBalancedCELoss'),
+    'ce': dict(type='mmpretrain.CrossEntropyLoss', use_sigmoid=True),
+    'focal': dict(type='mmpretrain.FocalLoss'),
+}
+
+
+def samples(classes, n=12, score=False):
+    g = torch.Generator().manual_seed(0)
+    target = torch.rand(n, classes, generator=g) < 0.4
+    made = []
+    for i, row in enumerate(target):
+        sample = DataSample(metainfo=dict(sample_idx=i))
+        if score:
+            sample.set_gt_score(row.float())
+        elif classes == 1:
+            sample.set_gt_label(int(row[0]))
+        else:
+            sample.set_gt_label(row.nonzero().flatten())
+        made.append(sample)
+    return made, target
+
+
+def head(name, classes):
+    loss = dict(LOSSES[name])
+    if name in ('ldam', 'cb_ce'):
+        loss.update(class_counts=[30, 20, 10][:classes], num_samples=100)
+    torch.manual_seed(0)
+    return OneVsRestHead(classes, 8, loss)
+
+
+@pytest.mark.parametrize('classes', [1, 3])
+@pytest.mark.parametrize('name', LOSSES)
+def test_every_loss_learns_the_training_set(name, classes):
+    model = head(name, classes)
+    data_samples, target = samples(classes)
+    g = torch.Generator().manual_seed(1)
+    feats = torch.randn(12, 8, generator=g) + target[:, :1]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+
+    def wrong_pairs():
+        scores = model(feats)
+        pairs = scores[:, None] - scores[None]
+        above = target[:, None] & ~target[None]
+        return (pairs[above] <= 0).double().mean()
+
+    before = wrong_pairs()
+    for _ in range(150):
+        loss = model.loss((feats,), data_samples)
+        assert list(loss) == ['loss']
+        optimizer.zero_grad()
+        loss['loss'].backward()
+        optimizer.step()
+    assert wrong_pairs() < before / 3
+
+
+@pytest.mark.parametrize('classes', [1, 3])
+def test_mmpretrain_losses_are_the_sum_over_classes(classes):
+    data_samples, target = samples(classes)
+    feats = torch.randn(12, 8)
+    model = head('ce', classes)
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(
+        model(feats), target.float()
+    )
+    got = model.loss(feats, data_samples)['loss']
+    torch.testing.assert_close(got, classes * expected)
+
+
+@pytest.mark.parametrize('classes', [1, 3])
+def test_labels_and_scores_mean_the_same(classes):
+    by_label, target = samples(classes)
+    by_score, _ = samples(classes, score=True)
+    for data_samples in (by_label, by_score):
+        got = one_vs_rest_targets(data_samples, classes, CPU)
+        assert torch.equal(got, target.float())
+    assert one_vs_rest_targets([], classes, CPU).shape == (0, classes)
+    none = [DataSample().set_gt_label([]) for _ in range(2)]
+    if classes > 1:
+        assert not one_vs_rest_targets(none, classes, CPU).any()
+
+
+@pytest.mark.parametrize(
+    ('sample', 'classes', 'message'),
+    [
+        (DataSample(), 3, 'neither gt_label nor gt_score'),
+        (DataSample().set_gt_label(3), 3, 'from 0 to 2, got labels from 3'),
+        (DataSample().set_gt_label(-1), 3, 'got labels from -1 to -1'),
+        (DataSample().set_gt_label(2), 1, 'must be 0 or 1, got labels from 2'),
+        (DataSample().set_gt_label([]), 1, r'one number for each sample'),
+        (DataSample().set_gt_score([0, 0.5, 1]), 3, 'must be 0 or 1, got 0.5'),
+        (DataSample().set_gt_score([0, -1, 1]), 3, 'must be 0 or 1, got -1.0'),
+        (DataSample().set_gt_score([0, 1]), 3, r'must be \(3,\)'),
+    ],
+)
+def test_bad_labels(sample, classes, message):
+    with pytest.raises(ValueError, match=message):
+        one_vs_rest_targets([sample], classes, CPU)
+
+
+def test_some_samples_without_labels():
+    data_samples, _ = samples(3, n=2)
+    with pytest.raises(
+        ValueError, match='2 of 3 data samples have a gt_label'
+    ):
+        one_vs_rest_targets([*data_samples, DataSample()], 3, CPU)
+
+
+@pytest.mark.parametrize('classes', [1, 3])
+def test_predictions_are_plain_sigmoids(classes):
+    model = head('stable_ap', classes)
+    model.loss_module.mean_positive.mean.fill_(4.0)  # what a detector centres
+    feats = 30 * torch.randn(5, 8)
+    scores = model(feats).sigmoid()
+    found = model.predict((feats,), None)
+    given, _ = samples(classes, n=5)
+    assert model.predict((feats,), given) is given
+    for row, sample, other in zip(scores, found, given):
+        assert torch.equal(sample.pred_score, row)
+        assert torch.equal(other.pred_score, row)
+        positive = row >= 0.5
+        label = positive.long() if classes == 1 else positive.nonzero()[:, 0]
+        assert torch.equal(sample.pred_label, label)
+
+
+def test_bad_settings():
+    with pytest.raises(KeyError, match='is not registered'):
+        OneVsRestHead(3, 8, dict(type='mmrank.NoSuchLoss'))
+    with pytest.raises(ValueError, match='num_classes=4 of the loss'):
+        OneVsRestHead(3, 8, dict(type='mmrank.StableAPLoss', num_classes=4))
+    with pytest.raises(ValueError, match='num_classes must be'):
+        OneVsRestHead(0, 8, LOSSES['ce'])
+    model = head('soap', 3)
+    data_samples, _ = samples(3)
+    with pytest.raises(ValueError, match='set in_channels'):
+        model.loss(torch.randn(12, 8, 2, 2), data_samples)
+    with pytest.raises(ValueError, match='12 features for 3'):
+        model.loss(torch.randn(12, 8), data_samples[:3])
+    bare = [copy.deepcopy(x) for x in data_samples]
+    for sample in bare:
+        sample.pop('sample_idx')
+    with pytest.raises(ValueError, match='have no sample_idx'):
+        model.loss(torch.randn(12, 8), bare)
+
+
+def test_in_an_image_classifier():
+    init_default_scope('mmpretrain')
+    model = MODELS.build(
+        dict(
+            type='mmpretrain.ImageClassifier',
+            backbone=dict(
+                type='mmrank.SmallConvNet',
+                in_channels=3,
+                channels=8,
+                num_blocks=2,
+            ),
+            neck=dict(type='mmpretrain.GlobalAveragePooling'),
+            head=dict(
+                type='mmrank.OneVsRestHead',
+                num_classes=3,
+                in_channels=8,
+                loss=LOSSES['stable_ap'],
+            ),
+        )
+    )
+    model.init_weights()
+    data_samples, _ = samples(3)
+    images = torch.randn(12, 3, 8, 8)
+    losses = model(images, data_samples, mode='loss')
+    losses['loss'].backward()
+    assert model.head.fc.weight.grad.abs().sum() > 0
+    model.eval()
+    found = model(images, data_samples, mode='predict')
+    assert found[0].pred_score.shape == (3,)
+    assert model(images).shape == (12, 3)
