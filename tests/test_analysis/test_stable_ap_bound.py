@@ -124,7 +124,9 @@ def test_lists_for_lemma_1_equal_the_loss_of_one_list():
         torch.testing.assert_close(got[i], expected)
 
 
-@pytest.mark.parametrize('rho', [0.5, 4.0])
+@pytest.mark.parametrize(
+    'rho', [0.5, pytest.param(4.0, marks=pytest.mark.slow)]
+)
 def test_lemma_1(rho):
     """Within the bound, and within half of it: h is 1/(2 eps)-Lipschitz."""
     setting = DifferenceSetting(rho=rho, tau=1.0, a=1.0, t=1.0)

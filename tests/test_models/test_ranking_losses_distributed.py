@@ -86,7 +86,9 @@ def _train_part(rank, sizes, configs):
     ]
 
 
-@pytest.mark.parametrize('sizes', [(70, 9), (31, 17, 5)])
+@pytest.mark.parametrize(
+    'sizes', [(70, 9), pytest.param((31, 17, 5), marks=pytest.mark.slow)]
+)
 def test_equals_one_process(sizes):
     results = run_on_ranks(_train_part, len(sizes), sizes, LOSSES)
     expected = [

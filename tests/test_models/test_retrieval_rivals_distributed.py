@@ -122,7 +122,7 @@ def _both_scopes(rank, sizes, cases, losses):
 
 
 @pytest.mark.parametrize(
-    'sizes', [pytest.param((13, 5), marks=pytest.mark.slow), (9, 7, 3)]
+    'sizes', [(13, 5), pytest.param((9, 7, 3), marks=pytest.mark.slow)]
 )
 def test_equals_one_process(sizes):
     losses = _installed()

@@ -44,7 +44,13 @@ def load(name):
     return module
 
 
-@pytest.mark.parametrize('name', list(FILES))
+@pytest.mark.parametrize(
+    'name',
+    [
+        pytest.param('soprc_simulation', marks=pytest.mark.slow),
+        'stable_ap_bounds',
+    ],
+)
 def test_tool_writes_figures_and_tables(name, tmp_path, monkeypatch):
     tool = load(name)
     for constant, value in SMALL[name].items():
