@@ -46,7 +46,7 @@ from .multimodal import (
 )
 from .retrievers import EmbeddingRetriever
 from .roi_heads import ListwiseBBoxHead
-from .selfsup import TwoViewLearner
+from .selfsup import TwoViewLearner, TwoViewPreprocessor
 from .two_tower import (
     EmbeddingTower,
     MLPTower,
@@ -100,5 +100,6 @@ __all__ = [
     'TextTransformer',
     'TwoTower',
     'TwoViewLearner',
+    'TwoViewPreprocessor',
     'VICRegLoss',
 ]

@@ -1,4 +1,4 @@
-"""What of retrieval works, and what is said, without mmpretrain."""
+"""What of the models works, and what is said, without mmpretrain."""
 
 import subprocess
 import sys
@@ -45,12 +45,16 @@ with net.mixing(torch.arange(4) % 2):
     maps = net(torch.randn(4, 1, 28, 28))[-1]
 head.loss(maps.flatten(1), samples, 2)['loss'].backward()
 assert HOOKS.get('mmrank.ClassCountsHook')
-try:
-    MODELS.build(dict(type='mmrank.EmbeddingRetriever', image_encoder={{}}))
-except ImportError as error:
-    assert 'mim install mmpretrain' in str(error), error
-else:
-    raise AssertionError('built without mmpretrain')
+for config in (
+    dict(type='mmrank.EmbeddingRetriever', image_encoder={{}}),
+    dict(type='mmrank.TwoViewLearner', backbone={{}}, loss={{}}),
+):
+    try:
+        MODELS.build(config)
+    except ImportError as error:
+        assert 'mim install mmpretrain' in str(error), error
+    else:
+        raise AssertionError('built without mmpretrain')
 """
 
 

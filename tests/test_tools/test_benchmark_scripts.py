@@ -84,3 +84,14 @@ def test_wire_bytes():
     assert calls == '5'
     assert gathered == f'{40 * 5 / 1024:,.1f}'
     assert reduced == f'{(80 * 16 + 16) / 1024:,.1f}'
+
+
+def test_contrastive_speed():
+    out = run(
+        'contrastive_speed',
+        *('--batch', '8', '--dimensions', '16', '--samples', '1000'),
+        *('--repeats', '1'),
+    )
+    rows = dict(re.findall(r'│ ([^│]*?) +│ [\d.]+ +│ ([\d.]+) ', out))
+    assert float(rows['ResNet-18']) == 100
+    assert {'state alone', 'iSogCLR', 'iSogCLR, host', 'VICReg'} < set(rows)

@@ -1,0 +1,149 @@
+"""Cost of the contrastive losses and their state beside a training step.
+
+Timed is forward + backward of the loss from embeddings to their gradient,
+with the look-up and update of the state of each sample, and, as the plain
+side, forward + backward of a ResNet-18 on the two views of the batch. All
+sides run in one process and in turn, so the ratios hold on a busy machine;
+single times do not.
+
+    python tools/benchmarks/contrastive_speed.py
+    python tools/benchmarks/contrastive_speed.py --dimensions 8192
+    python tools/benchmarks/contrastive_speed.py --device cuda
+
+"State alone" looks up and updates the temperatures of a batch, without a
+loss. The memory is that of the table of all samples.
+"""
+
+import argparse
+
+import torch
+from pairwise_speed import in_turn
+from rich.console import Console
+from rich.table import Table
+from torchvision.models import resnet18
+
+from mmrank.registry import MODELS
+from mmrank.state import SampleTemperature
+
+
+def losses(samples: int) -> dict:
+    """Configs by name; those with state for so many samples."""
+    state = dict(num_samples=samples)
+    return {
+        'InfoNCE': dict(type='mmrank.InfoNCELoss', tau=0.5),
+        'SogCLR': dict(type='mmrank.SogCLRLoss', **state),
+        'iSogCLR': dict(type='mmrank.ISogCLRLoss', **state),
+        'iSogCLR, host': dict(
+            type='mmrank.ISogCLRLoss', storage='host', **state
+        ),
+        'iSogCLR, images and texts': dict(
+            type='mmrank.BimodalISogCLRLoss', storage='host', **state
+        ),
+        'the same, short momentum': dict(
+            type='mmrank.BimodalISogCLRLoss',
+            storage='host',
+            momentum_dtype='float16',
+            **state,
+        ),
+        'FlatCLR': dict(type='mmrank.FlatCLRLoss'),
+        'SimCo': dict(type='mmrank.SimCoLoss'),
+        'spectral': dict(type='mmrank.SpectralContrastiveLoss'),
+        'VICReg': dict(type='mmrank.VICRegLoss'),
+        'Barlow Twins': dict(type='mmrank.BarlowTwinsLoss'),
+    }
+
+
+def make_network(args):
+    """Forward and backward of a ResNet-18 on both views."""
+    network = resnet18(num_classes=args.dimensions).to(args.device)
+    images = torch.randn(
+        2 * args.batch, 3, args.size, args.size, device=args.device
+    )
+
+    def step():
+        network.zero_grad(set_to_none=True)
+        network(images).square().mean().backward()
+
+    return step
+
+
+def make_step(config: dict, args):
+    """Forward and backward of a loss; other samples at every call."""
+    loss = MODELS.build(config).to(args.device)
+    g = torch.Generator().manual_seed(0)
+    views = [
+        torch.randn(args.batch, args.dimensions, generator=g)
+        .to(args.device)
+        .requires_grad_()
+        for _ in range(2)
+    ]
+
+    def step():
+        for view in views:
+            view.grad = None
+        ids = torch.randint(args.samples, (args.batch,), generator=g)
+        loss(*views, ids).backward()
+
+    states = loss.states() if hasattr(loss, 'states') else []
+    return step, sum(x.num_bytes for x in states)
+
+
+def make_state_step(storage: str, args):
+    """Look-up and update of the temperatures of a batch."""
+    state = SampleTemperature(args.samples, storage=storage).to(args.device)
+    g = torch.Generator().manual_seed(0)
+    log_g, gradient = torch.randn(2, args.batch, generator=g).to(args.device)
+
+    def step():
+        ids = torch.randint(args.samples, (args.batch,), generator=g)
+        state.check_ids(ids, args.batch)
+        entries = state.fetch(ids, torch.device(args.device))
+        state.update(
+            ids.to(args.device), entries, log_g, gradient, [args.batch]
+        )
+
+    return step
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument('--batch', type=int, default=256)
+    parser.add_argument('--size', type=int, default=32, help='of the images')
+    parser.add_argument('--dimensions', type=int, default=128)
+    parser.add_argument('--samples', type=int, default=10_000_000)
+    parser.add_argument('--repeats', type=int, default=9)
+    parser.add_argument('--threads', type=int, default=1)
+    parser.add_argument('--device', choices=['cpu', 'cuda'], default='cpu')
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+
+    steps = {
+        'ResNet-18': (make_network(args), ()),
+        'state alone': (make_state_step('device', args), ()),
+        'state alone, host': (make_state_step('host', args), ()),
+    }
+    memory = {}
+    for name, config in losses(args.samples).items():
+        step, memory[name] = make_step(config, args)
+        steps[name] = (step, ())
+    results = in_turn(steps, args.repeats, args.device)
+    table = Table(
+        'forward + backward',
+        'median ms',
+        '% of ResNet-18',
+        'state, MB',
+        title=f'{args.batch} samples, {args.dimensions}-d, '
+        f'{args.samples} in all; ResNet-18 at {args.size} x {args.size}; '
+        f'{args.device}, {args.threads} threads',
+    )
+    for name, (seconds, ratio) in results.items():
+        size = f'{memory[name] / 1e6:.0f}' if memory.get(name) else ''
+        table.add_row(name, f'{1e3 * seconds:.2f}', f'{100 * ratio:.2f}', size)
+    Console().print(table)
+
+
+if __name__ == '__main__':
+    main()
