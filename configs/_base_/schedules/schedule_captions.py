@@ -1,0 +1,19 @@
+# 640 iterations of 256 pairs: ten epochs.
+max_iters = 640
+train_cfg = dict(
+    type='IterBasedTrainLoop', max_iters=max_iters, val_interval=max_iters)
+val_cfg = dict()
+test_cfg = dict()
+
+# CLIP spares its temperature the weight decay.
+optim_wrapper = dict(
+    optimizer=dict(type='AdamW', lr=2e-3, weight_decay=0.02),
+    paramwise_cfg=dict(custom_keys=dict(log_tau=dict(decay_mult=0.0))))
+param_scheduler = [
+    dict(
+        type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),
+    dict(
+        type='CosineAnnealingLR', by_epoch=False, begin=50, end=max_iters,
+        eta_min=1e-5),
+]
+auto_scale_lr = dict(base_batch_size=256)

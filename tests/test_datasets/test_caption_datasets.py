@@ -1,0 +1,238 @@
+"""Caption data sets: items, ids, pairs, pipelines, and the converter."""
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from mmengine.dataset import default_collate
+from mmengine.registry import DATASETS
+
+pytest.importorskip('mmpretrain')
+from mmpretrain.utils import register_all_modules
+
+from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.samplers import InBatchPairSampler
+from mmrank.registry import TRANSFORMS
+
+ROOT = Path(__file__).parents[2]
+ENTRIES = [
+    ('a.png', ['a cat', 'the cat'], 'cat'),
+    ('b.png', ['a dog', 'the cat', 'a dog'], 'dog'),
+    ('c.png', ['a cat'], 'cat'),
+]
+PACK = dict(
+    type='mmpretrain.PackInputs',
+    algorithm_keys=['text'],
+    meta_keys=['sample_idx', 'image_id', 'text_id'],
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for number, (name, *_) in enumerate(ENTRIES):
+        image = np.full((6, 6, 3), 10 * number, dtype=np.uint8)
+        cv2.imwrite(str(tmp_path / name), image)
+    lines = [
+        json.dumps(dict(image=i, caption=c, label=x)) for i, c, x in ENTRIES
+    ]
+    (tmp_path / 'train.jsonl').write_text('\n'.join(lines))
+    images = [
+        dict(filename=i, split='test', sentences=[dict(raw=x) for x in c])
+        for i, c, _ in ENTRIES
+    ]
+    document = json.dumps(dict(images=images))
+    (tmp_path / 'karpathy.json').write_text(document)
+    document = dict(
+        images=[dict(id=n, file_name=i) for n, (i, *_) in enumerate(ENTRIES)],
+        annotations=[
+            dict(image_id=n, caption=x)
+            for n, (_, c, _) in enumerate(ENTRIES)
+            for x in c
+        ],
+    )
+    (tmp_path / 'coco.json').write_text(json.dumps(document))
+    return tmp_path
+
+
+def build(folder, **kwargs):
+    config = dict(
+        type='mmrank.CaptionTable',
+        data_root=str(folder),
+        ann_file='train.jsonl',
+    )
+    return DATASETS.build({**config, **kwargs})
+
+
+KINDS = {
+    'table': dict(),
+    'karpathy': dict(
+        type='mmrank.KarpathyCaptions', ann_file='karpathy.json', split='test'
+    ),
+    'coco': dict(type='mmrank.COCOCaptions', ann_file='coco.json'),
+}
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_items_are_pairs_in_training(folder, kind):
+    data = build(folder, **KINDS[kind])
+    found = [
+        (Path(x['img_path']).name, x['text'], x['image_id'], x['text_id'])
+        for x in data
+    ]
+    assert found == [
+        ('a.png', 'a cat', 0, 0),
+        ('a.png', 'the cat', 0, 1),
+        ('b.png', 'a dog', 1, 2),
+        ('b.png', 'the cat', 1, 1),
+        ('b.png', 'a dog', 1, 2),
+        ('c.png', 'a cat', 2, 0),
+    ]
+    assert [x['sample_idx'] for x in data] == list(range(6))
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_items_are_images_in_testing(folder, kind):
+    data = build(folder, test_mode=True, **KINDS[kind])
+    assert [x['text'] for x in data] == [c for _, c, _ in ENTRIES]
+    assert [x['text_id'] for x in data] == [[0, 1], [2, 1, 2], [0]]
+    assert [x['sample_idx'] for x in data] == [0, 1, 2]
+
+
+def test_classes(folder):
+    data = build(folder, label_key='label', test_mode=True)
+    assert data.metainfo['classes'] == ('cat', 'dog')
+    assert [x['gt_label'] for x in data] == [0, 1, 0]
+    data = build(
+        folder, label_key='label', classes=['dog', 'bear', 'cat'], unit='image'
+    )
+    assert [x['gt_label'] for x in data] == [2, 0, 2]
+    with pytest.raises(AnnotationError, match="has the class 'dog'"):
+        build(folder, label_key='label', classes=['cat'])
+
+
+def test_pairs_of_a_two_tower(folder):
+    data = build(folder, duplicates='merge')
+    assert len(data) == 5
+    pairs = data.interactions
+    assert pairs.shape == (3, 3)
+    assert pairs.rows.tolist() == [0, 0, 1, 1, 2]
+    assert pairs.cols.tolist() == [0, 1, 1, 2, 0]
+    assert list(pairs.col_names) == ['a cat', 'the cat', 'a dog']
+    sampler = InBatchPairSampler(data, batch_size=2, seed=0)
+    drawn = list(sampler)
+    assert len(drawn) == len(set(drawn)) == 4
+    with pytest.raises(ValueError, match="duplicates='merge'"):
+        _ = build(folder).interactions
+    with pytest.raises(ValueError, match="unit='image' has no pairs"):
+        _ = build(folder, unit='image').interactions
+
+
+def test_pipeline_packs_text_and_ids(folder):
+    register_all_modules(init_default_scope=False)
+    pipeline = [dict(type='mmpretrain.LoadImageFromFile'), PACK]
+    data = build(folder, pipeline=pipeline, label_key='label')
+    batch = default_collate([data[1], data[2]])
+    assert batch['inputs'].shape == (2, 3, 6, 6)
+    one, two = batch['data_samples']
+    assert (one.text, two.text) == ('the cat', 'a dog')
+    assert (one.sample_idx, one.image_id, one.text_id) == (1, 0, 1)
+    assert two.gt_label.tolist() == [1]
+
+
+def test_random_caption(folder):
+    register_all_modules(init_default_scope=False)
+    pipeline = [
+        dict(type='mmpretrain.LoadImageFromFile'),
+        dict(type='mmrank.RandomCaption'),
+        PACK,
+    ]
+    data = build(folder, pipeline=pipeline, unit='image')
+    samples = [data[1]['data_samples'] for _ in range(40)]
+    found = {(x.text, x.text_id) for x in samples}
+    assert found == {('a dog', 2), ('the cat', 1)}
+    transform = TRANSFORMS.build(dict(type='mmrank.RandomCaption'))
+    with pytest.raises(ValueError, match="text='a' is no list"):
+        transform(dict(text='a', text_id=3))
+
+
+@pytest.mark.parametrize(
+    ('kwargs', 'error', 'message'),
+    [
+        (dict(unit='caption'), ValueError, "unit must be one of .*'caption'"),
+        (dict(duplicates='drop'), ValueError, 'duplicates must be'),
+        (dict(sampling='naive'), ValueError, 'sampling must be'),
+        (dict(data_prefix='images'), AnnotationError, 'first image .* is not'),
+        (dict(ann_file='val.jsonl'), AnnotationError, 'cannot be read'),
+        (dict(caption_key='text'), AnnotationError, '3 entries'),
+    ],
+)
+def test_bad_settings_are_refused(folder, kwargs, error, message):
+    with pytest.raises(error, match=message):
+        build(folder, **kwargs)
+
+
+def convert(*args):
+    tool = ROOT / 'tools/dataset_converters/make_captions.py'
+    return subprocess.run(
+        [sys.executable, str(tool), *map(str, args)],
+        capture_output=True,
+        text=True,
+        env={'PYTHONPATH': str(ROOT), 'PATH': '/usr/bin:/bin'},
+    )
+
+
+def test_converter_of_classes(tmp_path):
+    rng = np.random.default_rng(0)
+    archive = tmp_path / 'images.zip'
+    with zipfile.ZipFile(archive, 'w') as file:
+        for split, number in (('train', 9), ('test', 3)):
+            for name in ('ship', 'cat'):
+                for i in range(number):
+                    image = rng.integers(0, 255, (8, 8, 3), dtype=np.uint8)
+                    data = cv2.imencode('.png', image)[1].tobytes()
+                    file.writestr(f'{split}/{name}/{i}.png', data)
+    out = tmp_path / 'out'
+    options = ['--size', 4, '--per-class', 6, '--imbalance', 3]
+    done = convert(archive, out, *options, '--val-per-class', 2)
+    assert done.returncode == 0, done.stderr
+    data = build(out, label_key='label', test_mode=True)
+    assert [x['gt_label'] for x in data] == [0] * 6 + [1] * 2
+    for item in data:
+        assert len(set(item['text'])) == 2
+        words = ('cat',) if item['gt_label'] == 0 else ('ship', 'boat')
+        assert all(any(w in t for w in words) for t in item['text'])
+    assert cv2.imread(data[0]['img_path']).shape == (4, 4, 3)
+    for part in ('val', 'test'):
+        assert len(build(out, ann_file=f'{part}.jsonl', unit='image')) == 4
+    done = convert(archive, out, '--per-class', 9, '--val-per-class', 2)
+    assert done.returncode == 1
+    assert 'lower --per-class' in done.stderr
+
+
+def test_converter_of_coco(folder):
+    document = json.loads((folder / 'coco.json').read_text())
+    document['categories'] = [dict(id=5, name='dog')]
+    document['annotations'] = [
+        dict(image_id=i, category_id=5) for i in (0, 0, 1, 2)
+    ]
+    source = folder / 'boxes.json'
+    source.write_text(json.dumps(document))
+    done = convert(source, folder / 'out', '--images', folder)
+    assert done.returncode == 0, done.stderr
+    data = build(folder / 'out', unit='image')
+    assert all('two dogs' in x for x in data[0]['text'])
+    done = convert(source, folder / 'out')
+    assert done.returncode == 2
+    assert '--images' in done.stderr
+
+
+def test_half_read_batches_have_dense_ids(folder):
+    data = build(folder)
+    ids = torch.tensor([data[i]['sample_idx'] for i in (-1, 0)])
+    assert ids.tolist() == [5, 0]
