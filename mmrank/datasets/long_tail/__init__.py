@@ -13,5 +13,7 @@ register_mmpretrain_datasets(
         'CIFAR100LT': f'{_PACKAGE}.cifar_long_tail',
         'CIFAR10BinaryLT': f'{_PACKAGE}.cifar_binary',
         'CIFAR100BinaryLT': f'{_PACKAGE}.cifar_binary',
+        'ChestXray14': f'{_PACKAGE}.chest_xray14',
+        'MultiLabelCSV': f'{_PACKAGE}.multi_label_csv',
     }
 )

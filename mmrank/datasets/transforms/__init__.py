@@ -1,5 +1,6 @@
 """Transforms of data pipelines. Imports mmcv."""
 
+from mmrank.datasets.transforms.check_finite import CheckFinite
 from mmrank.datasets.transforms.random_caption import RandomCaption
 
-__all__ = ['RandomCaption']
+__all__ = ['CheckFinite', 'RandomCaption']

@@ -3,6 +3,7 @@
 from .atomic_checkpoint_hook import AtomicCheckpointHook
 from .class_counts_hook import ClassCountsHook
 from .deferred_reweighting_hook import DeferredReweightingHook
+from .label_check_hook import LabelCheckHook
 from .pair_counts_hook import PairCountsHook
 from .previous_weights_hook import PreviousWeightsHook
 from .ranking_monitor_hook import RankingMonitorHook
@@ -14,6 +15,7 @@ __all__ = [
     'AtomicCheckpointHook',
     'ClassCountsHook',
     'DeferredReweightingHook',
+    'LabelCheckHook',
     'PairCountsHook',
     'PreviousWeightsHook',
     'RNGStateHook',

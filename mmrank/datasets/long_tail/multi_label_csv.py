@@ -1,0 +1,120 @@
+"""A table of images and their classes. Imports mmpretrain."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from mmengine.fileio import join_path
+from mmpretrain.datasets import MultiLabelDataset
+
+from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.long_tail.multi_label_items import (
+    check_every_class,
+    multi_label_items,
+)
+
+_BITS = {'0': 0, '1': 1, '0.0': 0, '1.0': 1}
+
+
+class MultiLabelCSV(MultiLabelDataset):
+    """Multi-label images from a CSV with one column of 0 and 1 a class.
+
+        image,cat,dog
+        a.jpg,1,0
+        b.jpg,0,0
+
+    Items have ``img_path``, ``gt_label``, the list of classes, and
+    ``gt_score``, (C,) of 0 and 1.
+
+    Args:
+        ann_file: The table, within ``data_root``.
+        data_root: Folder of the table.
+        data_prefix: Folder of the images within ``data_root``.
+        image_column: Column of the image's path.
+        classes: Columns of the classes, in this order; None: all but the
+            image's.
+        split: What the table is called in messages.
+        **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``,
+            ``test_mode``, ``indices`` and so on.
+
+    Raises:
+        AnnotationError: If the table cannot be read, a column or an image is
+            missing, a label is neither 0 nor 1, or a class has no positive.
+    """
+
+    def __init__(
+        self,
+        ann_file: str,
+        data_root: str = '',
+        data_prefix: str = '',
+        image_column: str = 'image',
+        classes: Sequence[str] | None = None,
+        split: str = 'only',
+        **kwargs,
+    ) -> None:
+        self.image_column, self.split = image_column, split
+        super().__init__(
+            ann_file=ann_file,
+            data_root=data_root,
+            data_prefix=data_prefix,
+            classes=classes,
+            **kwargs,
+        )
+
+    def load_data_list(self) -> list[dict]:
+        """Return ``img_path``, ``gt_label`` and ``gt_score`` of each image."""
+        images, targets = self._read()
+        check_every_class(targets, self.CLASSES, self.split, self.ann_file)
+        prefix = self.img_prefix
+        paths = [join_path(prefix, i) if prefix else i for i in images]
+        missing = [path for path in paths if not Path(path).is_file()]
+        if missing:
+            raise AnnotationError(
+                f'{len(missing)} of {len(paths)} images of {self.ann_file} '
+                f'are missing, like {", ".join(missing[:3])}. Fix: check '
+                'data_prefix, or correct the table'
+            )
+        return multi_label_items(paths, targets)
+
+    def _read(self) -> tuple[list[str], np.ndarray]:
+        try:
+            with Path(self.ann_file).open(
+                encoding='utf-8-sig', newline=''
+            ) as file:
+                reader = csv.DictReader(file)
+                header = reader.fieldnames or []
+                rows = [(reader.line_num, row) for row in reader]
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise AnnotationError(
+                f'table {self.ann_file} cannot be read: {error}. Fix: check '
+                'data_root and ann_file'
+            ) from error
+        if self.CLASSES is None:
+            names = [name for name in header if name != self.image_column]
+            self._metainfo['classes'] = tuple(names)
+        wanted = (self.image_column, *self.CLASSES)
+        missing = [name for name in wanted if name not in header]
+        if missing or not self.CLASSES:
+            raise AnnotationError(
+                f'{self.ann_file} must have a column {self.image_column!r} '
+                f'and one for each class; missing: {missing}, there are '
+                f'{header[:20]}. Fix: correct image_column, classes or the '
+                'first line of the table'
+            )
+        targets = np.zeros((len(rows), len(self.CLASSES)), dtype=np.int64)
+        for target, (line, row) in zip(targets, rows):
+            for column, name in enumerate(self.CLASSES):
+                cell = (row[name] or '').strip()
+                if cell not in _BITS:
+                    raise AnnotationError(
+                        f'{self.ann_file}:{line}: {name!r} is {cell!r}, not '
+                        '0 or 1. Fix: decide what other marks, such as -1 '
+                        'for uncertain, or an empty cell, shall mean'
+                    )
+                target[column] = _BITS[cell]
+        if not rows:
+            raise AnnotationError(
+                f'{self.ann_file} lists no image. Fix: check ann_file'
+            )
+        return [row[self.image_column].strip() for _, row in rows], targets

@@ -1,0 +1,58 @@
+"""Items of multi-label data sets, and what their labels must be."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mmrank.datasets.coco_report import AnnotationError
+
+
+def multi_label_items(paths: Sequence[str], targets: np.ndarray) -> list[dict]:
+    """Items that any head takes.
+
+    Args:
+        paths: N image files.
+        targets: (N, C) of 0 and 1.
+
+    Returns:
+        For each ``img_path``, ``gt_label``, the list of its classes, and
+        ``gt_score``, (C,) float32.
+    """
+    return [
+        dict(
+            img_path=path,
+            gt_label=np.flatnonzero(row).tolist(),
+            gt_score=row.astype(np.float32),
+        )
+        for path, row in zip(paths, targets)
+    ]
+
+
+def check_every_class(
+    targets: np.ndarray, classes: Sequence[str], split: str, source: str
+) -> None:
+    """Refuse a split in which a class cannot be ranked.
+
+    Args:
+        targets: (N, C) of 0 and 1.
+        classes: Names of the C classes.
+        split: Name of the split, for the message.
+        source: Where the labels come from.
+
+    Raises:
+        AnnotationError: If a class has no positive or no negative, naming
+            all such classes.
+    """
+    positives = targets.sum(0)
+    for kind, bad in (
+        ('positive', positives == 0),
+        ('negative', positives == len(targets)),
+    ):
+        if bad.any():
+            names = [name for name, is_bad in zip(classes, bad) if is_bad]
+            raise AnnotationError(
+                f'the {split} split of {source} has {len(targets)} images '
+                f'and no {kind} of {", ".join(names)}, whose average '
+                'precision is thus not defined. Fix: another split, or leave '
+                'these classes out of `classes`'
+            )

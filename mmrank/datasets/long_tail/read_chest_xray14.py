@@ -1,0 +1,187 @@
+"""Reads the published tables of ChestX-ray14."""
+
+import csv
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from mmrank.datasets.coco_report import AnnotationError
+
+CLASSES = (
+    'Atelectasis',
+    'Cardiomegaly',
+    'Effusion',
+    'Infiltration',
+    'Mass',
+    'Nodule',
+    'Pneumonia',
+    'Pneumothorax',
+    'Consolidation',
+    'Edema',
+    'Emphysema',
+    'Fibrosis',
+    'Pleural_Thickening',
+    'Hernia',
+)
+NO_FINDING = 'No Finding'
+COLUMNS = ('Image Index', 'Finding Labels', 'Patient ID')
+_EXAMPLES = 5
+
+
+class Entry(NamedTuple):
+    """One X-ray.
+
+    Attributes:
+        findings: Indices into ``CLASSES``, rising.
+        patient: Number of the patient, as a text.
+    """
+
+    findings: tuple[int, ...]
+    patient: str
+
+
+def read_entries(path: str | os.PathLike) -> dict[str, Entry]:
+    """Read ``Data_Entry_2017.csv``.
+
+    Args:
+        path: CSV with at least the columns ``Image Index``, ``Finding
+            Labels`` (names parted by ``|``, or ``No Finding``) and ``Patient
+            ID``.
+
+    Returns:
+        The X-rays by file name, in the order of the file.
+
+    Raises:
+        AnnotationError: If it cannot be read, a column is missing, a label is
+            unknown, or an image is listed twice.
+    """
+    try:
+        with Path(path).open(encoding='utf-8-sig', newline='') as file:
+            rows = list(csv.reader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise AnnotationError(
+            f'table {path} cannot be read: {error}. Fix: check data_root, '
+            'and fetch Data_Entry_2017.csv again'
+        ) from error
+    header = [name.strip() for name in rows[0]] if rows else []
+    missing = [name for name in COLUMNS if name not in header]
+    if missing:
+        raise AnnotationError(
+            f'{path} has no column {", ".join(map(repr, missing))}; its first '
+            f'line is {",".join(header)[:200]!r}. Fix: fetch '
+            'Data_Entry_2017.csv again, or name the columns so'
+        )
+    places = [header.index(name) for name in COLUMNS]
+    entries: dict[str, Entry] = {}
+    for number, row in enumerate(rows[1:], 2):
+        if not any(cell.strip() for cell in row):
+            continue
+        if len(row) <= max(places):
+            raise AnnotationError(
+                f'{path}:{number} has {len(row)} columns, its first line '
+                f'{len(header)}. Fix: correct or remove this line'
+            )
+        image, labels, patient = (row[place].strip() for place in places)
+        if image in entries:
+            raise AnnotationError(
+                f'{path}:{number} lists {image} a second time. Fix: remove '
+                'one of the lines'
+            )
+        findings = _findings(labels, f'{path}:{number}')
+        entries[image] = Entry(findings, patient)
+    if not entries:
+        raise AnnotationError(
+            f'{path} lists no image. Fix: fetch Data_Entry_2017.csv again'
+        )
+    return entries
+
+
+def _findings(labels: str, place: str) -> tuple[int, ...]:
+    names = [name.strip() for name in labels.split('|')]
+    if names == [NO_FINDING]:
+        return ()
+    unknown = [name for name in names if name not in CLASSES]
+    if unknown or len(set(names)) < len(names):
+        raise AnnotationError(
+            f"{place}: 'Finding Labels' is {labels!r}; known are "
+            f'{", ".join(CLASSES)}, each at most once, or {NO_FINDING!r} '
+            'alone. Fix: correct this line'
+        )
+    return tuple(sorted(CLASSES.index(name) for name in names))
+
+
+def read_image_list(
+    path: str | os.PathLike, entries: dict[str, Entry]
+) -> list[str]:
+    """Read ``train_val_list.txt`` or ``test_list.txt``.
+
+    Args:
+        path: File with one image a line.
+        entries: Of :func:`read_entries`.
+
+    Returns:
+        The file names.
+
+    Raises:
+        AnnotationError: If it cannot be read, is empty, or names an image
+            without labels or twice.
+    """
+    try:
+        names = Path(path).read_text(encoding='utf-8').split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise AnnotationError(
+            f'list {path} cannot be read: {error}. Fix: check data_root, or '
+            "split_by='patients' where there is no list"
+        ) from error
+    unknown = [name for name in names if name not in entries]
+    if unknown or not names or len(set(names)) < len(names):
+        what = 'names no image'
+        if unknown:
+            what = (
+                f'names {len(unknown)} images that the table of labels does '
+                f'not have, like {", ".join(unknown[:_EXAMPLES])}'
+            )
+        elif names:
+            what = 'names an image twice'
+        raise AnnotationError(
+            f'{path} {what}. Fix: fetch list and table again, of one version'
+        )
+    return names
+
+
+def find_images(folder: str | os.PathLike, names: list[str]) -> list[str]:
+    """Find image files in the published folders.
+
+    Args:
+        folder: With the files themselves, or ``images/``, or
+            ``images_001/images/`` to ``images_012/images/``.
+        names: File names.
+
+    Returns:
+        Their paths.
+
+    Raises:
+        AnnotationError: If some are missing.
+    """
+    folder = Path(folder)
+    places = [
+        folder,
+        folder / 'images',
+        *sorted(folder.glob('images_*/images')),
+    ]
+    found = {
+        name: str(place / name)
+        for place in reversed(places)
+        if place.is_dir()
+        for name in os.listdir(place)
+    }
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise AnnotationError(
+            f'{len(missing)} of {len(names)} images are missing, like '
+            f'{", ".join(missing[:_EXAMPLES])}; looked into {folder}, its '
+            'images/ and its images_*/images/. Fix: check data_root and '
+            'data_prefix, and unpack all of images_001.tar.gz to '
+            'images_012.tar.gz'
+        )
+    return [found[name] for name in names]

@@ -1,0 +1,185 @@
+"""Labels and pixels that a multi-label training must refuse."""
+
+import logging
+from types import SimpleNamespace
+
+import cv2
+import numpy as np
+import pytest
+from mmengine.dataset import BaseDataset, ConcatDataset, RepeatDataset
+from mmengine.registry import DATASETS, HOOKS, TRANSFORMS
+
+from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.label_check import check_labels
+
+mmpretrain = pytest.importorskip('mmpretrain')
+
+TABLE = 'image,cat,dog\na.png,1,0\nb.png,0,1\nc.png,1,1.0\nd.png,0,0\n'
+
+
+class Labelled(BaseDataset):
+    """Items with the labels given."""
+
+    def __init__(self, items, classes=('a', 'b')):
+        self.items = items
+        super().__init__(metainfo=dict(classes=classes))
+
+    def load_data_list(self):
+        """Items as they are given."""
+        return [dict(item) for item in self.items]
+
+
+def table(root, text=TABLE, **settings):
+    (root / 'train.csv').write_text(text)
+    for name in 'abcd':
+        cv2.imwrite(str(root / f'{name}.png'), np.zeros((4, 4, 3), np.uint8))
+    return DATASETS.build(
+        dict(
+            type='mmrank.MultiLabelCSV',
+            data_root=str(root),
+            ann_file='train.csv',
+            data_prefix='.',
+            **settings,
+        )
+    )
+
+
+def edited(old, new):
+    assert old in TABLE
+    return TABLE.replace(old, new)
+
+
+def test_table_of_zeros_and_ones(tmp_path):
+    found = table(tmp_path)
+    assert found.metainfo['classes'] == ('cat', 'dog')
+    items = [found.get_data_info(i) for i in range(4)]
+    assert [item['gt_label'] for item in items] == [[0], [1], [0, 1], []]
+    assert items[2]['gt_score'].tolist() == [1, 1]
+    assert items[2]['gt_score'].dtype == np.float32
+    assert check_labels(found).tolist() == [[1, 0], [0, 1], [1, 1], [0, 0]]
+    dogs = table(
+        tmp_path,
+        classes=['dog'],
+        pipeline=[
+            dict(type='mmpretrain.LoadImageFromFile'),
+            dict(type='mmpretrain.PackInputs'),
+        ],
+    )
+    samples = [dogs[i]['data_samples'] for i in range(4)]
+    assert [int(s.gt_score) for s in samples] == [0, 1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ('text', 'settings', 'message'),
+    [
+        (edited('b.png,0', 'b.png,-1'), {}, "train.csv:3: 'cat' is '-1'"),
+        (edited('a.png,1', 'a.png,'), {}, "'cat' is '', not 0 or 1"),
+        (edited('b.png,0,1', 'b.png,0'), {}, "train.csv:3: 'dog' is ''"),
+        (TABLE, dict(classes=['cow']), r"missing: \['cow'\], there are"),
+        (TABLE, dict(image_column='path'), r"missing: \['path'\]"),
+        ('image\na.png\n', {}, 'one for each class'),
+        ('', {}, 'must have a column'),
+        ('image,cat\n', {}, 'lists no image'),
+        ('image,cat,dog\na.png,1,0\nb.png,0,0\n', {}, 'positive of dog'),
+        ('image,cat\na.png,1\nb.png,1\n', {}, 'no negative of cat'),
+        (edited('d.png', 'e.png'), {}, '1 of 4 images .* are missing'),
+        (TABLE, dict(ann_file_='x'), 'ann_file_'),
+    ],
+)
+def test_bad_tables_are_named(tmp_path, text, settings, message):
+    with pytest.raises((AnnotationError, TypeError), match=message):
+        table(tmp_path, text, **settings)
+
+
+def test_labels_of_any_data_set():
+    found = check_labels(
+        Labelled([dict(gt_label=[0, 1]), dict(gt_label=[]), dict(gt_label=1)])
+    )
+    assert found.tolist() == [[1, 1], [0, 0], [0, 1]]
+    parts = [
+        Labelled([dict(gt_score=[1, 0])]),
+        Labelled([dict(gt_score=[0.0, 1.0])]),
+    ]
+    assert check_labels(ConcatDataset(parts)).tolist() == [[1, 0], [0, 1]]
+    twice = RepeatDataset(Labelled([dict(gt_label=0)]), 2)
+    assert check_labels(twice, need_positives=False).tolist() == [[1, 0]]
+
+
+@pytest.mark.parametrize(
+    ('items', 'message'),
+    [
+        ([dict(gt_label=[0, 2])], r'gt_label=\[0, 2\], not class indices'),
+        ([dict(gt_label=-1)], r'gt_label=\[-1\]'),
+        ([dict(gt_label=[0, 0])], 'each once'),
+        ([dict(gt_label=[0.5])], r'gt_label=\[0.5\]'),
+        ([dict(gt_score=[0, 2])], r'gt_score=\[0.0, 2.0\], not 2 numbers'),
+        ([dict(gt_score=[0, np.nan])], 'not 2 numbers 0 or 1'),
+        ([dict(gt_score=[1])], 'not 2 numbers'),
+        ([dict(other=1)], 'neither gt_score nor gt_label'),
+        ([dict(gt_label=0)] * 3, 'no positive of b'),
+        ([dict(gt_label=[0, 1]), dict(gt_label=0)], 'no negative of a'),
+    ],
+)
+def test_bad_labels_are_named(items, message):
+    with pytest.raises(AnnotationError, match=message):
+        check_labels(Labelled([*items]), 'val')
+
+
+def test_data_sets_that_do_not_fit_together():
+    parts = [
+        Labelled([dict(gt_score=[1, 0])]),
+        Labelled([dict(gt_score=[1])], ['a']),
+    ]
+    both = ConcatDataset(parts, ignore_keys=['classes'])
+    with pytest.raises(AnnotationError, match=r'data sets of \[1, 2\] class'):
+        check_labels(both)
+    with pytest.raises(AnnotationError, match='does not name its classes'):
+        check_labels(Labelled([dict(gt_label=0)], ()))
+    with pytest.raises(AnnotationError, match='has no item'):
+        check_labels([])
+
+
+def loop(*items):
+    dataset = Labelled([dict(gt_label=x) for x in items])
+    return SimpleNamespace(dataloader=SimpleNamespace(dataset=dataset))
+
+
+def test_hook_checks_each_split_once():
+    runner = SimpleNamespace(
+        logger=logging.getLogger('test'),
+        train_loop=loop([0], [1]),
+        val_loop=loop([0], [0]),
+        test_loop=loop([0], [5]),
+    )
+    hook = HOOKS.build(dict(type='mmrank.LabelCheckHook'))
+    with pytest.raises(AnnotationError, match='the val split .* of b'):
+        hook.before_train(runner)
+    with pytest.raises(AnnotationError, match=r'test split .*gt_label=\[5\]'):
+        hook.before_test(runner)
+    hook.before_train(runner)
+    runner.val_loop = None
+    mild = HOOKS.build(
+        dict(type='mmrank.LabelCheckHook', need_positives=False)
+    )
+    mild.before_train(runner)
+    with pytest.raises(AnnotationError, match='gt_label'):
+        mild.before_test(runner)
+    runner.val_loop = loop([0], [0])
+    mild.before_val(runner)
+
+
+def test_pixels_that_are_not_finite():
+    check = TRANSFORMS.build(dict(type='mmrank.CheckFinite'))
+    good = dict(img=np.ones((2, 3, 1), np.float32), img_path='a.png')
+    assert check(good) is good
+    integers = dict(img=np.full((2, 2), 255, np.uint8))
+    assert check(integers) is integers
+    for value in (np.nan, np.inf):
+        image = np.ones((2, 3, 1), np.float32)
+        image[1, 2] = value
+        bad = dict(img=image, img_path='b.png', sample_idx=7)
+        message = r'b.png \(sample_idx 7\) has 1 of 6 .* first at \[1, 2, 0\]'
+        with pytest.raises(ValueError, match=message):
+            check(bad)
+        with pytest.raises(ValueError, match='without a file'):
+            check(dict(img=[np.ones(2), image]))
