@@ -10,12 +10,19 @@ from .in_batch_coefficients import in_batch_coefficients
 from .in_batch_cross_sum import BLOCK_SIZE, weighted_cross_sum
 from .in_batch_loss import (
     check_samples,
+    check_second_sample,
     diagonal_sum,
     first_sample,
     pair_weights,
 )
-from .in_batch_pairs import check_counts, check_entities, check_pairs
+from .in_batch_pairs import (
+    check_columns,
+    check_counts,
+    check_entities,
+    check_pairs,
+)
 from .in_batch_pointwise import Pointwise, build_pointwise
+from .pair_scores import pair_scores
 
 
 def in_batch_embedding_loss(
@@ -87,12 +94,19 @@ def in_batch_embedding_loss(
     check_samples(rows, cols, first, mode, shape)
     check_counts('row_counts', row_counts, shape[0])
     check_counts('col_counts', col_counts, shape[1])
+    check_second_sample(cols[start:], col_counts, mode)
     pointwise = build_pointwise(pointwise)
     sizes = [[first, len(cols) - start, len(right)]]
     if group is not None:
         sizes = _sizes_by_rank(sizes[0], group, left.device)
-        if mode != 'sogram':
-            _check_joined(rows, cols, [x[0] for x in sizes], shape, group)
+        counts = [x[0] for x in sizes]
+        _check_joined(rows[:first], cols[:first], counts, shape, group)
+        if mode == 'sogram':
+            counts = [x[1] for x in sizes]
+            second = all_gather_rows(cols[start:, None].long(), counts, group)
+            check_columns(
+                second[:, 0], col_counts, 'the second sample of all ranks'
+            )
     total, second, _ = (sum(column) for column in zip(*sizes))
     form = in_batch_coefficients(
         mode, omega, total, num_positives, shape, second
@@ -108,9 +122,7 @@ def in_batch_embedding_loss(
     y = pair_weights(cols, col_counts, form.by_counts, dtype)
     left_index, mine = left_index[:first], right_index[:first]
     with torch.autocast(left.device.type, enabled=False):
-        # index_select: its gradient has no atomic sum over a long index.
-        scores = left.index_select(0, left_index)
-        scores = (scores * right.index_select(0, mine)).sum(1)
+        scores = pair_scores(left, right, left_index, mine)
         diagonal = diagonal_sum(
             scores, form.offset + form.slope * x * y[:first], pointwise
         )

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from .in_batch_coefficients import in_batch_coefficients
-from .in_batch_pairs import check_counts, check_pairs
+from .in_batch_pairs import check_columns, check_counts, check_pairs
 from .in_batch_pointwise import Pointwise, build_pointwise
 
 
@@ -86,6 +86,7 @@ def in_batch_loss(
     check_samples(rows, cols, first, mode, shape)
     check_counts('row_counts', row_counts, shape[0])
     check_counts('col_counts', col_counts, shape[1])
+    check_second_sample(cols[start:], col_counts, mode)
     pointwise = build_pointwise(pointwise)
     form = in_batch_coefficients(
         mode, omega, first, num_positives, shape, len(cols) - start
@@ -137,6 +138,12 @@ def check_samples(
             (len(cols) - first, shape[1]),
             'the second sample',
         )
+
+
+def check_second_sample(cols: Tensor, col_counts: Tensor, mode: str) -> None:
+    """Refuse columns that no second sample of ``sogram`` can have."""
+    if mode == 'sogram':
+        check_columns(cols, col_counts, 'the second sample')
 
 
 def pair_weights(

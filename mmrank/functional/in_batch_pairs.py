@@ -111,3 +111,34 @@ def check_counts(name: str, counts: Tensor, size: int) -> None:
             'otherwise. Fix: leave it out of the matrix and number the '
             'others anew'
         )
+
+
+def check_columns(cols: Tensor, col_counts: Tensor, what: str) -> None:
+    """Refuse right entities that occur more often than they have positives.
+
+    It is what can be said of a sample whose left entities are unknown; on a
+    GPU it is a device-side assertion.
+
+    Args:
+        cols: (B,) integers in ``[0, n)``.
+        col_counts: (n,) numbers of positives.
+        what: What holds them, for the message.
+
+    Raises:
+        ValueError: If one does.
+    """
+    found = torch.zeros_like(col_counts)
+    found.index_add_(
+        0, cols.long(), torch.ones_like(found[:1]).expand(len(cols))
+    )
+    fits = (found <= col_counts).all()
+    if cols.device.type != 'cpu':
+        torch._assert_async(fits)
+    elif not fits:
+        col = int((found > col_counts).nonzero()[0, 0])
+        raise ValueError(
+            f'column {col} occurs {int(found[col])} times in {what}, but has '
+            f'{col_counts[col].item():g} positive pairs: it was sampled with '
+            'replacement, or each rank sampled on its own. Fix: sample with '
+            'mmrank.InBatchPairSampler'
+        )

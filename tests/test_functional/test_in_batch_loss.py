@@ -288,6 +288,15 @@ def test_int32_indices_and_strided_scores():
         (dict(scores=torch.zeros(2, 3)), 'scores must be'),
         (dict(cols=torch.tensor([0])), 'one shape'),
         (dict(mode='sogram', cols=torch.tensor([0])), 'of both samples'),
+        (
+            dict(
+                mode='sogram',
+                rows=torch.tensor([0]),
+                cols=torch.tensor([0, 1, 1]),
+                scores=torch.zeros(1, 3),
+            ),
+            'column 1 occurs 2 times in the second sample, but has 1',
+        ),
     ],
 )
 def test_bad_input(change, message):

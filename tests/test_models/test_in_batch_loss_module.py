@@ -120,10 +120,22 @@ def _repeat_on_rank():
     rows, cols = batch()
     with pytest.raises(ValueError, match='in the batch of all ranks'):
         _Model()(rows[:3], cols[:3])
+    with pytest.raises(ValueError, match='in the batch of all ranks'):
+        _Model('sogram')(rows[:3], cols[:4])
+
+
+def _repeat_second_sample_on_rank(rank):
+    """Together the ranks have more of a column than there is."""
+    rows, cols = training_pairs()
+    count, col = torch.bincount(cols).min(0)
+    own = rows[[rank]], torch.cat([cols[[rank]], col.repeat(int(count))])
+    with pytest.raises(ValueError, match='second sample of all ranks'):
+        _Model('sogram')(*own)
 
 
 def _two_ranks(rank):
     _repeat_on_rank()
+    _repeat_second_sample_on_rank(rank)
     return [*_local_on_rank(rank), *_on_rank(rank, 2)]
 
 
