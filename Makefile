@@ -5,6 +5,13 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
 
+# glibc gives large blocks back to the system as soon as they are free, and the
+# page faults of the next step then cost more than its sums: trainings and tests
+# on a CPU took 2 to 5 times as long. What these keep is bounded by the peak.
+demo test test-slow: export MALLOC_MMAP_THRESHOLD_ ?= 1073741824
+demo test test-slow: export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
+demo test test-slow: export MALLOC_TOP_PAD_ ?= 67108864
+
 .DEFAULT_GOAL := help
 .PHONY: help env demo test test-slow lint clean
 
