@@ -35,7 +35,12 @@ def damaged(tmp_path):
 
 def build(root, **settings):
     return DATASETS.build(
-        dict(type='mmrank.ChestXray14', data_root=str(root), **settings)
+        dict(
+            type='mmrank.ChestXray14',
+            data_root=str(root),
+            serialize_data=False,
+            **settings,
+        )
     )
 
 

@@ -22,7 +22,7 @@ class Labelled(BaseDataset):
 
     def __init__(self, items, classes=('a', 'b')):
         self.items = items
-        super().__init__(metainfo=dict(classes=classes))
+        super().__init__(metainfo=dict(classes=classes), serialize_data=False)
 
     def load_data_list(self):
         """Items as they are given."""
