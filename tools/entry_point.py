@@ -232,7 +232,7 @@ def run(
         Ctrl-C.
     """
     try:
-        from mmrank.datasets.coco_report import AnnotationError
+        from mmrank.datasets.data_report import AnnotationError
     except ModuleNotFoundError as error:
         if error.name != 'mmrank':
             raise

@@ -7,8 +7,9 @@ from functools import partial
 from mmengine.logging import print_log
 
 from mmrank.datasets.coco_inspect import inspect_coco_file
-from mmrank.datasets.coco_report import AnnotationError, CocoReport
+from mmrank.datasets.coco_report import CocoReport
 from mmrank.datasets.coco_sources import CocoSource, find_sources
+from mmrank.datasets.data_report import AnnotationError
 
 __all__ = [
     'AnnotationError',

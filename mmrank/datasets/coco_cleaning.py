@@ -2,7 +2,7 @@
 
 from mmrank.datasets.coco_findings import is_id
 from mmrank.datasets.coco_inspect import inspect_coco
-from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.data_report import AnnotationError
 
 
 def clean_coco(document: dict) -> tuple[dict, list[str]]:

@@ -1,6 +1,6 @@
 """Kinds of problems in a COCO file, each with its fix."""
 
-from mmrank.datasets.coco_report import Problem
+from mmrank.datasets.data_report import Problem
 
 FIXES = {
     'missing key': 'add the key, or export the file again as COCO.',

@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.data_report import AnnotationError
 
 _GZIP_MAGIC = b'\x1f\x8b'
 _ZIP_MAGIC = b'PK\x03\x04'

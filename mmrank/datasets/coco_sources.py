@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from mmengine.registry import DATASETS
 from mmengine.utils import is_abs
 
-from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.data_report import AnnotationError
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mmengine.config import Config
 
-from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.data_report import AnnotationError
 from mmrank.datasets.retrieval.retrieval_check import (
     check_config,
     inspect_config,

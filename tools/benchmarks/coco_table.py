@@ -42,7 +42,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.data_report import AnnotationError
 from mmrank.evaluation.coco_entries import (
     ModelResult,
     check_pair,

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from mmengine.logging import print_log
 
-from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.data_report import AnnotationError
 from mmrank.datasets.retrieval.builders import (
     RETRIEVAL_DATASETS,
     retrieval_dataset_class,

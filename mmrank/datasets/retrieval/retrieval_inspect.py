@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import cv2
 
 from mmrank.datasets.coco_findings import Findings
-from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.data_report import AnnotationError
 from mmrank.datasets.retrieval.retrieval_report import RetrievalReport
 
 if TYPE_CHECKING:
