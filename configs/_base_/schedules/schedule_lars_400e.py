@@ -1,0 +1,21 @@
+# LARS, 400 epochs, 10 of them warm-up, as in the iSogCLR paper: 0.8 at a batch
+# of 128 for CIFAR.
+max_epochs = 400
+train_cfg = dict(by_epoch=True, max_epochs=max_epochs)
+
+optim_wrapper = dict(
+    optimizer=dict(type='LARS', lr=0.8, momentum=0.9, weight_decay=1e-4),
+    paramwise_cfg=dict(
+        custom_keys={
+            'bn': dict(decay_mult=0, lars_exclude=True),
+            'bias': dict(decay_mult=0, lars_exclude=True),
+            'downsample.1': dict(decay_mult=0, lars_exclude=True),
+        }))
+param_scheduler = [
+    dict(
+        type='LinearLR', start_factor=1e-4, by_epoch=True, begin=0, end=10,
+        convert_to_iter_based=True),
+    dict(
+        type='CosineAnnealingLR', T_max=max_epochs - 10, by_epoch=True,
+        begin=10, end=max_epochs, convert_to_iter_based=True),
+]

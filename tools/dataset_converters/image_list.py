@@ -1,0 +1,131 @@
+r"""Write the lists of images that mmpretrain.CustomDataset reads.
+
+    python tools/dataset_converters/image_list.py folders data/imagenet/train \
+        imagenet100.txt data/imagenet/meta/train100.txt
+    python tools/dataset_converters/image_list.py inaturalist train2018.json \
+        data/inaturalist2018/train.txt
+
+`folders` lists the images of some of the class folders of a data set, such as
+the 100 classes of ImageNet-100: FOLDER/<class>/*, and a file with one class a
+line, whose order numbers the classes. `inaturalist` lists the images of one of
+the published annotation files. A line of OUT is `path label`.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+IMAGES = ('.jpg', '.jpeg', '.png', '.bmp', '.webp')
+
+
+def parse_args() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    kinds = parser.add_subparsers(dest='kind', required=True)
+    folders = kinds.add_parser('folders', help='some classes of a tree')
+    folders.add_argument('folder', metavar='FOLDER')
+    folders.add_argument('classes', metavar='CLASSES', help='one a line')
+    folders.add_argument('out', metavar='OUT')
+    published = kinds.add_parser('inaturalist', help='a published JSON file')
+    published.add_argument('annotations', metavar='JSON')
+    published.add_argument('out', metavar='OUT')
+    return parser.parse_args()
+
+
+def list_folders(folder: Path, classes: Path) -> Iterator[tuple[str, int]]:
+    """Images of the folders that a file names.
+
+    Args:
+        folder: Holds a folder for each class.
+        classes: File with one class a line; what follows the first word is
+            left out, as are empty lines.
+
+    Yields:
+        Path within the folder, and number of the class.
+
+    Raises:
+        ValueError: If a class is named twice, or has no image.
+    """
+    lines = classes.read_text(encoding='utf-8').splitlines()
+    names = [line.split()[0] for line in lines if line.strip()]
+    if len(set(names)) < len(names):
+        twice = sorted({x for x in names if names.count(x) > 1})
+        raise ValueError(f'{classes} names classes twice: {twice}')
+    for label, name in enumerate(names):
+        files = sorted(
+            x.name
+            for x in (folder / name).glob('*')
+            if x.suffix.lower() in IMAGES
+        )
+        if not files:
+            raise ValueError(
+                f'{folder / name} holds no image; is {name!r} of {classes} a '
+                'class of this data set?'
+            )
+        for file in files:
+            yield f'{name}/{file}', label
+
+
+def list_inaturalist(annotations: Path) -> Iterator[tuple[str, int]]:
+    """Images of an annotation file, as iNaturalist publishes it.
+
+    Args:
+        annotations: JSON with ``images`` (``id``, ``file_name``) and
+            ``annotations`` (``image_id``, ``category_id``).
+
+    Yields:
+        Path and category of each image.
+
+    Raises:
+        ValueError: If the file is no such JSON, or an image has no category
+            or two.
+    """
+    try:
+        content = json.loads(annotations.read_text(encoding='utf-8'))
+        names = {x['id']: x['file_name'] for x in content['images']}
+        pairs = [
+            (x['image_id'], x['category_id']) for x in content['annotations']
+        ]
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(
+            f'{annotations} is not as published: it needs images with id and '
+            'file_name, and annotations with image_id and category_id '
+            f'({type(error).__name__}: {error})'
+        ) from error
+    labels = dict(pairs)
+    if len(labels) < len(pairs) or labels.keys() != names.keys():
+        raise ValueError(
+            f'{annotations} has {len(names)} images and {len(pairs)} '
+            f'annotations of {len(labels)} images; each image needs one'
+        )
+    for image, name in sorted(names.items(), key=lambda x: x[1]):
+        yield name, labels[image]
+
+
+def main() -> int:
+    """Write the list."""
+    args = parse_args()
+    try:
+        if args.kind == 'folders':
+            items = [*list_folders(Path(args.folder), Path(args.classes))]
+        else:
+            items = [*list_inaturalist(Path(args.annotations))]
+        out = Path(args.out)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        lines = [f'{path} {label}\n' for path, label in items]
+        out.write_text(''.join(lines), encoding='utf-8')
+    except (OSError, ValueError) as error:
+        print(f'error: {error}', file=sys.stderr)
+        return 1
+    classes = len({label for _, label in items})
+    print(f'{out}: {len(items)} images of {classes} classes')
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
