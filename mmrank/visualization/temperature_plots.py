@@ -137,7 +137,6 @@ def plot_classes(
         markersize=4,
         elinewidth=0.8,
         color=COLD,
-        label='mean and its standard error',
     )
     if counts.min() * 3 < counts.max():
         frequency.set_xscale('log')
@@ -153,11 +152,10 @@ def plot_classes(
             )
     frequency.set(
         xlabel='samples of the class',
-        ylabel=r'mean temperature $\tau$',
+        ylabel=r'mean temperature $\tau$ $\pm$ its standard error',
         title=f'Spearman {correlation}',
     )
     frequency.title.set_fontsize(9)
-    frequency.legend(fontsize=7, frameon=False)
 
     places = np.arange(len(rows))
     for sign, colour_, name in (

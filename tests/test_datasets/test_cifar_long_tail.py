@@ -96,6 +96,20 @@ def test_seed_and_ratio_choose(tmp_path):
     assert chosen(imbalance_ratio=1) == every
 
 
+def test_another_order_makes_other_classes_rare(tmp_path):
+    root = write_arrays(tmp_path)
+    usual = np.bincount(build(root).get_gt_labels())
+    other = build(root, order_seed=1)
+    counts = np.bincount(other.get_gt_labels())
+    assert counts.tolist() != usual.tolist()
+    assert sorted(counts, reverse=True) == usual.tolist()
+    val = [
+        contents(build(root, split='val', val_per_class=4, order_seed=seed))
+        for seed in (None, 1)
+    ]
+    assert val[0] == val[1]
+
+
 def test_validation_images_are_set_aside(tmp_path):
     root = write_arrays(tmp_path)
     val = build(root, split='val', val_per_class=8)

@@ -7,6 +7,7 @@ from mmrank.datasets.long_tail.cifar_images import read_cifar
 from mmrank.datasets.long_tail.class_subset import (
     check_class_sizes,
     exponential_sizes,
+    ranked_classes,
     shuffled_classes,
 )
 
@@ -36,6 +37,9 @@ class CIFARLongTail(BaseDataset):
         seed: Another seed chooses other images.
         val_per_class: Images of each class to set aside for validation, the
             same for every imbalance ratio.
+        order_seed: None: the first class is the largest, as published. Else
+            the seed decides how large each class is, to tell what comes from
+            being rare from what comes from being a truck.
         **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``,
             ``test_mode``, ``indices`` and so on.
 
@@ -53,6 +57,7 @@ class CIFARLongTail(BaseDataset):
         imbalance_ratio: float = 100.0,
         seed: int = 0,
         val_per_class: int = 0,
+        order_seed: int | None = None,
         **kwargs,
     ) -> None:
         if split not in SPLITS:
@@ -67,6 +72,7 @@ class CIFARLongTail(BaseDataset):
         self.imbalance_ratio = imbalance_ratio
         self.seed = seed
         self.val_per_class = val_per_class
+        self.order_seed = order_seed
         super().__init__(ann_file='', data_root=data_root, **kwargs)
 
     def load_data_list(self) -> list[dict]:
@@ -93,7 +99,7 @@ class CIFARLongTail(BaseDataset):
             classes = [members[aside:] for members in classes]
             sizes = exponential_sizes(
                 len(classes), len(classes[0]), self.imbalance_ratio
-            )
+            )[ranked_classes(len(classes), self.order_seed)]
             check_class_sizes(
                 sizes, classes, f'imbalance_ratio={self.imbalance_ratio}'
             )
@@ -107,6 +113,7 @@ class CIFARLongTail(BaseDataset):
             f'Split: \t{self.split}',
             f'Imbalance ratio: \t{self.imbalance_ratio}',
             f'Seed: \t{self.seed}',
+            f'Order seed: \t{self.order_seed}',
             f'Validation images per class: \t{self.val_per_class}',
         ]
 

@@ -45,6 +45,30 @@ def exponential_sizes(
     return sizes
 
 
+def ranked_classes(num_classes: int, order_seed: int | None) -> np.ndarray:
+    """Place of each class in the order of falling size.
+
+    Args:
+        num_classes: C.
+        order_seed: None: class 0 is the largest, as published. Else the seed
+            decides which class is how large.
+
+    Returns:
+        (C,) int64, a permutation.
+
+    Raises:
+        ValueError: If the seed is negative.
+    """
+    if order_seed is None:
+        return np.arange(num_classes)
+    if order_seed < 0:
+        raise ValueError(f'order_seed must be at least 0, got {order_seed}')
+    keys = np.random.Generator(np.random.PCG64([order_seed])).random(
+        num_classes
+    )
+    return np.argsort(keys, kind='stable')
+
+
 def shuffled_classes(labels: np.ndarray, seed: int) -> list[np.ndarray]:
     """The images of each class in an order that the seed decides.
 

@@ -32,7 +32,7 @@ write_temperature_report` adds the table of all samples, class frequency
         interval: Epochs or iterations between readings. A reading copies the
             temperatures to the host.
         by_epoch: Whether ``interval`` counts epochs.
-        num_bins: Of the histograms.
+        num_bins: Of the histograms, from ``tau0`` to ``tau_max`` of the loss.
         num_extreme: How many samples count as hottest and coldest.
         num_images: Images of each kind on the sheet; 0 for no sheet.
 
@@ -48,7 +48,7 @@ write_temperature_report` adds the table of all samples, class frequency
         self,
         interval: int = 1,
         by_epoch: bool = True,
-        num_bins: int = 60,
+        num_bins: int = 200,
         num_extreme: int = 600,
         num_images: int = 40,
     ) -> None:
