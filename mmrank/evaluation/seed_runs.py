@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from .forked_command import ForkedCommand
 from .seed_outcome import Outcome, read_result
 from .seed_plan import PlanError, Run, SeedPlan
 
@@ -103,6 +104,8 @@ class RunQueue:
         on_progress: Called with a run and its progress, now and then.
         on_end: Called with each outcome.
         poll_seconds: Time between two looks at the running commands.
+        forked: Fork the commands, which must be Python scripts, from one
+            process that has done their imports.
     """
 
     def __init__(
@@ -116,6 +119,7 @@ class RunQueue:
         on_progress: Callable[[Run, str], None] = lambda run, text: None,
         on_end: Callable[[Outcome], None] = lambda outcome: None,
         poll_seconds: float = 0.3,
+        forked: bool = False,
     ) -> None:
         if jobs < 1:
             raise PlanError(f'`jobs` is {jobs}: at least one run at a time.')
@@ -127,6 +131,7 @@ class RunQueue:
         self.on_progress = on_progress
         self.on_end = on_end
         self.poll_seconds = poll_seconds
+        self.forked = forked
 
     def run(self, runs: Sequence[Run]) -> list[Outcome]:
         """Run all that is not finished.
@@ -144,7 +149,9 @@ class RunQueue:
                 outcomes[index] = self._finish(run, 0.0)
             else:
                 waiting.append(index)
-        active: dict[int, tuple[subprocess.Popen, float, int]] = {}
+        active: dict[
+            int, tuple[subprocess.Popen | ForkedCommand, float, int]
+        ] = {}
         slots = list(range(self.jobs))
         try:
             while waiting or active:
@@ -169,13 +176,19 @@ class RunQueue:
                 end_process(process)
         return [outcomes[index] for index in range(len(runs))]
 
-    def _start(self, run: Run, slot: int) -> subprocess.Popen:
+    def _start(self, run: Run, slot: int) -> subprocess.Popen | ForkedCommand:
         command = build_command(self.template, run)
         run.folder.mkdir(parents=True, exist_ok=True)
         self.on_start(run)
         with open(run.folder / LOG_NAME, 'ab') as log:
             log.write(f'\n$ {shlex.join(command)}\n'.encode())
             log.flush()
+            if self.forked:
+                return ForkedCommand(
+                    command,
+                    run.folder / LOG_NAME,
+                    self._environment(slot),
+                )
             return subprocess.Popen(
                 command,
                 stdout=log,
@@ -255,7 +268,9 @@ def lock_folder(folder: Path) -> Iterator[None]:
         yield
 
 
-def end_process(process: subprocess.Popen, patience: float = 10.0) -> None:
+def end_process(
+    process: subprocess.Popen | ForkedCommand, patience: float = 10.0
+) -> None:
     """End a command and what it started."""
     group = os.getpgid(process.pid) if process.poll() is None else None
     if group is None:

@@ -39,6 +39,9 @@ box plot with the single seeds.
       seeds: [100, 101]
       metric: coco/bbox_mAP    # default: the first of metrics
 
+Many small trainings? --forked imports torch and OpenMMLab once and forks a
+process per training, which saves some ten seconds of each.
+
 Interrupted? Give the same command again: finished trainings are not repeated,
 interrupted ones go on from their last whole checkpoint. A failed training is
 reported with the end of its log while the others go on; the same command
@@ -55,9 +58,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from mmrank.evaluation.forked_command import preload_modules
 from mmrank.evaluation.seed_console import report, work_off
 from mmrank.evaluation.seed_outcome import Outcome
-from mmrank.evaluation.seed_plan import PlanError, SeedPlan
+from mmrank.evaluation.seed_plan import PlanError, SeedPlan, load_config
 from mmrank.evaluation.seed_plan_file import parse_plan, read_plan
 from mmrank.evaluation.seed_runs import (
     RunQueue,
@@ -73,6 +77,16 @@ TRAIN_COMMAND = (
     '--work-dir {work_dir} --split {split} --result {result} '
     '--cfg-options randomness.seed={seed} {cfg_options}'
 )
+
+# Imported once with --forked, as far as they are installed.
+PRELOADED = (
+    'mmengine.runner',
+    'mmrank.models',
+    'mmrank.datasets',
+    'mmrank.engine.hooks',
+    'mmrank.visualization',
+)
+SCOPED = ('models', 'datasets', 'evaluation', 'visualization')
 
 # What a plan file says itself.
 PLAN_ARGUMENTS = (
@@ -168,6 +182,12 @@ def parse_args(arguments=None) -> argparse.Namespace:
         'write {"metrics": {...}} to {result}',
     )
     parser.add_argument(
+        '--forked',
+        action='store_true',
+        help='do the imports once for all trainings; the train command must '
+        'be a Python script',
+    )
+    parser.add_argument(
         '--dry-run', action='store_true', help='list the trainings and stop'
     )
     parser.add_argument(
@@ -234,6 +254,28 @@ def _split_pair(text: str) -> tuple[str, str]:
     return key, value
 
 
+def prepare_forks(plan: SeedPlan, args: argparse.Namespace) -> None:
+    """Say what is imported once, and keep each training in one process."""
+    if args.train_command == TRAIN_COMMAND:
+        args.train_command = TRAIN_COMMAND.replace(
+            '--cfg-options', '--in-process --cfg-options'
+        )
+    scopes = {
+        load_config(method.config).get('default_scope')
+        for method in plan.methods
+    }
+    preload_modules(
+        [
+            *PRELOADED,
+            *(
+                f'{x}.{y}'
+                for x in sorted(filter(None, scopes))
+                for y in SCOPED
+            ),
+        ]
+    )
+
+
 def read_finished(queue: RunQueue, runs: list) -> list[Outcome]:
     """Collect what is finished without running anything."""
     return queue.run([run for run in runs if run.result_file.is_file()])
@@ -242,7 +284,15 @@ def read_finished(queue: RunQueue, runs: list) -> list[Outcome]:
 def run(args: argparse.Namespace, console: Console) -> int:
     """Do what the command line says; give the exit status."""
     plan = make_plan(args)
-    queue = RunQueue(plan, args.train_command, jobs=args.jobs, gpus=args.gpus)
+    if args.forked:
+        prepare_forks(plan, args)
+    queue = RunQueue(
+        plan,
+        args.train_command,
+        jobs=args.jobs,
+        gpus=args.gpus,
+        forked=args.forked,
+    )
     check_splits(plan)
     tuning_runs = plan.tuning_runs()
     untuned = plan.final_runs()

@@ -6,12 +6,14 @@
 The training is tools/train.py with --resume: a run that was interrupted goes
 on from its last whole checkpoint when the same command is given again. The
 evaluation loads that checkpoint anew, so an EMA of the weights counts as it
-does in tools/test.py. The result file is written last and atomically:
+does in tools/test.py. With --in-process the training runs in this process
+too, which saves its start. The result file is written last and atomically:
 `{"metrics": {"coco/bbox_mAP": 0.388, ...}, "split": "test", ...}`.
 """
 
 import argparse
 import json
+import runpy
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -50,6 +52,11 @@ def parse_args(arguments=None) -> argparse.Namespace:
         '--resume auto --cfg-options ... (default: tools/train.py)',
     )
     parser.add_argument(
+        '--in-process',
+        action='store_true',
+        help='train in this process, not in one of its own',
+    )
+    parser.add_argument(
         '--cfg-options',
         nargs='+',
         default=[],
@@ -81,14 +88,30 @@ def load_config(args: argparse.Namespace):
 
 
 def train(args: argparse.Namespace) -> None:
-    """Run the training script to its end, in a process of its own."""
-    command = [sys.executable, args.train_script, args.config]
+    """Run the training script to its end, in a process of its own or here."""
+    command = [args.train_script, args.config]
     command += ['--work-dir', args.work_dir, '--resume', 'auto']
     if args.cfg_options:
         command += ['--cfg-options', *args.cfg_options]
-    status = subprocess.run(command, check=False).returncode
+    if args.in_process:
+        status = run_here(command)
+    else:
+        command = [sys.executable, *command]
+        status = subprocess.run(command, check=False).returncode
     if status:
         sys.exit(f'The training ended with status {status}: see above.')
+
+
+def run_here(command: list[str]) -> int | str | None:
+    """Run a script with its arguments in this process; give its status."""
+    before, sys.argv = sys.argv, command
+    try:
+        runpy.run_path(command[0], run_name='__main__')
+    except SystemExit as end:
+        return end.code
+    finally:
+        sys.argv = before
+    return 0
 
 
 def evaluate(args: argparse.Namespace) -> dict:

@@ -1,0 +1,22 @@
+# See schedule_long_tail_cifar.py; from ImageNet weights.
+_base_ = '../long_tail_runtime.py'
+
+max_epochs = 20
+train_cfg = dict(
+    type='EpochBasedTrainLoop', max_epochs=max_epochs, val_interval=1)
+optim_wrapper = dict(
+    optimizer=dict(
+        type='mmrank.SUM', lr=0.01, momentum=0.9, s=0.0, weight_decay=1e-4))
+param_scheduler = [
+    dict(
+        type='LinearLR', start_factor=0.01, end=500, by_epoch=False),
+    dict(type='MultiStepLR', milestones=[14, 18], gamma=0.1)
+]
+custom_hooks = [
+    dict(type='mmrank.ClassCountsHook'),
+    # LDAM's weights start with the first step of the learning rate.
+    dict(type='mmrank.DeferredReweightingHook', begin=14),
+    dict(type='mmrank.RankingMonitorHook'),
+    dict(type='mmrank.RNGStateHook'),
+]
+auto_scale_lr = dict(base_batch_size=64)
