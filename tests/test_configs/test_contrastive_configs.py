@@ -149,6 +149,23 @@ def test_linear_evaluation_trains_the_last_layer_only(path):
         assert torch.equal(values, before[name]), name
 
 
+def test_linear_evaluation_takes_the_backbone_of_a_checkpoint(tmp_path):
+    learnt = load(FOLDER / 'r18_isogclr_128-400e_cifar10.py')
+    shrink(learnt)
+    learner = MODELS.build(learnt.model)
+    file = str(tmp_path / 'epoch_1.pth')
+    torch.save(dict(state_dict=learner.state_dict()), file)
+    cfg = load(FOLDER / 'linear_r18_256-100e_cifar10.py')
+    cfg.model.backbone.update(base_channels=8)
+    cfg.model.head.in_channels = 64
+    cfg.model.backbone.init_cfg.checkpoint = file
+    model = MODELS.build(cfg.model)
+    model.init_weights()
+    expected = learner.backbone.state_dict()
+    for name, values in model.backbone.state_dict().items():
+        assert torch.equal(values, expected[name]), name
+
+
 @pytest.mark.parametrize(
     'path',
     [

@@ -7,12 +7,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
-#: Red, green and blue to luma and two chroma axes (YIQ).
-_YIQ = (
-    (0.299, 0.587, 0.114),
-    (0.595716, -0.274453, -0.321263),
-    (0.211456, -0.522591, 0.311135),
+#: Red, green and blue to luma and two chroma axes (YIQ), and back. Inverted
+#: here, since on a GPU an inversion makes the host wait.
+_TO_YIQ = torch.tensor(
+    [
+        [0.299, 0.587, 0.114],
+        [0.595716, -0.274453, -0.321263],
+        [0.211456, -0.522591, 0.311135],
+    ],
+    dtype=torch.float64,
 )
+_TO_RGB = torch.linalg.inv(_TO_YIQ)
 
 
 def random_crops(
@@ -108,8 +113,8 @@ def random_colours(
             torch.stack([zero, sine, cosine]),
         ]
     ).permute(2, 0, 1)
-    yiq = images.new_tensor(_YIQ)
-    matrix = torch.linalg.inv(yiq) @ middle @ yiq
+    yiq, rgb = (x.to(images, non_blocking=True) for x in (_TO_YIQ, _TO_RGB))
+    matrix = rgb @ middle @ yiq
     pixels = images.flatten(2)
     # The mean luma, about which contrast is, is grey: the matrix keeps it.
     luma = (yiq[0] @ pixels).mean(1) * bright
