@@ -17,7 +17,7 @@ def dual_temperature_losses(
     positive and ``W = 1 - p``, at a small temperature a and a large one b:
     the small one weighs the negatives of an anchor against each other, the
     large one the anchors. Source: Zhang et al., Dual Temperature Helps
-    Contrastive Learning Without Many Negative Samples, CVPR 2022, eq. 7.
+    Contrastive Learning Without Many Negative Samples, CVPR 2022.
 
     ``W_b / W_a`` alone overflows for an anchor that is far from its
     negatives, but ``W_a`` cancels in the gradient: what is left is ``W_b``

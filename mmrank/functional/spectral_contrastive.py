@@ -33,7 +33,7 @@ def spectral_losses(
 
     ``-2 <a, a+> + mean_z <a, z>^2`` over the second views z of all other
     samples. Source: HaoChen et al., Provable Guarantees for Self-Supervised
-    Deep Learning with Spectral Contrastive Loss, NeurIPS 2021, eq. 6.
+    Deep Learning with Spectral Contrastive Loss, NeurIPS 2021.
 
     Args:
         view1: (n, D) embeddings a, float32 or float64.

@@ -14,7 +14,7 @@ class FlatCLRLoss(InfoNCELoss):
     value here is ``log S``, which has the same gradient and shows what is
     learnt. It is below 0 once the positive outweighs all negatives. Source:
     Chen et al., Simpler, Faster, Stronger: Breaking The log-K Curse On
-    Contrastive Learners With FlatNCE, 2021, eq. 5.
+    Contrastive Learners With FlatNCE, 2021.
 
     Args:
         tau: Temperature > 0.

@@ -23,8 +23,7 @@ class SpectralContrastiveLoss(ContrastiveLoss):
     Learning with Spectral Contrastive Loss, NeurIPS 2021.
 
     Args:
-        mu: Largest squared length of an embedding, > 0; the authors take 1
-            for CIFAR and 10 for ImageNet.
+        mu: Largest squared length of an embedding, > 0.
         scope: ``global``: negatives from all ranks. ``local``: from this one.
         loss_weight: Factor of the whole loss.
 
