@@ -1,5 +1,5 @@
 # iSogCLR with a temperature for each image and each text; all else as in its CLIP
-# twin. With 255 negatives rho must stay below log(255) = 5.5. A pair is seen ten
+# twin. With 127 negatives rho must stay below log(127) = 4.8. A pair is seen five
 # times in a training, so the temperatures take larger steps than at full size.
 _base_ = './conv3-text_clip_cifar10-captions.py'
 
@@ -8,10 +8,10 @@ model = dict(
         loss=dict(
             _delete_=True,
             type='mmrank.BimodalISogCLRLoss',
-            num_samples=16338,
-            rho=2.0,
+            num_samples=8168,
+            rho=1.0,
             tau_init=0.1,
             tau0=0.01,
             tau_max=0.5,
-            eta=0.01,
+            eta=0.02,
             beta0=0.8)))

@@ -129,7 +129,7 @@ def test_data_sets_and_transforms_are_known(path):
 def test_number_of_samples_is_that_of_the_data():
     for path in ROOT.glob('conv3-*.py'):
         loss = load(path).model.head.loss
-        assert loss.get('num_samples', 16338) == 16338
+        assert loss.get('num_samples', 8168) == 8168
 
 
 def test_small_batches_of_sampler_and_loader_agree():

@@ -36,9 +36,9 @@ from mmrank.datasets.retrieval.image_lists import IMAGE_SUFFIXES
 
 EPILOG = """\
 examples:
-  # 10 classes, long-tailed: 2000 images of the first, 200 of the last
+  # 10 classes, long-tailed: 1000 images of the first, 100 of the last
   python tools/dataset_converters/make_captions.py cifar10_jpg.zip \\
-      data/cifar10_captions --size 16 --per-class 2000 --imbalance 10
+      data/cifar10_captions --size 16 --per-class 1000 --imbalance 10
 
   # the folders of an unpacked archive, train/<class>/*.jpg
   python tools/dataset_converters/make_captions.py data/cifar10 data/out

@@ -1,8 +1,8 @@
 # CIFAR-10 with made-up captions at 16 x 16, long-tailed, for small experiments on
 # a CPU. Make data/cifar10_captions with
 #   python tools/dataset_converters/make_captions.py cifar10_jpg.zip \
-#       data/cifar10_captions --size 16 --per-class 2000 --imbalance 10
-# Training: 8,169 images, 2,000 airplanes to 200 trucks, two captions each = 16,338
+#       data/cifar10_captions --size 16 --per-class 1000 --imbalance 10
+# Training: 4,084 images, 1,000 airplanes to 100 trucks, two captions each = 8,168
 # pairs. Validation and test: 100 images a class, two captions each.
 dataset_type = 'mmrank.CaptionTable'
 data_root = 'data/cifar10_captions/'
@@ -27,12 +27,12 @@ test_pipeline = [dict(type='LoadImageFromFile'), pack_inputs]
 
 # Without workers a resumed run is exact at every iteration.
 train_dataloader = dict(
-    batch_size=256,
+    batch_size=128,
     num_workers=0,
     persistent_workers=False,
     collate_fn=dict(type='default_collate'),
     sampler=dict(
-        type='mmrank.InBatchPairSampler', batch_size=256, infinite=True),
+        type='mmrank.InBatchPairSampler', batch_size=128, infinite=True),
     dataset=dict(
         type=dataset_type,
         data_root=data_root,

@@ -4,14 +4,14 @@ model = dict(
     type='mmrank.ImageTextDualEncoder',
     image_encoder=[
         dict(
-            type='mmrank.SmallConvNet', in_channels=3, channels=64,
+            type='mmrank.SmallConvNet', in_channels=3, channels=32,
             num_blocks=3),
         dict(type='mmpretrain.GlobalAveragePooling'),
     ],
-    image_channels=64,
+    image_channels=32,
     text_encoder=dict(
-        type='mmrank.TextTransformer', channels=64, num_layers=1, num_heads=4,
+        type='mmrank.TextTransformer', channels=32, num_layers=1, num_heads=4,
         max_length=50),
-    embed_channels=64,
+    embed_channels=32,
     zero_shot=dict(classes='cifar10', templates=('a photo of a {}', )),
     head=dict(type='mmrank.ImageTextContrastHead'))

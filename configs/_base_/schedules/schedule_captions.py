@@ -1,5 +1,5 @@
-# 640 iterations of 256 pairs: ten epochs.
-max_iters = 640
+# 320 iterations of 128 pairs: five epochs.
+max_iters = 320
 train_cfg = dict(
     type='IterBasedTrainLoop', max_iters=max_iters, val_interval=max_iters)
 val_cfg = dict()
@@ -7,7 +7,7 @@ test_cfg = dict()
 
 # CLIP spares its temperature the weight decay.
 optim_wrapper = dict(
-    optimizer=dict(type='AdamW', lr=2e-3, weight_decay=0.02),
+    optimizer=dict(type='AdamW', lr=3e-3, weight_decay=0.02),
     paramwise_cfg=dict(custom_keys=dict(log_tau=dict(decay_mult=0.0))))
 param_scheduler = [
     dict(
@@ -16,4 +16,4 @@ param_scheduler = [
         type='CosineAnnealingLR', by_epoch=False, begin=50, end=max_iters,
         eta_min=1e-5),
 ]
-auto_scale_lr = dict(base_batch_size=256)
+auto_scale_lr = dict(base_batch_size=128)

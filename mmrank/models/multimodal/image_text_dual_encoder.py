@@ -81,7 +81,7 @@ class ImageTextDualEncoder(BaseModel):
         self.prompts = (
             None if zero_shot is None else ZeroShotPrompts(**zero_shot)
         )
-        self._class_rows: Tensor | None = None
+        self._class_rows = (None, None)
 
     def forward(
         self,
@@ -115,7 +115,8 @@ class ImageTextDualEncoder(BaseModel):
 
     def train(self, mode: bool = True) -> 'ImageTextDualEncoder':
         """Switch the mode, and forget the embeddings of the classes."""
-        self._class_rows = None
+        # A hook that swaps averaged weights in does so unseen by versions.
+        self._class_rows = (None, None)
         return super().train(mode)
 
     def embed_images(self, inputs: Tensor) -> Tensor:
@@ -220,11 +221,16 @@ class ImageTextDualEncoder(BaseModel):
         return list(data_samples)
 
     def _classes(self) -> Tensor:
-        """(C, D) embeddings of the classes; train and eval forget them."""
-        if self.training or self._class_rows is None:
+        """(C, D) embeddings of the classes, kept while the weights stay."""
+        parts = (self.text_encoder, self.text_projection)
+        weights = [x for part in parts for x in part.parameters()]
+        # Who writes a weight in place raises its version.
+        state = [(id(x), x._version, x.device) for x in weights]
+        if self.training or self._class_rows[0] != state:
             rows = self._embed_in_parts(self.prompts.texts)
-            self._class_rows = self.prompts.class_rows(rows, self.normalize)
-        return self._class_rows
+            rows = self.prompts.class_rows(rows, self.normalize)
+            self._class_rows = state, rows
+        return self._class_rows[1]
 
     def _embed_in_parts(self, texts: list[str]) -> Tensor:
         parts = range(0, len(texts), _TEXTS)
