@@ -5,6 +5,7 @@ from .dense_heads import ListwiseHead
 from .heads import (
     ImageTextContrastHead,
     ImageTextInBatchHead,
+    InBatchRetrievalHead,
     OneVsRestHead,
     RetrievalHead,
 )
@@ -75,6 +76,7 @@ __all__ = [
     'ImageTextDualEncoder',
     'ImageTextInBatchHead',
     'InBatchLoss',
+    'InBatchRetrievalHead',
     'InfoNCELoss',
     'LDAMLoss',
     'LabelledPairLoss',

@@ -2,6 +2,7 @@
 
 from .atomic_checkpoint_hook import AtomicCheckpointHook
 from .class_counts_hook import ClassCountsHook
+from .class_pairs_hook import ClassPairsHook
 from .deferred_reweighting_hook import DeferredReweightingHook
 from .label_check_hook import LabelCheckHook
 from .pair_counts_hook import PairCountsHook
@@ -14,6 +15,7 @@ from .temperature_hook import TemperatureHook
 __all__ = [
     'AtomicCheckpointHook',
     'ClassCountsHook',
+    'ClassPairsHook',
     'DeferredReweightingHook',
     'LabelCheckHook',
     'PairCountsHook',

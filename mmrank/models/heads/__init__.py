@@ -2,12 +2,14 @@
 
 from .image_text_contrast_head import ImageTextContrastHead
 from .image_text_in_batch_head import ImageTextInBatchHead
+from .in_batch_retrieval_head import InBatchRetrievalHead
 from .one_vs_rest_head import OneVsRestHead
 from .retrieval_head import RetrievalHead
 
 __all__ = [
     'ImageTextContrastHead',
     'ImageTextInBatchHead',
+    'InBatchRetrievalHead',
     'OneVsRestHead',
     'RetrievalHead',
 ]

@@ -1,0 +1,25 @@
+# In-batch sampling for images: 128 pairs of drawings of one character a step,
+# drawn uniformly from all of them.
+_base_ = '../stable_ap/conv4_stable-ap_omniglot.py'
+
+num_pairs = 128
+model = dict(
+    head=dict(
+        _delete_=True,
+        type='mmrank.InBatchRetrievalHead',
+        loss=dict(
+            type='mmrank.InBatchLoss', mode='unbiased',
+            pointwise='logistic'),
+        scale=10,
+        bias=-4))
+train_dataloader = dict(
+    batch_size=2 * num_pairs,
+    sampler=dict(
+        _delete_=True,
+        type='mmrank.ClassPairSampler',
+        batch_size=num_pairs,
+        infinite=True))
+custom_hooks = [
+    dict(type='mmrank.ClassPairsHook'),
+    dict(type='mmrank.RNGStateHook'),
+]

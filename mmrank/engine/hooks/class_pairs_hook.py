@@ -1,0 +1,44 @@
+"""Tells heads the classes of the training set, which define its pairs."""
+
+import torch
+from mmengine.hooks import Hook
+from mmengine.model import is_model_wrapper
+
+from mmrank.datasets.samplers.class_labels import class_labels
+from mmrank.registry import HOOKS
+
+
+@HOOKS.register_module()
+class ClassPairsHook(Hook):
+    """Gives ``mmrank.InBatchRetrievalHead`` the classes of the images.
+
+    Before training every module of the model that says ``wants_class_labels``
+    is told by ``set_class_labels``. The classes come from the data set, so
+    they are not part of a checkpoint: keep the hook when a run is resumed.
+
+    Raises:
+        TypeError: Before training, if the classes are unknown.
+        ValueError: Before training, if no class has two images.
+    """
+
+    def before_train(self, runner) -> None:
+        """Look the classes up and tell them."""
+        model = runner.model
+        model = model.module if is_model_wrapper(model) else model
+        told = [
+            module
+            for module in model.modules()
+            if getattr(module, 'wants_class_labels', False)
+        ]
+        if not told:
+            runner.logger.info('ClassPairsHook: no head asks for classes.')
+            return
+        labels = torch.from_numpy(
+            class_labels(runner.train_loop.dataloader.dataset)
+        )
+        for module in told:
+            module.set_class_labels(labels)
+        runner.logger.info(
+            f'ClassPairsHook: the classes of {len(labels)} images told to '
+            f'{len(told)} heads.'
+        )

@@ -1,0 +1,179 @@
+"""Head that trains embeddings on pairs of images of one class."""
+
+from collections.abc import Sequence
+
+import torch
+from mmengine.model import BaseModule
+from torch import Tensor
+from torch.nn.functional import normalize, pad
+
+from mmrank.registry import MODELS
+
+from .sample_fields import labels_of, sample_ids_of
+
+
+@MODELS.register_module()
+class InBatchRetrievalHead(BaseModule):
+    """In-batch sampling for retrieval: the label matrix comes from classes.
+
+    Two images of one class are a positive pair, all others negative ones. The
+    cells of an image with itself count as negatives; the cosine there is 1
+    whatever the weights are, so they have no gradient.
+
+    The counts ``|O_i,:|``, class size - 1, are told by
+    ``mmrank.ClassPairsHook`` or :meth:`set_class_labels`, and batches must
+    come from ``mmrank.ClassPairSampler``: the losses assume a uniform sample
+    of positive pairs.
+
+    Scores are ``scale * cosine + bias``.
+
+    Args:
+        loss: Config of ``mmrank.InBatchLoss``.
+        scale: Factor of the cosine, > 0: the logistic loss wants scores
+            beyond [-1, 1].
+        bias: Constant of the score. Where positives are rare, about the log
+            of their share starts a logistic loss at rest.
+        init_cfg: See mmengine's ``BaseModule``.
+
+    Raises:
+        TypeError: If the loss takes no counts of pairs.
+        ValueError: If ``scale`` is not positive.
+
+    Example:
+        >>> head = dict(
+        ...     type='mmrank.InBatchRetrievalHead',
+        ...     loss=dict(type='mmrank.InBatchLoss', pointwise='logistic'),
+        ...     scale=10, bias=-5)
+    """
+
+    wants_class_labels = True
+
+    def __init__(
+        self,
+        loss: dict,
+        scale: float = 10.0,
+        bias: float = 0.0,
+        init_cfg: dict | None = None,
+    ) -> None:
+        super().__init__(init_cfg=init_cfg)
+        if not scale > 0:
+            raise ValueError(f'scale must be > 0, got {scale!r}')
+        self.scale, self.bias = scale, bias
+        self.loss_module = MODELS.build(loss)
+        if not getattr(self.loss_module, 'wants_pair_counts', False):
+            raise TypeError(
+                f'loss.type={loss["type"]!r} is no loss of sampled pairs; '
+                "use 'mmrank.InBatchLoss', or type='mmrank.RetrievalHead'"
+            )
+        # Told here, not from interactions.
+        self.loss_module.wants_pair_counts = False
+        self._labels = torch.zeros(0, dtype=torch.long)
+        self._places = torch.zeros(0, dtype=torch.long)
+
+    def set_class_labels(self, labels: Tensor) -> None:
+        """Tell the classes of the training set, which define the pairs.
+
+        Args:
+            labels: (N,) integers, by ``sample_idx``.
+
+        Raises:
+            ValueError: If no class has two images.
+        """
+        labels = torch.as_tensor(labels).cpu().long()
+        _, of_image, sizes = labels.unique(
+            return_inverse=True, return_counts=True
+        )
+        counts = sizes[of_image] - 1
+        paired = counts > 0
+        if not paired.any():
+            raise ValueError(
+                'no class of the training set has two images, so there is no '
+                'positive pair'
+            )
+        # An image without a pair is never sampled: it is left out.
+        self._places = torch.where(paired, paired.cumsum(0) - 1, -1)
+        self._labels = labels
+        self.loss_module.counts.set_counts(counts[paired], counts[paired])
+
+    def forward(self, feats: Tensor | tuple[Tensor, ...]) -> Tensor:
+        """Embeddings of length 1.
+
+        Args:
+            feats: (n, D) floats, or a tuple of which the last counts.
+
+        Returns:
+            (n, D), at least float32.
+        """
+        if isinstance(feats, (tuple, list)):
+            feats = feats[-1]
+        feats = feats.to(torch.promote_types(feats.dtype, torch.float32))
+        return normalize(feats, dim=1)
+
+    def loss(
+        self, feats: Tensor | tuple[Tensor, ...], data_samples: Sequence
+    ) -> dict[str, Tensor]:
+        """Loss of a batch of pairs.
+
+        Args:
+            feats: (2 B, D) floats, or a tuple of which the last counts: the
+                left images of the pairs, then the right ones.
+            data_samples: 2 B data samples with ``gt_label`` and
+                ``sample_idx``.
+
+        Returns:
+            ``loss``, and to be logged the mean score of the sampled pairs
+            (``pos_score``).
+
+        Raises:
+            RuntimeError: If the classes have not been told.
+            ValueError: If the batch is not one of pairs, or its classes are
+                not those that were told.
+        """
+        embeddings = self(feats)
+        size = len(data_samples) // 2
+        if len(embeddings) != 2 * size or len(data_samples) != 2 * size:
+            raise ValueError(
+                f'{len(embeddings)} features and {len(data_samples)} data '
+                'samples are no batch of pairs; use '
+                "sampler=dict(type='mmrank.ClassPairSampler', ...) and no "
+                'mixed features'
+            )
+        if not len(self._labels):
+            raise RuntimeError(
+                'the head does not know the classes of the training set: add '
+                'custom_hooks=[dict(type="mmrank.ClassPairsHook")], or call '
+                'set_class_labels(labels) before training'
+            )
+        device = embeddings.device
+        labels = labels_of(data_samples, None, device)
+        ids = sample_ids_of(data_samples, device)
+        self._check(labels, ids, size)
+        places = self._places.to(device)[ids]
+        left, right = embeddings[:size], embeddings[size:]
+        scores = self.scale * (left * right).sum(1).detach() + self.bias
+        # One more channel adds the bias to every inner product.
+        left = pad(self.scale * left, (0, 1), value=self.bias)
+        right = pad(right, (0, 1), value=1.0)
+        loss = self.loss_module(left, right, places[:size], places[size:])
+        return dict(loss=loss, pos_score=scores.sum() / max(size, 1))
+
+    def _check(self, labels: Tensor, ids: Tensor, size: int) -> None:
+        told = self._labels.to(labels.device)
+        known = ids.clamp(max=len(told) - 1)
+        paired = (labels[:size] == labels[size:]).all()
+        paired = paired & (ids[:size] != ids[size:]).all()
+        agree = ((told[known] == labels) & (ids == known)).all()
+        if labels.device.type != 'cpu':
+            torch._assert_async(paired & agree)
+        elif not paired:
+            raise ValueError(
+                'the two halves of the batch are not two images of one class '
+                "each; use sampler=dict(type='mmrank.ClassPairSampler', ...) "
+                'with a batch_size of the data loader of twice its pairs'
+            )
+        elif not agree:
+            raise ValueError(
+                'sample_idx and gt_label of the batch are not those of the '
+                'classes that were told; data sets joined by a ConcatDataset '
+                'repeat their indices: use one data set'
+            )
