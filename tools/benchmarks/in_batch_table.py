@@ -1,0 +1,231 @@
+r"""Tables 5 and 6 of "in-batch bias of two-tower models", by one command.
+
+    python tools/benchmarks/in_batch_table.py \
+        configs/in_batch/two-tower64_unbiased-logistic_ml-1m.py
+
+For each batch ratio, loss and pointwise loss: the paper's search for a
+learning rate (halved while the objective exceeds 100 times its first value),
+then training until no metric improves for 10 epochs; the same objectives by
+L-BFGS on all pairs. The config says what model, data and optimiser are.
+
+Finished cells are kept in OUT/cells.jsonl: given again, the command goes on
+where it was interrupted. Tables (Markdown and CSV) and the figure of P@5 are
+written anew after each cell. The paper's own limits take days; --max-steps
+ends a training earlier.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+from mmengine.config import Config
+from rich.console import Console
+
+from mmrank.engine.two_tower.learning_rate_search import SearchRule
+from mmrank.engine.two_tower.result_lines import ResultLines
+from mmrank.engine.two_tower.study_cells import (
+    CHOICE,
+    SAMPLED_MODES,
+    StudySettings,
+    run_cell,
+    study_cells,
+)
+from mmrank.engine.two_tower.two_tower_data import TwoTowerData
+from mmrank.visualization.in_batch_study import plot_study, write_study_tables
+
+
+def parse_args() -> argparse.Namespace:
+    """Read the command line."""
+    rule, settings = SearchRule(), StudySettings()
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument('config', help='config of configs/in_batch')
+    parser.add_argument(
+        '--out',
+        type=Path,
+        default=Path('work_dirs/in_batch_table'),
+        help='folder of results (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--ratios',
+        type=float,
+        nargs='+',
+        default=[1e-5, 1e-4, 1e-3, 1e-2, 1e-1],
+        help='batch ratios |Ohat|^2 / |O|^2 (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--modes',
+        nargs='*',
+        choices=SAMPLED_MODES,
+        default=list(SAMPLED_MODES),
+        help='losses of batches (default: all)',
+    )
+    parser.add_argument(
+        '--pointwise',
+        nargs='+',
+        choices=['square', 'logistic'],
+        default=['square', 'logistic'],
+    )
+    parser.add_argument(
+        '--no-full', action='store_true', help='no full gradients'
+    )
+    parser.add_argument(
+        '--first-exponent',
+        type=int,
+        default=rule.first_exponent,
+        help='the first learning rate is 2 to this (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--divergence',
+        type=float,
+        default=rule.divergence,
+        help='an objective of so many times its first value gives a learning '
+        'rate up (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--patience',
+        type=int,
+        default=rule.patience,
+        help='epochs without a better metric that end a training (default: '
+        '%(default)s)',
+    )
+    parser.add_argument(
+        '--checks-per-epoch',
+        type=int,
+        default=rule.checks_per_epoch,
+        help='how often metrics are computed (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--max-steps',
+        type=int,
+        nargs='+',
+        help='end a training after so many steps: one number, or one for each '
+        'of --ratios (default: no limit)',
+    )
+    parser.add_argument(
+        '--max-iterations',
+        type=int,
+        default=settings.max_iterations,
+        help='end L-BFGS after so many (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--tolerance',
+        type=float,
+        default=settings.tolerance,
+        help='norm of the gradient that ends L-BFGS (default: %(default)s)',
+    )
+    parser.add_argument('--seed', type=int, default=0)
+    parser.add_argument(
+        '--threads',
+        type=int,
+        default=torch.get_num_threads(),
+        help='CPU threads (default: %(default)s)',
+    )
+    args = parser.parse_args()
+    steps = args.max_steps or []
+    if len(steps) not in (0, 1, len(args.ratios)):
+        parser.error(
+            f'--max-steps must be one number or {len(args.ratios)}, one for '
+            f'each of --ratios, got {len(steps)}'
+        )
+    if not all(0 < x <= 1 for x in args.ratios):
+        parser.error(f'--ratios must be in (0, 1], got {args.ratios}')
+    return args
+
+
+def settings_of(args: argparse.Namespace) -> StudySettings:
+    """What all cells have in common."""
+    steps = args.max_steps or []
+    rule = SearchRule(
+        first_exponent=args.first_exponent,
+        divergence=args.divergence,
+        patience=args.patience,
+        checks_per_epoch=args.checks_per_epoch,
+        max_steps=steps[0] if len(steps) == 1 else None,
+    )
+    by_ratio = dict(zip(args.ratios, steps)) if len(steps) > 1 else {}
+    return StudySettings(
+        rule, by_ratio, args.max_iterations, args.tolerance, args.seed
+    )
+
+
+def describe(report) -> str:
+    """One line on a training that goes on."""
+    if hasattr(report, 'gradient_norm'):
+        score = report.last.get(CHOICE, 0.0)
+        return (
+            f'iteration {report.iterations}, objective '
+            f'{report.objective:.5g}, gradient {report.gradient_norm:.1e}, '
+            f'P@5 {score:.2f}'
+        )
+    return (
+        f'lr {report.lr:g}, step {report.steps}, objective '
+        f'{report.last_objective:.5g}, P@5 {report.best.get(CHOICE, 0.0):.2f}'
+    )
+
+
+def main() -> int:
+    """Run the study."""
+    args = parse_args()
+    torch.set_num_threads(args.threads)
+    console = Console()
+    try:
+        settings = settings_of(args)
+        store = ResultLines(args.out / 'cells.jsonl')
+        cells = list(
+            study_cells(
+                args.ratios, args.pointwise, args.modes, not args.no_full
+            )
+        )
+        missing = [x for x in cells if not store.find(x.key, settings.of(x))]
+        with console.status('reading the data'):
+            data = TwoTowerData(Config.fromfile(args.config))
+            all_pairs = data.all_pairs()
+        done = len(cells) - len(missing)
+        console.print(
+            f'{data.num_positives} pairs of {data.shape[0]} x '
+            f'{data.shape[1]}; {done} of {len(cells)} cells are there.'
+        )
+        for cell in missing:
+            done += 1
+            title = f'[{done}/{len(cells)}] {cell.key}'
+            with console.status(title) as status:
+
+                def show(report, title=title, status=status):
+                    status.update(f'{title}: {describe(report)}')
+
+                result = run_cell(
+                    cell, data, settings, store.results, all_pairs, show
+                )
+            store.add(result)
+            found = result['last' if cell.full else 'best']
+            how = (
+                f'{result["iterations"]} iterations'
+                if cell.full
+                else f'lr {result["lr"]:g}, {result["steps"]} steps, '
+                f'{result["ended"]}'
+            )
+            console.print(
+                f'{title}: P@5 {found.get(CHOICE, 0.0):.2f} ({how})',
+                highlight=False,
+                markup=False,
+            )
+            write_study_tables(store.results, args.out)
+            plot_study(store.results, args.out / 'precision_at_5.png')
+    except KeyboardInterrupt:
+        console.print('Interrupted; the same command goes on.')
+        return 130
+    except (OSError, ValueError, TypeError, RuntimeError) as error:
+        print(f'error: {error}', file=sys.stderr)
+        return 2
+    for path in write_study_tables(store.results, args.out):
+        console.print(f'Wrote {path}', highlight=False)
+    plot_study(store.results, args.out / 'precision_at_5.png')
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

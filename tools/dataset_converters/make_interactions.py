@@ -1,0 +1,80 @@
+r"""Generate made-up interactions of users and items.
+
+Everything follows from the seed. Use it where no real data set can be had:
+
+    python tools/dataset_converters/make_interactions.py data/interactions
+
+writes OUT/train.csv and OUT/test.csv, which
+configs/_base_/datasets/synthetic_interactions.py reads.
+"""
+
+import argparse
+import sys
+
+from rich.console import Console
+
+from mmrank.datasets.synthetic_interactions import (
+    InteractionsSpec,
+    write_interactions,
+)
+
+
+def parse_args() -> argparse.Namespace:
+    """Read the command line; defaults are those of InteractionsSpec."""
+    spec = InteractionsSpec()
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument('out', metavar='OUT', help='folder to write to')
+    for name, value, text in (
+        ('users', spec.num_users, 'users'),
+        ('items', spec.num_items, 'items, no more than users'),
+        ('dimensions', spec.dimensions, 'width of the hidden tastes'),
+        ('seed', spec.seed, 'seed'),
+    ):
+        parser.add_argument(
+            f'--{name}',
+            type=int,
+            default=value,
+            help=f'{text} (default: %(default)s)',
+        )
+    parser.add_argument(
+        '--per-user',
+        type=float,
+        default=spec.per_user,
+        help='mean interactions of a user (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--held-out',
+        type=float,
+        default=spec.held_out,
+        help='share that is held out (default: %(default)s)',
+    )
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Generate the interactions."""
+    args = parse_args()
+    try:
+        spec = InteractionsSpec(
+            num_users=args.users,
+            num_items=args.items,
+            per_user=args.per_user,
+            dimensions=args.dimensions,
+            held_out=args.held_out,
+            seed=args.seed,
+        )
+        write_interactions(args.out, spec)
+    except (OSError, ValueError) as error:
+        print(f'error: {error}', file=sys.stderr)
+        return 2
+    Console().print(
+        f'Wrote {args.out}: {spec.num_users} users, {spec.num_items} items.'
+    )
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
