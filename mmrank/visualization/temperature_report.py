@@ -45,7 +45,8 @@ def write_temperature_report(
     Args:
         temperatures: Of all samples of the data set.
         dataset: The training set, sample i of it at index i: its
-            ``get_data_info(i)`` has ``img`` in RGB, or ``img_path``.
+            ``get_data_info(i)`` has ``img`` in RGB, or ``img_path``. Wrappers
+            that repeat it are seen through.
         folder: Where to write.
         num_extreme: How many samples count as hottest and coldest.
         num_images: Images of each kind on the sheet; 0 for no sheet.
@@ -58,6 +59,11 @@ def write_temperature_report(
         ValueError: If the data set has another number of samples, or none of
             them was visited.
     """
+    # RepeatDataset and the like show a sample several times.
+    while len(dataset) != len(temperatures.tau) and hasattr(
+        dataset, 'dataset'
+    ):
+        dataset = dataset.dataset
     tau, visited = temperatures.tau, temperatures.visited
     if len(dataset) != len(tau):
         raise ValueError(

@@ -115,6 +115,21 @@ def test_iterations_can_count(tmp_path):
     assert not list(folder.glob('sheet*'))
 
 
+def test_a_report_that_fails_does_not_fail_the_training(caplog):
+    model = nn.ModuleDict({'loss': ISogCLRLoss(5)})
+    runner = SimpleNamespace(
+        model=model,
+        logger=logging.getLogger('test_temperature_hook'),
+        work_dir='unused',
+        train_loop=SimpleNamespace(
+            dataloader=SimpleNamespace(dataset=Clusters())
+        ),
+    )
+    with caplog.at_level('WARNING', 'test_temperature_hook'):
+        TemperatureHook().after_train(runner)
+    assert '5 temperatures, but the training set has 24' in caplog.text
+
+
 def test_nothing_to_show_is_refused():
     runner = SimpleNamespace(
         model=nn.Linear(1, 1), logger=logging.getLogger('test')

@@ -35,6 +35,13 @@ class Painted:
         return dict(img=image, gt_label=self.labels[index], **self.keys)
 
 
+class Twice:
+    """A wrapper as mmengine's RepeatDataset."""
+
+    def __len__(self):
+        return 2 * len(self.dataset)
+
+
 def pixels(path):
     with Image.open(path) as image:
         return np.asarray(image.convert('RGB')).astype(int)
@@ -111,6 +118,16 @@ def test_images_are_read_from_files(tmp_path):
         temperatures_by_class(labels), Files(labels), tmp_path
     )
     assert has_colour(pixels(paths[-1]), (0, 255, 0))
+
+
+def test_repeated_data_is_seen_through(tmp_path):
+    labels = np.array([0, 1, 2])
+    twice = Twice()
+    twice.dataset = Painted(labels)
+    paths, _ = write_temperature_report(
+        temperatures_by_class(labels), twice, tmp_path, num_images=0
+    )
+    assert len(paths[0].read_text().splitlines()) == 4
 
 
 def test_other_data_is_refused(tmp_path):

@@ -115,13 +115,18 @@ write_temperature_report` adds the table of all samples, class frequency
 
         dataset = runner.train_loop.dataloader.dataset
         for found in temperatures_of(self._model(runner)):
-            _, correlation = write_temperature_report(
-                found,
-                dataset,
-                self._folder(runner),
-                self.num_extreme,
-                self.num_images,
-            )
+            try:
+                _, correlation = write_temperature_report(
+                    found,
+                    dataset,
+                    self._folder(runner),
+                    self.num_extreme,
+                    self.num_images,
+                )
+            except (OSError, ValueError) as error:
+                # Not after hours of training for the sake of a picture.
+                runner.logger.warning(f'TemperatureHook: {error}')
+                continue
             if correlation is not None:
                 runner.logger.info(
                     f'{found.name}: Spearman correlation of class frequency '
