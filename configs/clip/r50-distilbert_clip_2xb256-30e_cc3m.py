@@ -17,6 +17,7 @@ default_hooks = dict(
     checkpoint=dict(
         type='mmrank.AtomicCheckpointHook', interval=1, max_keep_ckpts=3))
 custom_hooks = [
+    dict(type='mmrank.SampleIndexHook'),
     dict(type='mmrank.RankingMonitorHook'),
     dict(type='mmrank.RNGStateHook'),
 ]
