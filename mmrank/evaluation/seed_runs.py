@@ -200,11 +200,12 @@ class RunQueue:
 
     def _environment(self, slot: int) -> Mapping[str, str]:
         environment = dict(os.environ)
-        threads = max(1, count_cores() // self.jobs)
+        threads = str(max(1, count_cores() // self.jobs))
         # Always the same number, whatever runs beside: results of a sum
-        # depend on it in the last bits.
-        environment['OMP_NUM_THREADS'] = str(threads)
-        environment['MKL_NUM_THREADS'] = str(threads)
+        # depend on it in the last bits. On shared cores one is best, hence
+        # what the user has set stays.
+        threads = environment.setdefault('OMP_NUM_THREADS', threads)
+        environment.setdefault('MKL_NUM_THREADS', threads)
         environment['PYTHONUNBUFFERED'] = '1'
         if self.gpus:
             gpu = self.gpus[slot % len(self.gpus)]

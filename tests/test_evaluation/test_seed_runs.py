@@ -120,7 +120,13 @@ def test_only_what_is_not_finished_is_run_again(make_plan, template):
     assert outcomes[0].metrics['acc'] == 0.0
 
 
-def test_cores_and_devices_are_shared_out(make_plan, template):
+@pytest.mark.parametrize('chosen', [None, '3'])
+def test_cores_and_devices_are_shared_out(
+    make_plan, template, monkeypatch, chosen
+):
+    monkeypatch.delenv('OMP_NUM_THREADS', raising=False)
+    if chosen:
+        monkeypatch.setenv('OMP_NUM_THREADS', chosen)
     plan = make_plan()
     runs = plan.final_runs()
     queue = RunQueue(
@@ -128,7 +134,7 @@ def test_cores_and_devices_are_shared_out(make_plan, template):
     )
     queue.run(runs)
     found = [json.loads(r.result_file.read_text())['metrics'] for r in runs]
-    threads = str(max(1, count_cores() // 2))
+    threads = chosen or str(max(1, count_cores() // 2))
     assert {metrics['threads'] for metrics in found} == {threads}
     assert {metrics['gpu'] for metrics in found} == {'3', '5'}
 

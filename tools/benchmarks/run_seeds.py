@@ -164,8 +164,9 @@ def parse_args(arguments=None) -> argparse.Namespace:
         '--jobs',
         type=int,
         default=1,
-        help='trainings at a time; the cores are divided among them by '
-        f'OMP_NUM_THREADS (default: 1; here are {count_cores()} cores)',
+        help='trainings at a time; the cores are divided among them unless '
+        'OMP_NUM_THREADS is set (default: 1; here are '
+        f'{count_cores()} cores)',
     )
     parser.add_argument(
         '--gpus',
