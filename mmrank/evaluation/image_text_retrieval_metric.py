@@ -103,6 +103,11 @@ class ImageTextRetrievalMetric(BaseMetric):
         Raises:
             ValueError: If there are no texts, or an embedding is not finite.
         """
+        if not results:
+            raise ValueError(
+                'ImageTextRetrievalMetric got no sample; is the data set '
+                'empty?'
+            )
         images, texts, ids = zip(*results)
         owners = np.repeat(np.arange(len(images)), [len(x) for x in texts])
         images = torch.from_numpy(np.stack(images))

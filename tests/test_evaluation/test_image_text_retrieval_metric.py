@@ -91,6 +91,7 @@ def test_padding_of_the_sampler_is_dropped():
     ('given', 'kwargs', 'error', 'message'),
     [
         ([dict(pred=1)], {}, KeyError, 'no image_feature'),
+        ([], {}, ValueError, 'got no sample'),
         (
             samples(torch.eye(2), [[], []]),
             {},

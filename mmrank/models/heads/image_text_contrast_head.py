@@ -24,7 +24,8 @@ class ImageTextContrastHead(BaseModule):
             by; rows with the same are no negatives of each other.
             ``sample_idx``: the pair. ``image_id``: the image, whose captions
             then share a state; the loss wants the number of images as its
-            ``num_samples``.
+            ``num_samples`` then, and ``mmrank.SampleIndexHook``, which counts
+            ``sample_idx``, is to be left out.
         init_cfg: See mmengine's ``BaseModule``.
 
     Raises:
