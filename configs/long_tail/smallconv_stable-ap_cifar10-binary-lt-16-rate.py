@@ -1,0 +1,11 @@
+# As many positives in each batch as positive_rate says: the plot of
+# configs/long_tail/positive_rate.yaml.
+_base_ = './smallconv_stable-ap_cifar10-binary-lt-16.py'
+
+train_dataloader = dict(
+    sampler=dict(
+        _delete_=True,
+        type='mmrank.PositiveRateSampler',
+        batch_size=128,
+        positive_rate=0.1,
+        infinite=True))

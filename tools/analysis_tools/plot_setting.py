@@ -1,0 +1,55 @@
+"""Plot a metric over the values of one setting, mean and std over seeds.
+
+    python tools/analysis_tools/plot_setting.py \
+        work_dirs/long_tail_rate/runs.csv --metric ranking/AP \
+        --setting "positives in a batch" --out positive_rate.png
+
+runs.csv is what tools/benchmarks/run_seeds.py writes for a plan whose methods
+are named <method>-<value>, as configs/long_tail/positive_rate.yaml.
+"""
+
+import argparse
+import sys
+
+from mmrank.visualization.setting_plot import plot_setting, read_setting_runs
+
+
+def parse_args() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument('runs', help='runs.csv')
+    parser.add_argument('--metric', required=True, help='key of the metric')
+    parser.add_argument('--setting', default='setting', help='axis label')
+    parser.add_argument(
+        '--mark', type=float, help='value of the setting to mark by a line'
+    )
+    parser.add_argument('--mark-name', default='', help='name of that line')
+    parser.add_argument('--out', default='setting.png', help='PNG to write')
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Read and plot."""
+    args = parse_args()
+    try:
+        runs = read_setting_runs(args.runs, args.metric)
+    except (OSError, ValueError, KeyError) as error:
+        print(f'error: {error}', file=sys.stderr)
+        return 1
+    path = plot_setting(
+        runs,
+        args.out,
+        setting=args.setting,
+        metric=args.metric,
+        mark=args.mark,
+        mark_name=args.mark_name,
+    )
+    print(f'Wrote {path}')
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
