@@ -14,6 +14,7 @@ param_scheduler = [
     dict(type='MultiStepLR', milestones=[75, 90], gamma=0.1)
 ]
 custom_hooks = [
+    dict(type='mmrank.LabelCheckHook'),
     dict(type='mmrank.ClassCountsHook'),
     # LDAM's weights start with the first step of the learning rate.
     dict(type='mmrank.DeferredReweightingHook', begin=75),
