@@ -117,6 +117,12 @@ def parse_args() -> argparse.Namespace:
         default=settings.tolerance,
         help='norm of the gradient that ends L-BFGS (default: %(default)s)',
     )
+    parser.add_argument(
+        '--omega',
+        type=float,
+        help='weight of the negatives in unbiased_omega (default: that of '
+        "pos_neg at its best batch ratio, which is the paper's choice)",
+    )
     parser.add_argument('--seed', type=int, default=0)
     parser.add_argument(
         '--threads',
@@ -148,7 +154,12 @@ def settings_of(args: argparse.Namespace) -> StudySettings:
     )
     by_ratio = dict(zip(args.ratios, steps)) if len(steps) > 1 else {}
     return StudySettings(
-        rule, by_ratio, args.max_iterations, args.tolerance, args.seed
+        rule,
+        by_ratio,
+        args.max_iterations,
+        args.tolerance,
+        args.seed,
+        args.omega,
     )
 
 
@@ -165,6 +176,14 @@ def describe(report) -> str:
         f'lr {report.lr:g}, step {report.steps}, objective '
         f'{report.last_objective:.5g}, P@5 {report.best.get(CHOICE, 0.0):.2f}'
     )
+
+
+def write_report(results: dict, folder: Path) -> list[Path]:
+    """Tables, and the figure as soon as it has a point."""
+    files = write_study_tables(results, folder)
+    if any(x['batch_ratio'] is not None for x in results.values()):
+        files.append(plot_study(results, folder / 'precision_at_5.png'))
+    return files
 
 
 def main() -> int:
@@ -213,17 +232,15 @@ def main() -> int:
                 highlight=False,
                 markup=False,
             )
-            write_study_tables(store.results, args.out)
-            plot_study(store.results, args.out / 'precision_at_5.png')
+            write_report(store.results, args.out)
     except KeyboardInterrupt:
         console.print('Interrupted; the same command goes on.')
         return 130
     except (OSError, ValueError, TypeError, RuntimeError) as error:
         print(f'error: {error}', file=sys.stderr)
         return 2
-    for path in write_study_tables(store.results, args.out):
+    for path in write_report(store.results, args.out):
         console.print(f'Wrote {path}', highlight=False)
-    plot_study(store.results, args.out / 'precision_at_5.png')
     return 0
 
 

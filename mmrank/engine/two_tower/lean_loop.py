@@ -1,7 +1,8 @@
 """A training loop with what a Runner computes, and nothing beside it."""
 
+import copy
+
 import torch
-from mmengine.config import Config
 from mmengine.registry import OPTIMIZERS
 
 from mmrank.engine.two_tower.expected_objective import ExpectedObjective
@@ -40,7 +41,8 @@ class LeanLoop:
     ) -> None:
         self._data = data
         cfg = data.cfg
-        model = Config(dict(model=cfg.model)).model
+        # Shared by loops, while each may have a loss of its own.
+        model = copy.deepcopy(cfg.model)
         if loss is not None:
             model['loss'] = loss
         with torch.random.fork_rng(devices=[]):

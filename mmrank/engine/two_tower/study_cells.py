@@ -65,6 +65,8 @@ class StudySettings:
         max_iterations: Iterations that end L-BFGS.
         tolerance: Norm of the gradient to reach in L-BFGS.
         seed: Of weights and batches.
+        omega: Weight of the negatives in ``unbiased_omega`` with sampling;
+            None: see :func:`chosen_omega`.
     """
 
     rule: SearchRule = field(default_factory=SearchRule)
@@ -72,6 +74,7 @@ class StudySettings:
     max_iterations: int = 1000
     tolerance: float = 1e-7
     seed: int = 0
+    omega: float | None = None
 
     def of(self, cell: Cell) -> dict:
         """What the result of a cell depends on, fit for JSON."""
@@ -81,7 +84,10 @@ class StudySettings:
                 tolerance=self.tolerance,
                 seed=self.seed,
             )
-        return dict(asdict(self.rule_of(cell)), seed=self.seed)
+        settings = dict(asdict(self.rule_of(cell)), seed=self.seed)
+        if cell.mode == 'unbiased_omega' and self.omega is not None:
+            settings['omega'] = self.omega
+        return settings
 
     def rule_of(self, cell: Cell) -> SearchRule:
         """The rule for a cell, with its limit of steps."""
@@ -171,11 +177,12 @@ def run_cell(
         type='mmrank.InBatchLoss', mode=cell.mode, pointwise=cell.pointwise
     )
     if cell.mode.endswith('_omega'):
-        loss['omega'] = (
-            emulated_omega(size, data.num_positives)
-            if cell.full
-            else chosen_omega(cell, results, data)
-        )
+        if cell.full:
+            loss['omega'] = emulated_omega(size, data.num_positives)
+        elif settings.omega is not None:
+            loss['omega'] = settings.omega
+        else:
+            loss['omega'] = chosen_omega(cell, results, data)
     run = _run_full if cell.full else _run_sampled
     outcome = run(cell, data, settings, loss, size, all_pairs, report)
     return dict(
@@ -202,8 +209,8 @@ def _run_sampled(cell, data, settings, loss, size, all_pairs, report):
 
 def _run_full(cell, data, settings, loss, size, all_pairs, report):
     del cell, size
-    # The batch that the loop would draw is of no use here.
-    loop = LeanLoop(data, loss, None, None, settings.seed)
+    # It draws no batch; 2 pairs are always there to draw.
+    loop = LeanLoop(data, loss, 2, None, settings.seed)
     objective = loop.full_objective(all_pairs)
     result = minimise_by_lbfgs(
         loop.model.double(),

@@ -1,0 +1,156 @@
+"""Every config of in-batch sampling loads, builds and trains."""
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.registry import DATASETS, init_default_scope
+from mmengine.runner import Runner
+
+from mmrank.datasets.samplers import ClassPairSampler
+from mmrank.datasets.synthetic_interactions import (
+    InteractionsSpec,
+    write_interactions,
+)
+from mmrank.models import InBatchLoss, SparseLinearTower, TwoTower
+from mmrank.registry import MODELS
+
+FOLDER = Path(__file__).parents[2] / 'configs/in_batch'
+CONFIGS = sorted(FOLDER.glob('two-tower*.py'))
+M, N = 24, 16
+
+
+@pytest.fixture(scope='module')
+def data(tmp_path_factory):
+    """The same made-up pairs in every form that the configs read."""
+    root = tmp_path_factory.mktemp('pairs')
+    write_interactions(root, InteractionsSpec(M, N, per_user=5))
+    for name in ('train', 'test'):
+        lines = (root / f'{name}.csv').read_text().splitlines()[1:]
+        pairs = [tuple(map(int, x.split(','))) for x in lines]
+        (root / f'{name}.dat').write_text(
+            ''.join(f'{i}::{j}::5::0\n' for i, j in pairs)
+            # Not a positive.
+            + '0::999::3::0\n'
+        )
+        texts = {}
+        for i, j in pairs:
+            texts.setdefault(i, []).append(str(j))
+        (root / f'{name}.txt').write_text(
+            ''.join(
+                f'{",".join(labels)} {i + 1}:1 {M + i % 3 + 1}:0.5\n'
+                for i, labels in texts.items()
+            )
+        )
+    return root
+
+
+def of_small_data(path, root, work_dir):
+    cfg = Config.fromfile(path)
+    for split in ('train', 'val', 'test'):
+        dataset = cfg[f'{split}_dataloader'].dataset
+        dataset.data_root = str(root)
+        for key in ('ann_file', 'train_ann_file'):
+            if key in dataset:
+                dataset[key] = dataset[key].replace('.csv.gz', '.csv')
+    towers = cfg.model.left, cfg.model.right
+    for tower, size in zip(towers, (M, N)):
+        if 'num_entities' in tower:
+            tower.num_entities = size
+        else:
+            tower.num_features = M + 3
+    samples = cfg.train_dataloader.batch_size // (
+        cfg.train_dataloader.sampler.batch_size
+    )
+    cfg.train_dataloader.sampler.batch_size = 20
+    cfg.train_dataloader.batch_size = 20 * samples
+    cfg.model.top_k = 5
+    cfg.val_evaluator.k = cfg.test_evaluator.k = (1, 5)
+    cfg.train_cfg.max_epochs = 1
+    cfg.log_level, cfg.experiment_name = 'ERROR', f'{path.stem}_test'
+    cfg.work_dir = str(work_dir)
+    return cfg
+
+
+@pytest.mark.parametrize('path', CONFIGS, ids=lambda p: p.stem)
+def test_config_trains_and_evaluates(path, data, tmp_path):
+    cfg = of_small_data(path, data, tmp_path)
+    runner = Runner.from_cfg(cfg)
+    runner.train()
+    loss = runner.model.pair_loss
+    assert isinstance(runner.model, TwoTower)
+    assert isinstance(loss, InBatchLoss)
+    words = path.stem.split('_')[1].rpartition('-')
+    assert loss.mode == words[0].replace('-', '_')
+    assert type(loss.pointwise).__name__ == f'{words[2].title()}Pointwise'
+    assert runner.iter == loss.counts.num_positives // 20
+    figures = runner.val_loop.run()
+    assert 0 < figures['top_k/recall@5'] <= 100
+    assert sorted(tmp_path.glob('best_top_k_*'))
+    texts = path.stem.endswith('eurlex')
+    assert isinstance(runner.model.left, SparseLinearTower) == texts
+
+
+def test_twins_differ_in_the_loss_only():
+    one = None
+    for path in CONFIGS:
+        if not path.stem.endswith('_ml-1m'):
+            continue
+        cfg = Config.fromfile(path).to_dict()
+        cfg['model'].pop('loss')
+        if 'sogram' in path.stem:
+            # Two samples of the same size.
+            loader = cfg['train_dataloader']
+            assert loader['batch_size'] == 2 * loader['sampler']['batch_size']
+            assert loader['dataset'].pop('sampling') == 'sogram'
+            loader['batch_size'] //= 2
+        one = one or cfg
+        assert cfg == one, path.stem
+    assert sum(p.stem.endswith('_ml-1m') for p in CONFIGS) == 12
+
+
+def test_omega_is_that_of_the_ratio_it_names():
+    path = FOLDER / 'two-tower64_unbiased-omega-square_ml-1m.py'
+    omega = Config.fromfile(path).model.loss.omega
+    assert omega == pytest.approx(0.1**0.5, abs=5e-4)
+
+
+class Characters(list):
+    def get_gt_labels(self):
+        return np.array(self)
+
+
+def test_pairs_of_images():
+    pytest.importorskip('mmpretrain')
+    from mmpretrain.structures import DataSample
+
+    cfg = Config.fromfile(FOLDER / 'conv4_unbiased-logistic_omniglot-pairs.py')
+    loader = cfg.train_dataloader
+    assert loader.batch_size == 2 * loader.sampler.batch_size
+    assert DATASETS.get(loader.dataset.type) is not None
+    init_default_scope(cfg.default_scope)
+    labels = np.repeat(np.arange(66), 4)
+    dataset = Characters(labels)
+    sampler = ClassPairSampler(dataset, 8, seed=0)
+    ids = sampler.rank_batch(0)
+    images = torch.rand(16, 1, 28, 28)
+    samples = [
+        DataSample(metainfo=dict(sample_idx=int(i))).set_gt_label(
+            int(labels[i])
+        )
+        for i in ids
+    ]
+    batch = dict(inputs=images, data_samples=samples)
+    model = MODELS.build(copy.deepcopy(cfg.model))
+    model.head.set_class_labels(labels)
+    losses = model(**batch, mode='loss')
+    losses['loss'].backward()
+    weights = [p for p in model.parameters() if p.requires_grad]
+    assert all(torch.isfinite(p.grad).all() for p in weights)
+    model.eval()
+    with torch.no_grad():
+        results = model(**batch, mode='predict')
+    assert results[0].feature.norm() == pytest.approx(1, abs=1e-5)

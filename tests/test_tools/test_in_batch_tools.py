@@ -1,0 +1,177 @@
+"""Table of the study, speed of two-tower training, and the converters."""
+
+import csv
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mmrank.datasets import InteractionDataset, TopKDataset
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(tool, *arguments, status=0):
+    done = subprocess.run(
+        [sys.executable, f'tools/{tool}.py', *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={
+            'PATH': '/usr/bin:/bin',
+            'COLUMNS': '160',
+            'OMP_NUM_THREADS': '1',
+        },
+    )
+    assert done.returncode == status, done.stderr[-2000:]
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope='module')
+def config(tmp_path_factory):
+    """A config of the made-up data that its tool writes."""
+    root = tmp_path_factory.mktemp('data')
+    out = run(
+        'dataset_converters/make_interactions',
+        *(root / 'pairs', '--users', 40, '--items', 30, '--per-user', 6),
+    )
+    assert '40 users, 30 items' in out
+    base = ROOT / 'configs/in_batch/two-tower8_unbiased-logistic_synthetic.py'
+    path = root / 'config.py'
+    path.write_text(
+        f'_base_ = {str(base)!r}\n'
+        f'root = {str(root / "pairs")!r}\n'
+        'model = dict(left=dict(num_entities=40),\n'
+        '             right=dict(num_entities=30))\n'
+        'train_dataloader = dict(dataset=dict(data_root=root))\n'
+        'val_dataloader = dict(dataset=dict(data_root=root))\n'
+    )
+    return path
+
+
+def test_table_is_written_and_goes_on(config, tmp_path):
+    arguments = (
+        *('benchmarks/in_batch_table', config, '--out', tmp_path),
+        *('--ratios', 0.1, '--modes', 'pos_neg', 'unbiased_omega'),
+        *('--max-steps', 6, '--checks-per-epoch', 1),
+        *('--max-iterations', 5, '--threads', 1),
+    )
+    out = run(*arguments)
+    assert '0 of 12 cells are there' in out
+    assert re.search(r'\[12/12\] full/logistic/in_batch_omega/0.1: P@5', out)
+    cells = [json.loads(x) for x in (tmp_path / 'cells.jsonl').open()]
+    assert len(cells) == 12
+    with (tmp_path / 'sampled.csv').open() as file:
+        table = list(csv.reader(file))
+    heads = [f'{x} {y}' for x in
+             ('P@1', 'P@5', 'P@25', 'R@1', 'R@5', 'R@25')
+             for y in ('SQ', 'LR')]  # fmt: skip
+    assert table[0] == ['loss', 'batch ratio', *heads]
+    assert [x[:2] for x in table[1:]] == [
+        ['Unbiased-omega', '0.1'],
+        ['Pos-Neg', '0.1'],
+    ]
+    by_key = {x['key']: x for x in cells}
+    best = by_key['sampled/logistic/pos_neg/0.1']['best']
+    assert table[2][3] == f'{best["top_k/precision@1"]:.2f}'
+    full = (tmp_path / 'full_gradient.md').read_text()
+    assert '| Pos-Neg-omega | 0.1 |' in full
+    assert '| In-Batch-omega | 0.1 |' in full
+    assert 'max_steps' in (tmp_path / 'cells.md').read_text()
+    picture = (tmp_path / 'precision_at_5.png').read_bytes()
+    assert picture.startswith(b'\x89PNG')
+    # As after an interruption: only what is missing is trained.
+    lines = (tmp_path / 'cells.jsonl').read_text().splitlines(keepends=True)
+    (tmp_path / 'cells.jsonl').write_text(''.join(lines[:-1]) + lines[-1][:9])
+    out = run(*arguments)
+    assert '11 of 12 cells are there' in out
+    assert out.count('P@5') == 1
+    assert (tmp_path / 'precision_at_5.png').read_bytes() == picture
+    out = run(*arguments[:-4], '--max-iterations', 6, status=2)
+    assert 'was made with the settings' in out
+
+
+def test_table_refuses_what_cannot_be(config, tmp_path):
+    out = run(
+        *('benchmarks/in_batch_table', config, '--ratios', 0.1, 0.2, 0.3),
+        *('--max-steps', 1, 2, '--out', tmp_path),
+        status=2,
+    )
+    assert '--max-steps must be one number or 3' in out
+
+
+def test_speed_is_shown():
+    out = run(
+        'benchmarks/in_batch_speed',
+        *('--users', 60, '--items', 40, '--pairs', 500, '--ratio', 0.01),
+        *('--repeats', 1, '--threads', 1),
+    )
+    row = re.search(r'│ unbiased +│(.*)│', out).group(1).split('│')
+    assert len(row) == 4
+    assert all(float(x) > 0 for x in row)
+    assert re.search(r'│ top 25 +│ [\d.]+ +│ [\d.]+ +│', out)
+    for pointwise in ('square', 'logistic'):
+        row = re.search(rf'│ {pointwise} +│(.*)│', out).group(1).split('│')
+        assert 97 <= sum(float(x) for x in row[1:]) <= 103
+
+
+def test_made_up_interactions_refuse_bad_numbers(tmp_path):
+    out = run(
+        'dataset_converters/make_interactions',
+        *(tmp_path, '--users', 5, '--items', 9),
+        status=2,
+    )
+    assert 'num_items=9 must not exceed' in out
+
+
+def test_ratings_are_split_as_they_are(tmp_path):
+    lines = [
+        f'{user}::{item}::{3 + (user + item) % 3}::7'
+        for user in range(12)
+        for item in range(10)
+    ]
+    # An item that one user knows stays in training.
+    lines += ['3::77::5::7', '3::78::1::7']
+    source = tmp_path / 'ratings.dat'
+    source.write_text('\n'.join(lines) + '\n')
+    run(
+        'dataset_converters/split_interactions',
+        *(source, tmp_path / 'out', '--separator', '::'),
+        *('--min-rating', 4, '--share', 0.3),
+    )
+    train, test = (
+        (tmp_path / 'out' / f'{x}.dat').read_text().splitlines()
+        for x in ('train', 'test')
+    )
+    kept = [x for x in lines if int(x.split('::')[2]) >= 4]
+    assert sorted(train + test) == sorted(kept)
+    assert '3::77::5::7' in train
+    form = dict(data_root=tmp_path / 'out', file_format='movielens')
+    dataset = InteractionDataset('train.dat', **form)
+    assert dataset.interactions.shape == (12, 11)
+    held_out = TopKDataset('test.dat', 'train.dat', **form)
+    assert held_out.interactions.num_unknown == 0
+    by_user = [x.split('::')[0] for x in test]
+    assert all(by_user.count(str(u)) in (1, 2) for u in range(12))
+    out = run(
+        'dataset_converters/split_interactions',
+        *(source, tmp_path, '--separator', '::', '--share', 1.5),
+        status=2,
+    )
+    assert 'share must be in' in out
+
+
+def test_header_goes_to_both_parts(tmp_path):
+    source = tmp_path / 'pairs.csv'
+    source.write_text(
+        'user,item\n' + ''.join(f'{i},{j}\n' for i in 'abc' for j in 'xyz')
+    )
+    run('dataset_converters/split_interactions', source, tmp_path / 'out',
+        '--share', 0.4)  # fmt: skip
+    for name, count in (('train', 6), ('test', 3)):
+        text = (tmp_path / 'out' / f'{name}.csv').read_text().splitlines()
+        assert text[0] == 'user,item'
+        assert len(text) == 1 + count
