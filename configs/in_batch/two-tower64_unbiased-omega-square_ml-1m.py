@@ -1,4 +1,4 @@
-# Unbiased, the negatives weighted (25), square; omega is the (|Ohat| - 1) / (|O| - 1)
+# Unbiased, the negatives weighted (25), square. omega is (|Ohat| - 1) / (|O| - 1)
 # of the batch ratio 0.1. All else as in its unbiased twin.
 _base_ = 'two-tower64_unbiased-logistic_ml-1m.py'
 
