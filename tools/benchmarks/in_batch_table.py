@@ -125,6 +125,9 @@ def parse_args() -> argparse.Namespace:
     )
     parser.add_argument('--seed', type=int, default=0)
     parser.add_argument(
+        '--device', default='cpu', help='cpu or cuda (default: cpu)'
+    )
+    parser.add_argument(
         '--threads',
         type=int,
         default=torch.get_num_threads(),
@@ -160,6 +163,7 @@ def settings_of(args: argparse.Namespace) -> StudySettings:
         args.tolerance,
         args.seed,
         args.omega,
+        args.device,
     )
 
 

@@ -23,6 +23,7 @@ class LeanLoop:
         batch_size: ``|Ohat|`` in the place of the config's, or None.
         lr: Learning rate in the place of the config's, or None.
         seed: Seed of the weights and of the sampler.
+        device: Where to train.
 
     Attributes:
         model: The ``mmrank.TwoTower``.
@@ -38,6 +39,7 @@ class LeanLoop:
         batch_size: int | None = None,
         lr: float | None = None,
         seed: int = 0,
+        device: str = 'cpu',
     ) -> None:
         self._data = data
         cfg = data.cfg
@@ -47,7 +49,7 @@ class LeanLoop:
             model['loss'] = loss
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.model = MODELS.build(model)
+            self.model = MODELS.build(model).to(device)
         sogram = getattr(self.model.pair_loss, 'mode', '') == 'sogram'
         self._dataset = data.sampled_as('sogram' if sogram else 'in_batch')
         pairs = self._dataset.interactions
@@ -79,6 +81,7 @@ class LeanLoop:
         for _ in range(steps):
             indices = self._sampler.rank_batch(self.step)
             batch = self._dataset.__getitems__(indices)
+            batch = self.model.data_preprocessor(batch, training=True)
             self._optimizer.zero_grad()
             self.model(mode='loss', **batch)['loss'].backward()
             self._optimizer.step()
@@ -97,9 +100,7 @@ class LeanLoop:
         if self._objective is None:
             if all_pairs is None:
                 all_pairs = self._data.all_pairs()
-            self._objective = ExpectedObjective(
-                self.model.pair_loss, self.batch_size, all_pairs
-            )
+            self._objective = self._objective_of(self.batch_size, all_pairs)
         return self._objective.value(self.model)
 
     def full_objective(self, all_pairs: dict) -> ExpectedObjective:
@@ -108,5 +109,9 @@ class LeanLoop:
         Args:
             all_pairs: The batch of all training pairs.
         """
-        loss = self.model.pair_loss
-        return ExpectedObjective(loss, loss.counts.num_positives, all_pairs)
+        size = self.model.pair_loss.counts.num_positives
+        return self._objective_of(size, all_pairs)
+
+    def _objective_of(self, size: int, all_pairs: dict) -> ExpectedObjective:
+        pairs = self.model.data_preprocessor(all_pairs)
+        return ExpectedObjective(self.model.pair_loss, size, pairs)

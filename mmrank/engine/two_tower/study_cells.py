@@ -67,6 +67,7 @@ class StudySettings:
         seed: Of weights and batches.
         omega: Weight of the negatives in ``unbiased_omega`` with sampling;
             None: see :func:`chosen_omega`.
+        device: Where to train; not part of a cell's settings.
     """
 
     rule: SearchRule = field(default_factory=SearchRule)
@@ -75,6 +76,7 @@ class StudySettings:
     tolerance: float = 1e-7
     seed: int = 0
     omega: float | None = None
+    device: str = 'cpu'
 
     def of(self, cell: Cell) -> dict:
         """What the result of a cell depends on, fit for JSON."""
@@ -197,7 +199,7 @@ def run_cell(
 
 def _run_sampled(cell, data, settings, loss, size, all_pairs, report):
     def start(lr):
-        loop = LeanLoop(data, loss, size, lr, settings.seed)
+        loop = LeanLoop(data, loss, size, lr, settings.seed, settings.device)
         loop.objective(all_pairs)
         return loop
 
@@ -210,7 +212,7 @@ def _run_sampled(cell, data, settings, loss, size, all_pairs, report):
 def _run_full(cell, data, settings, loss, size, all_pairs, report):
     del cell, size
     # It draws no batch; 2 pairs are always there to draw.
-    loop = LeanLoop(data, loss, 2, None, settings.seed)
+    loop = LeanLoop(data, loss, 2, None, settings.seed, settings.device)
     objective = loop.full_objective(all_pairs)
     result = minimise_by_lbfgs(
         loop.model.double(),

@@ -79,7 +79,8 @@ class TwoTowerData:
         """
         training = model.training
         model.eval()
-        results = model(mode='predict', **self._test)
+        batch = model.data_preprocessor(self._test)
+        results = model(mode='predict', **batch)
         model.train(training)
         self.metric.results.clear()
         self.metric.process(self._test, results)
