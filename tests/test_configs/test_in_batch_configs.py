@@ -127,7 +127,9 @@ def test_pairs_of_images():
     pytest.importorskip('mmpretrain')
     from mmpretrain.structures import DataSample
 
-    cfg = Config.fromfile(FOLDER / 'conv4_unbiased-logistic_omniglot-pairs.py')
+    cfg = Config.fromfile(
+        FOLDER / 'conv4_unbiased-omega-logistic_omniglot-pairs.py'
+    )
     loader = cfg.train_dataloader
     assert loader.batch_size == 2 * loader.sampler.batch_size
     assert DATASETS.get(loader.dataset.type) is not None
