@@ -1,5 +1,5 @@
 # In-batch sampling for images: 128 pairs of drawings of one character a step,
-# drawn uniformly from all of them. omega weighs the negatives, 69 times as
+# drawn uniformly from all of them. omega weighs the negatives, 68 times as
 # many, down: at a learning rate of 3e-3 and without it, 300 steps ended at
 # 34 mAP on the validation characters, with these settings at 61.
 _base_ = '../stable_ap/conv4_stable-ap_omniglot.py'
