@@ -171,14 +171,19 @@ def plot_study(
                 if mode not in names:
                     continue
                 _draw(axis, results, pointwise, mode, full, metric, index)
-            _draw_level(axis, results, pointwise, metric)
+            if axis.lines:
+                _draw_level(axis, results, pointwise, metric)
             what = 'full gradient, emulated' if full else 'sampled batches'
             axis.set(
                 title=f'{pointwise} loss, {what}',
                 xlabel='batch ratio $|\\hat O|^2 / |O|^2$',
                 xscale='log',
             )
-            axis.set_ylim(bottom=0)
+            # A kind of cell may not be finished for both pointwise losses.
+            axis.set_visible(bool(axis.lines))
+    top = 1.05 * max(axis.get_ylim()[1] for axis in figure.axes)
+    for axis in figure.axes:
+        axis.set_ylim(0, top)
     for line in axes:
         line[0].set_ylabel(f'{name}, %')
     label_panels(axes)
