@@ -7,7 +7,7 @@ _base_ = [
     '../_base_/schedules/schedule_captions.py',
 ]
 
-model = dict(head=dict(loss=dict(type='mmrank.CLIPLoss', tau=0.07)))
+model = dict(head=dict(loss=dict(type='mmrank.CLIPLoss', tau=0.2)))
 
 default_hooks = dict(
     logger=dict(interval=64),
@@ -17,6 +17,7 @@ default_hooks = dict(
         interval=320,
         max_keep_ckpts=1))
 custom_hooks = [
+    dict(type='mmrank.SampleIndexHook'),
     dict(type='mmrank.RankingMonitorHook'),
     dict(type='mmrank.RNGStateHook'),
 ]
