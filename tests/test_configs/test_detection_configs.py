@@ -20,11 +20,12 @@ from mmengine.structures import InstanceData
 from mmrank.models import RankingLoss, losses
 
 ROOT = Path(__file__).parents[2] / 'configs'
-RETRIEVAL = ('omniglot', 'sop', 'vehicleid', 'inaturalist')
+# The last part of a config's name is its data set.
+DETECTION = ('bccd', 'coco', 'coco128', 'demo', 'lvis-v1')
 CONFIGS = sorted(
     path
     for path in ROOT.glob('[!_]*/*.py')
-    if path.stem.rpartition('_')[2] not in RETRIEVAL
+    if path.stem.rpartition('_')[2] in DETECTION
 )
 # The part of a config's name that says on what it trains.
 RANKING = {
