@@ -133,7 +133,8 @@ class FakeModel(nn.Module):
 
 
 def fake_tokenizer(texts, padding, truncation, max_length, return_tensors):
-    assert padding and truncation
+    assert padding
+    assert truncation
     assert return_tensors == 'pt'
     width = min(max(map(len, texts)), max_length)
     ids = torch.zeros(len(texts), width, dtype=torch.long)
