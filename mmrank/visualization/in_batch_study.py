@@ -49,7 +49,7 @@ def write_study_tables(
         The files.
     """
     folder, files = Path(folder), []
-    cells = list(results.values())
+    cells = sorted(results.values(), key=_place)
     for full, names, stem, title in (
         (False, NAMES, 'sampled', 'Best metrics with sampled batches'),
         (True, FULL_NAMES, 'full_gradient', 'Metrics at the full gradient'),
@@ -75,6 +75,13 @@ def write_study_tables(
             note,
         )
     return files
+
+
+def _place(cell: Mapping) -> tuple:
+    """Order of the cells in a table, whatever was finished first."""
+    pointwise = list(_SHORT).index(cell['pointwise'])
+    ratio = cell['batch_ratio'] or 0.0
+    return cell['full'], pointwise, cell['mode'], ratio
 
 
 def _metrics(cell: Mapping) -> Mapping[str, float]:
