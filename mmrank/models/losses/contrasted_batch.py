@@ -91,8 +91,6 @@ class ContrastedBatch:
         if len(taus) == 1:
             terms = [two_view_terms(self.view1, self.view2, *taus, *rest)]
         else:
-            terms = [
-                *two_modality_terms(self.view1, self.view2, *taus, *rest)
-            ]
+            terms = [*two_modality_terms(self.view1, self.view2, *taus, *rest)]
         self.negatives = torch.cat([x.count for x in terms]).double().mean()
         return terms
