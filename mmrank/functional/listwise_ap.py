@@ -1,28 +1,11 @@
 """List-wise AP: average precision of a soft histogram of the scores."""
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
-from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
+from .all_reduce_sum import all_reduce_sum
 from .list_forms import of_one_list, of_score_lists
 from .pairwise_surrogate import check_lists
-
-
-class _SumOverRanks(Function):
-    """Sum of all ranks' parts, of which all compute the same function."""
-
-    @staticmethod
-    def forward(ctx, part, group):
-        total = part.clone()
-        dist.all_reduce(total, group=group)
-        return total
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad):
-        return grad, None
 
 
 def check_bins(num_bins: int, score_range: tuple[float, float]) -> None:
@@ -121,8 +104,7 @@ def listwise_ap_padded(
         neg_mask = torch.ones_like(neg, dtype=torch.bool)
     own = soft_histogram(pos, pos_mask, num_bins, score_range)
     others = soft_histogram(neg, neg_mask, num_bins, score_range)
-    if group is not None:
-        others = _SumOverRanks.apply(others, group)
+    others = all_reduce_sum(others, group)
     above = others.cumsum(1)
     total = own.cumsum(1) + above
     # The positives of a bin times the share of negatives down to it: the
