@@ -11,6 +11,8 @@ RUN := $(VENV)/bin/python
 demo test test-slow: export MALLOC_MMAP_THRESHOLD_ ?= 1073741824
 demo test test-slow: export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
 demo test test-slow: export MALLOC_TOP_PAD_ ?= 67108864
+# Sums of tests are small: more threads than one only wait for each other.
+test test-slow: export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo test test-slow lint clean
