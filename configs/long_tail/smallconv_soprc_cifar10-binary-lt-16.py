@@ -6,11 +6,13 @@ _base_ = [
 ]
 
 # From random weights raw scores learn faster than sigmoids; the order, and so
-# the metric, is the same.
+# the metric, is the same. And a prior of a half trains better than the share of
+# positives in the data, 0.14, at which the risk is flat.
 model = dict(
     head=dict(
         loss=dict(
             _base_.loss,
+            prior=0.5,
             activation='none',
             tau1=1.0,
             tau2=0.05,

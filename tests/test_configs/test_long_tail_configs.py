@@ -162,7 +162,7 @@ def test_plans_give_every_loss_the_same_budget(monkeypatch):
             for key in [*method.grid, *method.cfg_options]:
                 node = cfg
                 for part in key.split('.')[:-1]:
-                    node = node[part]
+                    node = node[int(part) if part.isdigit() else part]
                 assert isinstance(node, dict), (path, key)
 
 
