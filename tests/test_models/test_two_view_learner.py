@@ -4,6 +4,7 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset
+from mmengine.registry import DefaultScope
 from mmengine.runner import Runner
 
 pytest.importorskip('mmpretrain')
@@ -64,6 +65,14 @@ def test_every_loss_trains_it(loss):
     for name, parameter in net.named_parameters():
         assert parameter.grad.isfinite().all(), name
     assert net.backbone.blocks[0][0].weight.grad.any()
+
+
+def test_needs_no_default_scope():
+    # Any scope but the host's, as a detector's config leaves it behind.
+    with DefaultScope.overwrite_default_scope('mmengine'):
+        net = MODELS.build(model())
+    preprocessor = type(net.data_preprocessor)
+    assert preprocessor.__name__ == 'SelfSupDataPreprocessor'
 
 
 def test_the_loss_is_told_which_images_it_sees():

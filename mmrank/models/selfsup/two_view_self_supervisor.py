@@ -6,6 +6,7 @@ import torch
 from mmpretrain.models.selfsup import BaseSelfSupervisor
 from mmpretrain.structures import DataSample
 from torch import Tensor
+from torch.nn import Module
 from torch.nn.functional import adaptive_avg_pool2d
 
 from mmrank.registry import MODELS
@@ -41,9 +42,16 @@ class TwoViewSelfSupervisor(BaseSelfSupervisor):
         backbone: dict,
         loss: dict,
         neck: dict | None = None,
-        data_preprocessor: dict | None = None,
+        data_preprocessor: dict | Module | None = None,
         init_cfg: dict | list | None = None,
     ) -> None:
+        if not isinstance(data_preprocessor, Module):
+            # The host's default has no scope: any other default scope would
+            # not find it.
+            data_preprocessor = {
+                'type': 'mmpretrain.SelfSupDataPreprocessor',
+                **(data_preprocessor or {}),
+            }
         super().__init__(
             backbone,
             neck,
