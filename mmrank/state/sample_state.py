@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from .rows_in_flight import RowsInFlight
+
 STORAGES = ('device', 'host')
 _HALF_RANGE = (
     torch.finfo(torch.float16).min,
@@ -23,10 +25,12 @@ class SampleState(nn.Module):
 
     With ``storage='host'`` the table stays in host memory, whatever
     ``model.to`` says: 4 or 2 bytes per sample and quantity. Only the entries
-    of a batch travel, through pinned memory and in the order of the stream,
-    so the host does not wait for them: what :meth:`store` sends back is
-    written when the table is next asked, in the step after. Give the indices
-    as a CPU tensor: those on a GPU the host has to wait for.
+    of a batch travel, through pinned memory, and neither side waits:
+    :meth:`prefetch` sends them to the GPU while it is busy with other things,
+    what :meth:`store` sends back is written once it has come, and a look-up
+    that is ahead of it gets the new entries on the GPU; see
+    :class:`RowsInFlight`. Give the indices as a CPU tensor: those on a GPU
+    the host has to wait for.
 
     Args:
         size: Number of samples in the training set.
@@ -65,7 +69,7 @@ class SampleState(nn.Module):
             torch.full((size,), value, dtype=dtypes.get(name, torch.float32))
             for name, value in initial.items()
         ]
-        self._pending: tuple[Tensor, Tensor, torch.cuda.Event] | None = None
+        self._in_flight = RowsInFlight()
 
     def __getstate__(self) -> dict:
         # Copies and pickles cannot carry what is on its way.
@@ -133,6 +137,25 @@ class SampleState(nn.Module):
                 'samples be counted from 0'
             )
 
+    def prefetch(self, ids: Tensor, device: torch.device) -> None:
+        """Start the next :meth:`fetch`, if the entries have to travel.
+
+        Call it as soon as the indices of a batch are known. Without it, or
+        for other indices, :meth:`fetch` starts itself.
+
+        Args:
+            ids: (n,) indices, on the host; where they are on a GPU, nothing
+                is started.
+            device: Where :meth:`fetch` is to put the entries.
+
+        Raises:
+            TypeError: If they are no integers.
+            ValueError: If one is out of range.
+        """
+        if self._is_far(device) and ids.device.type == 'cpu':
+            self.check_ids(ids, ids.numel())
+            self._ask(ids, device)
+
     def fetch(self, ids: Tensor, device: torch.device) -> Tensor:
         """Entries of a batch.
 
@@ -143,12 +166,12 @@ class SampleState(nn.Module):
         Returns:
             (quantities, n) float32, a copy.
         """
+        if self._is_far(device):
+            if not self._in_flight.asked(ids):
+                self._ask(ids.to(self.device), device)
+            return self._in_flight.answer()
         self.flush()
-        ids = ids.to(self.device).long()
-        entries = torch.stack([x[ids].float() for x in self._columns])
-        if entries.device.type == 'cpu' and device.type == 'cuda':
-            entries = entries.pin_memory()
-        return entries.to(device, non_blocking=True)
+        return self._read(ids.to(self.device)).to(device)
 
     def store(self, ids: Tensor, entries: Tensor) -> None:
         """Write entries back.
@@ -157,32 +180,50 @@ class SampleState(nn.Module):
             ids: (n,) checked indices; what is repeated has equal entries.
             entries: (quantities, n).
         """
+        entries = self._rounded(entries)
+        if self._is_far(entries.device):
+            self._in_flight.send(ids.to(entries.device), entries)
+            return
         self.flush()
-        entries = entries.float()
-        if entries.device.type == 'cuda' and self.device.type == 'cpu':
-            copies = [_to_pinned(ids), _to_pinned(entries)]
-            event = torch.cuda.Event()
-            event.record(torch.cuda.current_stream(entries.device))
-            self._pending = (*copies, event)
-        else:
-            self._write(ids.to(self.device), entries.to(self.device))
+        self._write(ids.to(self.device), entries.to(self.device))
 
     def flush(self) -> None:
-        """Write what :meth:`store` sent to the host."""
-        if self._pending is None:
-            return
-        ids, entries, event = self._pending
-        self._pending = None
-        event.synchronize()
-        self._write(ids, entries)
+        """Write what is on its way; a look-up that is, starts again."""
+        self._take_in(wait=True)
+
+    def _is_far(self, device: torch.device) -> bool:
+        return self.device.type == 'cpu' and device.type == 'cuda'
+
+    def _ask(self, ids: Tensor, device: torch.device) -> None:
+        self._take_in(wait=False)
+        self._in_flight.ask(ids, self._read(ids), device)
+
+    def _take_in(self, wait: bool) -> None:
+        for ids, entries in self._in_flight.arrived(wait):
+            self._write(ids, entries)
+
+    def _read(self, ids: Tensor) -> Tensor:
+        ids = ids.long()
+        return torch.stack([x[ids].float() for x in self._columns])
 
     def _write(self, ids: Tensor, entries: Tensor) -> None:
         ids = ids.long()
         for column, values in zip(self._columns, entries):
-            if column.dtype == torch.float16:
-                # An infinite momentum would stay for ever.
-                values = values.clamp(*_HALF_RANGE)
             column[ids] = values.to(column.dtype)
+
+    def _rounded(self, entries: Tensor) -> Tensor:
+        """(quantities, n) float32 as they come out of the table again."""
+        entries = entries.float()
+        if all(x.dtype == torch.float32 for x in self._columns):
+            return entries
+        # An infinite momentum would stay for ever.
+        rows = [
+            x.clamp(*_HALF_RANGE).half().float()
+            if column.dtype == torch.float16
+            else x
+            for column, x in zip(self._columns, entries)
+        ]
+        return torch.stack(rows)
 
     def _save_to_state_dict(self, destination, prefix, keep_vars) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
@@ -214,7 +255,7 @@ class SampleState(nn.Module):
                     'load_state=False of the loss to start with fresh '
                     'per-sample values'
                 )
-        self._pending = None
+        self._in_flight = RowsInFlight()
         for name, values in found.items():
             if values is None:
                 missing_keys.append(prefix + name)
@@ -248,10 +289,3 @@ def check_sample_ids(ids: Tensor, count: int) -> None:
             f'sample_idx must be ({count},), one for each sample of the '
             f'batch, got shape {tuple(ids.shape)}'
         )
-
-
-def _to_pinned(x: Tensor) -> Tensor:
-    if x.device.type == 'cpu':
-        return x
-    pinned = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
-    return pinned.copy_(x, non_blocking=True)

@@ -10,6 +10,7 @@ from mmengine.runner import Runner
 pytest.importorskip('mmpretrain')
 
 from mmpretrain.structures import DataSample
+from slow_link import SlowLink
 
 from mmrank.registry import MODELS
 
@@ -80,6 +81,30 @@ def test_the_loss_is_told_which_images_it_sees():
     net(*batch(), mode='loss')
     seen = net.loss_module.temperature.seen.nonzero()[:, 0].tolist()
     assert seen == [0, 3, 6, 9, 12, 15]
+
+
+def test_state_on_the_host_is_fetched_while_the_network_runs(monkeypatch):
+    link, tables = SlowLink(monkeypatch), []
+    for storage in ('host', 'device'):
+        torch.manual_seed(0)
+        config = model()
+        config['loss'] |= dict(storage=storage, beta0=0.5)
+        net = MODELS.build(config).train()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        asked = []
+        net.backbone.register_forward_pre_hook(
+            lambda *_, asked=asked: asked.append(link.asked)
+        )
+        for n in (6, 4, 5):
+            optimizer.zero_grad()
+            net(*batch(n), mode='loss')['loss'].backward()
+            optimizer.step()
+        if storage == 'host':
+            assert asked == [1, 2, 3]
+            assert link.asked == 3
+            assert link.waits == 0
+        tables.append(net.loss_module.temperature.table)
+    assert torch.equal(*tables)
 
 
 def test_embeddings_are_those_of_the_network():

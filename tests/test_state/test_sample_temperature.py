@@ -274,46 +274,6 @@ def test_copies_are_independent():
     assert other.state_dict()['state.log_s'][0] == 1.0
 
 
-class Arrival:
-    """Stands for the event of a copy from a GPU."""
-
-    waited = 0
-
-    def synchronize(self):
-        Arrival.waited += 1
-
-
-@pytest.mark.parametrize(
-    'ask',
-    [
-        lambda m: m.state.column('tau'),
-        lambda m: m.state_dict()['state.tau'],
-        lambda m: copy.deepcopy(m).state.table[1],
-        lambda m: m.state.fetch(torch.arange(6), CPU)[1],
-        lambda m: (
-            m.state.store(torch.tensor([0]), torch.ones(3, 1))
-            or m.state.table[1]
-        ),
-    ],
-)
-def test_entries_on_their_way_are_written_before_anyone_asks(ask):
-    model, Arrival.waited = Model(storage='host'), 0
-    entries = torch.tensor([[1.0, 2.0], [0.3, 0.4], [5.0, 6.0]])
-    model.state._pending = (torch.tensor([4, 2]), entries, Arrival())
-    assert ask(model)[[4, 2]].tolist() == pytest.approx([0.3, 0.4])
-    assert Arrival.waited == 1
-    ask(model)
-    assert Arrival.waited == 1
-
-
-def test_checkpoint_replaces_entries_on_their_way():
-    model, saved = Model(storage='host'), copy.deepcopy(trained().state_dict())
-    entries = torch.zeros(3, 1)
-    model.state._pending = (torch.tensor([1]), entries, Arrival())
-    model.load_state_dict(saved)
-    assert torch.equal(model.state.column('tau'), saved['state.tau'])
-
-
 def test_entries_are_copies():
     state = SampleState(4, {'a': 1.0, 'b': 2.0})
     ids = torch.tensor([3, 1, 3])
@@ -376,6 +336,7 @@ def test_host_state_beside_a_model_on_a_gpu():
         ids = torch.randint(0, 100, (32,), generator=g)
         log_g = torch.randn(32, generator=g).cuda()
         gradient = torch.randn(32, generator=g).cuda()
+        on_host.prefetch(ids, torch.device('cuda'))
         for state in (on_host, on_device):
             state.check_ids(ids, 32)
             entries = state.fetch(ids, torch.device('cuda'))

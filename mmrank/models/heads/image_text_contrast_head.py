@@ -55,6 +55,18 @@ class ImageTextContrastHead(BaseModule):
             )
         self.id_key = id_key
 
+    def prefetch(self, data_samples: Sequence, device: torch.device) -> None:
+        """Start to get what the loss keeps of a batch.
+
+        Args:
+            data_samples: B data samples with ``id_key``.
+            device: Where the embeddings will be.
+
+        Raises:
+            ValueError: If a data sample lacks the field.
+        """
+        self.loss_module.prefetch(self._ids_of(data_samples), device)
+
     def loss(
         self, images: Tensor, texts: Tensor, data_samples: Sequence
     ) -> dict[str, Tensor]:
@@ -71,6 +83,9 @@ class ImageTextContrastHead(BaseModule):
         Raises:
             ValueError: If a data sample lacks the field.
         """
-        # On the host, where a state in host memory wants them.
-        ids = ids_of(data_samples, self.id_key, torch.device('cpu'))
+        ids = self._ids_of(data_samples)
         return dict(loss=self.loss_module(images, texts, ids))
+
+    def _ids_of(self, data_samples: Sequence) -> Tensor:
+        # On the host, where a state in host memory wants them.
+        return ids_of(data_samples, self.id_key, torch.device('cpu'))

@@ -91,6 +91,20 @@ class ContrastiveLoss(nn.Module):
             rows = sum(batch.counts)
         return self.loss_weight * total / max(rows, 1)
 
+    def prefetch(self, sample_idx: Tensor, device: torch.device) -> None:
+        """Start to get the state of a batch, while its views are embedded.
+
+        Does nothing where a loss has no state that has to travel.
+
+        Args:
+            sample_idx: (B,) what :meth:`forward` will be given, on the host.
+            device: Where the embeddings will be.
+
+        Raises:
+            TypeError: If the indices are no integers.
+            ValueError: If one is out of range.
+        """
+
     def embedded(self, view: Tensor) -> Tensor:
         """(n, D) rows that are compared, of the (n, D) rows of the model."""
         return unit_rows(view) if self.normalize else view

@@ -58,6 +58,11 @@ class MovingAverageLoss(ContrastiveLoss):
         """(anchors,) gradient in the temperature, or None if it is fixed."""
         return None
 
+    def prefetch(self, sample_idx: Tensor, device: torch.device) -> None:
+        """See :meth:`ContrastiveLoss.prefetch`."""
+        for state in self.states():
+            state.prefetch(sample_idx, device)
+
     def row_losses(
         self, batch: ContrastedBatch, sample_idx: Tensor, group
     ) -> Tensor:

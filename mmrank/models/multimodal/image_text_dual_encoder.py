@@ -187,6 +187,8 @@ class ImageTextDualEncoder(BaseModel):
                 "unit='pair' of the data set or dict(type='mmrank."
                 "RandomCaption')"
             )
+        if hasattr(self.head, 'prefetch'):
+            self.head.prefetch(data_samples, inputs.device)
         images = self.embed_images(inputs)
         return self.head.loss(images, self.embed_texts(texts), data_samples)
 

@@ -20,7 +20,8 @@ class TwoViewSelfSupervisor(BaseSelfSupervisor):
     Both views go through backbone and neck as one batch, as in SimCLR. The
     loss gets the embeddings and ``sample_idx`` of the data samples, by which
     it finds the state of each image: any loss with
-    ``forward(view1, view2, sample_idx)`` fits.
+    ``forward(view1, view2, sample_idx)`` fits. One that also has ``prefetch``
+    may fetch that state meanwhile.
 
     In evaluation (``mode='predict'``) images come in one view, and what the
     neck gets, averaged over the image, is put into ``data_sample.feature``
@@ -97,6 +98,8 @@ class TwoViewSelfSupervisor(BaseSelfSupervisor):
         # On the host: state that is kept there is asked without waiting for
         # the device.
         ids = ids_of(data_samples, 'sample_idx', torch.device('cpu'))
+        if hasattr(self.loss_module, 'prefetch'):
+            self.loss_module.prefetch(ids, inputs[0].device)
         feats = self.backbone(torch.cat(list(inputs)))
         if self.with_neck:
             feats = self.neck(feats)
