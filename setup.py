@@ -96,6 +96,7 @@ class BuildPyWithMim(build_py):
 EXTRAS = {
     'mim': read_requirements('mminstall'),
     'optional': read_requirements('optional'),
+    'text': read_requirements('text'),
     'tests': read_requirements('tests'),
 }
 EXTRAS['all'] = sorted({line for lines in EXTRAS.values() for line in lines})

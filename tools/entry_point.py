@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 
 import torch
@@ -128,16 +129,40 @@ def read_config(path: str) -> Config:
 
 
 def check_packages(cfg: Config) -> None:
-    """Check that each package named by a type or the scope is installed.
+    """Check that each package named by a type or the scope can be imported.
 
     Raises:
-        UsageError: One is not.
+        UsageError: One is not installed, or another one is in its way.
     """
     scopes = {name.split('.')[0] for name in walk_types(cfg.to_dict())}
     scopes.add(cfg.get('default_scope') or 'mmengine')
     for name in sorted(scopes & set(PACKAGES)):
         if importlib.util.find_spec(name) is None:
             raise missing_package(name)
+    if scopes & {'mmdet', 'mmpretrain'}:
+        check_transformers()
+
+
+def check_transformers() -> None:
+    """Refuse a transformers with which mmpretrain 1.x cannot be imported.
+
+    mmdet imports mmpretrain, if it is there.
+
+    Raises:
+        UsageError: transformers 5 or later, beside mmpretrain.
+    """
+    try:
+        version = metadata.version('transformers')
+    except metadata.PackageNotFoundError:
+        return
+    if int(version.split('.')[0]) < 5:
+        return
+    if importlib.util.find_spec('mmpretrain') is not None:
+        raise UsageError(
+            f'transformers {version} is installed, in which functions are '
+            'gone that mmpretrain 1.x needs to be imported.\n'
+            "  Fix: pip install 'transformers<5'"
+        )
 
 
 def set_work_dir(cfg: Config, args: argparse.Namespace) -> None:

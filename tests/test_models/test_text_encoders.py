@@ -199,7 +199,7 @@ def test_long_texts_are_cut(transformers):
 
 def test_hugging_face_missing_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, 'transformers', None)
-    with pytest.raises(ImportError, match='pip install transformers'):
+    with pytest.raises(ImportError, match='pip install .transformers<5'):
         hugging_face()
 
 

@@ -108,6 +108,19 @@ def test_absent_package_is_named(monkeypatch):
     entry_point.check_packages(Config(dict(default_scope='mmengine')))
 
 
+def test_transformers_5_is_told_before_mmpretrain_breaks(monkeypatch):
+    monkeypatch.setattr(entry_point.metadata, 'version', lambda _: '5.0.1')
+    monkeypatch.setattr(
+        entry_point.importlib.util, 'find_spec', lambda name: name
+    )
+    cfg = Config(dict(default_scope='mmdet'))
+    with pytest.raises(entry_point.UsageError, match=r"'transformers<5'"):
+        entry_point.check_packages(cfg)
+    entry_point.check_packages(Config(dict(default_scope='mmengine')))
+    monkeypatch.setattr(entry_point.metadata, 'version', lambda _: '4.57.6')
+    entry_point.check_packages(cfg)
+
+
 def test_inheriting_from_mmrank_by_name_is_explained(tmp_path):
     config = tmp_path / 'mine.py'
     config.write_text("_base_ = 'mmrank::stable_ap/x.py'\n")

@@ -1,5 +1,5 @@
-# 6 epochs of CIFAR-10-LT at 16 x 16: about a minute on one CPU core.
-max_epochs = 6
+# 12 epochs of CIFAR-10-LT at 16 x 16: two and a half minutes on one CPU core.
+max_epochs = 12
 train_cfg = dict(by_epoch=True, max_epochs=max_epochs, val_interval=max_epochs)
 val_cfg = dict()
 test_cfg = dict()

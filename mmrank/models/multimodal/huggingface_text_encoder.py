@@ -13,6 +13,9 @@ POOLINGS = ('first', 'mean')
 class HuggingFaceTextEncoder(BaseModule):
     """Any ``AutoModel`` whose output has a ``last_hidden_state``.
 
+    It works with transformers 4 and 5, but mmpretrain 1.x cannot be imported
+    beside version 5, nor mmdet where mmpretrain is installed.
+
     Args:
         name_or_path: Name of the model, such as ``distilbert-base-uncased``,
             or a folder with it. Without a network set the environment
@@ -55,8 +58,8 @@ class HuggingFaceTextEncoder(BaseModule):
                 raise
             raise ImportError(
                 "type='mmrank.HuggingFaceTextEncoder' needs transformers, "
-                'which is not installed. Fix: `pip install transformers`, or '
-                "use type='mmrank.TextTransformer'"
+                "which is not installed. Fix: `pip install 'transformers<5'`, "
+                "or use type='mmrank.TextTransformer'"
             ) from error
         self.tokenizer = AutoTokenizer.from_pretrained(name_or_path)
         if pretrained:

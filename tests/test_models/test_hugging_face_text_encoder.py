@@ -1,0 +1,119 @@
+"""The adapter with transformers itself; models are made here, none fetched."""
+
+import pytest
+import torch
+from mmengine.structures import BaseDataElement
+
+from mmrank.registry import MODELS
+
+transformers = pytest.importorskip(
+    'transformers', reason='transformers, which is optional, is missing'
+)
+
+WORDS = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', 'a', 'cat', 'dog', 'red', 'car']
+TEXTS = ['a cat', 'a red car', 'dog', 'a red dog a red cat a red car']
+SIZES = dict(
+    bert=lambda: transformers.BertConfig(
+        vocab_size=len(WORDS),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+    ),
+    distilbert=lambda: transformers.DistilBertConfig(
+        vocab_size=len(WORDS), dim=16, n_layers=2, n_heads=2, hidden_dim=32
+    ),
+)
+
+
+@pytest.fixture(params=SIZES)
+def folder(request, tmp_path):
+    (tmp_path / 'vocab.txt').write_text('\n'.join(WORDS))
+    tokenizer = transformers.BertTokenizer(str(tmp_path / 'vocab.txt'))
+    tokenizer.save_pretrained(tmp_path)
+    torch.manual_seed(1)
+    model = transformers.AutoModel.from_config(SIZES[request.param]())
+    model.save_pretrained(tmp_path)
+    return tmp_path
+
+
+def encoder(folder, **kwargs):
+    torch.manual_seed(0)
+    config = dict(
+        type='mmrank.HuggingFaceTextEncoder',
+        name_or_path=str(folder),
+        max_length=6,
+    )
+    net = MODELS.build({**config, **kwargs})
+    net.init_weights()
+    return net.eval()
+
+
+def states_of(folder, text):
+    """(tokens, 16) of one text, by the words themselves."""
+    ids = [2, *(WORDS.index(x) for x in text.split()[:4]), 3]
+    model = transformers.AutoModel.from_pretrained(folder).eval()
+    with torch.no_grad():
+        return model(torch.tensor([ids])).last_hidden_state[0]
+
+
+def test_states_are_those_of_the_saved_model(folder):
+    rows = [states_of(folder, text) for text in TEXTS]
+    first, mean = encoder(folder), encoder(folder, pooling='mean')
+    assert first.out_channels == 16
+    with torch.no_grad():
+        torch.testing.assert_close(
+            first(TEXTS), torch.stack([x[0] for x in rows])
+        )
+        torch.testing.assert_close(
+            mean(TEXTS), torch.stack([x.mean(0) for x in rows])
+        )
+    assert first([]).shape == (0, 16)
+
+
+def test_random_weights(folder):
+    saved, fresh = encoder(folder), encoder(folder, pretrained=False)
+    with torch.no_grad():
+        assert not torch.allclose(saved(TEXTS), fresh(TEXTS), atol=1e-3)
+
+
+def test_dual_encoder_learns_through_it(folder):
+    pytest.importorskip('mmpretrain')
+    torch.manual_seed(0)
+    model = MODELS.build(
+        dict(
+            type='mmrank.ImageTextDualEncoder',
+            image_encoder=[
+                dict(
+                    type='mmrank.SmallConvNet',
+                    in_channels=3,
+                    channels=8,
+                    num_blocks=1,
+                ),
+                dict(type='mmpretrain.GlobalAveragePooling'),
+            ],
+            image_channels=8,
+            text_encoder=dict(
+                type='mmrank.HuggingFaceTextEncoder', name_or_path=str(folder)
+            ),
+            embed_channels=8,
+            head=dict(
+                type='mmrank.ImageTextContrastHead',
+                loss=dict(type='mmrank.BimodalISogCLRLoss', num_samples=4),
+            ),
+        )
+    ).train()
+    samples = [
+        BaseDataElement(metainfo=dict(sample_idx=i), text=text)
+        for i, text in enumerate(TEXTS)
+    ]
+    loss = model(torch.randn(4, 3, 8, 8), samples, mode='loss')['loss']
+    loss.backward()
+    grads = {
+        k: p.grad
+        for k, p in model.text_encoder.named_parameters()
+        # What only the pooler uses, and embeddings of absent words.
+        if 'pooler' not in k
+    }
+    assert all(g is not None and g.isfinite().all() for g in grads.values())
+    assert sum(g.abs().sum() for g in grads.values()) > 0
