@@ -1,5 +1,5 @@
-# 320 iterations of 128 pairs: five epochs.
-max_iters = 320
+# 640 iterations of 128 pairs: ten epochs.
+max_iters = 640
 train_cfg = dict(
     type='IterBasedTrainLoop', max_iters=max_iters, val_interval=max_iters)
 val_cfg = dict()

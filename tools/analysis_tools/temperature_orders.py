@@ -1,0 +1,81 @@
+r"""Do rare classes get smaller temperatures? Over random class orders.
+
+    python tools/analysis_tools/temperature_orders.py \
+        work_dirs/temperatures/*/classes_temperature.csv \
+        --out-dir work_dirs/orders
+
+The files are what tools/analysis_tools/temperatures.py writes, one for each
+training. The trainings differ in which class is how rare: order_seed of
+mmrank.CIFAR10LT and its like. One training cannot tell the size of a class
+from what its images show; these can.
+
+Written to the out dir: orders.csv, every class of every training, and
+orders.png.
+
+exit status: 0 written, 2 wrong input (one message says what).
+"""
+
+import argparse
+import csv
+import io
+import sys
+from pathlib import Path
+
+from mmrank.engine.checkpoint import write_atomically
+from mmrank.evaluation.temperature_orders import order_test, read_order_runs
+from mmrank.visualization.temperature_order_plot import plot_orders
+
+
+def parse_args() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        'tables', nargs='+', metavar='CSV', help='classes_*.csv files'
+    )
+    parser.add_argument(
+        '--out-dir',
+        default='work_dirs/temperature_orders',
+        help='default: %(default)s',
+    )
+    parser.add_argument(
+        '--seed', type=int, default=0, help='of the test (default: 0)'
+    )
+    return parser.parse_args()
+
+
+def run(args: argparse.Namespace) -> None:
+    """Read, test, write."""
+    runs = read_order_runs(args.tables)
+    found = order_test(runs, seed=args.seed)
+    out, text = Path(args.out_dir), io.StringIO()
+    writer = csv.writer(text, lineterminator='\n')
+    writer.writerow(['table', 'class', 'samples', 'mean', 'log_relative'])
+    for table, *row in zip(
+        args.tables, runs.counts, runs.temperatures, found.relative
+    ):
+        for name, count, mean, rest in zip(runs.classes, *row):
+            writer.writerow(
+                [table, name, int(count), f'{mean:.6g}', f'{rest:.6g}']
+            )
+    path = out / 'orders.csv'
+    write_atomically(text.getvalue().encode(), path)
+    print(found)
+    print(f'wrote {path}')
+    print(f'wrote {plot_orders(runs, found, out / "orders.png")}')
+
+
+def main() -> int:
+    """Run, and turn wrong input into one message."""
+    try:
+        run(parse_args())
+    except (OSError, ValueError) as error:
+        print(f'error: {error}', file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
