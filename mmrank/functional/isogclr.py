@@ -46,6 +46,10 @@ def temperature_step(
     ``u <- (1 - beta1) u + beta1 G``, ``tau <- clip(tau - eta u)``. Source:
     iSogCLR (ICML 2023), algorithm 1, steps 8 and 9.
 
+    Where tau settles, G rises by about ``2 rho / tau`` per unit of tau, and
+    by exactly that for normally distributed h. So it settles for an eta well
+    below ``tau / rho``; above, tau swings between tau0 and large values.
+
     Args:
         tau: (n,) temperatures.
         momentum: (n,) u.

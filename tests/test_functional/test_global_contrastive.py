@@ -278,6 +278,41 @@ def test_temperature_rises_with_many_similar_samples():
     assert tau.min() >= 0.05
 
 
+@pytest.mark.parametrize('rho', [0.3, 1.0, 2.5])
+def test_temperatures_settle_below_tau_over_rho_and_swing_above(rho):
+    # Normal h by their quantiles.
+    levels = (torch.arange(4000, dtype=torch.float64) + 0.5) / 4000
+    h = 0.3 * math.sqrt(2) * torch.erfinv(2 * levels - 1)
+    start = torch.tensor([0.3 / math.sqrt(2 * rho)], dtype=torch.float64)
+
+    def last(eta):
+        tau, momentum, visited = 1.2 * start, torch.zeros_like(start), []
+        for _ in range(200):
+            log_g = (h / tau).logsumexp(0) - math.log(len(h))
+            mean_h = ((h / tau).softmax(0) * h).sum()[None]
+            gradient = temperature_gradient(log_g, log_g, mean_h, tau, rho)
+            tau, momentum = temperature_step(
+                tau,
+                momentum,
+                gradient,
+                eta=eta,
+                beta1=0.9,
+                tau0=0.02,
+                tau_max=1.0,
+            )
+            visited.append(float(tau))
+        return torch.tensor(visited[-50:]) / start
+
+    limit = float(start) / rho
+    settled = last(0.5 * limit)
+    assert settled.std() < 1e-6
+    # The tails of 4,000 quantiles are a little short.
+    torch.testing.assert_close(
+        settled, torch.ones_like(settled), rtol=0.1, atol=0
+    )
+    assert last(2 * limit).std() > 0.1
+
+
 def test_temperature_step():
     tau, momentum = temperature_step(
         torch.tensor([0.5, 0.06, 0.99]),

@@ -27,7 +27,8 @@ class BimodalISogCLRLoss(IndividualTemperatureLoss):
         tau_init: Temperature at the start.
         tau0: Smallest temperature, > 0.
         tau_max: Largest temperature; the paper does not say it.
-        eta: Step size of the temperatures; the paper does not say it.
+        eta: Step size of the temperatures; the paper does not say it. Less
+            than ``tau / rho``, see :func:`mmrank.functional.temperature_step`.
         beta0: Weight of the batch in the moving average, in (0, 1]. The paper
             compares 0.7, 0.8 and 0.9.
         beta1: Weight of the new gradient in the momentum of the temperature,
