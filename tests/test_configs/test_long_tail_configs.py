@@ -21,9 +21,6 @@ pytest.importorskip('mmpretrain')
 from mmpretrain.models.losses import CrossEntropyLoss, FocalLoss
 from mmpretrain.structures import DataSample
 
-from mmrank.evaluation.seed_plan import load_config
-from mmrank.evaluation.seed_plan_file import read_plan
-from mmrank.evaluation.seed_tuning import check_splits
 from mmrank.models import losses
 
 ROOT = Path(__file__).parents[2]
@@ -146,24 +143,6 @@ def test_twins_differ_in_the_loss_only(kind):
             content.pop('filename', None)
             seen.append(content)
         assert all(content == seen[0] for content in seen)
-
-
-def test_plans_give_every_loss_the_same_budget(monkeypatch):
-    monkeypatch.chdir(ROOT)
-    plans = sorted((ROOT / 'configs/long_tail').glob('*.yaml'))
-    assert plans
-    for path in plans:
-        plan = read_plan(path)
-        check_splits(plan)
-        trials = {len(list(m.choices())) for m in plan.methods if m.grid}
-        assert len(trials) <= 1, path
-        for method in plan.methods:
-            cfg = load_config(method.config)
-            for key in [*method.grid, *method.cfg_options]:
-                node = cfg
-                for part in key.split('.')[:-1]:
-                    node = node[int(part) if part.isdigit() else part]
-                assert isinstance(node, dict), (path, key)
 
 
 def test_batches_of_sampler_and_loader_agree():
