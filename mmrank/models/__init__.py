@@ -1,5 +1,7 @@
 """Registered models: losses and heads."""
 
+import mmrank.models.retrievers  # noqa: F401  registers its class
+
 from .backbones import DeepFeatureMixup, SmallConvNet
 from .dense_heads import ListwiseHead
 from .heads import (
@@ -45,9 +47,8 @@ from .multimodal import (
     ImageTextDualEncoder,
     TextTransformer,
 )
-from .retrievers import EmbeddingRetriever
 from .roi_heads import ListwiseBBoxHead
-from .selfsup import TwoViewLearner, TwoViewPreprocessor
+from .selfsup import TwoViewPreprocessor
 from .two_tower import (
     EmbeddingTower,
     MLPTower,
@@ -67,7 +68,6 @@ __all__ = [
     'CyCLIPLoss',
     'DRLoss',
     'DeepFeatureMixup',
-    'EmbeddingRetriever',
     'EmbeddingTower',
     'FlatCLRLoss',
     'HuggingFaceTextEncoder',
@@ -101,7 +101,6 @@ __all__ = [
     'StableAPLoss',
     'TextTransformer',
     'TwoTower',
-    'TwoViewLearner',
     'TwoViewPreprocessor',
     'VICRegLoss',
 ]

@@ -19,7 +19,8 @@ def plot_orders(
 
     Left: temperature over the mean of its class and training; every class of
     every training is a point, the mean over trainings has its 95 % interval.
-    Right: mean temperature of each class over trainings, and single ones.
+    Right: temperature of a class over the mean of all classes, in single
+    trainings and on average.
 
     Args:
         runs: The trainings.
@@ -74,10 +75,13 @@ def plot_orders(
     by_size.title.set_fontsize(9)
     by_size.legend(fontsize=7, frameon=False)
 
-    means = runs.temperatures.mean(0)
+    logs = np.log(runs.temperatures)
+    rows = 100 * np.expm1(logs - logs.mean(1, keepdims=True))
+    means = rows.mean(0)
     hottest = np.argsort(-means)
     places = np.arange(len(means))
-    for row in runs.temperatures:
+    by_class.axhline(0, color='black', linewidth=0.6)
+    for row in rows:
         by_class.plot(
             places,
             row[hottest],
@@ -95,7 +99,10 @@ def plot_orders(
         markersize=14,
         color=colour(1),
     )
-    by_class.set(ylabel=r'mean temperature $\tau$', title='what images show')
+    by_class.set(
+        ylabel='temperature over mean of the training, %',
+        title='what images show',
+    )
     by_class.title.set_fontsize(9)
     by_class.set_xticks(
         places,

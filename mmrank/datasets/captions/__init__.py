@@ -3,12 +3,16 @@
 Importing this package registers the data sets without importing mmpretrain.
 """
 
-from mmrank.datasets.mmpretrain_datasets import register_mmpretrain_datasets
+from mmrank.optional_class import register_optional
+from mmrank.registry import DATASETS
 
 _MODULE = 'mmrank.datasets.captions.caption_dataset'
 
-register_mmpretrain_datasets(
-    dict.fromkeys(
-        ('COCOCaptions', 'CaptionTable', 'KarpathyCaptions'), _MODULE
-    )
+register_optional(
+    DATASETS,
+    'mmpretrain',
+    {
+        name: f'{_MODULE}.{name}'
+        for name in ('COCOCaptions', 'CaptionTable', 'KarpathyCaptions')
+    },
 )

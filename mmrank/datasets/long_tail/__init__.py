@@ -3,17 +3,20 @@
 Importing this package registers the data sets without importing mmpretrain.
 """
 
-from mmrank.datasets.mmpretrain_datasets import register_mmpretrain_datasets
+from mmrank.optional_class import register_optional
+from mmrank.registry import DATASETS
 
 _PACKAGE = 'mmrank.datasets.long_tail'
 
-register_mmpretrain_datasets(
+register_optional(
+    DATASETS,
+    'mmpretrain',
     {
-        'CIFAR10LT': f'{_PACKAGE}.cifar_long_tail',
-        'CIFAR100LT': f'{_PACKAGE}.cifar_long_tail',
-        'CIFAR10BinaryLT': f'{_PACKAGE}.cifar_binary',
-        'CIFAR100BinaryLT': f'{_PACKAGE}.cifar_binary',
-        'ChestXray14': f'{_PACKAGE}.chest_xray14',
-        'MultiLabelCSV': f'{_PACKAGE}.multi_label_csv',
-    }
+        'CIFAR10LT': f'{_PACKAGE}.cifar_long_tail.CIFAR10LT',
+        'CIFAR100LT': f'{_PACKAGE}.cifar_long_tail.CIFAR100LT',
+        'CIFAR10BinaryLT': f'{_PACKAGE}.cifar_binary.CIFAR10BinaryLT',
+        'CIFAR100BinaryLT': f'{_PACKAGE}.cifar_binary.CIFAR100BinaryLT',
+        'ChestXray14': f'{_PACKAGE}.chest_xray14.ChestXray14',
+        'MultiLabelCSV': f'{_PACKAGE}.multi_label_csv.MultiLabelCSV',
+    },
 )

@@ -1,20 +1,24 @@
-"""Registry entries of the retrieval data sets.
+"""Registry entries of the retrieval data sets."""
 
-A builder stands in the registry, not the class: the class derives from
-mmpretrain's, and importing mmpretrain here would break users without it.
-"""
-
-from mmrank.datasets.mmpretrain_datasets import mmpretrain_dataset_class
+from mmrank.optional_class import optional_class, register_optional
 from mmrank.registry import DATASETS
 
-#: Module, in this package, of every data set.
+_PACKAGE = 'mmrank.datasets.retrieval'
+
+#: Full name of every data set.
 RETRIEVAL_DATASETS = {
-    'StanfordOnlineProducts': 'stanford_online_products',
-    'VehicleID': 'vehicle_id',
-    'INaturalistRetrieval': 'inaturalist_retrieval',
-    'Omniglot': 'omniglot',
-    'ClassFolder': 'class_folder',
+    'StanfordOnlineProducts': (
+        f'{_PACKAGE}.stanford_online_products.StanfordOnlineProducts'
+    ),
+    'VehicleID': f'{_PACKAGE}.vehicle_id.VehicleID',
+    'INaturalistRetrieval': (
+        f'{_PACKAGE}.inaturalist_retrieval.INaturalistRetrieval'
+    ),
+    'Omniglot': f'{_PACKAGE}.omniglot.Omniglot',
+    'ClassFolder': f'{_PACKAGE}.class_folder.ClassFolder',
 }
+
+register_optional(DATASETS, 'mmpretrain', RETRIEVAL_DATASETS)
 
 
 def retrieval_dataset_class(name: str) -> type:
@@ -26,35 +30,4 @@ def retrieval_dataset_class(name: str) -> type:
     Raises:
         ImportError: If mmpretrain is not installed.
     """
-    module = f'mmrank.datasets.retrieval.{RETRIEVAL_DATASETS[name]}'
-    return mmpretrain_dataset_class(module, name)
-
-
-@DATASETS.register_module(name='StanfordOnlineProducts')
-def build_stanford_online_products(*args, **kwargs) -> object:
-    """Build a ``StanfordOnlineProducts``; arguments as for the class."""
-    return retrieval_dataset_class('StanfordOnlineProducts')(*args, **kwargs)
-
-
-@DATASETS.register_module(name='VehicleID')
-def build_vehicle_id(*args, **kwargs) -> object:
-    """Build a ``VehicleID``; arguments as for the class."""
-    return retrieval_dataset_class('VehicleID')(*args, **kwargs)
-
-
-@DATASETS.register_module(name='INaturalistRetrieval')
-def build_inaturalist_retrieval(*args, **kwargs) -> object:
-    """Build an ``INaturalistRetrieval``; arguments as for the class."""
-    return retrieval_dataset_class('INaturalistRetrieval')(*args, **kwargs)
-
-
-@DATASETS.register_module(name='Omniglot')
-def build_omniglot(*args, **kwargs) -> object:
-    """Build an ``Omniglot``; arguments as for the class."""
-    return retrieval_dataset_class('Omniglot')(*args, **kwargs)
-
-
-@DATASETS.register_module(name='ClassFolder')
-def build_class_folder(*args, **kwargs) -> object:
-    """Build a ``ClassFolder``; arguments as for the class."""
-    return retrieval_dataset_class('ClassFolder')(*args, **kwargs)
+    return optional_class('mmpretrain', name, RETRIEVAL_DATASETS[name])

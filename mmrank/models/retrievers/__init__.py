@@ -1,5 +1,14 @@
 """Retrievers of mmpretrain's kind."""
 
-from .embedding_retriever import EmbeddingRetriever
+from mmrank.optional_class import register_optional
+from mmrank.registry import MODELS
 
-__all__ = ['EmbeddingRetriever']
+register_optional(
+    MODELS,
+    'mmpretrain',
+    {
+        'EmbeddingRetriever': (
+            f'{__name__}.embedding_image_retriever.EmbeddingImageRetriever'
+        )
+    },
+)

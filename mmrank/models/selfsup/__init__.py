@@ -1,6 +1,18 @@
 """Self-supervised algorithms of mmpretrain's kind."""
 
-from .two_view_learner import TwoViewLearner
+from mmrank.optional_class import register_optional
+from mmrank.registry import MODELS
+
 from .two_view_preprocessor import TwoViewPreprocessor
 
-__all__ = ['TwoViewLearner', 'TwoViewPreprocessor']
+register_optional(
+    MODELS,
+    'mmpretrain',
+    {
+        'TwoViewLearner': (
+            f'{__name__}.two_view_self_supervisor.TwoViewSelfSupervisor'
+        )
+    },
+)
+
+__all__ = ['TwoViewPreprocessor']
