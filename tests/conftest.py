@@ -1,7 +1,10 @@
 """Settings of all tests."""
 
 import os
+import runpy
+import sys
 
+import pytest
 from hypothesis import settings
 
 # A red CI must mean a change for the worse, not a lucky find; new examples are
@@ -9,3 +12,16 @@ from hypothesis import settings
 settings.register_profile('ci', derandomize=True)
 if os.environ.get('CI'):
     settings.load_profile('ci')
+
+
+@pytest.fixture
+def run_script(monkeypatch, capsys):
+    """Runs a script in this process: status, output and errors."""
+
+    def run(path, *arguments):
+        monkeypatch.setattr(sys, 'argv', [str(path), *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            runpy.run_path(str(path), run_name='__main__')
+        return caught.value.code, *capsys.readouterr()
+
+    return run

@@ -1,7 +1,5 @@
 """The converter of Omniglot on archives made here."""
 
-import runpy
-import sys
 import zipfile
 from pathlib import Path
 
@@ -16,16 +14,9 @@ TOOL = (
 
 
 @pytest.fixture
-def convert(monkeypatch, capsys):
-    """Runs the tool in this process: status and error output."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, 'argv', [str(TOOL), *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            runpy.run_path(str(TOOL), run_name='__main__')
-        return caught.value.code, capsys.readouterr().err
-
-    return run
+def convert(run_script):
+    """Runs the tool: status and error output."""
+    return lambda *arguments: run_script(TOOL, *arguments)[::2]
 
 
 def drawing():

@@ -1,8 +1,6 @@
 """The check of retrieval data sets: what it must find, and what not."""
 
 import json
-import runpy
-import sys
 from pathlib import Path
 
 import pytest
@@ -183,18 +181,10 @@ def test_loader_and_sampler_mean_the_same_batch(
 
 
 @pytest.fixture
-def run_tool(monkeypatch, capsys):
-    """Runs a tool in this process: status, output and error output."""
+def run_tool(run_script, monkeypatch):
+    """Runs a tool: status, output and error output."""
     monkeypatch.syspath_prepend(ROOT / 'tools')
-
-    def run(tool, *arguments):
-        path = str(ROOT / 'tools' / tool)
-        monkeypatch.setattr(sys, 'argv', [path, *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            runpy.run_path(path, run_name='__main__')
-        return (caught.value.code, *capsys.readouterr())
-
-    return run
+    return lambda tool, *rest: run_script(ROOT / 'tools' / tool, *rest)
 
 
 CHECK = 'dataset_converters/check_retrieval.py'

@@ -2,8 +2,7 @@
 
 import csv
 import itertools
-import runpy
-import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -96,14 +95,9 @@ def write_tables(folder, runs):
 
 
 @pytest.fixture
-def start(monkeypatch, capsys):
-    def run(*arguments):
-        monkeypatch.setattr(sys, 'argv', [str(TOOL), *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            runpy.run_path(str(TOOL), run_name='__main__')
-        return caught.value.code, *capsys.readouterr()
-
-    return run
+def start(run_script):
+    """Runs the tool: status, output and errors."""
+    return partial(run_script, TOOL)
 
 
 def test_tool(tmp_path, start):

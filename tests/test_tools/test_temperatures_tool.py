@@ -1,8 +1,7 @@
 """The temperatures tool on checkpoints and a config made here."""
 
 import csv
-import runpy
-import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,16 +27,9 @@ NAMES = (
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
-    """Runs the tool in this process: status, output and errors."""
-
-    def start(*arguments):
-        monkeypatch.setattr(sys, 'argv', [str(TOOL), *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            runpy.run_path(str(TOOL), run_name='__main__')
-        return caught.value.code, *capsys.readouterr()
-
-    return start
+def run(run_script):
+    """Runs the tool: status, output and errors."""
+    return partial(run_script, TOOL)
 
 
 @pytest.fixture
