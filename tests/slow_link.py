@@ -34,7 +34,7 @@ class SlowLink:
         self.on_way, self.waits, self.asked = [], 0, 0
         monkeypatch.setattr(rows_in_flight, 'to_host', self.to_host)
         monkeypatch.setattr(rows_in_flight, 'to_device', self.to_device)
-        monkeypatch.setattr(rows_in_flight, 'received', self.received)
+        monkeypatch.setattr(rows_in_flight, 'receive', self.receive)
         monkeypatch.setattr(
             SampleState, '_is_far', lambda own, _: own.storage == 'host'
         )
@@ -58,9 +58,11 @@ class SlowLink:
         self.on_way.append(Arrival(self, deliver))
         return copies, self.on_way[-1]
 
-    def to_device(self, entries, device):
+    def to_device(self, device, *tensors):
         self.asked += 1
-        return torch.full_like(entries, torch.nan), entries.clone()
+        # Nonsense until it is received.
+        return [torch.full_like(x, -1) for x in tensors], tensors
 
-    def received(self, entries, arrival):
-        return entries.copy_(arrival)
+    def receive(self, arrival, *copies):
+        for copy, tensor in zip(copies, arrival):
+            copy.copy_(tensor)

@@ -23,6 +23,7 @@ class _Write:
 class _LookUp:
     """Rows that a batch asked for."""
 
+    host_ids: Tensor
     ids: Tensor
     entries: Tensor
     arrival: torch.cuda.Event
@@ -81,13 +82,14 @@ class RowsInFlight:
                 has arrived.
             device: The GPU.
         """
-        self.look_up = _LookUp(ids, *to_device(entries, device))
+        copies, arrival = to_device(device, ids, entries)
+        self.look_up = _LookUp(ids, *copies, arrival)
 
     def asked(self, ids: Tensor) -> bool:
         """Whether a look-up of these indices is on its way."""
         if self.look_up is None:
             return False
-        own = self.look_up.ids
+        own = self.look_up.host_ids
         if own is ids:
             return True
         alike = (own.device, own.dtype) == (ids.device, ids.dtype)
@@ -96,11 +98,10 @@ class RowsInFlight:
     def answer(self) -> Tensor:
         """(quantities, n) entries of the look-up, on the GPU."""
         look_up, self.look_up = self.look_up, None
-        entries = received(look_up.entries, look_up.arrival)
-        if self.writes:
-            ids = look_up.ids.to(entries.device, non_blocking=True).long()
-            for write in self.writes:
-                entries = overwritten(entries, ids, write.ids, write.entries)
+        receive(look_up.arrival, look_up.ids, look_up.entries)
+        ids, entries = look_up.ids.long(), look_up.entries
+        for write in self.writes:
+            entries = overwritten(entries, ids, write.ids, write.entries)
         return entries
 
 
@@ -127,24 +128,26 @@ def overwritten(
 
 
 def to_device(
-    entries: Tensor, device: torch.device
-) -> tuple[Tensor, torch.cuda.Event]:
-    """Copy from the host beside what the GPU does; and when it has come."""
+    device: torch.device, *tensors: Tensor
+) -> tuple[list[Tensor], torch.cuda.Event]:
+    """Copy from the host beside what the GPU does; and when they have come."""
     stream = _look_up_stream(device)
     with torch.cuda.stream(stream):
-        entries = entries.pin_memory().to(device, non_blocking=True)
+        copies = [
+            x.pin_memory().to(device, non_blocking=True) for x in tensors
+        ]
         arrival = torch.cuda.Event()
         arrival.record(stream)
-    return entries, arrival
+    return copies, arrival
 
 
-def received(entries: Tensor, arrival: torch.cuda.Event) -> Tensor:
-    """What :func:`to_device` sends, for the current stream of the GPU."""
-    stream = torch.cuda.current_stream(entries.device)
+def receive(arrival: torch.cuda.Event, *copies: Tensor) -> None:
+    """Let the current stream of the GPU use what :func:`to_device` sends."""
+    stream = torch.cuda.current_stream(copies[0].device)
     stream.wait_event(arrival)
-    # Its memory is the other stream's, who must not reuse it too soon.
-    entries.record_stream(stream)
-    return entries
+    for copy in copies:
+        # Its memory is the other stream's, which must not reuse it too soon.
+        copy.record_stream(stream)
 
 
 def to_host(*tensors: Tensor) -> tuple[list[Tensor], torch.cuda.Event]:
