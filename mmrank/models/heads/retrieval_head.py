@@ -8,12 +8,12 @@ from mmengine.model import BaseModule
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from mmrank.functional.world_group import world_group
 from mmrank.registry import MODELS
 from mmrank.state import CrossBatchMemory
 
 from ..losses.embedding_batch import EmbeddingBatch
 from ..losses.head_settings import with_num_classes
-from ..losses.ranking_loss import RankingLoss
 from .embedding_rows import EmbeddingRows
 from .sample_fields import labels_of, sample_ids_of
 
@@ -143,7 +143,7 @@ class RetrievalHead(BaseModule):
         own = EmbeddingRows(
             embeddings, labels.repeat(copies), ids.repeat(copies)
         )
-        group = RankingLoss.world_group()
+        group = world_group()
         together = self.loss_module.scope == 'global'
         rows, offset, counts = own, 0, [len(own)]
         if group is not None and (together or self.memory is not None):

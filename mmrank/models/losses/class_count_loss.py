@@ -7,10 +7,11 @@ from torch import Tensor, nn
 
 from mmrank.functional.all_gather import scale_gradient
 from mmrank.functional.all_reduce_sum import all_reduce_sum
+from mmrank.functional.world_group import world_group
 from mmrank.state import LabelCounts
 
+from .one_of import one_of
 from .one_vs_all import one_vs_all
-from .ranking_loss import RankingLoss, one_of
 
 
 class ClassCountLoss(nn.Module):
@@ -113,7 +114,7 @@ class ClassCountLoss(nn.Module):
                 f'cls_score must be (n, {self.num_classes}) for num_classes='
                 f'{self.num_classes}, got shape {tuple(cls_score.shape)}'
             )
-        group = RankingLoss.world_group() if self.scope == 'global' else None
+        group = world_group() if self.scope == 'global' else None
         if group is not None:
             cls_score = scale_gradient(cls_score, group.size())
         # Small probabilities are lost in half precision.

@@ -5,10 +5,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from mmrank.functional.unit_rows import unit_rows
+from mmrank.functional.world_group import world_group
 from mmrank.state.sample_state import check_sample_ids
 
 from .contrasted_batch import ContrastedBatch
-from .ranking_loss import RankingLoss, one_of
+from .one_of import one_of
 
 
 class ContrastiveLoss(nn.Module):
@@ -73,7 +74,7 @@ class ContrastiveLoss(nn.Module):
         """
         self._check(view1, view2, sample_idx)
         view1, view2 = self.embedded(view1), self.embedded(view2)
-        world = RankingLoss.world_group()
+        world = world_group()
         together = world is not None and self.scope == 'global'
         group = world if together or self.keeps_samples else None
         batch = ContrastedBatch.of_views(

@@ -6,10 +6,11 @@ from mmrank.functional.in_batch_coefficients import IN_BATCH_MODES
 from mmrank.functional.in_batch_cross_sum import BLOCK_SIZE
 from mmrank.functional.in_batch_embedding_loss import in_batch_embedding_loss
 from mmrank.functional.in_batch_pointwise import Pointwise, build_pointwise
+from mmrank.functional.world_group import world_group
 from mmrank.registry import MODELS
 from mmrank.state import PairCounts
 
-from .ranking_loss import RankingLoss, one_of
+from .one_of import one_of
 
 
 @MODELS.register_module()
@@ -124,7 +125,7 @@ class InBatchLoss(nn.Module):
         self.counts.require()
         group = None
         if self.scope == 'global':
-            group = RankingLoss.world_group()
+            group = world_group()
         return self.loss_weight * in_batch_embedding_loss(
             left,
             right,

@@ -5,9 +5,11 @@ from torch import Tensor
 
 from mmrank.functional.all_gather import scale_gradient
 from mmrank.functional.mauc import mauc_terms
+from mmrank.functional.world_group import world_group
 from mmrank.registry import MODELS
 
-from .ranking_loss import ACTIVATIONS, RankingLoss
+from .ranking_loss import RankingLoss
+from .score_activations import ACTIVATIONS
 
 
 @MODELS.register_module()
@@ -72,7 +74,7 @@ class MAUCLoss(RankingLoss):
                 'MAUCLoss compares the classes of a classifier; for '
                 'retrieval use mmrank.AUCLoss'
             )
-        group = self.world_group() if self.scope == 'global' else None
+        group = world_group() if self.scope == 'global' else None
         if group is not None:
             scores = scale_gradient(scores, group.size())
         scores = ACTIVATIONS[self.activation](scores)

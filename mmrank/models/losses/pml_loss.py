@@ -4,11 +4,12 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.functional.all_gather_rows import all_gather_rows, rows_by_rank
+from mmrank.functional.world_group import world_group
 from mmrank.registry import MODELS
 
 from .embedding_batch import EmbeddingBatch
+from .one_of import one_of
 from .pml_building import build_part, check_loss, takes_triplets
-from .ranking_loss import RankingLoss, one_of
 
 
 @MODELS.register_module()
@@ -87,7 +88,7 @@ class PMLLoss(nn.Module):
         Returns:
             Scalar, 0 and still attached to the graph when there is no pair.
         """
-        group = RankingLoss.world_group() if self.scope == 'global' else None
+        group = world_group() if self.scope == 'global' else None
         if group is not None:
             batch = _with_gallery_of_all_ranks(batch, group)
         dtype = torch.promote_types(batch.queries.dtype, torch.float32)

@@ -6,34 +6,15 @@ from torch import Tensor, nn
 
 from mmrank.functional.all_gather import all_gather_lists, scale_gradient
 from mmrank.functional.positives import positive_index
+from mmrank.functional.world_group import world_group
 
 from .embedding_batch import EmbeddingBatch
+from .one_of import one_of
 from .one_vs_all import one_vs_all
 from .ranked_lists import RankedLists
 from .roi_classification import RoIClassificationMixin
+from .score_activations import ACTIVATIONS
 from .values_of_rows import box_values
-
-
-def _sigmoid(scores: Tensor) -> Tensor:
-    # In half precision all scores near 1 would tie.
-    return scores.to(
-        torch.promote_types(scores.dtype, torch.float32)
-    ).sigmoid()
-
-
-ACTIVATIONS = {'none': lambda scores: scores, 'sigmoid': _sigmoid}
-
-
-def one_of(name: str, value, allowed) -> None:
-    """Refuse an unknown choice.
-
-    Raises:
-        ValueError: If ``value`` is not in ``allowed``.
-    """
-    if value not in allowed:
-        raise ValueError(
-            f'{name}={value!r} is unknown; use one of {tuple(allowed)}'
-        )
 
 
 class RankingLoss(RoIClassificationMixin, nn.Module):
@@ -235,7 +216,7 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
         Returns:
             Scalar >= 0, or a dict of such, without ``loss_weight``.
         """
-        world = self.world_group()
+        world = world_group()
         group = world if self.scope == 'global' else None
         if group is not None:
             size = dist.get_world_size()
@@ -310,15 +291,4 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
         Returns:
             (1,) or (C,) tensor, or None to leave the scores as they are.
         """
-        return None
-
-    @staticmethod
-    def world_group():
-        """The group of all ranks, or None in a single process."""
-        if (
-            dist.is_available()
-            and dist.is_initialized()
-            and dist.get_world_size() > 1
-        ):
-            return dist.group.WORLD
         return None

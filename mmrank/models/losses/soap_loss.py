@@ -7,10 +7,12 @@ from mmrank.functional.all_gather import all_gather_lists, scale_gradient
 from mmrank.functional.positives import positive_index
 from mmrank.functional.soap import soap_padded, surrogate_ranks
 from mmrank.functional.surrogates import SquaredHinge
+from mmrank.functional.world_group import world_group
 from mmrank.registry import MODELS
 from mmrank.state.sample_ranks import SampleRanks
 
-from .ranking_loss import ACTIVATIONS, RankingLoss
+from .ranking_loss import RankingLoss
+from .score_activations import ACTIVATIONS
 
 
 @MODELS.register_module()
@@ -120,7 +122,7 @@ class SOAPLoss(RankingLoss):
         is_negative: Tensor,
         entries: Tensor,
     ) -> Tensor:
-        world = self.world_group()
+        world = world_group()
         group = world if self.scope == 'global' else None
         if group is not None:
             scores = scale_gradient(scores, group.size())

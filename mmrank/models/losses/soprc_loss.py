@@ -11,8 +11,9 @@ from mmrank.functional.surrogates import OneSidedHuber, OneSidedSigmoid
 from mmrank.registry import MODELS
 from mmrank.state import ClassPrior, ScoreVector
 
+from .one_of import one_of
 from .ranked_lists import RankedLists
-from .ranking_loss import RankingLoss, one_of
+from .ranking_loss import RankingLoss
 
 
 @MODELS.register_module()

@@ -8,8 +8,9 @@ from mmrank.functional.surrogates import build_surrogate
 from mmrank.registry import MODELS
 from mmrank.state import MeanPositiveScore
 
+from .one_of import one_of
 from .ranked_lists import RankedLists
-from .ranking_loss import RankingLoss, one_of
+from .ranking_loss import RankingLoss
 
 
 @MODELS.register_module()

@@ -15,7 +15,7 @@ from ..dense_heads.box_collector import (
 )
 from ..losses import RankingLoss
 from ..losses.head_settings import model_type, with_head_settings
-from ..losses.ranking_loss import one_of
+from ..losses.one_of import one_of
 
 _AVERAGES = ('rois', 'positives')
 
