@@ -171,8 +171,32 @@ def test_prediction():
     names = ('cat', 'dog', 'car')
     rows = model.embed_texts([f'a photo of a {x}.' for x in names])
     for sample, row in zip(found, expected @ rows.t()):
-        torch.testing.assert_close(sample.pred_score, row)
+        torch.testing.assert_close(sample.pred_score, row.softmax(0))
         assert sample.pred_label.tolist() == [int(row.argmax())]
+
+
+@pytest.mark.parametrize('normalize', [True, False])
+def test_classes_less_alike_than_not_at_all_are_predictions(normalize):
+    """Accuracy of mmpretrain does not count scores that are not positive."""
+    metrics = pytest.importorskip('mmpretrain.evaluation')
+    classes = ['cat', 'dog', 'car', 'sea']
+    model = build(zero_shot=dict(classes=classes), normalize=normalize).eval()
+    rows = model.embed_texts([f'a photo of a {x}.' for x in classes])
+    # Images that are against all classes, and far from them.
+    against = -200 * rows.mean(0, keepdim=True) + torch.randn(40, 6)
+    model.embed_images = lambda _: model._finish(against)
+    similarities = model.embed_images(None) @ rows.t()
+    assert (similarities < 0).all()
+    _, samples = batch(40, text=[None] * 40)
+    target = torch.arange(40) % 4
+    found = model(torch.zeros(40, 3, 4, 4), samples, mode='predict')
+    scores = torch.stack([x.pred_score for x in found])
+    best = similarities.topk(2, dim=1).indices
+    got = metrics.Accuracy.calculate(scores, target, topk=(1, 2))
+    for accuracy, k in zip(got, (1, 2)):
+        hits = (best[:, :k] == target[:, None]).any(1)
+        assert float(accuracy[0]) == pytest.approx(100 * hits.float().mean())
+        assert hits.any()
 
 
 def test_classes_are_embedded_anew_after_training():

@@ -203,8 +203,8 @@ class ImageTextDualEncoder(BaseModel):
         Returns:
             The data samples with ``image_feature`` (D,); ``text_feature``
             (T, D), one row for each text, where there are any; and with
-            ``zero_shot`` also ``pred_score`` (C,), the similarities to the
-            classes, and ``pred_label`` (1,).
+            ``zero_shot`` also ``pred_score`` (C,), the softmax of the
+            similarities to the classes, and ``pred_label`` (1,).
         """
         images = self.embed_images(inputs)
         texts = [_as_list(x.get('text')) for x in data_samples]
@@ -216,7 +216,10 @@ class ImageTextDualEncoder(BaseModel):
             if len(own):
                 sample.set_field(own, 'text_feature')
         if self.prompts is not None:
-            scores = images @ self._classes().t()
+            scores = (images @ self._classes().t()).softmax(1)
+            # Metrics take what is not positive for no prediction at all:
+            # neither similarities nor an underflow would do.
+            scores = scores.clamp(min=torch.finfo(scores.dtype).tiny)
             for sample, score in zip(data_samples, scores):
                 sample.set_field(score, 'pred_score')
                 sample.set_field(score.argmax()[None], 'pred_label')
