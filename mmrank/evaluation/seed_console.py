@@ -14,7 +14,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from mmrank.engine.checkpoint import write_atomically
+from mmrank.atomic_file import write_atomically
 
 from .seed_box_plot import draw_box_plot
 from .seed_outcome import Outcome

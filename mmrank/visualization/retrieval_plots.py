@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from mmrank.engine.checkpoint import write_atomically
+from mmrank.atomic_file import write_atomically
 from mmrank.evaluation.retrieval_result import RetrievalResult
 from mmrank.visualization.palette import colour, dash
 from mmrank.visualization.short_names import shorten

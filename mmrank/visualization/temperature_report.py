@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from mmrank.atomic_file import write_atomically
 from mmrank.datasets.samplers.class_labels import class_labels
-from mmrank.engine.checkpoint import write_atomically
 from mmrank.evaluation.temperature_statistics import (
     ClassTemperature,
     RankCorrelation,

@@ -25,7 +25,7 @@ from mmengine.runner import Runner
 from torch import nn
 from torch.utils.data import Dataset
 
-import mmrank.engine.checkpoint as checkpoint_module
+import mmrank.atomic_file as atomic_file_module
 
 
 @DATASETS.register_module(force=True)
@@ -163,7 +163,7 @@ def kill_in_write(where: str, count: int) -> None:
                     _die()
             replace(source, target)
 
-    checkpoint_module.os = FakeOs()
+    atomic_file_module.os = FakeOs()
 
 
 def make_config(work_dir: str, **options) -> Config:

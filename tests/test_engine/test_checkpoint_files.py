@@ -5,12 +5,11 @@ import os
 import pytest
 import torch
 
+from mmrank.atomic_file import remove_temporary_files, write_atomically
 from mmrank.engine import checkpoint
 from mmrank.engine.checkpoint import (
     find_last_whole_checkpoint,
     is_whole_checkpoint,
-    remove_temporary_files,
-    write_atomically,
 )
 
 
@@ -142,7 +141,7 @@ def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     def fail(descriptor):
         raise OSError('No space left on device')
 
-    monkeypatch.setattr(checkpoint.os, 'fsync', fail)
+    monkeypatch.setattr(os, 'fsync', fail)
     with pytest.raises(OSError, match='No space left'):
         write_atomically(b'new', path)
     assert path.read_bytes() == b'old'

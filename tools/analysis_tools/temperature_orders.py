@@ -21,7 +21,7 @@ import io
 import sys
 from pathlib import Path
 
-from mmrank.engine.checkpoint import write_atomically
+from mmrank.atomic_file import write_atomically
 from mmrank.evaluation.temperature_orders import order_test, read_order_runs
 from mmrank.visualization.temperature_order_plot import plot_orders
 

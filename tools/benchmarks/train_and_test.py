@@ -151,7 +151,7 @@ def main() -> None:
     """Train, evaluate, write the result."""
     args = parse_args()
 
-    from mmrank.engine.checkpoint import write_atomically
+    from mmrank.atomic_file import write_atomically
     from mmrank.evaluation.seed_plan import PlanError
     from mmrank.evaluation.seed_runs import lock_folder
 

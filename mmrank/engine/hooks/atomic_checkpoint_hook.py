@@ -11,14 +11,13 @@ from mmengine.hooks import CheckpointHook
 from mmengine.logging import print_log
 from mmengine.model import is_model_wrapper
 
+from mmrank.atomic_file import remove_temporary_files, write_atomically
 from mmrank.registry import HOOKS
 
 from ..checkpoint import (
     ATOMIC_BACKEND,
     POINTER_NAME,
     find_last_whole_checkpoint,
-    remove_temporary_files,
-    write_atomically,
 )
 from ..missed_validation import missed_validation, note_validation
 

@@ -1,0 +1,52 @@
+"""Files that are either whole or absent."""
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+TEMP_SUFFIX = '.tmp'
+
+
+def write_atomically(data: bytes, path: str | os.PathLike) -> None:
+    """Write a file so that its name never stands for half its content.
+
+    The bytes go to a temporary name in the same folder, are flushed to the
+    disk, and only then take the final name. A reader sees the old content or
+    the new one. Folders that are missing are created.
+
+    Args:
+        data: Content of the file.
+        path: Final name of the file.
+
+    Raises:
+        OSError: When the folder cannot be written to or the disk is full; the
+            temporary file is removed and an older ``path`` left untouched.
+    """
+    path = Path(path).absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temp = path.with_name(f'.{path.name}.{os.getpid()}{TEMP_SUFFIX}')
+    try:
+        with open(temp, 'wb') as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temp, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            temp.unlink()
+        raise
+    if os.name == 'posix':  # elsewhere a folder cannot be opened
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def remove_temporary_files(folder: str | os.PathLike) -> None:
+    """Remove what a killed :func:`write_atomically` left in ``folder``."""
+    for temp in Path(folder).glob(f'.*.*{TEMP_SUFFIX}'):
+        if re.fullmatch(rf'\..+\.\d+{re.escape(TEMP_SUFFIX)}', temp.name):
+            with suppress(FileNotFoundError):
+                temp.unlink()
