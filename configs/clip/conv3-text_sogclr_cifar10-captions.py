@@ -9,5 +9,5 @@ model = dict(
             type='mmrank.SogCLRLoss',
             num_samples=8168,
             bimodal=True,
-            tau=0.4,
+            tau=0.2,
             beta0=0.8)))
