@@ -6,7 +6,7 @@ _base_ = [
     'mmpretrain::_base_/default_runtime.py',
 ]
 
-model = dict(loss=dict(type='mmrank.InfoNCELoss', tau=0.3))
+model = dict(loss=dict(type='mmrank.InfoNCELoss', tau=0.1))
 
 default_hooks = dict(
     logger=dict(interval=20),

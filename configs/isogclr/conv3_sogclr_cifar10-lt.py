@@ -6,5 +6,5 @@ model = dict(
         _delete_=True,
         type='mmrank.SogCLRLoss',
         num_samples=_base_.num_samples,
-        tau=0.3,
+        tau=0.06,
         beta0=0.9))
