@@ -4,7 +4,9 @@ import csv
 import importlib.util
 import io
 import json
+import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -320,6 +322,31 @@ def test_a_detector_is_measured(tiny, data, tmp_path, monkeypatch):
     tiny.write_text(f'{tiny.read_text()}\ntest_evaluator = []\n')
     with pytest.raises(UsageError, match='writes no COCO predictions'):
         measure.main(measure.parse_args(words))
+
+
+def test_what_is_trained_before_it_is_measured(tmp_path, monkeypatch):
+    tool, commands = load_tool('measure_detector'), []
+
+    def run(command, check):
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.setattr(subprocess, 'run', run)
+    args = types.SimpleNamespace(
+        checkpoint=None, config='a.py', out=tmp_path, cfg_options=['b=1']
+    )
+    with pytest.raises(ValueError, match='left no checkpoint'):
+        tool.get_checkpoint(args)
+    folder = str(tmp_path / 'train')
+    assert commands == [
+        [
+            sys.executable,
+            str(ROOT / 'tools' / 'train.py'),
+            *('a.py', '--work-dir', folder, '--resume', 'auto'),
+            *('--cfg-options', 'b=1'),
+        ]
+    ]
 
 
 @pytest.mark.slow

@@ -72,19 +72,12 @@ def get_checkpoint(args: argparse.Namespace) -> str:
 
     if args.checkpoint:
         return args.checkpoint
-    from train_and_test import TRAIN, train
+    from train_and_test import train
 
     from mmrank.engine.checkpoint import find_last_whole_checkpoint
 
     folder = str(Path(args.out) / 'train')
-    train(
-        argparse.Namespace(
-            train_script=str(TRAIN),
-            config=args.config,
-            work_dir=folder,
-            cfg_options=args.cfg_options,
-        )
-    )
+    train(args.config, folder, args.cfg_options or ())
     checkpoint = find_last_whole_checkpoint(folder)
     if checkpoint is None:
         raise UsageError(f'the training left no checkpoint in {folder}')

@@ -16,6 +16,7 @@ import json
 import runpy
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -87,13 +88,18 @@ def load_config(args: argparse.Namespace):
         sys.exit(f'error: {error}')
 
 
-def train(args: argparse.Namespace) -> None:
+def train(
+    config: str,
+    work_dir: str,
+    cfg_options: Sequence[str] = (),
+    script: str = str(TRAIN),
+    in_process: bool = False,
+) -> None:
     """Run the training script to its end, in a process of its own or here."""
-    command = [args.train_script, args.config]
-    command += ['--work-dir', args.work_dir, '--resume', 'auto']
-    if args.cfg_options:
-        command += ['--cfg-options', *args.cfg_options]
-    if args.in_process:
+    command = [script, config, '--work-dir', work_dir, '--resume', 'auto']
+    if cfg_options:
+        command += ['--cfg-options', *cfg_options]
+    if in_process:
         status = run_here(command)
     else:
         command = [sys.executable, *command]
@@ -161,7 +167,13 @@ def main() -> None:
             stack.enter_context(lock_folder(Path(args.work_dir)))
         except PlanError as error:
             sys.exit(f'train_and_test.py: {error}')
-        train(args)
+        train(
+            args.config,
+            args.work_dir,
+            args.cfg_options,
+            args.train_script,
+            args.in_process,
+        )
         measured = evaluate(args)
     result = Path(args.result or Path(args.work_dir) / 'result.json')
     content = {
