@@ -68,7 +68,12 @@ def _train_part(rank, sizes, kwargs, empty):
         ((40, 40), dict(rho=1.0), False),
         ((50, 9), dict(rho='batch'), True),
         ((31, 17), dict(mode='per_class'), True),
-        ((3000, 1200, 7), dict(rho=1.0, mode='per_class'), False),
+        pytest.param(
+            (3000, 1200, 7),
+            dict(rho=1.0, mode='per_class'),
+            False,
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_equals_one_process(sizes, kwargs, empty):
