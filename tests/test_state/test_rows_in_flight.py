@@ -113,6 +113,13 @@ def test_all_that_is_on_its_way_is_seen(link, ask):
     )
     state.prefetch(torch.tensor([4]), CPU)
     assert ask(state)[[4, 2]].tolist() == pytest.approx([0.3, 0.4])
+    # Whoever waited did so once.
+    state.flush()
+    waits = link.waits
+    assert ask(state)[[4, 2]].tolist() == pytest.approx([0.3, 0.4])
+    state.flush()
+    assert link.waits - waits <= 1
+    assert not state._in_flight.writes
 
 
 def test_a_look_up_does_not_outlive_what_it_was_read_from(link):

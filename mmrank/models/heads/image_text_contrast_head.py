@@ -55,37 +55,39 @@ class ImageTextContrastHead(BaseModule):
             )
         self.id_key = id_key
 
-    def prefetch(self, data_samples: Sequence, device: torch.device) -> None:
-        """Start to get what the loss keeps of a batch.
+    def read_samples(
+        self, data_samples: Sequence, device: torch.device
+    ) -> tuple[Tensor]:
+        """What :meth:`loss` wants of a batch, before the encoders run.
+
+        What the loss keeps of the samples is fetched while they do.
 
         Args:
             data_samples: B data samples with ``id_key``.
             device: Where the embeddings will be.
 
+        Returns:
+            (B,) ``id_key`` of each pair, on the host.
+
         Raises:
             ValueError: If a data sample lacks the field.
         """
-        self.loss_module.prefetch(self._ids_of(data_samples), device)
+        # On the host, where a state in host memory wants them.
+        ids = ids_of(data_samples, self.id_key, torch.device('cpu'))
+        self.loss_module.prefetch(ids, device)
+        return (ids,)
 
     def loss(
-        self, images: Tensor, texts: Tensor, data_samples: Sequence
+        self, images: Tensor, texts: Tensor, ids: Tensor
     ) -> dict[str, Tensor]:
         """Loss of a batch.
 
         Args:
             images: (B, D) embeddings.
             texts: (B, D) embeddings of the same pairs.
-            data_samples: B data samples with ``id_key``.
+            ids: Of :meth:`read_samples`.
 
         Returns:
             Dict with ``loss``.
-
-        Raises:
-            ValueError: If a data sample lacks the field.
         """
-        ids = self._ids_of(data_samples)
         return dict(loss=self.loss_module(images, texts, ids))
-
-    def _ids_of(self, data_samples: Sequence) -> Tensor:
-        # On the host, where a state in host memory wants them.
-        return ids_of(data_samples, self.id_key, torch.device('cpu'))

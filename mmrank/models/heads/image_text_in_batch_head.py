@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import torch
 from mmengine.model import BaseModule
 from torch import Tensor
 
@@ -66,26 +67,43 @@ class ImageTextInBatchHead(BaseModule):
             raise ValueError(f'scale must be > 0, got {scale!r}')
         self.row_key, self.col_key, self.scale = row_key, col_key, scale
 
+    def read_samples(
+        self, data_samples: Sequence, device: torch.device
+    ) -> tuple[Tensor, Tensor]:
+        """What :meth:`loss` wants of a batch, before the encoders run.
+
+        Args:
+            data_samples: B data samples with ``row_key`` and ``col_key``.
+            device: Where the embeddings will be.
+
+        Returns:
+            (B,) ``row_key`` and (B,) ``col_key`` of each pair, there.
+
+        Raises:
+            ValueError: If a data sample lacks a field.
+        """
+        rows, cols = (
+            ids_of(data_samples, key, device)
+            for key in (self.row_key, self.col_key)
+        )
+        return rows, cols
+
     def loss(
-        self, images: Tensor, texts: Tensor, data_samples: Sequence
+        self, images: Tensor, texts: Tensor, rows: Tensor, cols: Tensor
     ) -> dict[str, Tensor]:
         """Loss of a batch.
 
         Args:
             images: (B, D) embeddings.
             texts: (B, D) embeddings of the same pairs.
-            data_samples: B data samples with ``row_key`` and ``col_key``.
+            rows: Of :meth:`read_samples`.
+            cols: Of :meth:`read_samples`.
 
         Returns:
             Dict with ``loss``.
 
         Raises:
-            ValueError: If a data sample lacks a field.
             RuntimeError: If nobody has told the training pairs.
         """
-        rows, cols = (
-            ids_of(data_samples, key, images.device)
-            for key in (self.row_key, self.col_key)
-        )
         loss = self.loss_module(self.scale * images, texts, rows, cols)
         return dict(loss=loss)

@@ -187,10 +187,9 @@ class ImageTextDualEncoder(BaseModel):
                 "unit='pair' of the data set or dict(type='mmrank."
                 "RandomCaption')"
             )
-        if hasattr(self.head, 'prefetch'):
-            self.head.prefetch(data_samples, inputs.device)
+        read = self.head.read_samples(data_samples, inputs.device)
         images = self.embed_images(inputs)
-        return self.head.loss(images, self.embed_texts(texts), data_samples)
+        return self.head.loss(images, self.embed_texts(texts), *read)
 
     @torch.no_grad()
     def predict(self, inputs: Tensor, data_samples: Sequence) -> list:
