@@ -1,7 +1,10 @@
 """Files that are either whole or absent."""
 
+import csv
+import io
 import os
 import re
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -42,6 +45,24 @@ def write_atomically(data: bytes, path: str | os.PathLike) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def write_csv_atomically(
+    rows: Iterable[Sequence], path: str | os.PathLike
+) -> Path:
+    """Write a CSV file in UTF-8, whole or not at all.
+
+    Args:
+        rows: Values of each line, the column names first.
+        path: File.
+
+    Returns:
+        ``path``.
+    """
+    text = io.StringIO()
+    csv.writer(text, lineterminator='\n').writerows(rows)
+    write_atomically(text.getvalue().encode(), path)
+    return Path(path)
 
 
 def remove_temporary_files(folder: str | os.PathLike) -> None:

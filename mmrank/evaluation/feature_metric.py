@@ -6,14 +6,13 @@ import torch
 from mmengine.dist import (
     broadcast_object_list,
     collect_results,
-    get_default_group,
-    get_world_size,
 )
 from mmengine.evaluator import BaseMetric
 from torch import Tensor
 
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.evaluation.retrieval_sharing import share_features
+from mmrank.functional.world_group import world_group
 
 
 class FeatureMetric(BaseMetric):
@@ -110,8 +109,7 @@ class FeatureMetric(BaseMetric):
         )
         self.results.clear()
         samples = share_features(lambda: self.join(results))
-        group = get_default_group() if get_world_size() > 1 else None
-        figures = [self.figures(samples.to(self._device()), group)]
+        figures = [self.figures(samples.to(self._device()), world_group())]
         broadcast_object_list(figures)
         if not self.prefix:
             return figures[0]

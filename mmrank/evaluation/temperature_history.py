@@ -1,13 +1,11 @@
 """Histograms of temperatures over a training."""
 
-import csv
-import io
 import os
 from pathlib import Path
 
 import numpy as np
 
-from mmrank.atomic_file import write_atomically
+from mmrank.atomic_file import write_csv_atomically
 
 #: Of which the quantiles are noted.
 LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -99,20 +97,17 @@ class TemperatureHistory:
         Returns:
             ``path``.
         """
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator='\n')
-        writer.writerow(
+        rows = [
             [
                 'step',
                 'mean',
                 *(f'q{100 * level:g}' for level in LEVELS),
                 *(f'from_{edge:.5g}' for edge in self.edges[:-1]),
             ]
-        )
+        ]
         for step, mean, quantiles, counts in zip(
             self.steps, self.means, self.quantiles, self.counts
         ):
             numbers = (f'{x:.6g}' for x in (mean, *quantiles))
-            writer.writerow([step, *numbers, *counts])
-        write_atomically(text.getvalue().encode(), path)
-        return Path(path)
+            rows.append([step, *numbers, *counts])
+        return write_csv_atomically(rows, path)

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .permutations import permuted_blocks
+
 #: Of the randomisation test.
 DRAWS = 20_000
-_BLOCK = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -123,13 +124,12 @@ def order_test(
             'different order_seed of the data set'
         )
     slope = _slopes(spread, relative)
-    rng, found, left = np.random.default_rng(seed), [], draws
-    while left:
-        count = min(left, max(1, _BLOCK // sizes.size))
-        dealt = rng.permuted(np.tile(sizes, (count, 1, 1)), axis=2)
-        found.append(_slopes(_centred(dealt), relative))
-        left -= count
-    slopes = np.concatenate(found)
+    slopes = np.concatenate(
+        [
+            _slopes(_centred(dealt), relative)
+            for dealt in permuted_blocks(sizes, draws, seed)
+        ]
+    )
     # Rounding must not tell an order from one that equals it.
     as_extreme = int((np.abs(slopes) >= abs(slope) - 1e-12).sum())
     low, high = np.quantile(slopes, (0.025, 0.975))

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import rankdata
 
+from .permutations import permuted_blocks
+
 #: Of the permutation test.
 PERMUTATIONS = 20_000
-_BLOCK = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -75,15 +76,11 @@ def rank_correlation(
         return RankCorrelation(np.nan, np.nan, len(x))
     first, second = ranks
     rho = first @ second / scale
-    rng = np.random.default_rng(seed)
-    as_extreme, left = 0, permutations
-    while left:
-        size = min(left, max(1, _BLOCK // len(x)))
-        shuffled = rng.permuted(np.tile(second, (size, 1)), axis=1)
+    as_extreme = 0
+    for shuffled in permuted_blocks(second, permutations, seed):
         # Rounding must not tell a permutation from one that equals it.
         others = np.abs(shuffled @ first) / scale
         as_extreme += int((others >= abs(rho) - 1e-12).sum())
-        left -= size
     p_value = (as_extreme + 1) / (permutations + 1)
     return RankCorrelation(float(rho), p_value, len(x))
 

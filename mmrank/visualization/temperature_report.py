@@ -1,7 +1,5 @@
 """All tables and pictures of the temperatures of one training set."""
 
-import csv
-import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from mmrank.atomic_file import write_atomically
+from mmrank.atomic_file import write_csv_atomically
 from mmrank.datasets.samplers.class_labels import class_labels
 from mmrank.evaluation.temperature_statistics import (
     ClassTemperature,
@@ -123,29 +121,23 @@ def _classes(dataset) -> tuple[np.ndarray | None, Sequence[str]]:
 def _write_samples(
     temperatures: Temperatures, labels: np.ndarray | None, path: Path
 ) -> Path:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator='\n')
     columns = ['sample_idx', 'tau', 'visited']
-    writer.writerow(columns + (['label'] if labels is not None else []))
+    rows = [columns if labels is None else [*columns, 'label']]
     for index, (tau, visited) in enumerate(
         zip(temperatures.tau, temperatures.visited)
     ):
         row = [index, f'{tau:.6g}', int(visited)]
-        writer.writerow(row if labels is None else [*row, labels[index]])
-    write_atomically(text.getvalue().encode(), path)
-    return path
+        rows.append(row if labels is None else [*row, labels[index]])
+    return write_csv_atomically(rows, path)
 
 
 def _write_classes(rows: Sequence[ClassTemperature], path: Path) -> Path:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator='\n')
-    writer.writerow(['class', 'samples', 'mean', 'std', 'hot', 'cold'])
+    lines = [['class', 'samples', 'mean', 'std', 'hot', 'cold']]
     for row in rows:
         numbers = (row.mean, row.std, row.hot_share, row.cold_share)
         numbers = ('' if np.isnan(x) else f'{x:.6g}' for x in numbers)
-        writer.writerow([row.name, row.count, *numbers])
-    write_atomically(text.getvalue().encode(), path)
-    return path
+        lines.append([row.name, row.count, *numbers])
+    return write_csv_atomically(lines, path)
 
 
 def _show(dataset, index: int, tau: float, labels, names) -> WarmImage:

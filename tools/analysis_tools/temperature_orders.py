@@ -16,12 +16,10 @@ exit status: 0 written, 2 wrong input (one message says what).
 """
 
 import argparse
-import csv
-import io
 import sys
 from pathlib import Path
 
-from mmrank.atomic_file import write_atomically
+from mmrank.atomic_file import write_csv_atomically
 from mmrank.evaluation.temperature_orders import order_test, read_order_runs
 from mmrank.visualization.temperature_order_plot import plot_orders
 
@@ -50,20 +48,17 @@ def run(args: argparse.Namespace) -> None:
     """Read, test, write."""
     runs = read_order_runs(args.tables)
     found = order_test(runs, seed=args.seed)
-    out, text = Path(args.out_dir), io.StringIO()
-    writer = csv.writer(text, lineterminator='\n')
-    writer.writerow(['table', 'class', 'samples', 'mean', 'log_relative'])
+    out = Path(args.out_dir)
+    lines = [['table', 'class', 'samples', 'mean', 'log_relative']]
     for table, *row in zip(
         args.tables, runs.counts, runs.temperatures, found.relative
     ):
         for name, count, mean, rest in zip(runs.classes, *row):
-            writer.writerow(
+            lines.append(
                 [table, name, int(count), f'{mean:.6g}', f'{rest:.6g}']
             )
-    path = out / 'orders.csv'
-    write_atomically(text.getvalue().encode(), path)
     print(found)
-    print(f'wrote {path}')
+    print(f'wrote {write_csv_atomically(lines, out / "orders.csv")}')
     print(f'wrote {plot_orders(runs, found, out / "orders.png")}')
 
 
