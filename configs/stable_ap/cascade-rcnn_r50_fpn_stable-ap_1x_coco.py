@@ -4,7 +4,7 @@
 _base_ = 'mmdet::cascade_rcnn/cascade-rcnn_r50_fpn_1x_coco.py'
 
 # A list is not merged with that of the base, so the stages are made from it.
-stable_ap = dict(type='mmrank.StableAPLoss', rho=1.0)
+stable_ap = dict(type='mmrank.StableAPLoss')
 # The box loss is an average over the proposals: 2,000 instead of 512.
 box_weight = 4.0
 model = dict(

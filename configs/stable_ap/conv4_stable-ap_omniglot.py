@@ -7,9 +7,6 @@ _base_ = [
     '../_base_/schedules/schedule_omniglot.py',
 ]
 
-# rho is 1 and not n-/n+ = 36: from random weights h would be flat, and in 300
-# iterations next to nothing is learnt. rho=0.1 with tau=0.1 is better still (see
-# configs/soprc/README.md).
 model = dict(
     head=dict(
         num_classes=66,
@@ -17,7 +14,6 @@ model = dict(
             type='mmrank.StableAPLoss',
             mode='per_class',
             mean_scope='global',
-            rho=1.0,
             tau=0.3,
             score_range=(-1.0, 1.0),
             score_penalty=0.0)))

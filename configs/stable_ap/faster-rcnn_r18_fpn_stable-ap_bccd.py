@@ -16,8 +16,7 @@ model = dict(
         # 38.8 mAP so, 35.8 with box_average='positives' of ListwiseBBoxHead;
         # the twin 27.2 with weights of 2, 27.7 with its own of 10.
         bbox_head=dict(
-            loss_cls=dict(
-                _delete_=True, type='mmrank.StableAPLoss', rho=1.0),
+            loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss'),
             loss_bbox=dict(loss_weight=2.0))),
     train_cfg=dict(
         rpn=dict(sampler=dict(_delete_=True, type='PseudoSampler')),

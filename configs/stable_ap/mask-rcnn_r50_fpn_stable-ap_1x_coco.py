@@ -11,8 +11,7 @@ model = dict(
         loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss')),
     roi_head=dict(
         bbox_head=dict(
-            loss_cls=dict(
-                _delete_=True, type='mmrank.StableAPLoss', rho=1.0),
+            loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss'),
             # An average over the proposals: 1,000 instead of 512.
             loss_bbox=dict(loss_weight=2.0))),
     train_cfg=dict(

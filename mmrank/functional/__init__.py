@@ -40,6 +40,7 @@ from .pairwise_surrogate import (
 from .positives import gather_positives, positive_index
 from .rank_sort import RankSort, rank_sort_loss, rank_sort_loss_lists
 from .rank_weights import (
+    mean_one,
     normalised_positive_rank,
     practical_weight,
     smoothed_rank,
@@ -62,8 +63,11 @@ from .soprc import SOPRCTerms, soprc_lists, soprc_loss, soprc_terms
 from .spectral_contrastive import capped_rows, spectral_losses
 from .stable_ap import (
     StableAPTerms,
+    WeightedRisk,
+    rank_weighted_risk,
     stable_ap_lists,
     stable_ap_loss,
+    stable_ap_of_risk,
     stable_ap_outer,
     stable_ap_terms,
 )
@@ -104,6 +108,7 @@ __all__ = [
     'SquarePointwise',
     'SquaredHinge',
     'StableAPTerms',
+    'WeightedRisk',
     'Surrogate',
     'VICRegTerms',
     'alrp_loss',
@@ -142,6 +147,7 @@ __all__ = [
     'listwise_ap_lists',
     'listwise_ap_loss',
     'mauc_terms',
+    'mean_one',
     'moving_log_mean',
     'moving_ranks',
     'nearest_in_gallery',
@@ -158,6 +164,7 @@ __all__ = [
     'practical_weight',
     'rank_sort_loss',
     'rank_sort_loss_lists',
+    'rank_weighted_risk',
     'recall_curve',
     'retrieval_curves',
     'retrieval_metrics',
@@ -174,6 +181,7 @@ __all__ = [
     'spectral_losses',
     'stable_ap_lists',
     'stable_ap_loss',
+    'stable_ap_of_risk',
     'stable_ap_outer',
     'stable_ap_terms',
     'surrogate_ranks',

@@ -8,8 +8,10 @@ from torch import Tensor
 from .list_forms import of_one_list, of_score_lists
 from .pairwise_surrogate import pairwise_surrogate_sum
 from .positives import count_negatives
-from .rank_weights import practical_weight, smoothed_rank
+from .rank_weights import mean_one, practical_weight, smoothed_rank
 from .surrogates import OneSidedHuber, Surrogate
+
+WEIGHTS = ('normalised', 'printed')
 
 
 def stable_ap_outer(x: Tensor, eps: float) -> Tensor:
@@ -36,6 +38,95 @@ def stable_ap_outer(x: Tensor, eps: float) -> Tensor:
     return (eps**2 + ratio).sqrt()
 
 
+class WeightedRisk(NamedTuple):
+    """Rank-weighted pair loss of L lists, before rho and h.
+
+    Attributes:
+        risk: (L,) ``X = 1/(n+ n-) sum_ij sg[w_i] l(s_i - t_j)``, >= 0; 0 for
+            a list without positives or negatives.
+        ratio: (L,) imbalance ``n-/n+`` of the list, detached.
+        weight: (L, P) weights of the positives, detached.
+        has_positive: (L,) bool.
+    """
+
+    risk: Tensor
+    ratio: Tensor
+    weight: Tensor
+    has_positive: Tensor
+
+
+def rank_weighted_risk(
+    pos: Tensor,
+    neg: Tensor,
+    mean_pos: Tensor,
+    *,
+    surrogate: Surrogate,
+    bound: float,
+    a: float = 0.1,
+    t: float = 2.0,
+    weights: str = 'normalised',
+    pos_mask: Tensor | None = None,
+    neg_mask: Tensor | None = None,
+    method: str = 'auto',
+    group=None,
+) -> WeightedRisk:
+    """Rank-weighted pair loss of L lists with padded positives.
+
+    Source: stable AP (2025), the argument of h in OP2 without rho.
+
+    Args:
+        pos: (L, P) scores of the positives, padded.
+        neg: (L, N) scores of the negatives.
+        mean_pos: (L,) or scalar mean positive scores mu, no gradient.
+        surrogate: Pair surrogate l.
+        bound: Largest value B of l on the score range, > 0.
+        a: Offset of the weight, > 0.
+        t: Power of the weight, >= 0.
+        weights: ``normalised``: divided by their mean in each list (see
+            :func:`mean_one`). ``printed``: equation 4 as it is printed, with
+            a mean of up to ``((1 + a)/a)^t``.
+        pos_mask: (L, P) bool, False for padding.
+        neg_mask: (L, N) bool, False for what is no negative.
+        method: See :func:`pairwise_surrogate_sum`.
+        group: Process group over which the negatives are spread; ``pos`` must
+            then hold the positives of all ranks.
+
+    Returns:
+        Risk and what one wants to watch of it, in float64.
+
+    Raises:
+        ValueError: On a parameter out of range or shapes that do not fit.
+        TypeError: If a score tensor is not of a float dtype.
+    """
+    if weights not in WEIGHTS:
+        raise ValueError(
+            f'weights={weights!r} is unknown; use one of {WEIGHTS}'
+        )
+    if pos_mask is None:
+        pos_mask = torch.ones_like(pos, dtype=torch.bool)
+    total = pairwise_surrogate_sum(
+        pos,
+        neg,
+        surrogate,
+        pos_mask=pos_mask,
+        neg_mask=neg_mask,
+        method=method,
+        group=group,
+    )
+    with torch.no_grad():
+        mu = torch.as_tensor(mean_pos, dtype=torch.float64, device=pos.device)
+        rank = smoothed_rank(pos.double(), mu.reshape(-1, 1), surrogate, bound)
+        weight = torch.where(pos_mask, practical_weight(rank, a, t), 0)
+        if weights == 'normalised':
+            weight = mean_one(weight, pos_mask)
+        num_pos = pos_mask.sum(1).double()
+        num_neg = count_negatives(neg, neg_mask, group)
+        pairs = (num_pos * num_neg).clamp(min=1)
+    risk = (weight * total).sum(1) / pairs
+    ratio = num_neg / num_pos.clamp(min=1)
+    return WeightedRisk(risk, ratio, weight, num_pos > 0)
+
+
 class StableAPTerms(NamedTuple):
     """Stable AP of L lists and what one wants to watch of it.
 
@@ -53,21 +144,46 @@ class StableAPTerms(NamedTuple):
     has_positive: Tensor
 
 
+def stable_ap_of_risk(
+    weighted: WeightedRisk, rho: float | Tensor | None, eps: float
+) -> StableAPTerms:
+    """Stable AP of L lists from their weighted risks: ``h(rho X)``.
+
+    Source: stable AP (2025), OP1 and OP2.
+
+    Args:
+        weighted: Result of :func:`rank_weighted_risk`.
+        rho: Imbalance, > 0: a number, or (L,) numbers, which are a constant
+            of the gradient. None: n-/n+ of each list.
+        eps: Smoothing of h, > 0.
+
+    Returns:
+        Terms in float64.
+
+    Raises:
+        ValueError: If a parameter is out of range.
+    """
+    if rho is None:
+        rho = weighted.ratio
+    elif not isinstance(rho, Tensor) and not rho > 0:
+        raise ValueError(f'rho must be > 0 or None (n-/n+), got {rho!r}')
+    argument = rho * weighted.risk
+    loss = torch.where(
+        weighted.has_positive, stable_ap_outer(argument, eps), 0
+    )
+    return StableAPTerms(
+        loss, argument.detach(), weighted.weight, weighted.has_positive
+    )
+
+
 def stable_ap_terms(
     pos: Tensor,
     neg: Tensor,
     mean_pos: Tensor,
     *,
-    surrogate: Surrogate,
-    bound: float,
-    a: float = 0.1,
-    t: float = 2.0,
     eps: float = 0.1,
-    rho: float | None = None,
-    pos_mask: Tensor | None = None,
-    neg_mask: Tensor | None = None,
-    method: str = 'auto',
-    group=None,
+    rho: float | Tensor | None = None,
+    **settings,
 ) -> StableAPTerms:
     """Stable AP of L lists with padded positives.
 
@@ -78,17 +194,9 @@ def stable_ap_terms(
         pos: (L, P) scores of the positives, padded.
         neg: (L, N) scores of the negatives.
         mean_pos: (L,) or scalar mean positive scores mu, no gradient.
-        surrogate: Pair surrogate l.
-        bound: Largest value B of l on the score range, > 0.
-        a: Offset of the weight, > 0.
-        t: Power of the weight, >= 0.
-        eps: Smoothing of h, > 0.
+        eps: See :func:`stable_ap_of_risk`, as ``rho``.
         rho: Imbalance, > 0. None: n-/n+ of each list.
-        pos_mask: (L, P) bool, False for padding.
-        neg_mask: (L, N) bool, False for what is no negative.
-        method: See :func:`pairwise_surrogate_sum`.
-        group: Process group over which the negatives are spread; ``pos`` must
-            then hold the positives of all ranks.
+        **settings: See :func:`rank_weighted_risk`.
 
     Returns:
         Terms in float64.
@@ -97,32 +205,8 @@ def stable_ap_terms(
         ValueError: On a parameter out of range or shapes that do not fit.
         TypeError: If a score tensor is not of a float dtype.
     """
-    if rho is not None and not rho > 0:
-        raise ValueError(f'rho must be > 0 or None (n-/n+), got {rho!r}')
-    if pos_mask is None:
-        pos_mask = torch.ones_like(pos, dtype=torch.bool)
-    total = pairwise_surrogate_sum(
-        pos,
-        neg,
-        surrogate,
-        pos_mask=pos_mask,
-        neg_mask=neg_mask,
-        method=method,
-        group=group,
-    )
-    with torch.no_grad():
-        mu = torch.as_tensor(mean_pos, dtype=torch.float64, device=pos.device)
-        rank = smoothed_rank(pos.double(), mu.reshape(-1, 1), surrogate, bound)
-        weight = torch.where(pos_mask, practical_weight(rank, a, t), 0)
-        num_pos = pos_mask.sum(1).double()
-        num_neg = count_negatives(neg, neg_mask, group)
-        scale = 1 / num_pos.clamp(min=1).square()
-        if rho is not None:
-            scale = rho / (num_pos * num_neg).clamp(min=1)
-        has_positive = num_pos > 0
-    argument = scale * (weight * total).sum(1)
-    loss = torch.where(has_positive, stable_ap_outer(argument, eps), 0)
-    return StableAPTerms(loss, argument.detach(), weight, has_positive)
+    weighted = rank_weighted_risk(pos, neg, mean_pos, **settings)
+    return stable_ap_of_risk(weighted, rho, eps)
 
 
 def _losses(pos: Tensor, neg: Tensor, *, tau: float, **settings) -> Tensor:
@@ -141,6 +225,7 @@ def stable_ap_lists(
     t: float = 2.0,
     eps: float = 0.1,
     rho: float | None = None,
+    weights: str = 'normalised',
     mask: Tensor | None = None,
     method: str = 'auto',
 ) -> Tensor:
@@ -160,7 +245,11 @@ def stable_ap_lists(
         a: Offset of the weight, > 0.
         t: Power of the weight, >= 0.
         eps: Smoothing of the outer function, > 0.
-        rho: Imbalance, > 0. None: n-/n+ of each list.
+        rho: Imbalance, > 0. None: n-/n+ of each list. In lists of thousands
+            of negatives h saturates at that from random weights on; the
+            registered ``StableAPLoss`` caps it.
+        weights: ``normalised`` or ``printed``, see
+            :func:`rank_weighted_risk`.
         mask: (L, N) bool, False for entries that take no part.
         method: See :func:`pairwise_surrogate_sum`.
 
@@ -184,6 +273,7 @@ def stable_ap_lists(
         t=t,
         eps=eps,
         rho=rho,
+        weights=weights,
         method=method,
     )
 
@@ -199,6 +289,7 @@ def stable_ap_loss(
     t: float = 2.0,
     eps: float = 0.1,
     rho: float | None = None,
+    weights: str = 'normalised',
     method: str = 'auto',
 ) -> Tensor:
     """Stable AP loss of one list.
@@ -215,6 +306,7 @@ def stable_ap_loss(
         t: Power of the weight.
         eps: Smoothing of the outer function.
         rho: Imbalance. None: n-/n+.
+        weights: ``normalised`` or ``printed``.
         method: See :func:`pairwise_surrogate_sum`.
 
     Returns:
@@ -240,5 +332,6 @@ def stable_ap_loss(
         t=t,
         eps=eps,
         rho=rho,
+        weights=weights,
         method=method,
     )

@@ -1,10 +1,12 @@
 """State that outlives a training step: saved, resumed, synchronised."""
 
+from .capped_imbalance import CappedImbalance
 from .class_prior import ClassPrior
 from .cross_batch_memory import CrossBatchMemory, MemoryEntries
 from .label_counts import LabelCounts
 from .mean_positive_score import MeanPositiveScore
 from .pair_counts import PairCounts
+from .running_mean import RunningMean
 from .sample_log_mean import SampleLogMean
 from .sample_ranks import SampleRanks
 from .sample_state import SampleState
@@ -13,12 +15,14 @@ from .score_vector import ScoreVector
 from .self_balance import SelfBalance
 
 __all__ = [
+    'CappedImbalance',
     'ClassPrior',
     'CrossBatchMemory',
     'LabelCounts',
     'MeanPositiveScore',
     'MemoryEntries',
     'PairCounts',
+    'RunningMean',
     'SampleLogMean',
     'SampleRanks',
     'SampleState',

@@ -46,8 +46,7 @@ class OneVsRestHead(BaseModule):
         >>> head = dict(
         ...     type='mmrank.OneVsRestHead', num_classes=14,
         ...     in_channels=2048,
-        ...     loss=dict(type='mmrank.StableAPLoss', mode='per_class',
-        ...               rho=1.0))
+        ...     loss=dict(type='mmrank.StableAPLoss', mode='per_class'))
     """
 
     def __init__(

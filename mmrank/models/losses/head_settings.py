@@ -57,8 +57,7 @@ def with_head_settings(loss_cls: dict, num_classes: int | None) -> dict:
 
     Returns:
         A copy with ``use_sigmoid=True`` and, for ranking losses that take
-        them, ``rho=1`` (the detection form of stable AP) and ``num_classes``.
-        What the config says wins.
+        it, ``num_classes``. What the config says wins.
 
     Raises:
         KeyError: If the loss is not registered.
@@ -75,8 +74,6 @@ def with_head_settings(loss_cls: dict, num_classes: int | None) -> dict:
         takes_any = any(
             p.kind is inspect.Parameter.VAR_KEYWORD for p in accepted.values()
         )
-        if 'rho' in accepted:
-            settings['rho'] = 1.0
         if num_classes is not None and (
             takes_any or 'num_classes' in accepted
         ):

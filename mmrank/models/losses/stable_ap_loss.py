@@ -3,10 +3,15 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.stable_ap import stable_ap_terms
+from mmrank.functional.stable_ap import (
+    WEIGHTS,
+    WeightedRisk,
+    rank_weighted_risk,
+    stable_ap_of_risk,
+)
 from mmrank.functional.surrogates import build_surrogate
 from mmrank.registry import MODELS
-from mmrank.state import MeanPositiveScore
+from mmrank.state import CappedImbalance, MeanPositiveScore
 
 from .one_of import one_of
 from .ranked_lists import RankedLists
@@ -21,13 +26,18 @@ class StableAPLoss(RankingLoss):
     j, plus ``score_penalty * |mean_i s_i|^2``. Source: stable AP (2025), OP2
     and section 7.2.1.2.
 
-    **Normalisation (rho).** h saturates: its slope is
-    ``1/(2 h (1 + x)^2)`` at the argument x. With the paper's ``rho = n-/n+``
-    x is of order 1 where lists are short (retrieval, classification), but
-    10^3 to 10^4 for the anchors of a detector, where nothing is then learnt.
-    The detection formula of the paper (section 7.2) has no rho; that is
-    ``rho=1``, which :func:`ListwiseHead` sets unless the config says
-    otherwise. Watch ``argument`` in the log.
+    **Imbalance (rho).** h saturates: its slope is ``1/(2 h (1 + x)^2)`` at
+    the argument x. The paper's ``rho = n-/n+`` makes x of order 1 in short
+    lists, but 10^3 for the anchors of a detector, where nothing is then
+    learnt. With one list, rho only scales the step, so ``auto`` caps the
+    paper's rho where x would pass 1:
+
+    ``rho = min(n-/n+, 1/EMA(X))``, ``X = mean_ij w_i l(s_i - t_j)``.
+
+    There is one EMA, or one per class in classification and detection with
+    ``mode='per_class'``. As X falls, rho rises to the paper's. Watch ``rho``,
+    ``argument`` and ``risk`` (X) in the log: with ``auto`` the loss itself
+    stays near ``h(1) = 0.71`` until then, and the risk shows what is learnt.
 
     **Retrieval.** Each image of the batch is a query with a list of its own
     (:meth:`embedding_loss`). The defaults are for logits; for cosines::
@@ -35,11 +45,10 @@ class StableAPLoss(RankingLoss):
         dict(type='mmrank.StableAPLoss', tau=0.1, score_range=(-1, 1),
              score_penalty=0, mode='per_class')
 
-    Then ``B = 1 + 4/tau``, ``rho`` is the paper's n-/n+ of each query's list,
-    and nothing anchors the scores, which are bounded. The mean positive score
-    is one per class of the queries, over all its queries in the batch
-    (``mean_scope='global'``: one in all). The paper compares tau of 0.01,
-    0.03, 0.1 and 0.3 and finds the smallest unstable.
+    Then ``B = 1 + 4/tau``, and nothing anchors the scores, which are bounded.
+    The mean positive score is one per class of the queries, over all its
+    queries in the batch (``mean_scope='global'``: one in all). The paper
+    compares tau of 0.01, 0.03, 0.1 and 0.3 and finds the smallest unstable.
 
     Args:
         num_classes: Number of classes C, checked against the scores. Needed
@@ -49,7 +58,12 @@ class StableAPLoss(RankingLoss):
         reduction: How the rankings of ``per_class`` are put together:
             ``mean`` over the classes that have a positive, or ``sum`` (the
             paper's).
-        rho: Imbalance: a number, or ``batch`` for n-/n+ of the batch.
+        rho: Imbalance: ``auto`` (see above), ``batch`` for n-/n+ of each list
+            of the batch (the paper's), or a number > 0.
+        weights: ``normalised``: the weights of a list have mean 1, as the
+            proof of theorem 1 needs them. ``printed``: equation 4 undivided,
+            which multiplies rho by 50 to 120 (configs from before that
+            division, with a rho tuned for it).
         tau: Margin of the surrogate in units of the (activated) scores, > 0.
         surrogate: ``one_sided_huber`` (exact in near-linear time),
             ``squared_hinge``, ``logistic`` or ``sigmoid`` (pair matrix in
@@ -88,7 +102,8 @@ class StableAPLoss(RankingLoss):
         num_classes: int | None = None,
         mode: str = 'flatten',
         reduction: str = 'mean',
-        rho: float | str = 'batch',
+        rho: float | str = 'auto',
+        weights: str = 'normalised',
         tau: float = 1.0,
         surrogate: str = 'one_sided_huber',
         score_range: tuple[float, float] = (-5.0, 5.0),
@@ -119,9 +134,11 @@ class StableAPLoss(RankingLoss):
             'global' if mode == 'flatten' else 'per_class'
         )
         one_of('mean_scope', mean_scope, ('global', 'per_class'))
-        if rho != 'batch' and not (isinstance(rho, (int, float)) and rho > 0):
+        one_of('weights', weights, WEIGHTS)
+        named = isinstance(rho, str)
+        if rho not in ('auto', 'batch') and (named or not rho > 0):
             raise ValueError(
-                f"rho must be a number > 0 or 'batch', got {rho!r}"
+                f"rho must be 'auto', 'batch' or a number > 0, got {rho!r}"
             )
         if score_penalty < 0:
             raise ValueError(
@@ -134,7 +151,8 @@ class StableAPLoss(RankingLoss):
                 "mean_scope='per_class' needs num_classes: give the number of "
                 'classes of the data set'
             )
-        self.rho = None if rho == 'batch' else float(rho)
+        self.rho = rho if named else float(rho)
+        self.weights = weights
         self.surrogate = build_surrogate(surrogate, tau)
         self.bound = self.surrogate.bound(*score_range)
         self.a, self.t, self.eps = a, t, eps
@@ -142,6 +160,10 @@ class StableAPLoss(RankingLoss):
         self.penalty_reduction = penalty_reduction
         size = num_classes if mean_scope == 'per_class' else 1
         self.mean_positive = MeanPositiveScore(size, momentum, mean_mode)
+        self.imbalance = None
+        if rho == 'auto':
+            per_class = mode == 'per_class' and num_classes is not None
+            self.imbalance = CappedImbalance(num_classes if per_class else 1)
 
     def list_losses(self, lists: RankedLists) -> Tensor:
         """Stable AP of the lists and the score regulariser."""
@@ -149,7 +171,7 @@ class StableAPLoss(RankingLoss):
         mu = self.mean_positive.update(
             pos, pos_mask, lists.state_group, lists.list_classes
         )
-        terms = stable_ap_terms(
+        weighted = rank_weighted_risk(
             pos,
             lists.scores,
             mu,
@@ -157,15 +179,16 @@ class StableAPLoss(RankingLoss):
             bound=self.bound,
             a=self.a,
             t=self.t,
-            eps=self.eps,
-            rho=self.rho,
+            weights=self.weights,
             pos_mask=pos_mask,
             neg_mask=lists.neg_mask,
             group=lists.group,
         )
+        rho = self._rho(weighted, lists)
+        terms = stable_ap_of_risk(weighted, rho, self.eps)
         loss = self.reduce_lists(terms.loss, terms.has_positive)
         penalty = self.score_penalty * self._score_offset(pos, pos_mask)
-        self._note(terms, mu, pos_mask, penalty)
+        self._note(weighted, rho, terms.argument, mu, pos_mask, penalty)
         # Without a positive both parts are 0 and still hang on the scores,
         # through the empty gather: DDP finds no unused parameter.
         loss = loss + penalty
@@ -176,6 +199,24 @@ class StableAPLoss(RankingLoss):
         mean = self.mean_positive.mean
         return mean.logit(1e-6) if self.activation == 'sigmoid' else mean
 
+    def _rho(self, weighted: WeightedRisk, lists: RankedLists) -> Tensor:
+        """(L,) imbalances of the lists."""
+        if self.rho == 'batch':
+            return weighted.ratio
+        if self.rho != 'auto':
+            return torch.full_like(weighted.ratio, self.rho)
+        # The queries of a class are seen seldom: what an EMA of its own says
+        # is then out of date. All queries share one.
+        rows = lists.list_classes
+        rows = None if rows is None else torch.zeros_like(rows)
+        return self.imbalance.rho(
+            weighted.risk,
+            weighted.ratio,
+            weighted.has_positive,
+            lists.state_group,
+            rows,
+        )
+
     def _score_offset(self, pos: Tensor, pos_mask: Tensor) -> Tensor:
         total = torch.where(pos_mask, pos.double(), 0).sum()
         if self.penalty_reduction == 'mean':
@@ -184,17 +225,23 @@ class StableAPLoss(RankingLoss):
 
     @torch.no_grad()
     def _note(
-        self, terms, mu: Tensor, pos_mask: Tensor, penalty: Tensor
+        self,
+        weighted: WeightedRisk,
+        rho: Tensor,
+        argument: Tensor,
+        mu: Tensor,
+        pos_mask: Tensor,
+        penalty: Tensor,
     ) -> None:
-        lists = terms.has_positive.sum().clamp(min=1)
         count = pos_mask.sum().clamp(min=1)
-        mean_weight = terms.weight.sum() / count
-        spread = torch.where(pos_mask, terms.weight - mean_weight, 0)
+        mean_weight = weighted.weight.sum() / count
+        spread = torch.where(pos_mask, weighted.weight - mean_weight, 0)
+        has = weighted.has_positive
+        lists = has.sum().clamp(min=1)
         self.diagnostics = {
-            'argument': torch.where(
-                terms.has_positive, terms.argument, 0
-            ).sum()
-            / lists,
+            'argument': torch.where(has, argument, 0).sum() / lists,
+            'rho': torch.where(has, rho, 0).sum() / lists,
+            'risk': torch.where(has, weighted.risk.detach(), 0).sum() / lists,
             'mean_positive': mu.mean(),
             'weight_spread': (spread.square().sum() / count).sqrt()
             / mean_weight.clamp(min=1e-12),

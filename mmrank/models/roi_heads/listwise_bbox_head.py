@@ -186,9 +186,8 @@ def ListwiseBBoxHead(head_type: str | type, *, loss_cls: dict, **kwargs):
             ``mmdet.Shared2FCBBoxHead``, ``mmdet.Shared4Conv1FCBBoxHead``,
             ``mmdet.DoubleConvFCBBoxHead``: any head that uses
             ``BBoxHead.loss``.
-        loss_cls: Config of the loss. ``num_classes``, and ``rho=1`` (the
-            detection form of stable AP), are filled in where the loss takes
-            them and the config does not say.
+        loss_cls: Config of the loss. ``num_classes`` is filled in where the
+            loss takes it and the config does not say.
         **kwargs: Arguments of the head, and
 
             - ``balance_boxes`` (bool): multiply the box loss by the detached

@@ -1,0 +1,144 @@
+"""Moving average of a value that each batch measures."""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from .recomputation import inside_backward
+from .row_index import check_rows
+
+
+class RunningMean(nn.Module):
+    """EMA of a batch mean: one in all, or one for each of ``size`` rows.
+
+    ``mean <- (1-lam) mean + lam m``, where m is the mean of the values of the
+    batch. The first batch with a value sets the mean; a batch without one, or
+    whose mean is not finite, leaves it. The state is the same on all ranks
+    and for any world size.
+
+    Args:
+        size: Number of means: 1 for a global one, C for one per class.
+        momentum: lam in ``(0, 1]``, the weight of the new batch.
+
+    Attributes:
+        mean: (size,) float32 buffer, in units of the values.
+        num_updates: (size,) int64 buffer, batches that each mean saw.
+
+    Raises:
+        ValueError: On a parameter out of range.
+    """
+
+    mean: Tensor
+    num_updates: Tensor
+
+    def __init__(self, size: int = 1, momentum: float = 0.01) -> None:
+        super().__init__()
+        if not (isinstance(size, int) and size >= 1):
+            raise ValueError(f'size must be an int >= 1, got {size!r}')
+        if not 0 < momentum <= 1:
+            raise ValueError(f'momentum must be in (0, 1], got {momentum!r}')
+        self.momentum = momentum
+        self.register_buffer('mean', torch.zeros(size))
+        self.register_buffer(
+            'num_updates', torch.zeros(size, dtype=torch.long)
+        )
+
+    def _apply(self, fn, recurse=True):
+        # model.half() must not round the state: steps of lam would vanish.
+        mean = self.mean
+        super()._apply(fn, recurse)
+        if self.mean.dtype != mean.dtype:
+            self.mean = mean.to(self.mean.device)
+        return self
+
+    def extra_repr(self) -> str:
+        return f'size={self.mean.numel()}, momentum={self.momentum}'
+
+    @torch.no_grad()
+    def update(
+        self,
+        values: Tensor,
+        mask: Tensor,
+        group=None,
+        rows: Tensor | None = None,
+    ) -> Tensor:
+        """Take in the values of a batch and return the mean.
+
+        Nothing changes in evaluation, nor when activation checkpointing runs
+        a forward again.
+
+        Args:
+            values: (L, P) values of L lists.
+            mask: (L, P) bool, False for padding.
+            group: Process group whose ranks hold different values; None if
+                ``values`` is the whole batch.
+            rows: (L,) integers, the mean that each list belongs to, such as
+                the class of a query; lists of one row are pooled. None: with
+                ``size`` 1 all lists are pooled, otherwise list i is row i.
+                Ignored with ``size`` 1.
+
+        Returns:
+            (1,) or (L,) float32 means to use with the lists.
+
+        Raises:
+            ValueError: If the lists do not fit the rows; on a GPU an index
+                out of range is a device-side assertion.
+            TypeError: If ``rows`` are not integers.
+        """
+        size = self.mean.numel()
+        if size == 1:
+            rows = None
+        if rows is not None:
+            check_rows('list_classes', rows, values.size(0), size)
+        elif size not in (1, values.size(0)):
+            raise ValueError(
+                f'the state holds {size} means but the scores have '
+                f'{values.size(0)} lists; set num_classes={values.size(0)}, '
+                'or pass the class of each list'
+            )
+        totals = self._totals(values, mask, rows)
+        if group is not None:
+            dist.all_reduce(totals, group=group)
+        batch_mean = totals[0] / totals[1].clamp(min=1)
+        usable = (totals[1] > 0) & batch_mean.isfinite()
+        mean = self._used(batch_mean, usable)
+        return mean if rows is None else mean[rows.long()]
+
+    def _used(self, batch_mean: Tensor, usable: Tensor) -> Tensor:
+        """Take a step where one is due; (size,) means to use."""
+        if self.training and not inside_backward():
+            self._step(batch_mean, usable)
+        return self.mean.clone()
+
+    def _step(self, batch_mean: Tensor, usable: Tensor) -> None:
+        mean = self.mean.double()
+        target = torch.where(
+            self.num_updates > 0, self._target(mean, batch_mean), batch_mean
+        )
+        self.mean.copy_(torch.where(usable, target, mean))
+        self.num_updates += usable
+
+    def _target(self, mean: Tensor, batch_mean: Tensor) -> Tensor:
+        """(size,) new means of the rows that were set before, float64."""
+        return (1 - self.momentum) * mean + self.momentum * batch_mean
+
+    def _totals(
+        self, values: Tensor, mask: Tensor, rows: Tensor | None
+    ) -> Tensor:
+        """(2, size) sums and counts of the values of each mean."""
+        sums = torch.where(mask, values.double(), 0).sum(1)
+        totals = torch.stack([sums, mask.sum(1).double()])
+        if self.mean.numel() == 1:
+            return totals.sum(1, keepdim=True)
+        if rows is None:
+            return totals
+        # Lists of one row all write the same pooled value, so the order of
+        # the writes cannot show, as that of an atomic addition would.
+        same = rows[:, None] == rows
+        finite = totals.isfinite().all(0)
+        pooled = torch.where(finite, totals, 0) @ same.double()
+        # A class with a broken score is left out, not all classes.
+        broken = (same & ~finite).any(1)
+        result = totals.new_zeros(2, self.mean.numel())
+        result[:, rows.long()] = torch.where(broken, torch.nan, pooled)
+        return result
