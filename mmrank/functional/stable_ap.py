@@ -319,7 +319,7 @@ def stable_ap_loss(
     Example:
         >>> pos, neg = torch.tensor([1.0, 0.2]), torch.tensor([0.1, -3.0])
         >>> stable_ap_loss(pos, neg, pos.mean(), tau=1.0, bound=21.0)
-        tensor(0.9433)
+        tensor(0.3409)
     """
     return of_one_list(
         _losses,

@@ -5,6 +5,7 @@ import torch
 
 from mmrank.functional import (
     OneSidedHuber,
+    mean_one,
     normalised_positive_rank,
     practical_weight,
     smoothed_rank,
@@ -74,3 +75,25 @@ def test_bad_parameters_are_named(kwargs, name):
         practical_weight(torch.zeros(1), **kwargs)
     with pytest.raises(ValueError, match='bound must be'):
         smoothed_rank(torch.zeros(1), 0.0, OneSidedHuber(1.0), 0.0)
+
+
+def test_mean_one_divides_each_list_by_its_own_mean():
+    weight = torch.tensor([[121.0, 60.0, 0.0], [3.0, 0.0, 0.0], [0.0] * 3])
+    mask = weight > 0
+    got = mean_one(weight, mask)
+    assert got[0].tolist() == pytest.approx([121 / 90.5, 60 / 90.5, 0])
+    assert got[1].tolist() == [1, 0, 0]
+    assert got[2].tolist() == [0, 0, 0]
+    torch.testing.assert_close(mean_one(weight[:1, :2]), got[:1, :2])
+
+
+@pytest.mark.parametrize('seed', range(5))
+def test_printed_weights_are_50_to_120_times_theorem_1(seed):
+    """Why they are divided: ranks near 0 for all of them."""
+    g = torch.Generator().manual_seed(seed)
+    pos = torch.randn(500, generator=g, dtype=torch.float64) - 4.6
+    rank = smoothed_rank(pos, pos.mean(), OneSidedHuber(1.0), 21.0)
+    printed = practical_weight(rank).mean()
+    theory = theorem1_weight(normalised_positive_rank(pos), 1000.0, 21.0)
+    assert 40 < printed / theory.mean() < 120
+    assert mean_one(practical_weight(rank)[None]).mean() == pytest.approx(1)

@@ -23,7 +23,9 @@ from mmrank.functional import (
 SETTING = dict(tau=0.7, bound=15.0, a=0.1, t=2.0, eps=0.1)
 
 
-def brute_force_loss(pos, neg, mu, *, tau, bound, a, t, eps, rho=None):
+def brute_force_loss(
+    pos, neg, mu, *, tau, bound, a, t, eps, rho=None, weights='normalised'
+):
     """Formula by formula in plain Python floats."""
 
     def huber(x):
@@ -33,11 +35,14 @@ def brute_force_loss(pos, neg, mu, *, tau, bound, a, t, eps, rho=None):
 
     if not pos:
         return 0.0
-    total = 0.0
+    total, total_weight = 0.0, 0.0
     for s in pos:
         rank = min(max(huber(s - mu) / bound, 0.0), 1.0)
         weight = ((1 + a) / (rank + a)) ** t
         total += weight * sum(huber(s - n) for n in neg)
+        total_weight += weight
+    if weights == 'normalised':
+        total /= total_weight / len(pos)
     pairs = len(pos) * max(len(neg), 1)
     rho = len(neg) / len(pos) if rho is None else rho
     x = rho * total / pairs
@@ -54,17 +59,21 @@ values = st.one_of(st.sampled_from([0.0, 1.0, -1.0, 0.7]), st.floats(-20, 20))
     values,
     st.sampled_from([None, 1.0, 30.0]),
     st.sampled_from(['intervals', 'pairs']),
+    st.sampled_from(['normalised', 'printed']),
 )
-def test_equals_brute_force(pos, neg, mu, rho, method):
+def test_equals_brute_force(pos, neg, mu, rho, method, weights):
     got = stable_ap_loss(
         torch.tensor(pos, dtype=torch.float64),
         torch.tensor(neg, dtype=torch.float64),
         mu,
         rho=rho,
         method=method,
+        weights=weights,
         **SETTING,
     )
-    expected = brute_force_loss(pos, neg, mu, rho=rho, **SETTING)
+    expected = brute_force_loss(
+        pos, neg, mu, rho=rho, weights=weights, **SETTING
+    )
     assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
@@ -128,13 +137,22 @@ def test_theorem_1(seed):
     q = math.pi / 2 + 2 * (1 + rho * bound) / (1 + 2 * rho * bound)
     weighted = (theorem1_weight(rank, rho, bound) * means).sum()
     upper = q / 2 * stable_ap_outer(rho / num_pos * weighted, eps)
+    total = theorem1_weight(rank, rho, bound).sum() / num_pos
+    # Step (b) of the proof: the weights inside h have mean 1.
+    step_b = total * stable_ap_outer(rho / num_pos * weighted / total, eps)
     assert risk <= middle + 1e-12
-    assert middle <= upper + 1e-12
+    assert middle <= step_b + 1e-12
+    assert step_b <= upper + 1e-12
 
 
+@pytest.mark.parametrize('weights', ['normalised', 'printed'])
 @pytest.mark.parametrize('seed', range(10))
-def test_lemma_1_bounded_difference(seed):
-    """Replacing one sample moves the loss by no more than the bound."""
+def test_lemma_1_bounded_difference(seed, weights):
+    """Replacing one sample moves the loss by no more than the bound.
+
+    Weights of mean 1 obey a tighter one: a negative moves the mean of l by
+    B/n-, a positive by B Bw/(n+ - 1 + Bw), and h is 1/(2 eps)-Lipschitz.
+    """
     g = torch.Generator().manual_seed(seed)
 
     def uniform(n):
@@ -145,17 +163,25 @@ def test_lemma_1_bounded_difference(seed):
     pos, neg = uniform(12), uniform(90)
     rho, largest_weight = 90 / 12, ((1 + a) / a) ** t
     setting = dict(tau=tau, bound=bound, a=a, t=t, eps=eps, rho=rho)
+    setting['weights'] = weights
+    limit_pos = rho * bound * largest_weight / (eps * 12)
+    limit_neg = rho * bound * largest_weight / (eps * 90)
+    if weights == 'normalised':
+        share = largest_weight / (11 + largest_weight)
+        assert rho * bound * share / (2 * eps) < limit_pos
+        limit_pos = rho * bound * share / (2 * eps)
+        limit_neg = rho * bound / (2 * eps * 90)
     mu = pos.mean()
     loss = stable_ap_loss(pos, neg, mu, **setting)
     for value in (-1.0, 0.0, 1.0):
         changed = pos.clone()
         changed[3] = value
         step = (stable_ap_loss(changed, neg, mu, **setting) - loss).abs()
-        assert step <= rho * bound * largest_weight / (eps * 12)
+        assert step <= limit_pos
         changed = neg.clone()
         changed[3] = value
         step = (stable_ap_loss(pos, changed, mu, **setting) - loss).abs()
-        assert step <= rho * bound * largest_weight / (eps * 90)
+        assert step <= limit_neg
 
 
 @pytest.mark.parametrize('method', ['auto', 'intervals', 'pairs'])
@@ -277,6 +303,7 @@ def test_outer_function():
     ('change', 'message'),
     [
         ({'rho': 0.0}, 'rho must be'),
+        ({'weights': 'mean'}, "weights='mean' is unknown"),
         ({'eps': 0.0}, 'eps must be'),
         ({'a': -1.0}, 'a must be'),
         ({'bound': 0.0}, 'bound must be'),

@@ -1,6 +1,7 @@
-"""Logs what a loss does and warns when it stops learning."""
+"""Logs what a loss does and warns when it does not learn."""
 
 import math
+from collections import deque
 
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
@@ -13,21 +14,29 @@ from mmrank.registry import HOOKS
 class RankingMonitorHook(Hook):
     """Logs the diagnostics of the ranking and contrastive losses of the model.
 
-    For stable AP: ``mean_positive`` (mu), ``weight_spread`` (standard
-    deviation of the weights over their mean) and ``argument`` (what the outer
-    function h is applied to). For contrastive losses: ``pos_score`` (mean
+    For stable AP: ``risk`` (the weighted pair loss X, which shows what is
+    learnt), ``rho``, ``argument`` (``rho X``, what the outer function h is
+    applied to), ``mean_positive`` (mu) and ``weight_spread`` (standard
+    deviation of the weights over their mean). SOPRC, SmoothAP and SOAP have
+    an ``argument``, too. For contrastive losses: ``pos_score`` (mean
     similarity of the positives), ``negatives`` (mean number of an anchor),
     and for those with state ``log_s`` and ``tau_mean``, ``tau_min`` and
     ``tau_max`` of the batch. They appear beside the losses in the console,
     the JSON log and every visualisation backend.
 
+    It warns once for each loss whose outer function is saturated, and once
+    for each loss that has not moved for ``patience_iters`` iterations.
+
     Args:
         interval: Iterations between readings; a reading makes the host wait
             for the device once.
         saturation: Argument above which h is flat: its slope has fallen to
-            ``1/(1 + x)^2`` of that at 0.
+            ``1/(1 + x)^2`` of that at 0, for 20 to 1/441.
         patience: Readings of a loss in a row above ``saturation`` before its
             one warning.
+        patience_iters: Iterations in which a loss that is learnt from must
+            move. It has not moved where all its readings lie within 0.5 % of
+            their mean, and it was never twice as large.
 
     Raises:
         ValueError: If a parameter is not > 0.
@@ -39,12 +48,17 @@ class RankingMonitorHook(Hook):
     priority = 'NORMAL'
 
     def __init__(
-        self, interval: int = 10, saturation: float = 300.0, patience: int = 5
+        self,
+        interval: int = 10,
+        saturation: float = 20.0,
+        patience: int = 5,
+        patience_iters: int = 200,
     ) -> None:
         for name, value in (
             ('interval', interval),
             ('saturation', saturation),
             ('patience', patience),
+            ('patience_iters', patience_iters),
         ):
             if not value > 0:
                 raise ValueError(f'{name} must be > 0, got {value!r}')
@@ -53,6 +67,10 @@ class RankingMonitorHook(Hook):
         self.patience = patience
         self._flat_readings: dict[str, int] = {}
         self._warned: set[str] = set()
+        self._warned_still: set[str] = set()
+        self._window = max(math.ceil(patience_iters / interval), 1) + 1
+        self._readings: dict[str, deque[float]] = {}
+        self._largest: dict[str, float] = {}
 
     def after_train_iter(
         self, runner, batch_idx, data_batch=None, outputs=None
@@ -74,7 +92,8 @@ class RankingMonitorHook(Hook):
                 self._check_finite(runner, name, key, value)
                 runner.message_hub.update_scalar(f'train/{prefix}{key}', value)
                 if key == 'argument':
-                    self._check_saturation(runner, name, value)
+                    self._check_saturation(runner, name, loss, value)
+        self._check_movement(runner, outputs)
 
     @staticmethod
     def _check_finite(runner, name: str, key: str, value: float) -> None:
@@ -86,7 +105,7 @@ class RankingMonitorHook(Hook):
                 'broken images and boxes'
             )
 
-    def _check_saturation(self, runner, name: str, value: float) -> None:
+    def _check_saturation(self, runner, name: str, loss, value: float) -> None:
         flat = value > self.saturation
         readings = self._flat_readings.get(name, 0) + 1 if flat else 0
         self._flat_readings[name] = readings
@@ -95,6 +114,39 @@ class RankingMonitorHook(Hook):
         self._warned.add(name)
         runner.logger.warning(
             f'{name} is saturated: its argument is {value:.0f}, where the '
-            'outer function is flat and hardly a gradient is left. Set rho=1 '
-            '(detection), lower a or t, or raise tau'
+            'outer function is flat and hardly a gradient is left. '
+            f'{loss.saturation_advice}'
         )
+
+    def _check_movement(self, runner, outputs) -> None:
+        """Warn of the losses in the log that stay where they are."""
+        names = [k for k in outputs or {} if 'loss' in k and k != 'loss']
+        if not names and outputs and 'loss' in outputs:
+            names = ['loss']
+        for name in names:
+            value = float(outputs[name])
+            readings = self._readings.setdefault(
+                name, deque(maxlen=self._window)
+            )
+            readings.append(value)
+            largest = max(abs(value), self._largest.get(name, 0.0))
+            self._largest[name] = largest
+            low, high = min(readings), max(readings)
+            mean = abs(sum(readings)) / len(readings)
+            if (
+                len(readings) < self._window
+                or name in self._warned_still
+                or high - low > 0.005 * mean
+                or largest > 2 * mean
+            ):
+                continue
+            self._warned_still.add(name)
+            runner.logger.warning(
+                f'{name} has not moved for '
+                f'{(self._window - 1) * self.interval} iterations (it was '
+                f'{low:.6g} to {high:.6g}). If there is something left to '
+                'learn, raise the learning rate, check that the weights '
+                'before the loss are trained, and look at num_positive (are '
+                'there any?) and argument (far above 1 it is saturated) in '
+                'the log'
+            )

@@ -46,9 +46,23 @@ class PaddedLoss(RankingLoss):
             group=lists.group,
             **self.settings,
         )
-        self.diagnostics = {'num_positive': lists.pos_mask.sum()}
+        self.diagnostics = {
+            'num_positive': lists.pos_mask.sum(),
+            **self.extra_diagnostics(losses.detach(), lists),
+        }
         loss = self.reduce_lists(losses, self.counted(lists))
         return loss.to(torch.promote_types(lists.pos.dtype, torch.float32))
+
+    def extra_diagnostics(
+        self, losses: Tensor, lists: RankedLists
+    ) -> dict[str, Tensor]:
+        """Detached scalars to log beside the number of positives.
+
+        Args:
+            losses: (L,) losses, detached.
+            lists: The rankings of the batch.
+        """
+        return {}
 
     def counted(self, lists: RankedLists) -> Tensor:
         """(L,) bool, the lists that ``reduction='mean'`` divides by."""

@@ -45,12 +45,16 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
             ``'loss'`` ((n_pos,) its box loss, with gradient).
         diagnostics: Detached scalars of the last forward by name;
             :class:`mmrank.engine.hooks.RankingMonitorHook` logs them.
+            ``argument`` is what an outer function like ``x/(1 + x)`` is
+            applied to: far above 1 its gradient vanishes.
+        saturation_advice: What to change when ``argument`` stays far above 1.
 
     Raises:
         ValueError: On an unknown choice.
     """
 
     box_input: str | None = None
+    saturation_advice: str = ''
 
     def __init__(
         self,

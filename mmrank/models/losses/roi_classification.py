@@ -8,11 +8,12 @@ class RoIClassificationMixin:
     """Answers the hooks of mmdet's ``BBoxHead`` for one-vs-all scores.
 
     A stock head then gives C instead of C + 1 score channels to the loss, so
-    ``loss_cls=dict(type='mmrank.StableAPLoss')`` in a stock config is enough. One thing a stock head cannot do: it skips the loss on a rank
-    without a single proposal, for which the others would wait;
-    :func:`mmrank.models.roi_heads.ListwiseBBoxHead` calls it. Put
-    before :class:`torch.nn.Module`; expects ``num_classes`` (an int or None)
-    and ``logit_centre()``.
+    ``loss_cls=dict(type='mmrank.StableAPLoss')`` in a stock config is enough.
+    One thing a stock head cannot do: it skips the loss on a rank without a
+    single proposal, for which the others would wait;
+    :func:`mmrank.models.roi_heads.ListwiseBBoxHead` calls it. Put before
+    :class:`torch.nn.Module`; expects ``num_classes`` (an int or None) and
+    ``logit_centre()``.
 
     Attributes:
         custom_cls_channels: Makes the head ask :meth:`get_cls_channels` and

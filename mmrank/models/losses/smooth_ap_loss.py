@@ -1,9 +1,12 @@
 """SmoothAP as a registered loss."""
 
+from torch import Tensor
+
 from mmrank.functional.smooth_ap import smooth_ap_padded
 from mmrank.registry import MODELS
 
 from .padded_loss import PaddedLoss
+from .ranked_lists import RankedLists
 
 
 @MODELS.register_module()
@@ -27,6 +30,18 @@ class SmoothAPLoss(PaddedLoss):
     """
 
     padded = staticmethod(smooth_ap_padded)
+    saturation_advice = (
+        'There are too many negatives for a positive: raise the learning '
+        'rate or loss_weight, or use mmrank.StableAPLoss, which rescales '
+        'itself'
+    )
 
     def __init__(self, tau: float = 0.01, **kwargs) -> None:
         super().__init__(dict(tau=tau), **kwargs)
+
+    def extra_diagnostics(
+        self, losses: Tensor, lists: RankedLists
+    ) -> dict[str, Tensor]:
+        """``argument``: the x whose ``x/(1 + x)`` is the mean loss."""
+        risk = losses.sum() / self.counted(lists).sum().clamp(min=1)
+        return {'argument': risk / (1 - risk).clamp(min=1e-12)}

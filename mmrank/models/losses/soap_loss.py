@@ -48,6 +48,11 @@ class SOAPLoss(RankingLoss):
 
     keeps_samples = True
 
+    saturation_advice = (
+        'There are too many negatives for a positive: use '
+        'mmrank.PositiveRateSampler, or raise the learning rate'
+    )
+
     def __init__(
         self,
         num_samples: int,
@@ -146,6 +151,9 @@ class SOAPLoss(RankingLoss):
             'num_positive': pos_mask.sum(),
             'u_positive': self._mean(moving[0], pos_mask),
             'u_all': self._mean(moving[1], pos_mask),
+            'argument': self._mean(
+                moving[1] / moving[0].clamp(min=1e-12) - 1, pos_mask
+            ),
         }
         loss = self.reduce_lists(losses, pos_mask.any(1))
         return loss.to(torch.promote_types(scores.dtype, torch.float32))

@@ -89,6 +89,11 @@ class SOPRCLoss(RankingLoss):
         ValueError: On a parameter out of range.
     """
 
+    saturation_advice = (
+        'Raise prior (0.5 in a detector), or set max_prior where the priors '
+        'are those of the classes'
+    )
+
     def __init__(
         self,
         num_classes: int | None = None,

@@ -97,6 +97,11 @@ class StableAPLoss(RankingLoss):
         ValueError: On a parameter out of range.
     """
 
+    saturation_advice = (
+        "Use rho='auto' (the default), or a smaller number for rho, with "
+        "weights='normalised'"
+    )
+
     def __init__(
         self,
         num_classes: int | None = None,
