@@ -24,6 +24,7 @@ class DifferenceSetting:
         a: Offset of the weight.
         t: Power of the weight.
         eps: Smoothing of the outer function.
+        weights: ``normalised`` or ``printed``.
     """
 
     rho: float = 1.0
@@ -31,6 +32,7 @@ class DifferenceSetting:
     a: float = 0.1
     t: float = 2.0
     eps: float = 0.1
+    weights: str = 'normalised'
 
     @property
     def bound(self) -> float:
@@ -39,12 +41,28 @@ class DifferenceSetting:
 
     @property
     def largest_weight(self) -> float:
-        """Largest weight Bw."""
+        """Largest weight Bw of eq. 4, before any division."""
         return ((1 + self.a) / self.a) ** self.t
 
-    def limit(self, count: int) -> float:
-        """Lemma 1: ``rho B Bw / (eps n)`` for one of ``count`` samples."""
-        return self.rho * self.bound * self.largest_weight / (self.eps * count)
+    def limit(self, count: int, replaced: str) -> float:
+        """Largest change that lemma 1 allows.
+
+        ``rho B Bw / (eps n)`` as the paper has it. Weights of mean 1 obey a
+        tighter limit: h is ``1/(2 eps)``-Lipschitz, a replaced negative moves
+        the weighted mean of l by ``B/n``, whatever the weights are, and a
+        replaced positive by ``B Bw/(n - 1 + Bw)``, its largest share.
+
+        Args:
+            count: Samples of the class, n.
+            replaced: ``'positive'`` or ``'negative'``.
+        """
+        largest = self.largest_weight
+        if self.weights == 'printed':
+            return self.rho * self.bound * largest / (self.eps * count)
+        share = 1 / count
+        if replaced == 'positive':
+            share = largest / (count - 1 + largest)
+        return self.rho * self.bound * share / (2 * self.eps)
 
 
 @dataclass(frozen=True)
@@ -82,6 +100,7 @@ def stable_ap_of_lists(
         t=setting.t,
         eps=setting.eps,
         rho=setting.rho,
+        weights=setting.weights,
     ).loss
 
 
@@ -121,7 +140,7 @@ def difference_rows(
             yield DifferenceRow(
                 replaced=replaced,
                 count=count,
-                limit=setting.limit(count),
+                limit=setting.limit(count, replaced),
                 random=random_change[0],
                 worst=max(random_change[0], worst_change[0]),
                 ap_worst=max(random_change[1], worst_change[1]),

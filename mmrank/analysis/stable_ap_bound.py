@@ -11,6 +11,7 @@ from torch import Tensor
 from mmrank.analysis.ap_risk import ap_risk, count_at_or_above
 from mmrank.functional import (
     OneSidedHuber,
+    mean_one,
     pairwise_surrogate_sum,
     stable_ap_outer,
     theorem1_weight,
@@ -21,11 +22,13 @@ SCORE_RANGE = (-1.0, 1.0)
 
 
 class Theorem1Sides(NamedTuple):
-    """The three quantities of theorem 1 in ascending order, (L,) each.
+    """The quantities of theorem 1, (L,) each; the first four ascend.
 
     Attributes:
         risk: ``1 - AP``.
         surrogate_risk: ``mean_i htilde(rho l_i / r_i)``.
+        weighted: ``S h(rho/n+ sum_i (w_i/S) l_i)`` with ``S`` the mean of
+            the weights (step b of the proof): the form that is trained.
         bound: ``q/2 h(rho/n+ sum_i w(r_i) l_i)``.
         jensen: ``htilde(rho/n+ sum_i l_i / r_i)`` (eq. 3), another bound of
             ``surrogate_risk`` that the paper turns down.
@@ -33,6 +36,7 @@ class Theorem1Sides(NamedTuple):
 
     risk: Tensor
     surrogate_risk: Tensor
+    weighted: Tensor
     bound: Tensor
     jensen: Tensor
 
@@ -61,9 +65,11 @@ def theorem1_sides(
     rank = count_at_or_above(pos, pos) / num_pos
     x = rho * mean / rank
     weight = theorem1_weight(rank, rho, largest)
+    risk_of = rho * (mean_one(weight) * mean).mean(1)
     return Theorem1Sides(
         risk=ap_risk(pos, neg),
         surrogate_risk=(x / (1 + x)).mean(1),
+        weighted=weight.mean(1) * stable_ap_outer(risk_of, eps),
         bound=half_q(rho * largest)
         * stable_ap_outer(rho * (weight * mean).mean(1), eps),
         jensen=1 - 1 / (1 + x.mean(1)),

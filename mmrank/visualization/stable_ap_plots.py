@@ -162,7 +162,7 @@ def plot_bounded_difference(
                 n,
                 [r.limit for r in own],
                 color='black',
-                label=r'lemma 1, $\rho B B_w/(\epsilon n)$',
+                label='lemma 1',
             )
             axis.axhline(
                 span,

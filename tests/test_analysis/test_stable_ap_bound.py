@@ -134,8 +134,17 @@ def test_lemma_1(rho):
     counts = [n for k in (8, 64, 256) for n in (k, rho * k)]
     assert [row.count for row in rows] == counts
     for row in rows:
-        assert row.random <= row.worst <= row.limit / 2
-        assert row.limit == pytest.approx(rho * 5 * 2 / (0.1 * row.count))
+        assert row.random <= row.worst <= row.limit
+        share = 1 / row.count
+        if row.replaced == 'positive':
+            share = 2 / (row.count + 1)
+        assert row.limit == pytest.approx(rho * 5 * share / (2 * 0.1))
+        # No weaker than the paper's, for which weights are not divided.
+        printed = DifferenceSetting(
+            rho=rho, tau=1.0, a=1.0, t=1.0, weights='printed'
+        ).limit(row.count, row.replaced)
+        assert printed == pytest.approx(rho * 5 * 2 / (0.1 * row.count))
+        assert row.limit <= printed / 2
     # Four times the samples; it is 4 where the loss is far from its ends.
     assert rows[2].worst / rows[4].worst > 2
     # The search comes near: the lists are not harmless ones.

@@ -13,6 +13,7 @@ from torch.utils.data import Dataset
 
 from mmrank.engine.hooks import PreviousWeightsHook, RankingMonitorHook
 from mmrank.models import StableAPLoss
+from mmrank.registry import MODELS
 
 
 class _Points(Dataset):
@@ -248,10 +249,11 @@ def test_monitor_logs_what_the_loss_notes(tmp_path):
     assert '"argument"' in text
 
 
-def _fake(runner_iter, argument):
+def _fake(runner_iter, argument, loss=None):
     """A runner with one loss whose argument is given."""
-    loss = StableAPLoss()
-    loss.diagnostics = {'argument': torch.tensor(argument)}
+    if loss is None:
+        loss = StableAPLoss()
+        loss.diagnostics = {'argument': torch.tensor(argument)}
 
     class Hub:
         def update_scalar(self, *args):
@@ -267,14 +269,82 @@ def _fake(runner_iter, argument):
 
 
 def test_monitor_warns_once_and_only_when_saturation_lasts(caplog):
-    hook = RankingMonitorHook(interval=1, saturation=100, patience=3)
-    arguments = [500.0, 500.0, 1.0] + [3300.0] * 6
+    hook = RankingMonitorHook(interval=1, patience=3)
+    arguments = [19.0] * 9 + [21.0, 21.0, 1.0] + [3300.0] * 6
     with caplog.at_level(logging.WARNING, logger='mmrank-test'):
         for k, argument in enumerate(arguments):
             hook.after_train_iter(_fake(k, argument), k)
     assert len(caplog.records) == 1
     assert 'argument is 3300' in caplog.text
-    assert 'rho=1' in caplog.text
+    assert "rho='auto'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    'loss',
+    [
+        dict(type='SOPRCLoss', prior=1e-4, tau1=1.0),
+        dict(type='SmoothAPLoss', tau=1.0),
+        dict(type='SOAPLoss', num_samples=20_000),
+        dict(type='StableAPLoss', rho='batch'),
+    ],
+)
+def test_every_saturating_loss_is_seen(caplog, loss):
+    """20 positives below 20,000 negatives: h is flat in all of them."""
+    loss = MODELS.build({**loss, 'type': f'mmrank.{loss["type"]}'})
+    scores = torch.randn(20_000, 1)
+    target = (torch.arange(20_000) >= 20).long()
+    extra = {}
+    if getattr(loss, 'keeps_samples', False):
+        extra['sample_idx'] = torch.arange(20_000)
+    loss(scores, target, **extra)
+    hook = RankingMonitorHook(interval=1, patience=1)
+    runner = _fake(0, 0.0, loss)
+    with caplog.at_level(logging.WARNING, logger='mmrank-test'):
+        hook.after_train_iter(runner, 0)
+    assert 'is saturated' in caplog.text
+    assert loss.saturation_advice in caplog.text
+    # A good ranking is none.
+    scores[:20] += 100
+    for _ in range(60):
+        loss(scores, target, **extra)
+    assert loss.diagnostics['argument'] < 20
+
+
+def _feed(hook, values, key='loss_cls'):
+    for k, value in enumerate(values):
+        hook.after_train_iter(
+            _fake(k, 1.0), k, outputs={key: torch.tensor(value), 'loss': 3.0}
+        )
+
+
+def test_monitor_says_that_a_loss_has_not_moved(caplog):
+    """The README of old: loss_cls stayed at 1.015 for 210 iterations."""
+    still = [1.015 + 0.0005 * (k % 3) for k in range(260)]
+    with caplog.at_level(logging.WARNING, logger='mmrank-test'):
+        _feed(RankingMonitorHook(), still)
+    assert len(caplog.records) == 1
+    assert 'loss_cls has not moved for 200 iterations' in caplog.text
+
+
+@pytest.mark.parametrize(
+    'values',
+    [
+        [0.71 + 0.03 * (k % 7) for k in range(400)],  # noise of batches
+        [1.0 - 0.004 * k for k in range(200)],  # it learns
+        [1.0 - 0.02 * k for k in range(45)] + [0.1] * 400,  # it has learnt
+        [1.0] * 190,  # too soon to say
+    ],
+)
+def test_monitor_is_silent_about_losses_that_move(caplog, values):
+    with caplog.at_level(logging.WARNING, logger='mmrank-test'):
+        _feed(RankingMonitorHook(), values)
+    assert not caplog.records
+
+
+def test_monitor_sees_a_loss_without_positives(caplog):
+    with caplog.at_level(logging.WARNING, logger='mmrank-test'):
+        _feed(RankingMonitorHook(), [0.0] * 210, key='loss')
+    assert 'num_positive' in caplog.text
 
 
 @pytest.mark.parametrize('value', [float('nan'), float('inf')])
@@ -286,7 +356,9 @@ def test_monitor_stops_a_run_that_diverged(value):
         hook.after_train_iter(_fake(7, value), 7)
 
 
-@pytest.mark.parametrize('name', ['interval', 'saturation', 'patience'])
+@pytest.mark.parametrize(
+    'name', ['interval', 'saturation', 'patience', 'patience_iters']
+)
 def test_monitor_checks_its_parameters(name):
     with pytest.raises(ValueError, match=f'{name} must be > 0'):
         RankingMonitorHook(**{name: 0})

@@ -4,8 +4,14 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from mmrank.functional import stable_ap_lists, stable_ap_loss
+from mmrank.functional import (
+    OneSidedHuber,
+    rank_weighted_risk,
+    stable_ap_lists,
+    stable_ap_loss,
+)
 from mmrank.models import StableAPLoss
+from mmrank.models.losses.embedding_batch import EmbeddingBatch
 from mmrank.registry import MODELS
 
 SETTING = dict(tau=1.0, bound=21.0, a=0.1, t=2.0, eps=0.1)
@@ -42,7 +48,11 @@ def test_per_class_is_one_list_per_class(reduction):
     scores, target = _batch()
     target[target == 2] = 4
     loss = StableAPLoss(
-        num_classes=4, mode='per_class', reduction=reduction, score_penalty=0.0
+        num_classes=4,
+        mode='per_class',
+        reduction=reduction,
+        rho='batch',
+        score_penalty=0.0,
     )
     labels = _labels(scores, target)
     means = torch.stack([scores[labels[:, c], c].mean() for c in range(4)])
@@ -85,6 +95,8 @@ def test_multi_label_targets_and_integer_labels():
     [
         {},
         dict(rho=1.0),
+        dict(rho='batch'),
+        dict(weights='printed'),
         dict(mode='per_class', num_classes=4),
         dict(activation='sigmoid', score_range=(0.0, 1.0), tau=0.3),
         dict(surrogate='logistic'),
@@ -205,8 +217,11 @@ def test_diagnostics_show_the_saturation_of_the_paper_normalisation():
     scores = torch.full((20_000, 3), -4.6)
     target = torch.full((20_000,), 3)
     target[:20] = 0
-    saturated, trains = StableAPLoss(rho='batch'), StableAPLoss(rho=1.0)
-    for loss in (saturated, trains):
+    saturated, trains = (
+        StableAPLoss(rho=rho, weights='printed') for rho in ('batch', 1.0)
+    )
+    default = StableAPLoss()
+    for loss in (saturated, trains, default):
         loss(scores, target)
     ratio = (
         saturated.diagnostics['argument'] / trains.diagnostics['argument']
@@ -214,6 +229,7 @@ def test_diagnostics_show_the_saturation_of_the_paper_normalisation():
     assert ratio == pytest.approx((60_000 - 20) / 20)
     assert saturated.diagnostics['argument'] > 3000
     assert trains.diagnostics['argument'] < 100
+    assert default.diagnostics['argument'].item() == pytest.approx(1)
 
 
 def test_diagnostics_values():
@@ -241,8 +257,9 @@ def test_diagnostics_values():
     [
         (dict(mode='list'), "mode='list' is unknown"),
         (dict(reduction='none'), "reduction='none' is unknown"),
-        (dict(rho=0), 'rho must be a number > 0'),
-        (dict(rho='auto'), 'rho must be a number > 0'),
+        (dict(rho=0), "rho must be 'auto', 'batch' or a number > 0, got 0"),
+        (dict(rho='max'), "rho must be 'auto', 'batch' or a number > 0"),
+        (dict(weights='mean'), "weights='mean' is unknown"),
         (dict(tau=-1.0), 'tau must be'),
         (dict(score_range=(1.0, 0.0)), 'low < high'),
         (dict(mean_scope='per_class'), "needs mode='per_class'"),
@@ -270,3 +287,92 @@ def test_bad_batches_are_named():
         loss(scores[:, 0], target)
     with pytest.raises(ValueError, match='no reduction to override'):
         loss(scores, target, reduction_override='none')
+
+
+def _risk(scores, target):
+    """X of one ranking, by the definition."""
+    labels = _labels(scores, target)
+    terms = rank_weighted_risk(
+        scores[labels][None],
+        scores[~labels][None],
+        scores[labels].double().mean(),
+        surrogate=OneSidedHuber(1.0),
+        bound=21.0,
+    )
+    return terms.risk.item(), terms.ratio.item()
+
+
+def test_auto_is_the_ratio_capped_by_the_moving_average_of_the_risk():
+    loss = StableAPLoss(score_penalty=0.0, mean_mode='off')
+    mean = None
+    for seed, shift in enumerate((0.0, 2.0, -1.0)):
+        scores, target = _batch(seed=seed)
+        scores[target < 4] += shift
+        risk, ratio = _risk(scores, target)
+        mean = risk if mean is None else 0.95 * mean + 0.05 * risk
+        rho = min(ratio, 1 / mean)
+        value = loss(scores, target)
+        x = rho * risk
+        assert value.item() == pytest.approx((0.01 + x / (1 + x)) ** 0.5)
+        notes = loss.diagnostics
+        assert notes['rho'].item() == pytest.approx(rho)
+        assert notes['argument'].item() == pytest.approx(x)
+        assert notes['risk'].item() == pytest.approx(risk)
+    # Once the ranking is nearly right, rho is the paper's n-/n+.
+    easy, target = _batch()
+    easy[target < 4, target[target < 4]] += 40
+    for _ in range(200):
+        loss(easy, target)
+    assert loss.diagnostics['rho'].item() == pytest.approx(
+        _risk(easy, target)[1]
+    )
+
+
+def test_auto_has_an_average_for_each_class_and_one_for_all_queries():
+    scores, target = _batch()
+    target[target == 2] = 4
+    loss = StableAPLoss(num_classes=4, mode='per_class')
+    loss(scores, target)
+    assert loss.imbalance.num_updates.tolist() == [1, 1, 0, 1]
+    assert loss.diagnostics['argument'].item() == pytest.approx(1)
+    embeddings = torch.nn.functional.normalize(torch.randn(40, 8), dim=1)
+    labels = torch.arange(40) % 4
+    queries = StableAPLoss(
+        num_classes=4, mode='per_class', tau=0.1, score_range=(-1, 1)
+    )
+    queries.embedding_loss(EmbeddingBatch.of_one_batch(embeddings, labels))
+    assert queries.imbalance.num_updates.tolist() == [1, 0, 0, 0]
+    assert queries.diagnostics['argument'].item() == pytest.approx(1)
+
+
+def test_auto_survives_wild_batches():
+    scores, target = _batch()
+    loss = StableAPLoss()
+    loss(scores, target)
+    before = loss.imbalance.mean.clone()
+    broken = scores.clone()
+    broken[target == 4] = float('nan')
+    loss(broken, target)
+    loss(scores[target == 4], target[target == 4])  # no positive
+    assert torch.equal(loss.imbalance.mean, before)
+    for worst in (float('inf'), 1e6):
+        wild = copy.deepcopy(loss)
+        wild(torch.where(target[:, None] == 4, worst, scores), target)
+        assert before < wild.imbalance.mean < 1.5 * before
+
+
+def test_auto_before_any_training_step_takes_the_risk_of_the_list():
+    scores, target = _batch()
+    loss = StableAPLoss(score_penalty=0.0).eval()
+    assert loss(scores, target).item() == pytest.approx(0.51**0.5)
+    assert loss.imbalance.num_updates == 0
+
+
+def test_auto_state_is_saved_and_numbers_have_none():
+    state = StableAPLoss(num_classes=4, mode='per_class').state_dict()
+    assert state['imbalance.mean'].shape == (4,)
+    assert state['imbalance.num_updates'].dtype == torch.long
+    for rho in ('batch', 1.0):
+        assert not [
+            k for k in StableAPLoss(rho=rho).state_dict() if 'imb' in k
+        ]

@@ -48,6 +48,7 @@ NUMS_SAMPLES = (8, 32, 128, 512, 2048)
 SETTINGS = {
     'training weights': DifferenceSetting(),
     'mild weights': DifferenceSetting(tau=1.0, a=1.0, t=1.0),
+    'printed weights': DifferenceSetting(weights='printed'),
 }
 STEPS = 900
 # Rounding of float64 sums.
@@ -173,7 +174,9 @@ def bounded_difference(
         args.out_dir / 'bounded_difference',
         'Largest change when one sample is replaced',
         f'Cosine scores, rho 1, eps 0.1; {notes}. Lemma 1 says '
-        'rho B Bw / (eps n).',
+        'rho B Bw / (eps n) for printed weights; for weights of mean 1 it '
+        'becomes rho B / (2 eps n) for a negative and '
+        'rho B Bw / (2 eps (n - 1 + Bw)) for a positive.',
     )
     path = plot_bounded_difference(
         runs, args.out_dir / 'bounded_difference.png'
