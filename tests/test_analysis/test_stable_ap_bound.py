@@ -29,7 +29,7 @@ def brute_force_sides(pos, neg, tau, eps):
 
     n, rho = len(pos), len(neg) / len(pos)
     largest = 1 + 4 / tau
-    risk = surrogate = argument = jensen = 0.0
+    risk = surrogate = argument = jensen = total = 0.0
     for s in pos:
         mean = sum(huber(s - t) for t in neg) / len(neg)
         rank = sum(s <= k for k in pos) / n
@@ -42,9 +42,12 @@ def brute_force_sides(pos, neg, tau, eps):
         else:
             weight = (1 + rho * largest) / (rank + rho * largest)
         argument += rho * weight * mean / n
+        total += weight / n
     q = math.pi / 2 + 2 * (1 + rho * largest) / (1 + 2 * rho * largest)
     bound = q / 2 * math.sqrt(eps**2 + argument / (1 + argument))
-    return risk, surrogate, bound, jensen / (1 + jensen)
+    x = argument / total
+    weighted = total * math.sqrt(eps**2 + x / (1 + x))
+    return risk, surrogate, weighted, bound, jensen / (1 + jensen)
 
 
 def test_sides_equal_brute_force():
@@ -78,9 +81,10 @@ def test_every_bound_is_above_the_ap_risk():
     pos, neg = random_scores(200, 10, g), random_scores(200, 40, g)
     sides = theorem1_sides(pos, neg, tau=0.5, eps=0.01)
     torch.testing.assert_close(sides.risk, ap_risk(pos, neg))
-    for upper in (sides.surrogate_risk, sides.bound, sides.jensen):
+    for upper in sides[1:]:
         assert (sides.risk <= upper + 1e-12).all()
-    assert (sides.surrogate_risk <= sides.bound).all()
+    assert (sides.surrogate_risk <= sides.weighted).all()
+    assert (sides.weighted <= sides.bound + 1e-12).all()
     assert (sides.surrogate_risk <= sides.jensen + 1e-12).all()
 
 

@@ -52,8 +52,9 @@ def ListwiseHead(
             any head whose ``loss_by_feat`` calls ``self.loss_cls`` on (n, C)
             scores and class indices. The README lists those of mmdet.
         loss_cls: Config of the loss. ``num_classes`` is filled in where the
-            loss takes it and the config does not say. Losses with a ``box_input``
-            (Rank & Sort, aLRP) need an IoU loss on decoded boxes.
+            loss takes it and the config does not say. Losses with a
+            ``box_input`` (Rank & Sort, aLRP) need an IoU loss on decoded
+            boxes.
         centre_scores: At test time show the mean positive score as 0.5
             instead of wherever training left it. The ranking of a class
             stays.
