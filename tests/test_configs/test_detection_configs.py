@@ -129,7 +129,7 @@ def test_config_trains_a_step_and_predicts(path):
     states = []
     for loss in ranking:
         assert type(loss) is kind
-        assert getattr(loss, 'rho', 1.0) == 1.0
+        assert getattr(loss, 'rho', 'auto') == 'auto'
         assert 'mmrank.RankingMonitorHook' in hooks
         states.append(getattr(loss, 'mean_positive', None))
     exact = [s for s in states if s is not None and s.mode == 'exact']

@@ -14,7 +14,7 @@ from mmengine.structures import InstanceData
 
 CONFIGS = Path(__file__).parents[2] / 'configs'
 CLASSES = 4
-STABLE_AP = dict(type='mmrank.StableAPLoss', rho=1.0)
+STABLE_AP = dict(type='mmrank.StableAPLoss')
 ALL_ROIS = dict(
     type='RandomSampler',
     num=1000000,

@@ -8,6 +8,7 @@ from mmengine.registry import MODELS
 STABLE_AP = dict(
     type='mmrank.StableAPLoss',
     mode='per_class',
+    rho='batch',
     tau=0.1,
     score_range=(-1, 1),
     score_penalty=0,

@@ -330,5 +330,5 @@ def test_classes_in_the_place_of_names():
         by_class = MODELS.build(config)
     by_name = build_covered('RetinaHead', STABLE_AP)
     assert type(by_class) is type(by_name)
-    assert by_class.loss_cls.loss.rho == 1
+    assert by_class.loss_cls.loss.rho == 'auto'
     assert by_class.loss_cls.loss.num_classes == 4

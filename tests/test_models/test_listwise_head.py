@@ -38,7 +38,7 @@ def test_heads_train_on_one_ranking_of_all_levels(name, mode):
     head = build_head(name, dict(STABLE_AP, mode=mode))
     loss = head.loss_cls.loss
     assert isinstance(loss, StableAPLoss)
-    assert (loss.num_classes, loss.rho) == (CLASSES, 1.0)
+    assert (loss.num_classes, loss.rho) == (CLASSES, 'auto')
     optimizer = torch.optim.SGD(head.parameters(), lr=0.01)
     values = []
     for _ in range(8):
@@ -119,8 +119,8 @@ def test_state_is_saved_with_the_head():
 
 
 def test_explicit_settings_win_over_the_defaults():
-    head = build_head('RetinaHead', dict(STABLE_AP, rho='batch'))
-    assert head.loss_cls.loss.rho is None
+    head = build_head('RetinaHead', dict(STABLE_AP, num_classes=CLASSES))
+    assert head.loss_cls.loss.num_classes == CLASSES
 
 
 def test_bad_configuration_is_named():

@@ -15,7 +15,7 @@ from mmrank.models.heads.one_vs_rest_targets import one_vs_rest_targets
 CPU = torch.device('cpu')
 COUNTS = dict(class_counts=[30, 20, 10], num_samples=100)
 LOSSES = {
-    'stable_ap': dict(type='mmrank.StableAPLoss', mode='per_class', rho=1.0),
+    'stable_ap': dict(type='mmrank.StableAPLoss', mode='per_class'),
     'soprc': dict(
         type='mmrank.SOPRCLoss', mode='per_class', activation='sigmoid'
     ),

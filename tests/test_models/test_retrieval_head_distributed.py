@@ -18,9 +18,9 @@ STEPS = 3
 SIZES = {2: (7, 4), 3: (5, 0, 6)}
 CASES = [
     dict(loss=STABLE_AP),
-    dict(loss=STABLE_AP, memory=dict(size=14, dim=DIM)),
+    dict(loss=dict(STABLE_AP, rho='auto'), memory=dict(size=14, dim=DIM)),
     dict(
-        loss=dict(STABLE_AP, mean_scope='global'),
+        loss=dict(STABLE_AP, rho='auto', mean_scope='global'),
         memory=dict(size=23, dim=DIM, start_iter=1),
         copies=2,
     ),

@@ -48,6 +48,7 @@ def test_means_of_the_queries(mean_scope, mean_mode):
         mean_scope=mean_scope,
         mean_mode=mean_mode,
         momentum=0.25,
+        rho='batch',
         tau=0.1,
         score_range=(-1, 1),
         score_penalty=0,

@@ -44,6 +44,7 @@ def _train(model, features, target, steps=3):
         losses.append(loss.item())
     model = getattr(model, 'module', model)
     state = model.loss.mean_positive
+    imbalance = model.loss.imbalance
     return [
         torch.tensor(losses),
         model.linear.weight.detach(),
@@ -51,6 +52,7 @@ def _train(model, features, target, steps=3):
         model.linear.bias.grad,
         state.mean,
         state.num_updates,
+        *([] if imbalance is None else [imbalance.mean]),
     ]
 
 
@@ -66,6 +68,7 @@ def _train_part(rank, sizes, kwargs, empty):
     ('sizes', 'kwargs', 'empty'),
     [
         ((40, 40), dict(rho=1.0), False),
+        ((40, 23), {}, False),
         ((50, 9), dict(rho='batch'), True),
         ((31, 17), dict(mode='per_class'), True),
         pytest.param(
@@ -128,20 +131,33 @@ def _rank_locally(rank, sizes):
     features, target = _data(False, sizes)
     begin = sum(sizes[:rank])
     part = slice(begin, begin + sizes[rank])
-    model = _Model(dict(scope='local', t=0.0))
+    model = _Model(dict(scope='local', t=0.0, rho='batch'))
     loss = model(features[part], target[part])
-    return [loss, model.loss.mean_positive.mean]
+    auto = _Model(dict(scope='local', t=0.0))
+    auto(features[part], target[part])
+    return [loss, model.loss.mean_positive.mean, auto.loss.imbalance.mean]
 
 
-def test_local_scope_ranks_per_process_but_shares_the_mean():
-    """With t = 0 the loss does not depend on the mean positive score."""
+def test_local_scope_ranks_per_process_but_shares_the_state():
+    """With t = 0 the loss does not depend on the mean positive score.
+
+    The average of the risk is that of the ranks, each of which has a list.
+    """
     sizes = (40, 23)
     features, target = _data(False, sizes)
     whole = _Model(dict(t=0.0))
     whole(features, target)
-    for rank, (loss, mean) in enumerate(run_on_ranks(_rank_locally, 2, sizes)):
+    risks = []
+    results = run_on_ranks(_rank_locally, 2, sizes)
+    for rank, (loss, mean, _) in enumerate(results):
         begin = sum(sizes[:rank])
         part = slice(begin, begin + sizes[rank])
-        alone = _Model(dict(t=0.0))(features[part], target[part])
-        torch.testing.assert_close(loss, alone.detach())
+        alone = _Model(dict(t=0.0, rho='batch'))
+        value = alone(features[part], target[part])
+        torch.testing.assert_close(loss, value.detach())
         torch.testing.assert_close(mean, whole.loss.mean_positive.mean)
+        risks.append(alone.loss.diagnostics['risk'])
+    for _, _, average in results:
+        torch.testing.assert_close(
+            average.double(), torch.stack(risks).mean().reshape(1)
+        )
