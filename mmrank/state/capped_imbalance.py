@@ -33,7 +33,7 @@ class CappedImbalance(RunningMean):
 
     LARGEST_STEP = 10.0
 
-    def __init__(self, size: int = 1, momentum: float = 0.05) -> None:
+    def __init__(self, size: int = 1, momentum: float = 0.1) -> None:
         super().__init__(size, momentum)
 
     @torch.no_grad()

@@ -12,7 +12,7 @@ from mmrank.evaluation.seed_plan_file import read_plan
 from mmrank.evaluation.seed_tuning import check_splits
 
 ROOT = Path(__file__).resolve().parents[2]
-PLANS = sorted((ROOT / 'configs').glob('*/*.yaml'))
+PLANS = sorted((ROOT / 'configs').rglob('*.yaml'))
 
 
 @pytest.mark.parametrize('path', PLANS, ids=lambda path: path.stem)

@@ -1,0 +1,207 @@
+"""The Python blocks of all READMEs, and small trainings to run them on."""
+
+import copy
+import re
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from mmengine.config import Config
+from mmengine.runner import Runner
+
+from mmrank.datasets.shapes_coco import ShapesSpec, write_shapes_coco
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Snippet(NamedTuple):
+    """One fenced Python block: its README, first line and text."""
+
+    readme: str
+    line: int
+    text: str
+
+
+@cache
+def all_snippets():
+    """The Python blocks of README.md and of the READMEs of the configs."""
+    found = []
+    for path in [ROOT / 'README.md', *sorted(ROOT.glob('configs/*/README.md'))]:
+        text = path.read_text('utf-8')
+        for match in re.finditer(r'```python\n(.*?)```', text, re.DOTALL):
+            line = text[: match.start()].count('\n') + 2
+            name = path.relative_to(ROOT).as_posix()
+            found.append(Snippet(name, line, match.group(1)))
+    return tuple(found)
+
+
+def snippet(readme, mark):
+    """The one block of a README that contains ``mark``."""
+    found = [
+        s for s in all_snippets() if s.readme == readme and mark in s.text
+    ]
+    assert len(found) == 1, (readme, mark, [s.line for s in found])
+    return found[0]
+
+
+def config_of(text, folder):
+    """The config that a reader would save the block as."""
+    path = Path(folder) / 'my_config.py'
+    path.write_text(text)
+    return Config.fromfile(path)
+
+
+def without_downloads(node):
+    """Random weights in the place of published ones, everywhere."""
+    if isinstance(node, dict):
+        if isinstance(node.get('init_cfg'), dict) and (
+            node['init_cfg'].get('type') == 'Pretrained'
+        ):
+            node['init_cfg'] = None
+        for value in node.values():
+            without_downloads(value)
+    elif isinstance(node, (list, tuple)):
+        for value in node:
+            without_downloads(value)
+
+
+# Detection: 12 images, evaluated on the same images.
+
+
+def write_images(folder, **changes):
+    """Twelve images of shapes, or as ``changes`` of the spec say."""
+    spec = dict(num_train=12, num_val=1, num_test=0, min_size=20, max_size=96)
+    write_shapes_coco(folder, ShapesSpec(**{**spec, **changes}))
+    return folder
+
+
+def tiny_detector(cfg):
+    """The detector of a config, narrow, from random weights."""
+    without_downloads(cfg.model)
+    model = cfg.model
+    model.backbone.update(
+        depth=18,
+        base_channels=32,
+        frozen_stages=-1,
+        norm_cfg=dict(type='BN', requires_grad=True),
+        norm_eval=False,
+    )
+    model.neck.update(in_channels=[32, 64, 128, 256], out_channels=64)
+    if 'roi_head' not in model:
+        model.bbox_head.update(
+            num_classes=6, in_channels=64, feat_channels=64, stacked_convs=1
+        )
+        model.bbox_head.anchor_generator.octave_base_scale = 3
+        model.test_cfg.update(score_thr=0.0)
+        return cfg
+    model.rpn_head.update(in_channels=64, feat_channels=64)
+    model.rpn_head.anchor_generator.scales = [4]
+    model.train_cfg.rpn_proposal.max_per_img = 200
+    model.test_cfg.rpn.max_per_img = 200
+    model.roi_head.bbox_roi_extractor.out_channels = 64
+    model.roi_head.bbox_head.update(
+        in_channels=64, fc_out_channels=128, num_classes=6
+    )
+    model.test_cfg.rcnn.update(score_thr=0.0)
+    return cfg
+
+
+def train_detector(cfg, images, work_dir, iterations=210, seed=0):
+    """Train with the optimiser of the base config; AP of the same images.
+
+    The schedule keeps its shape (a warm-up, two drops) at this length; data
+    and evaluation are those of a reader with a dozen images.
+
+    Returns:
+        AP50 of the training images and the history of each logged scalar.
+    """
+    data = Config.fromfile(ROOT / 'configs/_base_/datasets/shapes_coco.py')
+    loader = copy.deepcopy(data.train_dataloader)
+    loader.update(
+        batch_size=4,
+        num_workers=0,
+        sampler=dict(type='InfiniteSampler', shuffle=True),
+    )
+    test = copy.deepcopy(data.val_dataloader)
+    test.update(batch_size=4, num_workers=0)
+    test.dataset.update(
+        ann_file='annotations/train.json', data_prefix=dict(img='train/')
+    )
+    for one in (loader, test):
+        one.dataset.data_root = f'{images}/'
+    evaluator = dict(
+        type='CocoMetric', ann_file=f'{images}/annotations/train.json'
+    )
+    settings = dict(
+        model=cfg.model,
+        work_dir=str(work_dir),
+        train_dataloader=loader,
+        test_dataloader=test,
+        test_evaluator=evaluator,
+        train_cfg=dict(type='IterBasedTrainLoop', max_iters=iterations),
+        test_cfg=dict(type='TestLoop'),
+        optim_wrapper=cfg.optim_wrapper,
+        param_scheduler=[
+            dict(
+                type='LinearLR',
+                start_factor=0.001,
+                by_epoch=False,
+                begin=0,
+                end=iterations // 10,
+            ),
+            dict(
+                type='MultiStepLR',
+                by_epoch=False,
+                milestones=[iterations * 2 // 3, iterations * 11 // 12],
+                gamma=0.1,
+            ),
+        ],
+        default_scope='mmdet',
+        default_hooks=dict(
+            logger=dict(type='LoggerHook', interval=iterations),
+            checkpoint=None,
+        ),
+        custom_hooks=cfg.get('custom_hooks', []),
+        randomness=dict(seed=seed),
+        log_level='WARNING',
+        experiment_name=Path(work_dir).name + str(seed),
+    )
+    runner = Runner.from_cfg(Config(settings))
+    runner.train()
+    metrics = runner.test()
+    history = {
+        name: buffer.data[0]
+        for name, buffer in runner.message_hub.log_scalars.items()
+    }
+    return 100 * metrics.get('coco/bbox_mAP_50', 0.0), history
+
+
+# The others: batches in memory, the optimiser of an mmpretrain schedule.
+
+
+def stock_optimiser(path):
+    """``optim_wrapper`` of a config of mmpretrain."""
+    return Config.fromfile(f'{_mmpretrain()}/{path}').optim_wrapper
+
+
+def _mmpretrain():
+    import mmpretrain
+
+    folder = Path(mmpretrain.__file__).parent
+    return next(
+        p for p in (folder / '.mim/configs', folder.parent / 'configs')
+        if p.is_dir()
+    )
+
+
+def glyphs(labels, drawing, size=32, seed=0):
+    """(n, 3, size, size) uint8 images of invented characters."""
+    from mmrank.datasets.synthetic_glyphs import GlyphsSpec, draw_glyph
+
+    spec = GlyphsSpec(size=size, seed=seed)
+    images = [
+        torch.from_numpy(draw_glyph(spec, int(label), int(number)))
+        for label, number in zip(labels, drawing)
+    ]
+    return torch.stack(images)[:, None].expand(-1, 3, -1, -1).contiguous()
