@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 import torch
 from mmengine.config import Config
+from mmengine.optim import build_optim_wrapper
 from mmengine.runner import Runner
 
 from mmrank.datasets.shapes_coco import ShapesSpec, write_shapes_coco
+from mmrank.datasets.synthetic_glyphs import GlyphsSpec, draw_glyph
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,7 +29,10 @@ class Snippet(NamedTuple):
 def all_snippets():
     """The Python blocks of README.md and of the READMEs of the configs."""
     found = []
-    for path in [ROOT / 'README.md', *sorted(ROOT.glob('configs/*/README.md'))]:
+    for path in [
+        ROOT / 'README.md',
+        *sorted(ROOT.glob('configs/*/README.md')),
+    ]:
         text = path.read_text('utf-8')
         for match in re.finditer(r'```python\n(.*?)```', text, re.DOTALL):
             line = text[: match.start()].count('\n') + 2
@@ -71,7 +76,7 @@ def without_downloads(node):
 
 def write_images(folder, **changes):
     """Twelve images of shapes, or as ``changes`` of the spec say."""
-    spec = dict(num_train=12, num_val=1, num_test=0, min_size=20, max_size=96)
+    spec = dict(num_train=12, num_val=1, num_test=0)
     write_shapes_coco(folder, ShapesSpec(**{**spec, **changes}))
     return folder
 
@@ -110,9 +115,6 @@ def tiny_detector(cfg):
 def train_detector(cfg, images, work_dir, iterations=210, seed=0):
     """Train with the optimiser of the base config; AP of the same images.
 
-    The schedule keeps its shape (a warm-up, two drops) at this length; data
-    and evaluation are those of a reader with a dozen images.
-
     Returns:
         AP50 of the training images and the history of each logged scalar.
     """
@@ -142,20 +144,11 @@ def train_detector(cfg, images, work_dir, iterations=210, seed=0):
         train_cfg=dict(type='IterBasedTrainLoop', max_iters=iterations),
         test_cfg=dict(type='TestLoop'),
         optim_wrapper=cfg.optim_wrapper,
+        # The warm-up of the base config, of which this sees the beginning.
         param_scheduler=[
-            dict(
-                type='LinearLR',
-                start_factor=0.001,
-                by_epoch=False,
-                begin=0,
-                end=iterations // 10,
-            ),
-            dict(
-                type='MultiStepLR',
-                by_epoch=False,
-                milestones=[iterations * 2 // 3, iterations * 11 // 12],
-                gamma=0.1,
-            ),
+            one
+            for one in cfg.param_scheduler
+            if one.type == 'LinearLR' and not one.by_epoch
         ],
         default_scope='mmdet',
         default_hooks=dict(
@@ -177,31 +170,72 @@ def train_detector(cfg, images, work_dir, iterations=210, seed=0):
     return 100 * metrics.get('coco/bbox_mAP_50', 0.0), history
 
 
-# The others: batches in memory, the optimiser of an mmpretrain schedule.
+# The others: batches in memory, the optimiser of an mmpretrain config.
 
 
-def stock_optimiser(path):
-    """``optim_wrapper`` of a config of mmpretrain."""
-    return Config.fromfile(f'{_mmpretrain()}/{path}').optim_wrapper
+def values_of(text):
+    """The names that a block without a base config defines."""
+    names = {}
+    exec(text, names)
+    return names
 
 
-def _mmpretrain():
+def stock_optimiser(name):
+    """``optim_wrapper`` of a config of mmpretrain, such as a schedule."""
     import mmpretrain
 
-    folder = Path(mmpretrain.__file__).parent
-    return next(
-        p for p in (folder / '.mim/configs', folder.parent / 'configs')
-        if p.is_dir()
+    package = Path(mmpretrain.__file__).parent
+    folders = [package / '.mim/configs', package.parent / 'configs']
+    folder = next(f for f in folders if f.is_dir())
+    return Config.fromfile(folder / name).optim_wrapper
+
+
+def narrow(node):
+    """ResNets of a model with an eighth of the channels, depth 18."""
+    if isinstance(node, dict):
+        if str(node.get('type', '')).endswith('.ResNet'):
+            node.update(depth=18, base_channels=8, stem_channels=8)
+        for key in ('in_channels', 'image_channels'):
+            if node.get(key) in (512, 2048):
+                node[key] = 64
+        if 'hid_channels' in node:
+            node.update(hid_channels=64, out_channels=32)
+        for value in node.values():
+            narrow(value)
+    elif isinstance(node, (list, tuple)):
+        for value in node:
+            narrow(value)
+
+
+CLASSES, DRAWINGS = 50, 16
+
+
+@cache
+def _alphabet():
+    """(CLASSES, DRAWINGS, size, size) uint8 invented characters."""
+    spec = GlyphsSpec(size=24)
+    return torch.stack(
+        [
+            torch.stack(
+                [torch.from_numpy(draw_glyph(spec, c, k)) for k in drawings]
+            )
+            for c, drawings in enumerate([range(DRAWINGS)] * CLASSES)
+        ]
     )
 
 
-def glyphs(labels, drawing, size=32, seed=0):
-    """(n, 3, size, size) uint8 images of invented characters."""
-    from mmrank.datasets.synthetic_glyphs import GlyphsSpec, draw_glyph
+def glyphs(labels, drawings):
+    """(n, 3, 24, 24) images of characters and their drawings, (n,) each."""
+    images = _alphabet()[torch.as_tensor(labels), torch.as_tensor(drawings)]
+    return images[:, None].expand(-1, 3, -1, -1).contiguous()
 
-    spec = GlyphsSpec(size=size, seed=seed)
-    images = [
-        torch.from_numpy(draw_glyph(spec, int(label), int(number)))
-        for label, number in zip(labels, drawing)
-    ]
-    return torch.stack(images)[:, None].expand(-1, 3, -1, -1).contiguous()
+
+def train_model(model, optimiser, batches):
+    """Train as mmengine's loop does; the log of every step."""
+    wrapper = build_optim_wrapper(model, optimiser)
+    model.train()
+    logs = []
+    for data in batches:
+        log = model.train_step(data, wrapper)
+        logs.append({name: float(value) for name, value in log.items()})
+    return logs

@@ -1,0 +1,404 @@
+"""Every Python block of every README does what its reader expects of it.
+
+Trainings use the optimiser of the block's base config, or mmpretrain's stock
+one where there is no base, on small made-up data.
+"""
+
+import copy
+
+import pytest
+import torch
+from mmengine.registry import HOOKS, METRICS, MODELS, init_default_scope
+from readme_snippets import (
+    ROOT,
+    all_snippets,
+    config_of,
+    glyphs,
+    narrow,
+    snippet,
+    stock_optimiser,
+    tiny_detector,
+    train_detector,
+    train_model,
+    values_of,
+    write_images,
+)
+from torch.nn.functional import normalize
+
+from mmrank.functional import average_precision, retrieval_metrics
+from mmrank.models import RankingLoss
+
+# README and a text that is in one of its blocks alone; the tests below name
+# each of them.
+BLOCKS = [
+    ('README.md', "_base_ = 'mmdet::atss"),
+    ('README.md', "_base_ = 'mmdet::faster_rcnn"),
+    ('README.md', 'mmrank.EmbeddingRetriever'),
+    ('README.md', 'mmrank.TwoViewLearner'),
+    ('README.md', 'mmrank.ImageTextDualEncoder'),
+    ('README.md', 'mmrank.OneVsRestHead'),
+    ('README.md', 'recall_at=(1, 10, 100, 1000)'),
+    ('README.md', 'mmrank.AtomicCheckpointHook'),
+    ('README.md', 'stable_ap_loss(pos, neg'),
+    ('README.md', 'read_base'),
+    ('configs/clip/README.md', 'mmrank.ImageTextDualEncoder'),
+    ('configs/isogclr/README.md', 'mmrank.TwoViewLearner'),
+    ('configs/long_tail/README.md', 'mmrank.OneVsRestHead'),
+    ('configs/metric_learning/README.md', 'mmrank.PMLLoss'),
+]
+SGD = '_base_/schedules/imagenet_bs256.py'
+GREY = dict(mean=[127.5] * 3, std=[127.5] * 3)
+
+
+def test_every_block_is_known():
+    assert len(BLOCKS) == len(all_snippets())
+    for readme, mark in BLOCKS:
+        assert snippet(readme, mark)
+
+
+# Detection. The argument of h is looked at in every iteration.
+
+MONITOR = (
+    "\ncustom_hooks = [dict(type='mmrank.RankingMonitorHook', interval=1)]\n"
+)
+RETINANET = f"""
+_base_ = ['{ROOT}/configs/_base_/models/retinanet_r18_fpn_small.py',
+          'mmdet::_base_/schedules/schedule_1x.py']
+optim_wrapper = dict(optimizer=dict(lr=0.01))
+"""
+
+
+def detector_text(kind):
+    """The README's own lines, and its base alone."""
+    if kind == 'faster_rcnn':
+        text = snippet('README.md', "_base_ = 'mmdet::faster_rcnn").text
+        return text + MONITOR, text.splitlines()[0]
+    text = snippet('README.md', "_base_ = 'mmdet::atss").text
+    base, lines = text.split('\n', 1)
+    if kind == 'retinanet':
+        base = RETINANET
+        lines = lines.replace('ATSSHead', 'RetinaHead')
+    return f'{base}\n{lines}{MONITOR}', base
+
+
+def trained(text, kind, images, folder, iterations):
+    folder.mkdir()
+    cfg = config_of(text, folder)
+    assert cfg.optim_wrapper.optimizer.type == 'SGD'
+    if kind != 'retinanet':
+        tiny_detector(cfg)
+    return train_detector(cfg, images, folder, iterations)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('kind', ['retinanet', 'atss', 'faster_rcnn'])
+def test_detector_by_the_lines_of_the_readme_keeps_up(kind, tmp_path):
+    """Stock SGD, 210 iterations on 12 images, AP50 of the same images."""
+    pytest.importorskip('mmdet')
+    images = write_images(tmp_path / 'data')
+    ours, stock = detector_text(kind)
+    found, history = trained(ours, kind, images, tmp_path / 'ours', 210)
+    rival, _ = trained(stock, kind, images, tmp_path / 'stock', 210)
+    assert rival > 10
+    assert found >= 0.9 * rival, (found, rival)
+    arguments = [v for k, v in history.items() if k.endswith('argument')]
+    assert len(arguments) == (2 if kind == 'faster_rcnn' else 1)
+    for values in arguments:
+        assert 0.03 <= values.min() <= values.max() <= 10
+
+
+@pytest.mark.parametrize('kind', ['retinanet', 'faster_rcnn'])
+def test_detector_by_the_lines_of_the_readme_learns(kind, tmp_path):
+    pytest.importorskip('mmdet')
+    images = write_images(tmp_path / 'data')
+    text, _ = detector_text(kind)
+    _, history = trained(text, kind, images, tmp_path / 'ours', 12)
+    risks = [v for k, v in history.items() if k.endswith('risk')]
+    for values in risks:
+        assert values[-3:].mean() < 0.8 * values[:3].mean()
+    assert all(
+        v.min() > 0.1 and v.max() < 10
+        for k, v in history.items()
+        if k.endswith('argument')
+    )
+
+
+# Images of invented characters, batches in memory.
+
+
+def batches_of(number, make, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    return [make(g) for _ in range(number)]
+
+
+def sample(label=None, score=None, **fields):
+    from mmpretrain.structures import DataSample
+
+    made = DataSample(
+        metainfo={k: v for k, v in fields.items() if k != 'text'}
+    )
+    if label is not None:
+        made.set_gt_label(label)
+    if score is not None:
+        made.set_gt_score(score)
+    if 'text' in fields:
+        made.set_field(fields['text'], 'text')
+    return made
+
+
+def built(config, preprocessor='mmpretrain.ClsDataPreprocessor'):
+    init_default_scope('mmpretrain')
+    torch.manual_seed(0)
+    config = copy.deepcopy(config)
+    narrow(config)
+    config['data_preprocessor'] = dict(type=preprocessor, **GREY)
+    model = MODELS.build(config)
+    model.init_weights()
+    return model
+
+
+def retrieval_map(embed, classes):
+    """6 drawings of each class search each other; mAP in percent."""
+    labels = torch.as_tensor(classes).repeat_interleave(6)
+    images = glyphs(labels, 10 + torch.arange(len(labels)) % 6)
+    with torch.no_grad():
+        feats = normalize(embed(images), dim=1)
+    return 100 * retrieval_metrics(feats, labels).summary()['mAP']
+
+
+def retriever_map(model):
+    model.eval()
+    data = model.data_preprocessor
+    return retrieval_map(
+        lambda x: model.extract_feat(data(dict(inputs=x))['inputs']),
+        range(20, 30),
+    )
+
+
+def drawings_of_classes(g):
+    labels = torch.randperm(20, generator=g)[:8].repeat_interleave(4)
+    images = glyphs(labels, torch.randint(0, 10, (32,), generator=g))
+    return dict(
+        inputs=images,
+        data_samples=[
+            sample(int(c), sample_idx=k) for k, c in enumerate(labels)
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    'loss',
+    ['README.md', pytest.param('metric_learning', marks=pytest.mark.slow)],
+)
+def test_retrieval(loss):
+    """Characters that were not trained on."""
+    pytest.importorskip('mmpretrain')
+    values = values_of(snippet('README.md', 'mmrank.EmbeddingRetriever').text)
+    if loss == 'metric_learning':
+        pytest.importorskip('pytorch_metric_learning')
+        text = snippet('configs/metric_learning/README.md', 'PMLLoss').text
+        values['model']['head']['loss'] = values_of(text)['loss']
+    # Weights that nobody trained have no statistics worth keeping.
+    assert values['model'].pop('freeze_bn')
+    model = built(values['model'])
+    before = retriever_map(model)
+    logs = train_model(
+        model, stock_optimiser(SGD), batches_of(60, drawings_of_classes)
+    )
+    after = retriever_map(model)
+    assert after > before + 10, (before, after)
+    assert after > 45
+    if loss == 'README.md':
+        ranking = _ranking(model)
+        assert 0.03 < ranking.diagnostics['argument'] < 10
+    first, last = (
+        sum(x['loss'] for x in part) for part in (logs[:10], logs[-10:])
+    )
+    assert last < first
+    assert METRICS.build(values['test_evaluator'])
+
+
+def _ranking(model):
+    (loss,) = [m for m in model.modules() if isinstance(m, RankingLoss)]
+    return loss
+
+
+@pytest.mark.parametrize(
+    'readme',
+    [
+        'README.md',
+        pytest.param('configs/long_tail/README.md', marks=pytest.mark.slow),
+    ],
+)
+def test_multi_label_classification(readme):
+    """Two of 14 characters on top of each other; tested on new drawings."""
+    pytest.importorskip('mmpretrain')
+    values = values_of(snippet(readme, 'mmrank.OneVsRestHead').text)
+    model = built(values['model'])
+
+    def batch(g, low=0, n=48):
+        labels = torch.randint(0, 14, (2, n), generator=g)
+        number = low + torch.randint(0, 8, (2, n), generator=g)
+        images = torch.maximum(*map(glyphs, labels, number))
+        target = torch.zeros(n, 14).scatter_(1, labels.t(), 1)
+        return dict(
+            inputs=images, data_samples=[sample(score=t) for t in target]
+        )
+
+    def mean_ap():
+        model.eval()
+        data = batch(torch.Generator().manual_seed(9), low=8, n=150)
+        truth = torch.stack([s.gt_score for s in data['data_samples']]).bool()
+        with torch.no_grad():
+            found = model.val_step(data)
+        scores = torch.stack([s.pred_score for s in found])
+        values = [
+            average_precision(scores[:, c], truth[:, c]) for c in range(14)
+        ]
+        return 100 * torch.stack(values).mean().item()
+
+    before = mean_ap()
+    risks = []
+    optimiser = stock_optimiser(SGD)
+    for part in range(2):
+        train_model(model, optimiser, batches_of(40, batch, seed=part))
+        risks.append(_ranking(model).diagnostics['risk'].item())
+    after = mean_ap()
+    assert after > before + 15, (before, after)
+    assert after > 35
+    assert risks[1] < risks[0]
+    assert 0.03 < _ranking(model).diagnostics['argument'] < 10
+    assert METRICS.build(values['val_evaluator'])
+    for hook in values.get('custom_hooks', []):
+        assert HOOKS.build(hook)
+
+
+@pytest.mark.parametrize(
+    'readme',
+    [
+        'README.md',
+        pytest.param('configs/isogclr/README.md', marks=pytest.mark.slow),
+    ],
+)
+def test_self_supervised(readme):
+    """Two drawings of a character are its views; no label is used."""
+    pytest.importorskip('mmpretrain')
+    values = values_of(snippet(readme, 'mmrank.TwoViewLearner').text)
+    values['model']['loss']['num_samples'] = 200
+    model = built(values['model'], 'mmpretrain.SelfSupDataPreprocessor')
+
+    def batch(g):
+        index = torch.randperm(200, generator=g)[:64]
+        # Five samples of each of 40 characters, two drawings a sample.
+        views = [
+            glyphs(index % 40, 2 * (index // 40) + view) for view in (0, 1)
+        ]
+        return dict(
+            inputs=views,
+            data_samples=[sample(sample_idx=int(k)) for k in index],
+        )
+
+    def found():
+        model.eval()
+
+        def embed(images):
+            images = (images.float() - 127.5) / 127.5
+            return torch.stack([s.feature for s in model.predict(images)])
+
+        return retrieval_map(embed, range(40, 50))
+
+    before = found()
+    optimiser = stock_optimiser(
+        'simclr/simclr_resnet50_8xb32-coslr-200e_in1k.py'
+    )
+    logs = train_model(model, optimiser, batches_of(60, batch))
+    after = found()
+    assert after > before + 5, (before, after)
+    assert logs[-1]['loss'] < logs[0]['loss']
+    for hook in values['custom_hooks']:
+        assert HOOKS.build(hook)
+
+
+@pytest.mark.parametrize(
+    'readme',
+    [
+        'README.md',
+        pytest.param('configs/clip/README.md', marks=pytest.mark.slow),
+    ],
+)
+def test_images_and_texts(readme):
+    pytest.importorskip('mmpretrain')
+    values = values_of(snippet(readme, 'mmrank.ImageTextDualEncoder').text)
+    config = values['model']
+    config['text_encoder'] = dict(
+        type='mmrank.TextTransformer', channels=32, num_layers=1
+    )
+    config['head']['loss']['num_samples'] = 200
+    model = built(config)
+    words = [
+        f'{a} {b}'
+        for a in ('old', 'new', 'red', 'odd')
+        for b in ('cat', 'dog', 'hat', 'sun', 'map')
+    ]
+
+    def batch(g):
+        index = torch.randperm(200, generator=g)[:40]
+        labels = index % 20
+        return dict(
+            inputs=glyphs(labels, torch.randint(0, 10, (40,), generator=g)),
+            data_samples=[
+                sample(
+                    sample_idx=int(k),
+                    image_id=int(k),
+                    text_id=int(k),
+                    text=words[int(c)],
+                )
+                for k, c in zip(index, labels)
+            ],
+        )
+
+    def right():
+        model.eval()
+        labels = torch.arange(20).repeat(3)
+        images = glyphs(labels, 12 + torch.arange(60) // 20)
+        with torch.no_grad():
+            images = model.data_preprocessor(dict(inputs=images))['inputs']
+            scores = model.embed_images(images) @ model.embed_texts(words).t()
+        return 100 * (scores.argmax(1) == labels).double().mean().item()
+
+    optimiser = stock_optimiser(
+        '_base_/schedules/imagenet_bs1024_adamw_swin.py'
+    )
+    logs = train_model(model, optimiser, batches_of(60, batch))
+    assert right() > 25  # chance is 5
+    assert logs[-1]['loss'] < logs[0]['loss']
+    assert METRICS.build(values['val_evaluator'])
+
+
+# The rest.
+
+
+def test_metrics_and_hooks_build():
+    text = snippet('README.md', 'recall_at=(1, 10, 100, 1000)').text
+    assert METRICS.build(values_of(text)['val_evaluator'])
+    values = values_of(
+        snippet('README.md', 'mmrank.AtomicCheckpointHook').text
+    )
+    assert HOOKS.build(values['default_hooks']['checkpoint'])
+    for hook in values['custom_hooks']:
+        assert HOOKS.build(hook)
+
+
+def test_library_block_trains():
+    """Its loss, minimised with plain SGD, ranks the positives first."""
+    values = values_of(snippet('README.md', 'stable_ap_loss(pos, neg').text)
+    pos, neg = values['pos'], values['neg']
+    assert values['loss'].isfinite()
+    assert (pos.grad < 0).any()
+    assert (neg.grad > 0).any()
+
+
+def test_python_style_block(tmp_path):
+    text = snippet('README.md', 'read_base').text
+    cfg = config_of(text, tmp_path)
+    assert cfg.model.bbox_head.num_classes == 3
