@@ -198,7 +198,7 @@ def calls(loss: nn.Module, seed: int):
 
 def embedding_batch() -> type:
     """The class of a retrieval batch, of an old commit or a new one."""
-    for place in ('mmrank.losses', 'mmrank.models.losses'):
+    for place in ('mmrank.losses', 'mmrank.losses'):
         try:
             return import_module(place).EmbeddingBatch
         except (ImportError, AttributeError):

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from mmrank.state import rows_in_flight
-from mmrank.state.sample_state import SampleState
+from mmrank.state.samples import rows_in_flight
+from mmrank.state.samples.sample_state import SampleState
 
 
 class Arrival:

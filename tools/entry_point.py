@@ -234,8 +234,7 @@ def check_data(cfg: Config, splits: tuple[str, ...]) -> None:
     Raises:
         AnnotationError: One is bad; the text names every problem.
     """
-    from mmrank.datasets import coco_check
-    from mmrank.datasets.retrieval import retrieval_check
+    from mmrank.datasets.checks import coco_check, retrieval_check
 
     # The files are the same for all processes: one check, one message.
     if is_main_process():
@@ -257,7 +256,7 @@ def run(
         Ctrl-C.
     """
     try:
-        from mmrank.datasets.data_report import AnnotationError
+        from mmrank.datasets.checks.data_report import AnnotationError
     except ModuleNotFoundError as error:
         if error.name != 'mmrank':
             raise

@@ -124,7 +124,7 @@ def set_auto_scale_lr(cfg: Config) -> None:
 def set_resume(cfg: Config, resume: str) -> None:
     """Choose the checkpoint to go on from."""
     if resume == 'auto':
-        from mmrank.engine.checkpoint import find_last_whole_checkpoint
+        from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 
         found = find_last_whole_checkpoint(cfg.work_dir)
         if found is None:

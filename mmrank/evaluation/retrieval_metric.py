@@ -11,8 +11,8 @@ from mmrank.evaluation.retrieval_features import (
 from mmrank.evaluation.retrieval_progress import RetrievalProgress
 from mmrank.evaluation.retrieval_splits import random_galleries
 from mmrank.functional import retrieval_metrics
-from mmrank.functional.retrieval_metrics_figures import check_recall_at
-from mmrank.functional.retrieval_metrics_input import SIMILARITIES
+from mmrank.functional.metrics.retrieval.figures import check_recall_at
+from mmrank.functional.metrics.retrieval.input import SIMILARITIES
 from mmrank.registry import METRICS
 
 _COUNTS = ('queries', 'queries_without_positive')

@@ -5,7 +5,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from .recomputation import inside_backward
-from .row_index import check_rows
+from .updates import check_rows
 
 
 class RunningMean(nn.Module):

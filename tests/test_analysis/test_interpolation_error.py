@@ -3,18 +3,18 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from mmrank.analysis.interpolation_error import (
+from mmrank.studies.theory.interpolation_error import (
     expected_order_statistics,
     interpolation_errors,
     mean_interpolated_scores,
 )
-from mmrank.analysis.score_distributions import (
+from mmrank.studies.theory.score_distributions import (
     BIBETA,
     BINORMAL,
     DISTRIBUTIONS,
     OFFSET_UNIFORM,
 )
-from mmrank.analysis.score_vector_noise import score_vector_noise
+from mmrank.studies.theory.score_vector_noise import score_vector_noise
 
 CURVED = [pytest.param(d, id=d.name) for d in (BINORMAL, BIBETA)]
 NUMS_SCORES = (20, 40, 80, 160)

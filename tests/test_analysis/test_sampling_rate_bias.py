@@ -2,8 +2,10 @@ import numpy as np
 import pytest
 import torch
 
-from mmrank.analysis.ap_risk import ap_risk
-from mmrank.analysis.sampling_rate_bias import (
+from mmrank.functional import average_precision
+from mmrank.state import ScoreVector
+from mmrank.studies.theory.ap_risk import ap_risk
+from mmrank.studies.theory.sampling_rate_bias import (
     AVERAGE_PRECISION,
     ESTIMATORS,
     SOPRC,
@@ -13,13 +15,11 @@ from mmrank.analysis.sampling_rate_bias import (
     bias_rows,
     moving_score_vector,
 )
-from mmrank.analysis.score_distributions import (
+from mmrank.studies.theory.score_distributions import (
     BIBETA,
     DISTRIBUTIONS,
     population_auprc,
 )
-from mmrank.functional import average_precision
-from mmrank.state import ScoreVector
 
 PRIOR = 0.1
 SIZE, TRIALS = 600, 60

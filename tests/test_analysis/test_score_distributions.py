@@ -5,7 +5,8 @@ import pytest
 import torch
 from scipy import integrate
 
-from mmrank.analysis.score_distributions import (
+from mmrank.functional import average_precision
+from mmrank.studies.theory.score_distributions import (
     BIBETA,
     BINORMAL,
     DISTRIBUTIONS,
@@ -13,7 +14,6 @@ from mmrank.analysis.score_distributions import (
     population_auprc,
     population_soprc_risk,
 )
-from mmrank.functional import average_precision
 
 BY_NAME = [pytest.param(d, id=d.name) for d in DISTRIBUTIONS]
 

@@ -3,14 +3,15 @@ import math
 import pytest
 import torch
 
-from mmrank.analysis.ap_risk import ap_risk
-from mmrank.analysis.bounded_difference import (
+from mmrank.functional import stable_ap_loss
+from mmrank.studies.theory.ap_risk import ap_risk
+from mmrank.studies.theory.bounded_difference import (
     DifferenceSetting,
     difference_rows,
     stable_ap_of_lists,
 )
-from mmrank.analysis.mean_score_tracking import mean_score_tracking
-from mmrank.analysis.stable_ap_bound import (
+from mmrank.studies.theory.mean_score_tracking import mean_score_tracking
+from mmrank.studies.theory.stable_ap_bound import (
     bound_rows,
     climb,
     half_q,
@@ -18,7 +19,6 @@ from mmrank.analysis.stable_ap_bound import (
     theorem1_sides,
     weight_sum_rows,
 )
-from mmrank.functional import stable_ap_loss
 
 
 def brute_force_sides(pos, neg, tau, eps):

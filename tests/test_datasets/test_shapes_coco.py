@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from pycocotools.coco import COCO
 
-from mmrank.datasets.coco_check import check_coco_file
-from mmrank.datasets.shapes_coco import (
+from mmrank.datasets.checks.coco_check import check_coco_file
+from mmrank.studies.synthetic.shapes_coco import (
     ShapesSpec,
     render_image,
     write_shapes_coco,

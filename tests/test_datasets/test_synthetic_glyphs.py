@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mmrank.datasets.synthetic_glyphs import (
+from mmrank.studies.synthetic.glyphs import (
     GlyphsSpec,
     draw_glyph,
     write_glyphs,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mmrank.datasets.synthetic_interactions import (
+from mmrank.studies.synthetic.interactions import (
     InteractionsSpec,
     make_interactions,
 )

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import resume_run
 
 from mmrank.engine.hooks import rng_state_hook
-from mmrank.engine.rng_state import (
+from mmrank.engine.resume.rng_state import (
     get_rng_state,
     pack_rng_state,
     set_rng_state,

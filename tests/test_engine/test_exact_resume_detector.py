@@ -78,7 +78,10 @@ def train(work_dir, data_root, kill, resume) -> None:
 def test_detector_resumes_exactly(tmp_path, kill):
     from test_exact_resume import assert_same, read_losses
 
-    from mmrank.datasets.shapes_coco import ShapesSpec, write_shapes_coco
+    from mmrank.studies.synthetic.shapes_coco import (
+        ShapesSpec,
+        write_shapes_coco,
+    )
 
     data = tmp_path / 'data'
     # No image without an object, which the config would leave out.

@@ -10,27 +10,27 @@ import torch
 from mmengine.config import Config
 from mmengine.runner import Runner
 
-from mmrank.datasets.synthetic_interactions import (
-    InteractionsSpec,
-    write_interactions,
-)
-from mmrank.engine.two_tower.expected_objective import ExpectedObjective
-from mmrank.engine.two_tower.full_gradient import minimise_by_lbfgs
-from mmrank.engine.two_tower.lean_loop import LeanLoop
-from mmrank.engine.two_tower.learning_rate_search import (
-    SearchRule,
-    search_learning_rate,
-    train_until_it_ends,
-)
-from mmrank.engine.two_tower.result_lines import ResultLines
-from mmrank.engine.two_tower.study_cells import (
+from mmrank.studies.in_batch.cells import (
     Cell,
     StudySettings,
     chosen_omega,
     run_cell,
     study_cells,
 )
-from mmrank.engine.two_tower.two_tower_data import TwoTowerData
+from mmrank.studies.in_batch.data import TwoTowerData
+from mmrank.studies.in_batch.expected_objective import ExpectedObjective
+from mmrank.studies.in_batch.full_gradient import minimise_by_lbfgs
+from mmrank.studies.in_batch.lean_loop import LeanLoop
+from mmrank.studies.in_batch.learning_rate_search import (
+    SearchRule,
+    search_learning_rate,
+    train_until_it_ends,
+)
+from mmrank.studies.in_batch.result_lines import ResultLines
+from mmrank.studies.synthetic.interactions import (
+    InteractionsSpec,
+    write_interactions,
+)
 
 CONFIG = (
     Path(__file__).parents[2]
@@ -103,7 +103,7 @@ def test_lean_loop_leaves_the_global_generator_alone(data):
      'in_batch_omega'],
 )  # fmt: skip
 def test_expected_objective_is_the_mean_over_all_batches(mode, pointwise):
-    from mmrank.models import InBatchLoss
+    from mmrank.losses import InBatchLoss
 
     class Table(torch.nn.Module):
         def __init__(self, size):

@@ -2,7 +2,7 @@
 
 import json
 
-from mmrank.evaluation import synthetic_boxes
+from mmrank.studies.synthetic import boxes as synthetic_boxes
 
 FREQUENCIES = 'rcf'
 

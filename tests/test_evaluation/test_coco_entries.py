@@ -4,21 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from mmrank.evaluation.coco_entries import (
+from mmrank.studies.coco.entries import (
     ModelResult,
     check_pair,
     find_annotations,
     parse_entries,
     read_result,
 )
-from mmrank.evaluation.coco_runs import (
+from mmrank.studies.coco.runs import (
     describe_progress,
     find_finished,
     plan_run,
     run_command,
 )
-from mmrank.evaluation.model_entry import EntryError
-from mmrank.evaluation.run_record import (
+from mmrank.studies.common.model_entry import EntryError
+from mmrank.studies.common.run_record import (
     RunRecord,
     digest_run,
     read_record,

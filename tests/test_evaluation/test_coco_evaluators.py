@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from noisy_boxes import make_document, make_predictions, write_json
 
-from mmrank.evaluation.box_evaluation import STAT_NAMES, summary
-from mmrank.evaluation.coco_evaluators import (
+from mmrank.studies.coco.box_evaluation import STAT_NAMES, summary
+from mmrank.studies.coco.evaluators import (
     FASTER,
     PYCOCOTOOLS,
     EvaluatorError,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from noisy_boxes import as_lvis, make_document, make_predictions, write_json
 
-from mmrank.evaluation.lvis_evaluation import (
+from mmrank.studies.coco.lvis_evaluation import (
     LvisError,
     evaluate_lvis,
     is_lvis,
@@ -14,7 +14,7 @@ from mmrank.evaluation.lvis_evaluation import (
     lvis_summary,
     require_lvis,
 )
-from mmrank.visualization.pr_curves import PRCurves
+from mmrank.studies.coco.pictures.pr_curves import PRCurves
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import json
 import pytest
 from noisy_boxes import write_json
 
-from mmrank.evaluation.coco_predictions import (
+from mmrank.studies.coco.predictions import (
     PredictionError,
     check_predictions,
     load_predictions,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from mmengine.config import Config
 
-from mmrank.evaluation.config_description import (
+from mmrank.studies.coco.config_description import (
     describe_backbone,
     describe_loss,
     describe_test_size,

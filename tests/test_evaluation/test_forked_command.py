@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from mmrank.evaluation.forked_command import ForkedCommand
-from mmrank.evaluation.seed_plan_file import parse_plan
-from mmrank.evaluation.seed_runs import RunQueue, end_process
+from mmrank.studies.seeds.forked_command import ForkedCommand
+from mmrank.studies.seeds.plan_file import parse_plan
+from mmrank.studies.seeds.runs import RunQueue, end_process
 
 FAKE = """
     import json, os, pathlib, sys, time

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from mmrank.evaluation.inference_meter import InferenceMeter
+from mmrank.studies.coco.inference_meter import InferenceMeter
 
 STEP, LOAD = 0.02, 0.03
 

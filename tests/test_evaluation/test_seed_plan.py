@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from mmrank.evaluation.seed_outcome import Outcome
-from mmrank.evaluation.seed_plan_file import parse_plan, read_plan
-from mmrank.evaluation.seed_tuning import check_splits, choose
+from mmrank.studies.seeds.outcome import Outcome
+from mmrank.studies.seeds.plan_file import parse_plan, read_plan
+from mmrank.studies.seeds.tuning import check_splits, choose
 
 LR = 'optim_wrapper.optimizer.lr'
 

@@ -11,11 +11,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from mmrank.evaluation.seed_box_plot import draw_box_plot
-from mmrank.evaluation.seed_outcome import Outcome
-from mmrank.evaluation.seed_plan_file import parse_plan
-from mmrank.evaluation.seed_report import write_csv, write_markdown
-from mmrank.evaluation.seed_statistics import (
+from mmrank.studies.seeds.box_plot import draw_box_plot
+from mmrank.studies.seeds.outcome import Outcome
+from mmrank.studies.seeds.plan_file import parse_plan
+from mmrank.studies.seeds.report import write_csv, write_markdown
+from mmrank.studies.seeds.statistics import (
     collect_values,
     compare_paired,
     summarise,

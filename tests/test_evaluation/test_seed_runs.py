@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from mmrank.evaluation.seed_outcome import read_result
-from mmrank.evaluation.seed_plan_file import parse_plan
-from mmrank.evaluation.seed_runs import (
+from mmrank.studies.seeds.outcome import read_result
+from mmrank.studies.seeds.plan_file import parse_plan
+from mmrank.studies.seeds.runs import (
     RunQueue,
     build_command,
     count_cores,

@@ -9,15 +9,18 @@ import torch
 from scipy.stats import spearmanr
 from torch import nn
 
-from mmrank.evaluation.temperature_history import TemperatureHistory
-from mmrank.evaluation.temperature_statistics import (
+from mmrank.losses import BimodalISogCLRLoss, ISogCLRLoss
+from mmrank.visualization.temperatures.history import TemperatureHistory
+from mmrank.visualization.temperatures.statistics import (
     class_temperatures,
     extreme_samples,
     frequency_correlation,
     rank_correlation,
 )
-from mmrank.evaluation.temperatures import read_temperatures, temperatures_of
-from mmrank.models.losses import BimodalISogCLRLoss, ISogCLRLoss
+from mmrank.visualization.temperatures.temperatures import (
+    read_temperatures,
+    temperatures_of,
+)
 
 
 def visit(state, ids, tau):

@@ -253,7 +253,7 @@ def test_several_padded_lists_equal_one_by_one():
 
 
 def test_many_positives_need_several_blocks_of_pairs(monkeypatch):
-    from mmrank.functional import rank_sort
+    from mmrank.functional.ranking.error_driven import rank_sort
 
     logits, targets, _ = make_list(50, 100)
     whole = with_gradient(lambda x: rank_sort_loss(x, targets), logits)

@@ -12,7 +12,7 @@ from mmrank.functional import (
     pairwise_surrogate_mean,
     pairwise_surrogate_sum,
 )
-from mmrank.functional.pairwise_surrogate import DENSE_PAIRS
+from mmrank.functional.pairwise.pairwise_surrogate import DENSE_PAIRS
 
 
 def brute_force_sum(pos, neg, tau):
@@ -145,7 +145,7 @@ def test_gradcheck(method):
 @pytest.mark.parametrize('name', sorted(SURROGATES))
 def test_every_surrogate_in_blocks(name, monkeypatch):
     monkeypatch.setattr(
-        importlib.import_module('mmrank.functional.pair_matrix'),
+        importlib.import_module('mmrank.functional.pairwise.pair_matrix'),
         '_PAIRS_PER_BLOCK',
         50,
     )
@@ -311,7 +311,9 @@ def test_the_path_of_accelerators_gives_the_same(monkeypatch, dtype):
         return total.detach(), p.grad, n.grad
 
     expected = run()
-    module = importlib.import_module('mmrank.functional.interval_sums')
+    module = importlib.import_module(
+        'mmrank.functional.pairwise.interval_sums'
+    )
     monkeypatch.setattr(
         module,
         '_blocks',

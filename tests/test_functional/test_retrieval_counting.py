@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmrank.functional import retrieval_metrics
-from mmrank.functional.retrieval_metrics_counting import (
+from mmrank.functional.metrics.retrieval.counting import (
     ROW_MULTIPLE,
     count_rows_at_or_above,
 )

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmrank.functional import average_precision, smooth_ap_loss
-from mmrank.functional.smooth_ap import smooth_ap_padded
+from mmrank.functional.ranking.smooth_ap import smooth_ap_padded
 
 scores = st.lists(
     st.one_of(st.sampled_from([0.0, 0.5, -0.5]), st.floats(-1, 1)), max_size=6
@@ -65,7 +65,7 @@ def test_a_small_temperature_gives_average_precision():
 
 
 def test_blocks_of_pairs_add_up(monkeypatch):
-    from mmrank.functional import pair_matrix
+    from mmrank.functional.pairwise import pair_matrix
 
     g = torch.Generator().manual_seed(2)
     pos, neg = torch.rand(2, 7, generator=g), torch.rand(2, 50, generator=g)

@@ -11,11 +11,9 @@ if os.environ.get('TRITON_INTERPRET') == '1':
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from mmrank.functional import (  # noqa: E402
-    triton_gradient,
-    triton_moments,
-    triton_tables,
-)
+from mmrank.functional.pairwise.triton import gradient as triton_gradient  # noqa: E402
+from mmrank.functional.pairwise.triton import moments as triton_moments  # noqa: E402
+from mmrank.functional.pairwise.triton import tables as triton_tables  # noqa: E402
 
 FORMAT = dict(FRACTION=25, COUNT_AT=44)
 STREAM = dict(HAS_MASK=True, BLOCK=512, neg_col=1, mask_col=1)

@@ -7,14 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from mmrank.functional import (
-    OneSidedHuber,
-    interval_sums,
-    pairwise_surrogate_sum,
-)
-from mmrank.functional import triton_interval_sums as host
-from mmrank.functional.opaque_operator import opaque_operator
-from mmrank.functional.pairwise_surrogate import pair_evaluator
+from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum
+from mmrank.functional.pairwise import interval_sums
+from mmrank.functional.pairwise.opaque_operator import opaque_operator
+from mmrank.functional.pairwise.pairwise_surrogate import pair_evaluator
+from mmrank.functional.pairwise.triton import sums as host
 
 CASES = Path(__file__).with_name('triton_interpreter_cases.py')
 needs_gpu = pytest.mark.skipif(

@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import cross_entropy, normalize
 
 from mmrank.functional import cyclic_consistency
-from mmrank.models import (
+from mmrank.losses import (
     BimodalISogCLRLoss,
     CLIPLoss,
     CyCLIPLoss,

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, normalize
 
-from mmrank.models import (
+from mmrank.losses import (
     BimodalISogCLRLoss,
     InfoNCELoss,
     ISogCLRLoss,

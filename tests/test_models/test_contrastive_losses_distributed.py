@@ -12,7 +12,7 @@ from mmengine.dist import all_reduce_params
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from mmrank.models import (
+from mmrank.losses import (
     BarlowTwinsLoss,
     BimodalISogCLRLoss,
     CLIPLoss,

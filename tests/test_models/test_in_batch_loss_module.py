@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from mmrank.functional import IN_BATCH_MODES, in_batch_loss
-from mmrank.models import InBatchLoss
+from mmrank.losses import InBatchLoss
 from mmrank.registry import MODELS
 
 SHAPE = (6, 5)

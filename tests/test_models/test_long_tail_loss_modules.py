@@ -14,7 +14,7 @@ from mmrank.functional import (
     mauc_terms,
     surrogate_ranks,
 )
-from mmrank.models import (
+from mmrank.losses import (
     ClassBalancedCELoss,
     LDAMLoss,
     MAUCLoss,

@@ -9,7 +9,7 @@ from gloo_processes import run_on_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from mmrank.models import ClassBalancedCELoss, LDAMLoss, MAUCLoss, SOAPLoss
+from mmrank.losses import ClassBalancedCELoss, LDAMLoss, MAUCLoss, SOAPLoss
 
 CLASSES, SAMPLES = 3, 30
 COUNTS = dict(class_counts=[300, 20, 100], num_samples=500)

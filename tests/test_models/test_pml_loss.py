@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from mmrank.models.losses import EmbeddingBatch
+from mmrank.losses import EmbeddingBatch
 from mmrank.registry import MODELS
 
 pml = pytest.importorskip('pytorch_metric_learning')

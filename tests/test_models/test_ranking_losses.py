@@ -12,7 +12,7 @@ from mmrank.functional import (
     dr_loss,
     rank_sort_loss,
 )
-from mmrank.models.losses import RankingLoss
+from mmrank.losses import RankingLoss
 from mmrank.registry import MODELS
 from mmrank.state import SelfBalance
 

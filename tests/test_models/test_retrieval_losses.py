@@ -5,8 +5,7 @@ import torch
 from torch.nn.functional import normalize
 
 from mmrank.functional import stable_ap_loss
-from mmrank.models import StableAPLoss
-from mmrank.models.losses import EmbeddingBatch
+from mmrank.losses import EmbeddingBatch, StableAPLoss
 
 CLASSES = 5
 

@@ -10,7 +10,7 @@ from mmrank.functional import (
     listwise_ap_lists,
     smooth_ap_lists,
 )
-from mmrank.models.losses import EmbeddingBatch
+from mmrank.losses import EmbeddingBatch
 from mmrank.registry import MODELS
 
 CLASSES = 3

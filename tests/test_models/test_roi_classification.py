@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from mmrank.models import StableAPLoss
-from mmrank.models.losses import DRLoss
+from mmrank.losses import DRLoss, StableAPLoss
 
 SCORES = torch.tensor([[2.0, -1.0, 0.5], [-3.0, 1.0, 4.0], [0.0, 0.0, -9.0]])
 LABELS = torch.tensor([0, 1, 3])

@@ -11,7 +11,7 @@ from torch.distributed.nn.functional import all_gather
 from torch.nn.functional import normalize
 from torch.nn.parallel import DistributedDataParallel
 
-from mmrank.models import SOPRCLoss
+from mmrank.losses import SOPRCLoss
 
 CLASSES = 5
 SETTING = dict(

@@ -11,7 +11,7 @@ from mmrank.functional import (
     soprc_lists,
     soprc_loss,
 )
-from mmrank.models import SOPRCLoss
+from mmrank.losses import SOPRCLoss
 from mmrank.registry import MODELS
 
 LOGITS = dict(tau1=1.0, tau2=0.05, score_range=(-5.0, 5.0))

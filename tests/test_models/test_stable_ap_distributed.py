@@ -6,7 +6,7 @@ from gloo_processes import run_on_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from mmrank.models import StableAPLoss
+from mmrank.losses import StableAPLoss
 
 CLASSES = 3
 

@@ -5,7 +5,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from mmrank.functional import stable_ap_lists, stable_ap_loss
-from mmrank.models import StableAPLoss
+from mmrank.losses import StableAPLoss
 from mmrank.registry import MODELS
 
 SETTING = dict(tau=1.0, bound=21.0, a=0.1, t=2.0, eps=0.1)

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mmrank.datasets.shapes_coco import ShapesSpec, write_shapes_coco
-from mmrank.evaluation.coco_evaluators import EvaluatorError
-from mmrank.evaluation.coco_predictions import PredictionError
-from mmrank.evaluation.model_entry import EntryError
-from mmrank.evaluation.run_record import RECORD_NAME, read_record
-from mmrank.evaluation.synthetic_boxes import make_predictions
+from mmrank.studies.coco.evaluators import EvaluatorError
+from mmrank.studies.coco.predictions import PredictionError
+from mmrank.studies.common.model_entry import EntryError
+from mmrank.studies.common.run_record import RECORD_NAME, read_record
+from mmrank.studies.synthetic.boxes import make_predictions
+from mmrank.studies.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / 'tools' / 'benchmarks'

@@ -10,29 +10,32 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from mmrank.datasets.shapes_coco import ShapesSpec, write_shapes_coco
-from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
-from mmrank.evaluation.run_record import RunRecord
-from mmrank.evaluation.synthetic_boxes import make_predictions
-from mmrank.visualization.benchmark_table import (
+from mmrank.studies.coco.benchmark_table import (
     BenchmarkRow,
     describe_runs,
     rich_benchmark,
     table_cells,
     write_benchmark,
 )
-from mmrank.visualization.box_matching import matched_boxes
-from mmrank.visualization.detections import class_colours
-from mmrank.visualization.differing_images import most_differing_images
-from mmrank.visualization.label_placement import fitting_labels
-from mmrank.visualization.metric_bars import plot_metric_bars
-from mmrank.visualization.pr_curves import PRCurves
-from mmrank.visualization.pr_pages import (
+from mmrank.studies.coco.box_evaluation import (
+    evaluate_boxes,
+    load_ground_truth,
+)
+from mmrank.studies.coco.pictures.box_matching import matched_boxes
+from mmrank.studies.coco.pictures.detections import class_colours
+from mmrank.studies.coco.pictures.differing_images import most_differing_images
+from mmrank.studies.coco.pictures.metric_bars import plot_metric_bars
+from mmrank.studies.coco.pictures.pr_curves import PRCurves
+from mmrank.studies.coco.pictures.pr_pages import (
     most_differing_classes,
     plot_pr_pages,
 )
+from mmrank.studies.coco.pictures.side_by_side import draw_side_by_side
+from mmrank.studies.common.run_record import RunRecord
+from mmrank.studies.synthetic.boxes import make_predictions
+from mmrank.studies.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+from mmrank.visualization.label_placement import fitting_labels
 from mmrank.visualization.short_names import shorten
-from mmrank.visualization.side_by_side import draw_side_by_side
 
 NAN = float('nan')
 

@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmrank.datasets.shapes_coco import ShapesSpec, write_shapes_coco
-from mmrank.evaluation.box_evaluation import (
+from mmrank.studies.coco.box_evaluation import (
     class_average_precision,
     evaluate_boxes,
     load_ground_truth,
     summary,
 )
-from mmrank.visualization.comparison_table import (
+from mmrank.studies.coco.comparison_table import (
     comparison_rows,
     rich_table,
     write_tables,
 )
-from mmrank.visualization.detections import draw_detections
-from mmrank.visualization.pr_curves import PRCurves, plot_pr_curves
-from mmrank.visualization.score_thresholds import best_f1_thresholds
+from mmrank.studies.coco.pictures.detections import draw_detections
+from mmrank.studies.coco.pictures.pr_curves import PRCurves, plot_pr_curves
+from mmrank.studies.coco.pictures.score_thresholds import best_f1_thresholds
+from mmrank.studies.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 
 @pytest.fixture(scope='module')

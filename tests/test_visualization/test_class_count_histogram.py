@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from mmrank.visualization import class_count_histogram
-from mmrank.visualization.class_count_histogram import plot_class_counts
+from mmrank.studies.retrieval import class_count_histogram
+from mmrank.studies.retrieval.class_count_histogram import plot_class_counts
 
 
 @pytest.mark.parametrize('largest', [1, 2, 7, 40, 41, 1000, 99_999])

@@ -10,30 +10,30 @@ from mmrank.evaluation.retrieval_features import (
     FeaturesError,
     RetrievalFeatures,
 )
-from mmrank.evaluation.retrieval_result import (
-    check_same_test_set,
-    evaluate_features,
-)
 from mmrank.functional import retrieval_metrics
-from mmrank.visualization import retrieval_sheet
-from mmrank.visualization.fitted_text import (
-    fit_text,
-    fit_two_lines,
-    text_width,
-)
-from mmrank.visualization.neighbours import find_neighbours
-from mmrank.visualization.query_selection import CHOICES, select_queries
-from mmrank.visualization.retrieval_pages import draw_sheets
-from mmrank.visualization.retrieval_plots import (
+from mmrank.studies.retrieval import sheet as retrieval_sheet
+from mmrank.studies.retrieval.neighbours import find_neighbours
+from mmrank.studies.retrieval.pages import draw_sheets
+from mmrank.studies.retrieval.plots import (
     plot_precision_recall,
     plot_recall_at_k,
     write_curves,
 )
-from mmrank.visualization.retrieval_sheet import draw_retrieval_sheet
-from mmrank.visualization.retrieval_table import (
+from mmrank.studies.retrieval.query_selection import CHOICES, select_queries
+from mmrank.studies.retrieval.result import (
+    check_same_test_set,
+    evaluate_features,
+)
+from mmrank.studies.retrieval.sheet import draw_retrieval_sheet
+from mmrank.studies.retrieval.table import (
     describe_test_set,
     rich_retrieval,
     write_retrieval_table,
+)
+from mmrank.visualization.fitted_text import (
+    fit_text,
+    fit_two_lines,
+    text_width,
 )
 from mmrank.visualization.short_names import shorten
 

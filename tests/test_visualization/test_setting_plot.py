@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmrank.visualization.setting_plot import plot_setting, read_setting_runs
+from mmrank.studies.seeds.setting_plot import plot_setting, read_setting_runs
 
 TOOL = Path(__file__).parents[2] / 'tools/analysis_tools/plot_setting.py'
 RUNS = """stage,method,choice,seed,metric,value

@@ -31,28 +31,28 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mmrank.evaluation.model_entry import Entry, EntryError
-from mmrank.evaluation.retrieval_entries import (
-    parse_entries,
-    plan_features,
-    use_retrieval_metric,
-)
 from mmrank.evaluation.retrieval_features import (
     RetrievalFeatures,
     load_features,
 )
-from mmrank.evaluation.retrieval_result import (
-    check_same_test_set,
-    evaluate_features,
+from mmrank.studies.common.model_entry import Entry, EntryError
+from mmrank.studies.retrieval.entries import (
+    parse_entries,
+    plan_features,
+    use_retrieval_metric,
 )
-from mmrank.visualization.query_selection import CHOICES
-from mmrank.visualization.retrieval_pages import draw_sheets
-from mmrank.visualization.retrieval_plots import (
+from mmrank.studies.retrieval.pages import draw_sheets
+from mmrank.studies.retrieval.plots import (
     plot_precision_recall,
     plot_recall_at_k,
     write_curves,
 )
-from mmrank.visualization.retrieval_table import (
+from mmrank.studies.retrieval.query_selection import CHOICES
+from mmrank.studies.retrieval.result import (
+    check_same_test_set,
+    evaluate_features,
+)
+from mmrank.studies.retrieval.table import (
     describe_test_set,
     rich_retrieval,
     write_retrieval_table,

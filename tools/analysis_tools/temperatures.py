@@ -111,11 +111,13 @@ def steps_of(checkpoints: list[str]) -> tuple[list[int], str]:
 
 def run(args: argparse.Namespace, console: Console) -> None:
     """Do what the command line says."""
-    from mmrank.evaluation.temperature_history import TemperatureHistory
-    from mmrank.evaluation.temperatures import read_temperatures
-    from mmrank.visualization.temperature_plots import plot_history
-    from mmrank.visualization.temperature_report import (
+    from mmrank.visualization.temperatures.history import TemperatureHistory
+    from mmrank.visualization.temperatures.plots import plot_history
+    from mmrank.visualization.temperatures.report import (
         write_temperature_report,
+    )
+    from mmrank.visualization.temperatures.temperatures import (
+        read_temperatures,
     )
 
     readings = [read_temperatures(path) for path in args.checkpoints]

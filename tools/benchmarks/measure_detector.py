@@ -74,7 +74,7 @@ def get_checkpoint(args: argparse.Namespace) -> str:
         return args.checkpoint
     from train_and_test import train
 
-    from mmrank.engine.checkpoint import find_last_whole_checkpoint
+    from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 
     folder = str(Path(args.out) / 'train')
     train(args.config, folder, args.cfg_options or ())
@@ -128,11 +128,11 @@ def main(args: argparse.Namespace) -> None:
     import torch
     from entry_point import UsageError, build_runner, check_data
 
-    from mmrank.evaluation import config_description as description
-    from mmrank.evaluation.inference_meter import InferenceMeter
-    from mmrank.evaluation.run_record import RunRecord, write_record
-    from mmrank.evaluation.seed_plan import PlanError
-    from mmrank.evaluation.seed_runs import lock_folder
+    from mmrank.studies.coco import config_description as description
+    from mmrank.studies.coco.inference_meter import InferenceMeter
+    from mmrank.studies.common.run_record import RunRecord, write_record
+    from mmrank.studies.seeds.plan import PlanError
+    from mmrank.studies.seeds.runs import lock_folder
 
     with ExitStack() as stack:
         try:

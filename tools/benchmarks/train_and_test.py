@@ -124,7 +124,7 @@ def evaluate(args: argparse.Namespace) -> dict:
     """Evaluate the last whole checkpoint of the work dir."""
     from entry_point import build_runner
 
-    from mmrank.engine.checkpoint import find_last_whole_checkpoint
+    from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 
     config = load_config(args)
     for name in (f'{args.split}_dataloader', f'{args.split}_evaluator'):
@@ -158,8 +158,8 @@ def main() -> None:
     args = parse_args()
 
     from mmrank.atomic_file import write_atomically
-    from mmrank.evaluation.seed_plan import PlanError
-    from mmrank.evaluation.seed_runs import lock_folder
+    from mmrank.studies.seeds.plan import PlanError
+    from mmrank.studies.seeds.runs import lock_folder
 
     with ExitStack() as stack:
         try:

@@ -2,9 +2,9 @@
 
 from functools import cache
 
+from mmrank.models.head_settings import model_type, with_head_settings
 from mmrank.registry import MODELS
 
-from ..losses.head_settings import model_type, with_head_settings
 from .host_heads import has_objectness, own_arguments, traits_of
 from .joint_scores import JointPredictions, JointTargets
 from .listwise_mixin import ListwiseMixin
@@ -52,8 +52,9 @@ def ListwiseHead(
             any head whose ``loss_by_feat`` calls ``self.loss_cls`` on (n, C)
             scores and class indices. The README lists those of mmdet.
         loss_cls: Config of the loss. ``num_classes`` is filled in where the
-            loss takes it and the config does not say. Losses with a ``box_input``
-            (Rank & Sort, aLRP) need an IoU loss on decoded boxes.
+            loss takes it and the config does not say. Losses with a
+            ``box_input`` (Rank & Sort, aLRP) need an IoU loss on decoded
+            boxes.
         centre_scores: At test time show the mean positive score as 0.5
             instead of wherever training left it. The ranking of a class
             stays.

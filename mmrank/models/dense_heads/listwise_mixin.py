@@ -4,9 +4,9 @@ import torch
 from mmengine.dist import all_reduce, get_world_size
 from torch import Tensor
 
+from mmrank.losses import RankingLoss
 from mmrank.registry import MODELS
 
-from ..losses import RankingLoss
 from .box_balance import box_balance
 from .box_collector import BOX_ARGUMENTS, BoxCollector, check_box_loss
 from .host_heads import traits_of

@@ -1,0 +1,153 @@
+"""What the registered contrastive losses share."""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from mmrank.functional.contrastive.unit_rows import unit_rows
+from mmrank.functional.world_group import world_group
+from mmrank.losses.one_of import one_of
+from mmrank.state.samples.sample_state import check_sample_ids
+
+from .contrasted_batch import ContrastedBatch
+
+
+class ContrastiveLoss(nn.Module):
+    """Base of losses that tell the samples of a batch apart.
+
+    Subclasses implement :meth:`row_losses`.
+
+    Args:
+        normalize: Give embeddings length 1, so that similarities are cosines.
+        scope: ``global``: in distributed training the negatives come from the
+            batches of all ranks, exactly as in a single process. ``local``:
+            each rank has its own negatives.
+        loss_weight: Factor of the whole loss.
+
+    Attributes:
+        diagnostics: Detached scalars of this rank's last batch, by name.
+
+    Raises:
+        ValueError: On an unknown choice.
+    """
+
+    # Whether the loss keeps state per sample, the same on all ranks.
+    keeps_samples = False
+
+    def __init__(
+        self,
+        normalize: bool = True,
+        scope: str = 'global',
+        loss_weight: float = 1.0,
+    ) -> None:
+        super().__init__()
+        one_of('scope', scope, ('global', 'local'))
+        self.normalize, self.scope = normalize, scope
+        self.loss_weight = loss_weight
+        self.diagnostics: dict[str, Tensor] = {}
+
+    def forward(
+        self, view1: Tensor, view2: Tensor, sample_idx: Tensor | None = None
+    ) -> Tensor:
+        """Compute the loss of a batch.
+
+        Args:
+            view1: (B, D) embeddings, any float dtype; B may differ by rank
+                and batch.
+            view2: (B, D) embeddings of the same samples: another
+                augmentation, or another modality.
+            sample_idx: (B,) integer index of each sample in the training set.
+                A sample may be there more than once: its rows are no
+                negatives of each other. None, where the loss keeps nothing
+                per sample: all rows differ.
+
+        Returns:
+            Scalar, at least float32; 0, still attached to the graph, when no
+            sample has a negative. In distributed training with
+            ``scope='global'`` all ranks return the loss of the joined batch,
+            with a gradient for DistributedDataParallel, which averages.
+
+        Raises:
+            ValueError: If shapes do not fit or an index is out of range.
+            TypeError: If the embeddings are not of a float dtype or the
+                indices not integers.
+        """
+        self._check(view1, view2, sample_idx)
+        view1, view2 = self.embedded(view1), self.embedded(view2)
+        world = world_group()
+        together = world is not None and self.scope == 'global'
+        group = world if together or self.keeps_samples else None
+        batch = ContrastedBatch.of_views(
+            view1, view2, sample_idx, group, together
+        )
+        losses = self.row_losses(batch, sample_idx, group)
+        self._note(batch)
+        total, rows = losses.sum(), losses.numel()
+        if together:
+            value = total.detach().clone()
+            dist.all_reduce(value, group=group)
+            # The gradient is split over ranks, and DDP averages.
+            size = dist.get_world_size(group)
+            total = value + size * (total - total.detach())
+            rows = sum(batch.counts)
+        return self.loss_weight * total / max(rows, 1)
+
+    def prefetch(self, sample_idx: Tensor, device: torch.device) -> None:
+        """Start to get the state of a batch, while its views are embedded.
+
+        Does nothing where a loss has no state that has to travel.
+
+        Args:
+            sample_idx: (B,) what :meth:`forward` will be given, on the host.
+            device: Where the embeddings will be.
+
+        Raises:
+            TypeError: If the indices are no integers.
+            ValueError: If one is out of range.
+        """
+
+    def embedded(self, view: Tensor) -> Tensor:
+        """(n, D) rows that are compared, of the (n, D) rows of the model."""
+        return unit_rows(view) if self.normalize else view
+
+    def row_losses(
+        self, batch: ContrastedBatch, sample_idx: Tensor | None, group
+    ) -> Tensor:
+        """Loss of each sample of this rank; what a subclass has to define.
+
+        Args:
+            batch: The views.
+            sample_idx: (n,) as it was given: on the host or the device.
+            group: Process group over which state is kept equal, or None.
+
+        Returns:
+            (n,) losses without ``loss_weight``.
+        """
+        raise NotImplementedError
+
+    def _check(self, view1, view2, sample_idx) -> None:
+        if view1.dim() != 2 or view1.shape != view2.shape:
+            raise ValueError(
+                'view1 and view2 must be embeddings (samples, length) of the '
+                f'same samples, got shapes {tuple(view1.shape)} and '
+                f'{tuple(view2.shape)}'
+            )
+        for name, view in (('view1', view1), ('view2', view2)):
+            if not view.is_floating_point():
+                raise TypeError(f'{name} must be floats, got {view.dtype}')
+        if sample_idx is None and self.keeps_samples:
+            raise ValueError(
+                f'{type(self).__name__} needs sample_idx, the index of each '
+                "sample in the training set; keep 'sample_idx' in meta_keys "
+                'of PackInputs'
+            )
+        if sample_idx is not None:
+            check_sample_ids(sample_idx, view1.size(0))
+
+    @torch.no_grad()
+    def _note(self, batch: ContrastedBatch) -> None:
+        if batch.view1.size(0):
+            scores = (batch.view1 * batch.view2).sum(1)
+            self.diagnostics['pos_score'] = scores.mean()
+            if batch.negatives is not None:
+                self.diagnostics['negatives'] = batch.negatives
