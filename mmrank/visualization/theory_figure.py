@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-_COLOURS = 96
+_SAVED_COLOURS = 96
 
 
 def new_panels(
@@ -59,6 +59,6 @@ def save(figure: Figure, path: str | os.PathLike) -> Path:
     pixels = BytesIO()
     figure.savefig(pixels, dpi=130, format='png')
     # Few colours suffice for lines, at a third of the size.
-    image = Image.open(pixels).convert('RGB').quantize(_COLOURS)
+    image = Image.open(pixels).convert('RGB').quantize(_SAVED_COLOURS)
     image.save(path, format='png', optimize=True)
     return path

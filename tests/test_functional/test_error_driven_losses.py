@@ -295,7 +295,9 @@ def test_the_step():
 
 @pytest.mark.parametrize('module', ['ap_loss', 'alrp_loss', 'rank_sort'])
 def test_docstring_examples(module):
-    module = importlib.import_module(f'mmrank.functional.{module}')
+    module = importlib.import_module(
+        f'mmrank.functional.ranking.error_driven.{module}'
+    )
     results = doctest.testmod(module, extraglobs={'torch': torch})
     assert results.attempted
     assert not results.failed

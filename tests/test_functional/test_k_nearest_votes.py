@@ -38,7 +38,9 @@ def test_equals_a_loop(k, tau):
 
 def test_blocks_do_not_show(monkeypatch):
     # The package has the function under the name of the module.
-    module = importlib.import_module('mmrank.functional.k_nearest_votes')
+    module = importlib.import_module(
+        'mmrank.functional.metrics.k_nearest_votes'
+    )
     queries, bank, labels = data(1)
     whole = k_nearest_votes(queries, bank, labels, 4, 5)
     monkeypatch.setattr(module, '_MAX_GATHERED', 1)

@@ -192,7 +192,7 @@ def test_wrong_input(forms):
     'module', ['smooth_ap', 'listwise_ap', 'blackbox_ap', 'auc']
 )
 def test_docstring_examples(module):
-    module = importlib.import_module(f'mmrank.functional.{module}')
+    module = importlib.import_module(f'mmrank.functional.ranking.{module}')
     results = doctest.testmod(module, extraglobs={'torch': torch})
     assert results.attempted
     assert not results.failed

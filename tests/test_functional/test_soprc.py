@@ -298,7 +298,7 @@ def test_bad_lists_are_named():
 @pytest.mark.parametrize('name', ['soprc', 'score_interpolation'])
 def test_docstring_examples_run(name):
     functional = importlib.import_module('mmrank.functional')
-    module = importlib.import_module(f'mmrank.functional.{name}')
+    module = importlib.import_module(f'mmrank.functional.ranking.{name}')
     names = {k: getattr(functional, k) for k in functional.__all__}
     found = doctest.testmod(module, extraglobs={'torch': torch, **names})
     assert found.attempted > 0

@@ -334,7 +334,12 @@ def test_bad_shapes_are_named():
 
 @pytest.mark.parametrize(
     'name',
-    ['surrogates', 'average_precision', 'pairwise_surrogate', 'stable_ap'],
+    [
+        'pairwise.surrogates',
+        'metrics.average_precision',
+        'pairwise.pairwise_surrogate',
+        'ranking.stable_ap',
+    ],
 )
 def test_docstring_examples_run(name):
     # By name: the package exports functions that hide their modules.
