@@ -1,20 +1,31 @@
 """Pure functions: surrogates, ranks, losses and metrics. Needs torch alone."""
 
-from .contrastive.contrasted_views import two_modality_terms, two_view_terms
-from .contrastive.cross_correlation import cross_correlation_terms
 from .contrastive.cyclic_consistency import cyclic_consistency
-from .contrastive.decorrelation import VICRegTerms, vicreg_terms
-from .contrastive.dual_temperature import dual_temperature_losses
+from .contrastive.decorrelation import (
+    VICRegTerms,
+    cross_correlation_terms,
+    off_diagonal_square_sum,
+    vicreg_terms,
+)
 from .contrastive.global_contrastive import (
     global_contrastive_loss,
     moving_log_mean,
+    temperature_gradient,
+    temperature_step,
 )
-from .contrastive.info_nce import info_nce_loss, info_nce_losses
-from .contrastive.isogclr import temperature_gradient, temperature_step
-from .contrastive.negative_terms import NegativeTerms, negative_terms
-from .contrastive.off_diagonal import off_diagonal_square_sum
+from .contrastive.info_nce import (
+    dual_temperature_losses,
+    info_nce_loss,
+    info_nce_losses,
+)
+from .contrastive.negative_terms import (
+    NegativeTerms,
+    negative_terms,
+    two_modality_terms,
+    two_view_terms,
+    unit_rows,
+)
 from .contrastive.spectral_contrastive import capped_rows, spectral_losses
-from .contrastive.unit_rows import unit_rows
 from .in_batch.coefficients import IN_BATCH_MODES
 from .in_batch.cross_sum import weighted_cross_sum
 from .in_batch.embedding_loss import in_batch_embedding_loss
@@ -26,10 +37,17 @@ from .in_batch.pointwise import (
     SquarePointwise,
     build_pointwise,
 )
-from .long_tail.class_balance import effective_number_weights, ldam_margins
-from .long_tail.ldam import ldam_sigmoid, ldam_softmax
-from .metrics.auroc import auroc
-from .metrics.average_precision import average_precision, count_at_or_above
+from .long_tail.class_balance import (
+    effective_number_weights,
+    ldam_margins,
+    ldam_sigmoid,
+    ldam_softmax,
+)
+from .metrics.average_precision import (
+    auroc,
+    average_precision,
+    count_at_or_above,
+)
 from .metrics.best_positive_rank import best_positive_rank
 from .metrics.k_nearest_votes import k_nearest_votes
 from .metrics.retrieval.curves import (
@@ -61,7 +79,7 @@ from .pairwise.surrogates import (
 )
 from .ranking.auc import auc_lists, auc_loss
 from .ranking.blackbox_ap import blackbox_ap_lists, blackbox_ap_loss
-from .ranking.dr_loss import dr_loss, dr_loss_lists
+from .ranking.dr_loss import dr_loss, dr_loss_lists, softmax_mean
 from .ranking.error_driven.alrp_loss import ALRP, alrp_loss, alrp_loss_lists
 from .ranking.error_driven.ap_loss import ap_loss, ap_loss_lists
 from .ranking.error_driven.rank_sort import (
@@ -69,9 +87,9 @@ from .ranking.error_driven.rank_sort import (
     rank_sort_loss,
     rank_sort_loss_lists,
 )
+from .ranking.lists import gather_positives, positive_index
 from .ranking.listwise_ap import listwise_ap_lists, listwise_ap_loss
 from .ranking.mauc import mauc_terms
-from .ranking.positives import gather_positives, positive_index
 from .ranking.rank_weights import (
     mean_one,
     normalised_positive_rank,
@@ -86,7 +104,6 @@ from .ranking.score_interpolation import (
 from .ranking.semi_variance import semi_variance, upper_semi_variance
 from .ranking.smooth_ap import smooth_ap_lists, smooth_ap_loss
 from .ranking.soap import moving_ranks, soap_loss, soap_padded, surrogate_ranks
-from .ranking.softmax_mean import softmax_mean
 from .ranking.soprc import SOPRCTerms, soprc_lists, soprc_loss, soprc_terms
 from .ranking.stable_ap import (
     StableAPTerms,

@@ -1,31 +1,25 @@
 """Registered losses."""
 
-from .contrastive.barlow_twins_loss import BarlowTwinsLoss
-from .contrastive.bimodal_isogclr_loss import BimodalISogCLRLoss
-from .contrastive.clip_loss import CLIPLoss
+from .contrastive.clip_loss import CLIPLoss, CyCLIPLoss
 from .contrastive.contrastive_loss import ContrastiveLoss
-from .contrastive.cyclip_loss import CyCLIPLoss
-from .contrastive.flat_clr_loss import FlatCLRLoss
-from .contrastive.info_nce_loss import InfoNCELoss
-from .contrastive.isogclr_loss import ISogCLRLoss
+from .contrastive.decorrelation_loss import BarlowTwinsLoss, VICRegLoss
+from .contrastive.info_nce_loss import FlatCLRLoss, InfoNCELoss
+from .contrastive.isogclr_loss import BimodalISogCLRLoss, ISogCLRLoss
 from .contrastive.simco_loss import SimCoLoss
 from .contrastive.sogclr_loss import SogCLRLoss
 from .contrastive.spectral_contrastive_loss import SpectralContrastiveLoss
-from .contrastive.vicreg_loss import VICRegLoss
-from .embedding_batch import EmbeddingBatch
+from .inputs import EmbeddingBatch, RankedLists
 from .long_tail.class_balanced_ce_loss import ClassBalancedCELoss
 from .long_tail.class_count_loss import ClassCountLoss
 from .long_tail.ldam_loss import LDAMLoss
 from .metric_learning.pml_loss import PMLLoss
-from .ranked_lists import RankedLists
 from .ranking.alrp_loss import ALRPLoss
 from .ranking.ap_loss import APLoss
-from .ranking.auc_loss import AUCLoss
+from .ranking.auc_loss import AUCLoss, MAUCLoss
 from .ranking.blackbox_ap_loss import BlackBoxAPLoss
 from .ranking.dr_loss import DRLoss
 from .ranking.error_driven_loss import ErrorDrivenLoss
 from .ranking.listwise_ap_loss import ListwiseAPLoss
-from .ranking.mauc_loss import MAUCLoss
 from .ranking.rank_sort_loss import RankSortLoss
 from .ranking.ranking_loss import RankingLoss
 from .ranking.smooth_ap_loss import SmoothAPLoss

@@ -8,8 +8,7 @@ from mmrank.functional.ranking.score_interpolation import (
     interpolate_score_lists,
 )
 
-from .recomputation import inside_backward
-from .updates import check_rows
+from .updates import check_rows, inside_backward
 
 MODES = ('ema', 'off')
 

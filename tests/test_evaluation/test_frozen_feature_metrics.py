@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from mmrank.evaluation.class_accuracy import accuracies, count_hits
-from mmrank.evaluation.linear_probe import LinearProbe
+from mmrank.evaluation.frozen_feature_metric import accuracies, count_hits
+from mmrank.evaluation.linear_probe_metric import LinearProbe
 from mmrank.functional import k_nearest_votes, unit_rows
 from mmrank.registry import METRICS
 

@@ -13,8 +13,10 @@ from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement
 
 from mmrank.evaluation.retrieval_features import FeaturesError, load_features
-from mmrank.evaluation.retrieval_metric import RetrievalMetric
-from mmrank.evaluation.retrieval_splits import random_galleries
+from mmrank.evaluation.retrieval_metric import (
+    RetrievalMetric,
+    random_galleries,
+)
 from mmrank.functional import retrieval_metrics
 
 sys.path.insert(0, str(Path(__file__).parents[1] / 'test_models'))
@@ -311,7 +313,7 @@ def test_bad_input_is_named():
 
 
 def test_long_work_shows_its_progress(monkeypatch):
-    from mmrank.evaluation import retrieval_progress as module
+    from mmrank.evaluation import retrieval_metric as module
 
     lines = []
     monkeypatch.setattr(module, '_INTERVAL', 0.0)

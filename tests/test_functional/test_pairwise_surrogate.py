@@ -145,7 +145,9 @@ def test_gradcheck(method):
 @pytest.mark.parametrize('name', sorted(SURROGATES))
 def test_every_surrogate_in_blocks(name, monkeypatch):
     monkeypatch.setattr(
-        importlib.import_module('mmrank.functional.pairwise.pair_matrix'),
+        importlib.import_module(
+            'mmrank.functional.pairwise.pairwise_surrogate'
+        ),
         '_PAIRS_PER_BLOCK',
         50,
     )

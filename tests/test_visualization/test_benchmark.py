@@ -34,8 +34,7 @@ from mmrank.studies.coco.pictures.side_by_side import draw_side_by_side
 from mmrank.studies.common.run_record import RunRecord
 from mmrank.studies.synthetic.boxes import make_predictions
 from mmrank.studies.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
-from mmrank.visualization.label_placement import fitting_labels
-from mmrank.visualization.short_names import shorten
+from mmrank.visualization.figures import fitting_labels, shorten
 
 NAN = float('nan')
 

@@ -30,12 +30,12 @@ from mmrank.studies.retrieval.table import (
     rich_retrieval,
     write_retrieval_table,
 )
-from mmrank.visualization.fitted_text import (
+from mmrank.visualization.figures import (
     fit_text,
     fit_two_lines,
+    shorten,
     text_width,
 )
-from mmrank.visualization.short_names import shorten
 
 
 @pytest.fixture(scope='module')

@@ -32,7 +32,7 @@ from mmrank.studies.theory.soprc_plots import (
     plot_sampling_rate_bias,
     plot_score_vector_noise,
 )
-from mmrank.visualization.number_table import write_number_table
+from mmrank.visualization.tables import write_number_table
 
 RATES = (0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5)
 SIZE = 1000

@@ -38,7 +38,7 @@ from mmrank.studies.theory.stable_ap_plots import (
     plot_mean_score_tracking,
     plot_theorem1,
 )
-from mmrank.visualization.number_table import write_number_table
+from mmrank.visualization.tables import write_number_table
 
 RHOS = (0.5, 1.0, 10.0, 100.0)
 NUMS_POS = (2, 8, 32)

@@ -4,8 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.functional.all_gather_rows import all_gather_rows
-from mmrank.functional.distributed import scale_gradient
+from mmrank.functional.distributed import all_gather_rows, scale_gradient
 
 from .coefficients import in_batch_coefficients
 from .cross_sum import BLOCK_SIZE, weighted_cross_sum

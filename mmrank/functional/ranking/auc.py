@@ -8,8 +8,7 @@ from mmrank.functional.pairwise.pairwise_surrogate import (
 )
 from mmrank.functional.pairwise.surrogates import OneSidedHuber, Sigmoid
 
-from .lists import of_one_list, of_score_lists
-from .positives import count_negatives
+from .lists import count_negatives, of_one_list, of_score_lists
 
 # Surrogate and what its value is multiplied by: 1/2 makes the sigmoid a
 # smooth 0-1 loss, so that the mean is a smooth 1 - AUC.

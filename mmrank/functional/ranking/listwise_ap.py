@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.all_reduce_sum import all_reduce_sum
+from mmrank.functional.distributed import all_reduce_sum
 from mmrank.functional.pairwise.pairwise_surrogate import check_lists
 
 from .lists import of_one_list, of_score_lists

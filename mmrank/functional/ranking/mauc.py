@@ -5,15 +5,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmrank.functional.all_reduce_sum import all_reduce_sum
-from mmrank.functional.distributed import all_gather_lists
+from mmrank.functional.distributed import all_gather_lists, all_reduce_sum
 from mmrank.functional.pairwise.pairwise_surrogate import (
     pairwise_surrogate_sum,
 )
 from mmrank.functional.pairwise.pairwise_tables import clamp_infinite
 from mmrank.functional.pairwise.surrogates import OneSidedHuber
 
-from .positives import gather_positives
+from .lists import gather_positives
 
 MAUC_SURROGATES = ('square', 'one_sided_huber')
 

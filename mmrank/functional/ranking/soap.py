@@ -8,8 +8,7 @@ from mmrank.functional.pairwise.pairwise_surrogate import (
 )
 from mmrank.functional.pairwise.surrogates import SquaredHinge
 
-from .lists import of_one_list
-from .positives import count_negatives
+from .lists import count_negatives, of_one_list
 
 
 def surrogate_ranks(

@@ -14,8 +14,7 @@ from mmrank.functional.pairwise.surrogates import (
     Surrogate,
 )
 
-from .lists import of_one_list, of_score_lists
-from .positives import count_negatives
+from .lists import count_negatives, of_one_list, of_score_lists
 
 
 class SOPRCTerms(NamedTuple):

@@ -10,8 +10,7 @@ from mmrank.functional.pairwise.pairwise_surrogate import (
 )
 from mmrank.functional.pairwise.surrogates import OneSidedHuber, Surrogate
 
-from .lists import of_one_list, of_score_lists
-from .positives import count_negatives
+from .lists import count_negatives, of_one_list, of_score_lists
 from .rank_weights import mean_one, practical_weight, smoothed_rank
 
 WEIGHTS = ('normalised', 'printed')

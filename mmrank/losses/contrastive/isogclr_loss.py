@@ -2,12 +2,14 @@
 
 from torch import Tensor
 
-from mmrank.functional.contrastive.isogclr import temperature_gradient
+from mmrank.functional.contrastive.global_contrastive import (
+    temperature_gradient,
+)
 from mmrank.functional.contrastive.negative_terms import NegativeTerms
 from mmrank.registry import MODELS
 from mmrank.state.samples.sample_temperature import SampleTemperature
 
-from .moving_average_loss import MovingAverageLoss
+from .sogclr_loss import MovingAverageLoss
 
 
 class IndividualTemperatureLoss(MovingAverageLoss):
@@ -126,3 +128,79 @@ class ISogCLRLoss(IndividualTemperatureLoss):
     def states(self) -> list[SampleTemperature]:
         """The temperatures."""
         return [self.temperature]
+
+
+@MODELS.register_module()
+class BimodalISogCLRLoss(IndividualTemperatureLoss):
+    """Robust global contrastive loss of pairs, with two temperatures each.
+
+    The image of a pair is contrasted with the texts of all other pairs, and
+    its text with their images; each has a temperature of its own, and the two
+    losses are added. Source: Qiu et al., Not All Semantics are Created Equal,
+    ICML 2023, appendix B.
+
+    ``forward(images, texts, sample_idx)``, see :class:`ContrastiveLoss`.
+
+    Args:
+        num_samples: Number of pairs in the training set.
+        rho: Radius of the ball around uniform weights of the negatives, > 0.
+            The paper compares 5.8, 6.0, 6.2 and 6.4 at a batch of 512. The
+            weights of B - 1 negatives are at most log(B - 1) from uniform, so
+            in batches with ``log(B - 1) <= rho`` temperatures only fall, but
+            for what the moving average adds.
+        tau_init: Temperature at the start.
+        tau0: Smallest temperature, > 0.
+        tau_max: Largest temperature; the paper does not say it.
+        eta: Step size of the temperatures; the paper does not say it. Less
+            than ``tau / rho``, see :func:`mmrank.functional.temperature_step`.
+        beta0: Weight of the batch in the moving average, in (0, 1]. The paper
+            compares 0.7, 0.8 and 0.9.
+        beta1: Weight of the new gradient in the momentum of the temperature,
+            in (0, 1]; the paper does not say it. 1: no momentum.
+        storage: Where the state is kept: ``device`` or ``host``. 24 bytes per
+            pair, 20 with ``momentum_dtype='float16'``, 16 without momentum.
+            See :class:`mmrank.state.SampleState`.
+        load_state: False starts the state anew when a checkpoint is loaded.
+        momentum_dtype: ``float32`` or ``float16``, which is shorter. See
+            :class:`mmrank.state.SampleTemperature`.
+        normalize: Give embeddings length 1, so that similarities are cosines.
+        scope: ``global``: negatives from all ranks. ``local``: from this one.
+        loss_weight: Factor of the whole loss.
+
+    Raises:
+        ValueError: On a parameter out of range.
+    """
+
+    def __init__(
+        self,
+        num_samples: int,
+        rho: float = 6.0,
+        tau_init: float = 0.01,
+        tau0: float = 0.005,
+        tau_max: float = 0.05,
+        eta: float = 0.001,
+        beta0: float = 0.9,
+        beta1: float = 0.9,
+        storage: str = 'device',
+        load_state: bool = True,
+        momentum_dtype: str = 'float32',
+        normalize: bool = True,
+        scope: str = 'global',
+        loss_weight: float = 1.0,
+    ) -> None:
+        super().__init__(rho, tau0, normalize, scope, loss_weight)
+        setting = (beta0, beta1, eta, tau_init, tau0, tau_max)
+        self.image_temperature, self.text_temperature = (
+            SampleTemperature(
+                num_samples, *setting, storage, load_state, momentum_dtype
+            )
+            for _ in range(2)
+        )
+
+    def states(self) -> list[SampleTemperature]:
+        """The temperatures of images and of texts."""
+        return [self.image_temperature, self.text_temperature]
+
+    def prefix_of(self, state: SampleTemperature) -> str:
+        """Images or texts."""
+        return 'image_' if state is self.image_temperature else 'text_'

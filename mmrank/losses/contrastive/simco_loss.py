@@ -3,13 +3,10 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.contrastive.dual_temperature import (
-    dual_temperature_losses,
-)
+from mmrank.functional.contrastive.info_nce import dual_temperature_losses
 from mmrank.registry import MODELS
 
-from .contrasted_batch import ContrastedBatch
-from .contrastive_loss import ContrastiveLoss
+from .contrastive_loss import ContrastedBatch, ContrastiveLoss
 
 
 @MODELS.register_module()

@@ -8,8 +8,7 @@ from mmrank.functional.contrastive.spectral_contrastive import (
 )
 from mmrank.registry import MODELS
 
-from .contrasted_batch import ContrastedBatch
-from .contrastive_loss import ContrastiveLoss
+from .contrastive_loss import ContrastedBatch, ContrastiveLoss
 
 
 @MODELS.register_module()

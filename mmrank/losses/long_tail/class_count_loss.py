@@ -5,11 +5,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from mmrank.functional.all_reduce_sum import all_reduce_sum
-from mmrank.functional.distributed import scale_gradient
-from mmrank.functional.world_group import world_group
-from mmrank.losses.one_of import one_of
-from mmrank.losses.one_vs_all import one_vs_all
+from mmrank.functional.distributed import (
+    all_reduce_sum,
+    scale_gradient,
+    world_group,
+)
+from mmrank.losses.inputs import one_of, one_vs_all
 from mmrank.state import LabelCounts
 
 

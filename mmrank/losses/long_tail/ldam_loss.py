@@ -6,8 +6,9 @@ from torch import Tensor
 from mmrank.functional.long_tail.class_balance import (
     effective_number_weights,
     ldam_margins,
+    ldam_sigmoid,
+    ldam_softmax,
 )
-from mmrank.functional.long_tail.ldam import ldam_sigmoid, ldam_softmax
 from mmrank.registry import MODELS
 
 from .class_count_loss import ClassCountLoss

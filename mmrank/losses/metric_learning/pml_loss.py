@@ -3,10 +3,12 @@
 import torch
 from torch import Tensor, nn
 
-from mmrank.functional.all_gather_rows import all_gather_rows, rows_by_rank
-from mmrank.functional.world_group import world_group
-from mmrank.losses.embedding_batch import EmbeddingBatch
-from mmrank.losses.one_of import one_of
+from mmrank.functional.distributed import (
+    all_gather_rows,
+    rows_by_rank,
+    world_group,
+)
+from mmrank.losses.inputs import EmbeddingBatch, one_of
 from mmrank.registry import MODELS
 
 from .pml_building import build_part, check_loss, takes_triplets

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from mmrank.functional.ranking.error_driven.alrp_loss import alrp_loss_lists
-from mmrank.losses.ranked_lists import RankedLists
+from mmrank.losses.inputs import RankedLists
 from mmrank.registry import MODELS
 from mmrank.state import SelfBalance
 

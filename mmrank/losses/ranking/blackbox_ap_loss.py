@@ -3,7 +3,7 @@
 from mmrank.functional.ranking.blackbox_ap import blackbox_ap_padded
 from mmrank.registry import MODELS
 
-from .padded_loss import PaddedLoss
+from .ranking_loss import PaddedLoss
 
 
 @MODELS.register_module()

@@ -8,10 +8,10 @@ from mmrank.functional.ranking.dr_loss import (
     POS_LAMBDA,
     dr_loss_lists,
 )
-from mmrank.losses.ranked_lists import RankedLists
+from mmrank.losses.inputs import RankedLists
 from mmrank.registry import MODELS
 
-from .padded_loss import PaddedLoss
+from .ranking_loss import PaddedLoss
 
 
 @MODELS.register_module()

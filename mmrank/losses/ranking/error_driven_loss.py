@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from mmrank.functional.pairwise.step_sums import check_delta
-from mmrank.losses.ranked_lists import RankedLists
+from mmrank.losses.inputs import RankedLists
 from mmrank.state import MeanPositiveScore
 
 from .ranking_loss import RankingLoss

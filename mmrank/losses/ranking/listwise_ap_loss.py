@@ -3,7 +3,7 @@
 from mmrank.functional.ranking.listwise_ap import listwise_ap_padded
 from mmrank.registry import MODELS
 
-from .padded_loss import PaddedLoss
+from .ranking_loss import PaddedLoss
 
 
 @MODELS.register_module()

@@ -5,7 +5,7 @@ from torch import Tensor
 from mmrank.functional.ranking.error_driven.rank_sort import (
     rank_sort_loss_lists,
 )
-from mmrank.losses.ranked_lists import RankedLists
+from mmrank.losses.inputs import RankedLists
 from mmrank.registry import MODELS
 
 from .error_driven_loss import ErrorDrivenLoss

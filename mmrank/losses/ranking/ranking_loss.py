@@ -1,18 +1,25 @@
 """What the registered listwise losses share."""
 
+from collections.abc import Callable
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from mmrank.functional.distributed import all_gather_lists, scale_gradient
-from mmrank.functional.ranking.positives import positive_index
-from mmrank.functional.world_group import world_group
-from mmrank.losses.embedding_batch import EmbeddingBatch
-from mmrank.losses.inputs import box_values
-from mmrank.losses.one_of import one_of
-from mmrank.losses.one_vs_all import one_vs_all
-from mmrank.losses.ranked_lists import RankedLists
-from mmrank.losses.score_activations import ACTIVATIONS
+from mmrank.functional.distributed import (
+    all_gather_lists,
+    scale_gradient,
+    world_group,
+)
+from mmrank.functional.ranking.lists import positive_index
+from mmrank.losses.inputs import (
+    ACTIVATIONS,
+    EmbeddingBatch,
+    RankedLists,
+    box_values,
+    one_of,
+    one_vs_all,
+)
 
 from .roi_classification import RoIClassificationMixin
 
@@ -296,3 +303,63 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
             (1,) or (C,) tensor, or None to leave the scores as they are.
         """
         return None
+
+
+class PaddedLoss(RankingLoss):
+    """Base of losses without state: a function of the lists, and settings.
+
+    Subclasses name the function and hand its settings on.
+
+    Args:
+        settings: Keyword arguments of the function.
+        **kwargs: Those of :class:`RankingLoss`.
+
+    Attributes:
+        padded: Loss of (L, P) positives and (L, N) scores with ``pos_mask``,
+            ``neg_mask`` and ``group``, as :func:`smooth_ap_padded`; a
+            ``staticmethod`` of the subclass. Gives (L,) losses.
+
+    Raises:
+        ValueError: On a parameter out of range.
+    """
+
+    padded: Callable[..., Tensor]
+
+    def __init__(self, settings: dict, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.settings = settings
+        # Refuse a bad setting before training starts.
+        nothing = torch.zeros(1, 0)
+        self.padded(nothing, nothing, **settings)
+
+    def list_losses(self, lists: RankedLists) -> Tensor:
+        """The function's value for the lists, reduced."""
+        losses = self.padded(
+            lists.pos,
+            lists.scores,
+            pos_mask=lists.pos_mask,
+            neg_mask=lists.neg_mask,
+            group=lists.group,
+            **self.settings,
+        )
+        self.diagnostics = {
+            'num_positive': lists.pos_mask.sum(),
+            **self.extra_diagnostics(losses.detach(), lists),
+        }
+        loss = self.reduce_lists(losses, self.counted(lists))
+        return loss.to(torch.promote_types(lists.pos.dtype, torch.float32))
+
+    def extra_diagnostics(
+        self, losses: Tensor, lists: RankedLists
+    ) -> dict[str, Tensor]:
+        """Detached scalars to log beside the number of positives.
+
+        Args:
+            losses: (L,) losses, detached.
+            lists: The rankings of the batch.
+        """
+        return {}
+
+    def counted(self, lists: RankedLists) -> Tensor:
+        """(L,) bool, the lists that ``reduction='mean'`` divides by."""
+        return lists.pos_mask.any(1)

@@ -3,10 +3,10 @@
 from torch import Tensor
 
 from mmrank.functional.ranking.smooth_ap import smooth_ap_padded
-from mmrank.losses.ranked_lists import RankedLists
+from mmrank.losses.inputs import RankedLists
 from mmrank.registry import MODELS
 
-from .padded_loss import PaddedLoss
+from .ranking_loss import PaddedLoss
 
 
 @MODELS.register_module()

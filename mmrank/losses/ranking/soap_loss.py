@@ -3,12 +3,15 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.distributed import all_gather_lists, scale_gradient
+from mmrank.functional.distributed import (
+    all_gather_lists,
+    scale_gradient,
+    world_group,
+)
 from mmrank.functional.pairwise.surrogates import SquaredHinge
-from mmrank.functional.ranking.positives import positive_index
+from mmrank.functional.ranking.lists import positive_index
 from mmrank.functional.ranking.soap import soap_padded, surrogate_ranks
-from mmrank.functional.world_group import world_group
-from mmrank.losses.score_activations import ACTIVATIONS
+from mmrank.losses.inputs import ACTIVATIONS
 from mmrank.registry import MODELS
 from mmrank.state.samples.sample_ranks import SampleRanks
 

@@ -11,8 +11,7 @@ from mmrank.functional.pairwise.surrogates import (
 )
 from mmrank.functional.ranking.semi_variance import semi_variance
 from mmrank.functional.ranking.soprc import soprc_terms
-from mmrank.losses.one_of import one_of
-from mmrank.losses.ranked_lists import RankedLists
+from mmrank.losses.inputs import RankedLists, one_of
 from mmrank.registry import MODELS
 from mmrank.state import ClassPrior, ScoreVector
 

@@ -10,8 +10,7 @@ from mmrank.functional.ranking.stable_ap import (
     rank_weighted_risk,
     stable_ap_of_risk,
 )
-from mmrank.losses.one_of import one_of
-from mmrank.losses.ranked_lists import RankedLists
+from mmrank.losses.inputs import RankedLists, one_of
 from mmrank.registry import MODELS
 from mmrank.state import CappedImbalance, MeanPositiveScore
 

@@ -2,12 +2,12 @@
 
 from torch import Tensor, nn
 
+from mmrank.functional.distributed import world_group
 from mmrank.functional.in_batch.coefficients import IN_BATCH_MODES
 from mmrank.functional.in_batch.cross_sum import BLOCK_SIZE
 from mmrank.functional.in_batch.embedding_loss import in_batch_embedding_loss
 from mmrank.functional.in_batch.pointwise import Pointwise, build_pointwise
-from mmrank.functional.world_group import world_group
-from mmrank.losses.one_of import one_of
+from mmrank.losses.inputs import one_of
 from mmrank.registry import MODELS
 from mmrank.state import PairCounts
 

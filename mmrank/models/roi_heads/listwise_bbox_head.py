@@ -6,11 +6,11 @@ from mmengine.dist import all_reduce, get_world_size
 from torch import Tensor
 
 from mmrank.losses import RankingLoss
-from mmrank.losses.one_of import one_of
-from mmrank.models.dense_heads.box_balance import box_balance
+from mmrank.losses.inputs import one_of
 from mmrank.models.dense_heads.box_collector import (
     BOX_ARGUMENTS,
     BoxCollector,
+    box_balance,
     check_box_loss,
 )
 from mmrank.models.head_settings import model_type, with_head_settings

@@ -5,11 +5,10 @@ import math
 import torch
 from torch import Tensor
 
-from mmrank.functional.all_gather_rows import all_gather_rows
 from mmrank.functional.contrastive.global_contrastive import moving_log_mean
-from mmrank.state.recomputation import inside_backward
+from mmrank.functional.distributed import all_gather_rows
+from mmrank.state.updates import SampleGroups, inside_backward
 
-from .sample_groups import SampleGroups
 from .sample_state import SampleState
 
 

@@ -4,9 +4,8 @@ import torch
 from torch import Tensor
 
 from mmrank.functional.ranking.soap import moving_ranks
-from mmrank.state.recomputation import inside_backward
+from mmrank.state.updates import SampleGroups, inside_backward
 
-from .sample_groups import SampleGroups
 from .sample_state import SampleState, check_sample_ids
 
 

@@ -3,8 +3,10 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.contrastive.global_contrastive import moving_log_mean
-from mmrank.functional.contrastive.isogclr import temperature_step
+from mmrank.functional.contrastive.global_contrastive import (
+    moving_log_mean,
+    temperature_step,
+)
 
 from .sample_log_mean import SampleLogMean
 

@@ -4,14 +4,15 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mmrank.visualization.figures import colour, dash
-from mmrank.visualization.number_table import write_number_table
-from mmrank.visualization.theory_figure import (
+from mmrank.visualization.figures import (
+    colour,
+    dash,
     label_panels,
     legend_above,
     new_panels,
     save,
 )
+from mmrank.visualization.tables import write_number_table
 
 NAMES = {
     'unbiased': 'Unbiased',

@@ -10,7 +10,7 @@ from mmrank.studies.retrieval.neighbours import find_neighbours
 from mmrank.studies.retrieval.query_selection import select_queries
 from mmrank.studies.retrieval.result import RetrievalResult
 from mmrank.studies.retrieval.sheet import draw_retrieval_sheet
-from mmrank.visualization.short_names import shorten
+from mmrank.visualization.figures import shorten
 
 _TITLES = {
     'random': 'random queries',

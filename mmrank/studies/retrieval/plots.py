@@ -12,8 +12,7 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from mmrank.atomic_file import write_atomically
 from mmrank.studies.retrieval.result import RetrievalResult
-from mmrank.visualization.figures import colour, dash
-from mmrank.visualization.short_names import shorten
+from mmrank.visualization.figures import colour, dash, shorten
 
 _LONGEST_NAME = 32
 

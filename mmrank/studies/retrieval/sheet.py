@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 from PIL import Image, ImageOps
 
 from mmrank.studies.retrieval.neighbours import Neighbour, Neighbours
-from mmrank.visualization.fitted_text import fit_text, fit_two_lines
+from mmrank.visualization.figures import fit_text, fit_two_lines
 
 # Okabe and Ito's bluish green and vermilion, which differ for any colour
 # vision; the dashes and the marks say the same without colour.

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mmrank.visualization.figures import colour
-from mmrank.visualization.theory_figure import new_panels, save
+from mmrank.visualization.figures import colour, new_panels, save
 
 #: Metric values over seeds, by method and value of the setting.
 SettingRuns = Mapping[str, Mapping[float, Sequence[float]]]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mmrank.evaluation.permutations import permuted_blocks
+from mmrank.visualization.temperatures.statistics import permuted_blocks
 
 #: Of the randomisation test.
 DRAWS = 20_000

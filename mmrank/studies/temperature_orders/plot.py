@@ -7,9 +7,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from mmrank.studies.temperature_orders.orders import OrderRuns, OrderTest
-from mmrank.visualization.figures import colour
-from mmrank.visualization.short_names import shorten
-from mmrank.visualization.theory_figure import new_panels, save
+from mmrank.visualization.figures import colour, new_panels, save, shorten
 
 
 def plot_orders(

@@ -23,8 +23,8 @@ from mmrank.studies.theory.score_distributions import (
     population_auprc,
 )
 from mmrank.studies.theory.score_vector_noise import ScoreVectorNoise
-from mmrank.visualization.figures import colour
-from mmrank.visualization.theory_figure import (
+from mmrank.visualization.figures import (
+    colour,
     label_panels,
     legend_above,
     new_panels,

@@ -16,8 +16,8 @@ from mmrank.studies.theory.stable_ap_bound import (
     Theorem1Sides,
     WeightSumRow,
 )
-from mmrank.visualization.figures import colour
-from mmrank.visualization.theory_figure import (
+from mmrank.visualization.figures import (
+    colour,
     label_panels,
     legend_above,
     new_panels,

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mmrank.visualization.figures import colour
-from mmrank.visualization.short_names import shorten
+from mmrank.visualization.figures import colour, new_panels, save, shorten
 from mmrank.visualization.temperatures.history import (
     LEVELS,
     TemperatureHistory,
@@ -16,7 +15,6 @@ from mmrank.visualization.temperatures.statistics import (
     ClassTemperature,
     RankCorrelation,
 )
-from mmrank.visualization.theory_figure import new_panels, save
 
 # Vermilion and blue, as heat is drawn.
 HOT, COLD = colour(0), colour(1)

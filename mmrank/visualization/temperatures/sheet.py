@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from mmrank.visualization.fitted_text import fit_text
+from mmrank.visualization.figures import fit_text
 from mmrank.visualization.temperatures.plots import COLD, HOT
 
 # Inches of an image's side, of its text, of a heading, between images.

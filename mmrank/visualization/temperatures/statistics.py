@@ -1,12 +1,36 @@
 """How temperatures of samples go with the frequency of their classes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import rankdata
 
-from mmrank.evaluation.permutations import permuted_blocks
+# Numbers in memory at a time.
+_BLOCK = 1 << 22
+
+
+def permuted_blocks(
+    values: np.ndarray, draws: int, seed: int
+) -> Iterator[np.ndarray]:
+    """Copies of an array with its last axis permuted, each row by itself.
+
+    Args:
+        values: (..., n).
+        draws: Number of copies.
+        seed: Of the permutations.
+
+    Yields:
+        (copies, ..., n), in all ``draws`` copies.
+    """
+    rng = np.random.default_rng(seed)
+    size = max(1, _BLOCK // values.size)
+    for start in range(0, draws, size):
+        count = min(size, draws - start)
+        yield rng.permuted(
+            np.tile(values, (count,) + (1,) * values.ndim), axis=-1
+        )
+
 
 #: Of the permutation test.
 PERMUTATIONS = 20_000

@@ -6,7 +6,8 @@ in turn: the products of a panel do not depend on how many processes there
 are, and so no figure does.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import torch
@@ -15,7 +16,45 @@ from torch import Tensor
 
 from .counting import BYTES_PER_SCORE, ROW_MULTIPLE, count_rows_at_or_above
 from .input import RetrievalSets
-from .workers import RowWorkers
+
+
+class RowWorkers:
+    """Works on tiles of rows with as many threads as torch uses.
+
+    A tile that fits the cache takes tens of microseconds per operation:
+    torch's own threads, which wait for each other after each, would spend
+    more time waiting than working, above all on a busy machine.
+
+    Args:
+        device: Device of the scores; one worker unless it is the CPU.
+
+    Attributes:
+        count: Number of workers.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.count = torch.get_num_threads() if device.type == 'cpu' else 1
+        self._pool = None
+
+    def __enter__(self) -> 'RowWorkers':
+        if self.count > 1:
+            self._pool = ThreadPoolExecutor(
+                self.count, 'mmrank-rows', torch.set_num_threads, (1,)
+            )
+        return self
+
+    def __exit__(self, *exception) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+            # The workers' setting is also that of threads yet to come.
+            torch.set_num_threads(self.count)
+
+    def map(self, function: Callable, *arguments: Sequence) -> Iterator:
+        """``map(function, *arguments)``, spread over the workers."""
+        apply = map if self._pool is None else self._pool.map
+        return apply(function, *arguments)
+
 
 # A matrix product gains nothing from more queries at once.
 _MOST_QUERIES = 512

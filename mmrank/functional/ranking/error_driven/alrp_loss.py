@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmrank.functional.ranking.positives import split_targets
+from mmrank.functional.ranking.lists import split_targets
 
 from .update import error_driven_loss, rank_counts
 

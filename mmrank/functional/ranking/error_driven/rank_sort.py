@@ -8,7 +8,7 @@ from torch import Tensor
 from mmrank.functional.pairwise.pairwise_tables import clamp_infinite
 from mmrank.functional.pairwise.score_binning import column_blocks
 from mmrank.functional.pairwise.step_sums import piecewise_linear_step
-from mmrank.functional.ranking.positives import split_targets
+from mmrank.functional.ranking.lists import split_targets
 
 from .update import error_driven_loss, fixed_gradient_loss, rank_counts
 

@@ -22,7 +22,7 @@ from mmrank.studies.coco.pictures.box_matching import (
     true_boxes,
 )
 from mmrank.studies.coco.pictures.score_thresholds import best_f1_thresholds
-from mmrank.visualization.label_placement import fitting_labels
+from mmrank.visualization.figures import fitting_labels
 
 # Inches of a panel's width; the height follows the images.
 _PANEL_WIDTH = 3.4

@@ -10,8 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from mmrank.studies.coco.benchmark_table import BenchmarkRow
-from mmrank.visualization.figures import colour
-from mmrank.visualization.short_names import shorten
+from mmrank.visualization.figures import colour, shorten
 
 _COLUMNS = 4
 _LONGEST_NAME = 24

@@ -13,8 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from pycocotools.cocoeval import COCOeval
 
-from mmrank.visualization.figures import colour, dash
-from mmrank.visualization.short_names import shorten
+from mmrank.visualization.figures import colour, dash, shorten
 
 _COLUMNS = 3
 # Longer class names do not fit over a panel.
