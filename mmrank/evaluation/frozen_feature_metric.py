@@ -1,4 +1,4 @@
-"""Base of metrics that learn from one set and are asked about another."""
+"""Base of metrics that learn from one set and predict another."""
 
 from collections.abc import Sequence
 

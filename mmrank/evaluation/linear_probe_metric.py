@@ -109,7 +109,8 @@ class LinearProbeMetric(FrozenFeatureMetric):
     The quick form of a linear evaluation: images are not augmented, and the
     classifier is at its optimum, so the figure depends on no learning rate
     and no seed; see :class:`LinearProbe`. The papers train it by SGD on
-    augmented images: ``configs/isogclr`` has a config for that. Several processes: the first one fits.
+    augmented images: ``configs/isogclr`` has a config for that.
+    Several processes: the first one fits.
 
     Args:
         l2: Weight of the squared weights, > 0.

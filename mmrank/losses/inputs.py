@@ -1,4 +1,4 @@
-"""Values of the positives' boxes, laid out by row."""
+"""What losses are computed from: lists, embeddings, labels, box values."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

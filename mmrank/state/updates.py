@@ -1,4 +1,4 @@
-"""Checks the indices of lists into state that is kept per class."""
+"""When state is updated, and which rows: checks and groups of indices."""
 
 import torch
 from torch import Tensor

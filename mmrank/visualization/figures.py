@@ -1,4 +1,4 @@
-"""Colours that people with any colour vision tell apart."""
+"""Shared parts of figures: colours, text and labels that fit, panels."""
 
 import os
 from collections.abc import Sequence

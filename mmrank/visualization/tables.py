@@ -1,4 +1,4 @@
-"""Tables of models as Markdown and CSV, the best figures marked."""
+"""Tables as Markdown and CSV, the best figures marked."""
 
 import csv
 import math

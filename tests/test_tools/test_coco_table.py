@@ -317,7 +317,7 @@ def test_a_detector_is_measured(tiny, data, tmp_path, monkeypatch):
     assert {box['image_id'] for box in boxes} <= {1, 2, 3, 4, 5}
     assert {box['category_id'] for box in boxes} <= {1, 2, 3, 4}
 
-    from entry_point import UsageError
+    from mmrank.apis.entry_point import UsageError
 
     tiny.write_text(f'{tiny.read_text()}\ntest_evaluator = []\n')
     with pytest.raises(UsageError, match='writes no COCO predictions'):

@@ -58,9 +58,6 @@ from mmrank.studies.retrieval.table import (
     write_retrieval_table,
 )
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))  # for entry_point, beside train.py
-
 
 def parse_args(arguments=None) -> argparse.Namespace:
     """Read the command line."""
@@ -151,9 +148,10 @@ def get_features(
     """Read a model's features, or run its config."""
     if not entry.is_config:
         return load_features(entry.path)
-    from entry_point import UsageError, build_runner, load
     from mmengine.config import DictAction
     from mmengine.device import get_device
+
+    from mmrank.apis.entry_point import UsageError, build_runner, load
 
     parser = argparse.ArgumentParser()
     parser.add_argument('--cfg-options', nargs='+', action=DictAction)

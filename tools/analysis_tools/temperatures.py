@@ -26,9 +26,6 @@ from mmengine.config import DictAction
 from mmengine.registry import DATASETS, init_default_scope
 from rich.console import Console
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))  # for entry_point, beside train.py
-
 
 def parse_args(arguments=None) -> argparse.Namespace:
     """Read the command line."""
@@ -83,7 +80,7 @@ def parse_args(arguments=None) -> argparse.Namespace:
 
 def build_training_set(args: argparse.Namespace):
     """The data set that the sampler of the training sees."""
-    from entry_point import check_packages, read_config
+    from mmrank.apis.entry_point import check_packages, read_config
 
     cfg = read_config(args.config)
     if args.cfg_options is not None:

@@ -64,7 +64,6 @@ from mmrank.studies.coco.runs import find_finished, measure, plan_run
 from mmrank.studies.common.model_entry import Entry, EntryError
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))  # for entry_point, beside train.py
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
@@ -165,8 +164,9 @@ def get_result(
     """Find a model's predictions, or run its config."""
     if not entry.is_config:
         return read_result(entry)
-    from entry_point import UsageError, read_config
     from mmengine.device import get_device
+
+    from mmrank.apis.entry_point import UsageError, read_config
 
     try:
         content = read_config(str(entry.path)).to_dict()

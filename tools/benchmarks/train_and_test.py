@@ -20,9 +20,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-TOOLS = Path(__file__).resolve().parents[1]
-TRAIN = TOOLS / 'train.py'
-sys.path.insert(0, str(TOOLS))  # for entry_point, beside train.py
+TRAIN = Path(__file__).resolve().parents[1] / 'train.py'
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
@@ -73,7 +71,7 @@ def load_config(args: argparse.Namespace):
 
     A folder of its own: the logs of the training stay what they are.
     """
-    from entry_point import UsageError, add_common_options, load
+    from mmrank.apis.entry_point import UsageError, add_common_options, load
 
     parser = argparse.ArgumentParser()
     parser.add_argument('config')
@@ -122,8 +120,7 @@ def run_here(command: list[str]) -> int | str | None:
 
 def evaluate(args: argparse.Namespace) -> dict:
     """Evaluate the last whole checkpoint of the work dir."""
-    from entry_point import build_runner
-
+    from mmrank.apis.entry_point import build_runner
     from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 
     config = load_config(args)

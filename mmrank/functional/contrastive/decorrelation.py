@@ -1,4 +1,4 @@
-"""Variance, invariance and covariance of two views."""
+"""Barlow Twins and VICReg: statistics of the columns of two views."""
 
 from dataclasses import dataclass
 

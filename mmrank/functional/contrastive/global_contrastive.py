@@ -1,4 +1,4 @@
-"""Global contrastive loss with a moving average per sample."""
+"""Global contrastive loss: an average and a temperature per sample."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""InfoNCE loss."""
+"""InfoNCE loss, with one temperature or two."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Mean of exp(h/tau) over the negatives of each anchor, in the log domain."""
+"""The negatives of each row of a batch, and mean exp(h/tau) over them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Weights and margins that a class has by its number of samples."""
+"""Weights and margins by class counts; cross-entropy with margins (LDAM)."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Exact average precision and the ranks it is made of."""
+"""Exact average precision, the ranks it is made of, and area under ROC."""
 
 import torch
 from torch import Tensor

@@ -1,8 +1,8 @@
-"""The two ways in which users call a listwise loss.
+"""Positives and negatives of lists, and the forms that users call.
 
 A loss is written once, for padded positives and masked negatives, as the
-registered losses call it. These give it the form for a score matrix and the
-form for a single list.
+registered losses call it. :func:`of_score_lists` and :func:`of_one_list` give
+it the form for a score matrix and the form for a single list.
 """
 
 from collections.abc import Callable

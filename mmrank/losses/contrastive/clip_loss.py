@@ -1,4 +1,4 @@
-"""CLIP's loss as a registered loss."""
+"""CLIP's and CyCLIP's losses as registered losses."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What the registered contrastive losses share."""
+"""Base of the registered contrastive losses, and the batch they compare."""
 
 from dataclasses import dataclass
 

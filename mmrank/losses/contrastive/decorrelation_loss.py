@@ -1,4 +1,4 @@
-"""What losses on the statistics of whole batches share."""
+"""Barlow Twins and VICReg as registered losses."""
 
 from torch import Tensor
 

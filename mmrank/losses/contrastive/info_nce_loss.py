@@ -1,4 +1,4 @@
-"""InfoNCE as a registered loss."""
+"""InfoNCE and FlatCLR as registered losses."""
 
 import torch
 from torch import Tensor

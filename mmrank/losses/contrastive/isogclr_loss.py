@@ -1,4 +1,4 @@
-"""iSogCLR as a registered loss."""
+"""iSogCLR as registered losses: of two views, and of images and texts."""
 
 from torch import Tensor
 

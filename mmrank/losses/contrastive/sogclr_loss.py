@@ -1,4 +1,4 @@
-"""SogCLR as a registered loss."""
+"""SogCLR as a registered loss, and its base, a moving average per sample."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""AUC as a registered loss."""
+"""AUC and multi-class AUC as registered losses."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""What the registered listwise losses share."""
+"""Bases of the registered ranking losses."""
 
 from collections.abc import Callable
 

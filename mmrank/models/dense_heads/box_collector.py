@@ -1,4 +1,4 @@
-"""Gathers the boxes that a head hands to its box loss."""
+"""The boxes that a head hands to its box loss, and its balance."""
 
 import torch
 from mmengine.dist import all_reduce, get_world_size

@@ -255,16 +255,8 @@ def run(
         The exit status: 2 for an error of the user's input, 130 after
         Ctrl-C.
     """
-    try:
-        from mmrank.datasets.checks.data_report import AnnotationError
-    except ModuleNotFoundError as error:
-        if error.name != 'mmrank':
-            raise
-        sys.stderr.write(
-            'error: mmrank is not installed in this environment.\n'
-            '  Fix: pip install -e . in the checkout (or make env)\n'
-        )
-        return 2
+    from mmrank.datasets.checks.data_report import AnnotationError
+
     try:
         main(args)
     except (UsageError, AnnotationError) as error:
