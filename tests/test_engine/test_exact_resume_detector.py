@@ -2,7 +2,6 @@
 
 import multiprocessing
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ pytest.importorskip('mmdet', reason='the detector is a model of mmdet')
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / 'configs/stable_ap/retinanet_r18_fpn_stable-ap_demo.py'
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 def train(work_dir, data_root, kill, resume) -> None:

@@ -1,10 +1,10 @@
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from gloo_processes import run_on_ranks
 from mmengine.dataset import BaseDataset
 from mmengine.evaluator import Evaluator
 from mmengine.model import BaseModel
@@ -18,9 +18,6 @@ from mmrank.evaluation.retrieval_metric import (
     random_galleries,
 )
 from mmrank.functional import retrieval_metrics
-
-sys.path.insert(0, str(Path(__file__).parents[1] / 'test_models'))
-from gloo_processes import run_on_ranks
 
 
 def make_set(samples=61, classes=7, seed=0):

@@ -31,11 +31,11 @@ from mmrank.studies.in_batch.cells import (
 )
 from mmrank.studies.in_batch.data import TwoTowerData
 from mmrank.studies.in_batch.learning_rate_search import SearchRule
-from mmrank.studies.in_batch.result_lines import ResultLines
-from mmrank.studies.in_batch.tables_and_plots import (
+from mmrank.studies.in_batch.report import (
     plot_study,
     write_study_tables,
 )
+from mmrank.studies.in_batch.result_lines import ResultLines
 
 
 def parse_args() -> argparse.Namespace:

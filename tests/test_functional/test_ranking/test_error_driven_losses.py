@@ -18,7 +18,7 @@ from mmrank.functional import (
     rank_sort_loss,
 )
 
-BENCHMARKS = Path(__file__).parents[2] / 'tools' / 'benchmarks'
+BENCHMARKS = Path(__file__).parents[3] / 'tools' / 'benchmarks'
 sys.path.insert(0, str(BENCHMARKS))
 from per_positive_loops import alrp_loop, ap_loop, rank_sort_loop  # noqa: E402
 

@@ -13,7 +13,7 @@ from mmrank.studies.synthetic.glyphs import (
     write_glyphs,
 )
 
-TOOL = Path(__file__).resolve().parents[2] / 'tools/dataset_converters'
+TOOL = Path(__file__).resolve().parents[3] / 'tools/dataset_converters'
 
 
 def drawings(spec):

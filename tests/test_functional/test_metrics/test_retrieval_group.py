@@ -1,16 +1,11 @@
 """Ranks of a process group share the work and get the same figures."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 import torch.distributed as dist
+from gloo_processes import run_on_ranks
 
 from mmrank.functional import retrieval_curves, retrieval_metrics
-
-sys.path.insert(0, str(Path(__file__).parents[1] / 'test_models'))
-from gloo_processes import run_on_ranks
 
 # Panels of a few queries each, so that every rank has some.
 LIMIT = 250_000

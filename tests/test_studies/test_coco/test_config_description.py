@@ -11,7 +11,7 @@ from mmrank.studies.coco.config_description import (
     describe_test_size,
 )
 
-CONFIGS = Path(__file__).parents[2] / 'configs' / 'stable_ap'
+CONFIGS = Path(__file__).parents[3] / 'configs' / 'stable_ap'
 
 
 @pytest.mark.parametrize(

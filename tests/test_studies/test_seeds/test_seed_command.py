@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-ROOT = Path(__file__).resolve().parents[2]
-ENGINE_TESTS = ROOT / 'tests' / 'test_engine'
+ROOT = Path(__file__).resolve().parents[3]
+HELPERS = ROOT / 'tests' / 'helpers'
 
 # Better the nearer the rate is to 0.2, and better for the method b.
 FAKE = """
@@ -140,7 +140,6 @@ def test_wrong_arguments_are_named(call, arguments, message):
 
 
 def test_end_to_end(tool, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(ENGINE_TESTS))
     import resume_run
 
     config = resume_run.make_config('unused')
@@ -152,7 +151,7 @@ def test_end_to_end(tool, tmp_path, monkeypatch):
     config.test_evaluator = config.val_evaluator
     config.test_cfg = {}
     config.dump(str(tmp_path / 'tiny.py'))
-    path = os.pathsep.join(map(str, (ROOT, ENGINE_TESTS)))
+    path = os.pathsep.join(map(str, (ROOT, HELPERS)))
     monkeypatch.setenv('PYTHONPATH', path)
     arguments = [str(tmp_path / 'tiny.py'), '--seeds', '0', '1']
     arguments += ['--metrics', 'distance', '--lower-better', 'distance']

@@ -10,7 +10,7 @@ from PIL import Image
 
 from mmrank.studies.seeds.setting_plot import plot_setting, read_setting_runs
 
-TOOL = Path(__file__).parents[2] / 'tools/analysis_tools/plot_setting.py'
+TOOL = Path(__file__).parents[3] / 'tools/analysis_tools/plot_setting.py'
 RUNS = """stage,method,choice,seed,metric,value
 tune,soprc-0.1,lr=1,100,AP,99
 final,soprc-0.1,,0,AP,50.5

@@ -10,7 +10,7 @@ from retrieval_brute_force import brute_force, similarity_matrix
 
 from mmrank.functional import retrieval_metrics
 
-BENCHMARKS = Path(__file__).parents[2] / 'tools' / 'benchmarks'
+BENCHMARKS = Path(__file__).parents[3] / 'tools' / 'benchmarks'
 sys.path.insert(0, str(BENCHMARKS))
 from memory_peak import peak_extra_memory  # noqa: E402
 
