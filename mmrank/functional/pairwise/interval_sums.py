@@ -6,8 +6,13 @@ import torch
 from torch import Tensor
 
 from .opaque_operator import is_compiling, opaque_operator
-from .pairwise_tables import PairwiseTables, clamp_infinite
-from .score_binning import CHUNK, ScoreBinner, column_blocks
+from .pairwise_tables import (
+    CHUNK,
+    PairwiseTables,
+    ScoreBinner,
+    clamp_infinite,
+    column_blocks,
+)
 from .triton.sums import (
     TritonIntervalSums,
     can_run,

@@ -15,8 +15,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from .interval_sums import IntervalSums
-from .pairwise_tables import clamp_infinite
-from .score_binning import column_blocks
+from .pairwise_tables import clamp_infinite, column_blocks
 from .surrogates import OneSidedHuber, Surrogate
 
 # Pairs of one block of the pair matrix, each a float64: 32 MiB a temporary.

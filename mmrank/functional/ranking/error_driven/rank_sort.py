@@ -5,8 +5,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmrank.functional.pairwise.pairwise_tables import clamp_infinite
-from mmrank.functional.pairwise.score_binning import column_blocks
+from mmrank.functional.pairwise.pairwise_tables import (
+    clamp_infinite,
+    column_blocks,
+)
 from mmrank.functional.pairwise.step_sums import piecewise_linear_step
 from mmrank.functional.ranking.lists import split_targets
 
