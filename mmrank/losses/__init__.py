@@ -1,4 +1,4 @@
-"""Registered losses."""
+"""Registered losses; as classes they need torch alone."""
 
 from .contrastive.clip_loss import CLIPLoss, CyCLIPLoss
 from .contrastive.contrastive_loss import ContrastiveLoss
@@ -13,14 +13,14 @@ from .long_tail.class_balanced_ce_loss import ClassBalancedCELoss
 from .long_tail.class_count_loss import ClassCountLoss
 from .long_tail.ldam_loss import LDAMLoss
 from .metric_learning.pml_loss import PMLLoss
-from .ranking.alrp_loss import ALRPLoss
-from .ranking.ap_loss import APLoss
 from .ranking.auc_loss import AUCLoss, MAUCLoss
 from .ranking.blackbox_ap_loss import BlackBoxAPLoss
 from .ranking.dr_loss import DRLoss
-from .ranking.error_driven_loss import ErrorDrivenLoss
+from .ranking.error_driven.alrp_loss import ALRPLoss
+from .ranking.error_driven.ap_loss import APLoss
+from .ranking.error_driven.error_driven_loss import ErrorDrivenLoss
+from .ranking.error_driven.rank_sort_loss import RankSortLoss
 from .ranking.listwise_ap_loss import ListwiseAPLoss
-from .ranking.rank_sort_loss import RankSortLoss
 from .ranking.ranking_loss import RankingLoss
 from .ranking.smooth_ap_loss import SmoothAPLoss
 from .ranking.soap_loss import SOAPLoss

@@ -5,9 +5,8 @@ from torch import Tensor
 
 from mmrank.functional.pairwise.step_sums import check_delta
 from mmrank.losses.inputs import RankedLists
+from mmrank.losses.ranking.ranking_loss import RankingLoss
 from mmrank.state import MeanPositiveScore
-
-from .ranking_loss import RankingLoss
 
 
 class ErrorDrivenLoss(RankingLoss):
