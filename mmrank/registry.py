@@ -4,80 +4,69 @@ A config that says ``type='mmrank.X'`` makes mmengine import this module and
 then the ``locations`` of the node, so no ``custom_imports`` is needed. All
 locations of a node are imported together: a module listed here must import
 neither mmdet nor mmpretrain at its top level.
+
+Without mmengine the nodes register nothing, so that ``mmrank.losses`` works
+with torch alone.
 """
 
-from mmengine.registry import DATA_SAMPLERS as MMENGINE_DATA_SAMPLERS
-from mmengine.registry import DATASETS as MMENGINE_DATASETS
-from mmengine.registry import FUNCTIONS as MMENGINE_FUNCTIONS
-from mmengine.registry import HOOKS as MMENGINE_HOOKS
-from mmengine.registry import METRICS as MMENGINE_METRICS
-from mmengine.registry import MODELS as MMENGINE_MODELS
-from mmengine.registry import OPTIMIZERS as MMENGINE_OPTIMIZERS
-from mmengine.registry import TASK_UTILS as MMENGINE_TASK_UTILS
-from mmengine.registry import TRANSFORMS as MMENGINE_TRANSFORMS
-from mmengine.registry import Registry
+try:
+    from mmengine import registry as _host
+except ModuleNotFoundError as error:
+    if (error.name or '').partition('.')[0] != 'mmengine':
+        raise
+    _host = None
 
-MODELS = Registry(
-    'model',
-    parent=MMENGINE_MODELS,
-    scope='mmrank',
-    locations=['mmrank.models'],
+
+class _NoRegistry:
+    """Stands for a node where mmengine is absent."""
+
+    def register_module(self, *args, module: type | None = None, **kwargs):
+        """Return the class, or a decorator that returns it, unchanged."""
+        return (lambda cls: cls) if module is None else module
+
+    def build(self, cfg, *args, **kwargs):
+        """Refuse: only mmengine builds from a config.
+
+        Raises:
+            ImportError: Always.
+        """
+        raise ImportError(
+            f'building {cfg!r} from a config needs mmengine, which is not '
+            'installed. Fix: `mim install mmengine`, or call the class.'
+        )
+
+
+def _node(name: str, root: str, *locations: str):
+    if _host is None:
+        return _NoRegistry()
+    return _host.Registry(
+        name,
+        parent=getattr(_host, root),
+        scope='mmrank',
+        locations=list(locations),
+    )
+
+
+MODELS = _node('model', 'MODELS', 'mmrank.losses', 'mmrank.models')
+HOOKS = _node('hook', 'HOOKS', 'mmrank.engine.hooks')
+OPTIMIZERS = _node('optimizer', 'OPTIMIZERS', 'mmrank.engine.optimizers')
+DATASETS = _node('dataset', 'DATASETS', 'mmrank.datasets')
+DATA_SAMPLERS = _node(
+    'data sampler', 'DATA_SAMPLERS', 'mmrank.datasets.samplers'
 )
-HOOKS = Registry(
-    'hook',
-    parent=MMENGINE_HOOKS,
-    scope='mmrank',
-    locations=['mmrank.engine.hooks'],
-)
-OPTIMIZERS = Registry(
-    'optimizer',
-    parent=MMENGINE_OPTIMIZERS,
-    scope='mmrank',
-    locations=['mmrank.engine.optimizers'],
-)
-DATASETS = Registry(
-    'dataset',
-    parent=MMENGINE_DATASETS,
-    scope='mmrank',
-    locations=['mmrank.datasets'],
-)
-DATA_SAMPLERS = Registry(
-    'data sampler',
-    parent=MMENGINE_DATA_SAMPLERS,
-    scope='mmrank',
-    locations=['mmrank.datasets.samplers'],
-)
-FUNCTIONS = Registry(
-    'function',
-    parent=MMENGINE_FUNCTIONS,
-    scope='mmrank',
-    locations=['mmrank.datasets'],
-)
-METRICS = Registry(
+FUNCTIONS = _node('function', 'FUNCTIONS', 'mmrank.datasets')
+METRICS = _node(
     'metric',
-    parent=MMENGINE_METRICS,
-    scope='mmrank',
-    locations=[
-        'mmrank.evaluation.image_text_retrieval_metric',
-        'mmrank.evaluation.average_precision_metric',
-        'mmrank.evaluation.knn_metric',
-        'mmrank.evaluation.linear_probe_metric',
-        'mmrank.evaluation.retrieval_metric',
-        'mmrank.evaluation.top_k_metric',
-    ],
+    'METRICS',
+    'mmrank.evaluation.image_text_retrieval_metric',
+    'mmrank.evaluation.average_precision_metric',
+    'mmrank.evaluation.knn_metric',
+    'mmrank.evaluation.linear_probe_metric',
+    'mmrank.evaluation.retrieval_metric',
+    'mmrank.evaluation.top_k_metric',
 )
-TASK_UTILS = Registry(
-    'task util',
-    parent=MMENGINE_TASK_UTILS,
-    scope='mmrank',
-    locations=['mmrank.models.task_modules'],
-)
-TRANSFORMS = Registry(
-    'transform',
-    parent=MMENGINE_TRANSFORMS,
-    scope='mmrank',
-    locations=['mmrank.datasets.transforms'],
-)
+TASK_UTILS = _node('task util', 'TASK_UTILS', 'mmrank.models.task_modules')
+TRANSFORMS = _node('transform', 'TRANSFORMS', 'mmrank.datasets.transforms')
 
 __all__ = [
     'DATASETS',

@@ -25,19 +25,19 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from mmrank.datasets.shapes_coco import ShapesSpec, write_shapes_coco
-from mmrank.evaluation.box_evaluation import (
+from mmrank.studies.coco.box_evaluation import (
     evaluate_boxes,
     load_ground_truth,
 )
-from mmrank.visualization.comparison_table import (
+from mmrank.studies.coco.comparison_table import (
     comparison_rows,
     rich_table,
     write_tables,
 )
-from mmrank.visualization.detections import draw_detections
-from mmrank.visualization.live_progress import LiveProgressHook
-from mmrank.visualization.pr_curves import PRCurves, plot_pr_curves
+from mmrank.studies.coco.pictures.detections import draw_detections
+from mmrank.studies.coco.pictures.pr_curves import PRCurves, plot_pr_curves
+from mmrank.studies.common.live_progress import LiveProgressHook
+from mmrank.studies.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CONFIG = 'configs/stable_ap/retinanet_r18_fpn_{}_demo.py'
@@ -158,7 +158,7 @@ def train(name: str, slug: str, args: argparse.Namespace, console) -> Path:
     """Train and evaluate one twin; the file of its predictions on val."""
     from mmengine.runner import Runner
 
-    from mmrank.datasets.coco_check import AnnotationError, check_config
+    from mmrank.datasets.checks.coco_check import AnnotationError, check_config
 
     cfg = load_config(slug, args)
     folder = Path(cfg.work_dir)

@@ -6,16 +6,26 @@ from copy import deepcopy
 from pathlib import Path
 
 import mmengine
-from entry_point import (
-    UsageError,
-    add_common_options,
-    build_runner,
-    check_data,
-    load,
-    run,
-)
 from mmengine.config import Config, ConfigDict
 from mmengine.evaluator import DumpResults
+
+try:
+    from mmrank.apis.entry_point import (
+        UsageError,
+        add_common_options,
+        build_runner,
+        check_data,
+        load,
+        run,
+    )
+except ModuleNotFoundError as error:
+    if error.name != 'mmrank':
+        raise
+    sys.stderr.write(
+        'error: mmrank is not installed in this environment.\n'
+        '  Fix: pip install -e . in the checkout (or make env)\n'
+    )
+    sys.exit(2)
 
 EPILOG = """\
 examples:

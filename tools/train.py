@@ -4,16 +4,26 @@ import argparse
 import sys
 from pathlib import Path
 
-from entry_point import (
-    UsageError,
-    add_common_options,
-    build_runner,
-    check_data,
-    load,
-    run,
-)
 from mmengine.config import Config
 from mmengine.device import get_device
+
+try:
+    from mmrank.apis.entry_point import (
+        UsageError,
+        add_common_options,
+        build_runner,
+        check_data,
+        load,
+        run,
+    )
+except ModuleNotFoundError as error:
+    if error.name != 'mmrank':
+        raise
+    sys.stderr.write(
+        'error: mmrank is not installed in this environment.\n'
+        '  Fix: pip install -e . in the checkout (or make env)\n'
+    )
+    sys.exit(2)
 
 EPILOG = """\
 examples:
@@ -124,7 +134,7 @@ def set_auto_scale_lr(cfg: Config) -> None:
 def set_resume(cfg: Config, resume: str) -> None:
     """Choose the checkpoint to go on from."""
     if resume == 'auto':
-        from mmrank.engine.checkpoint import find_last_whole_checkpoint
+        from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 
         found = find_last_whole_checkpoint(cfg.work_dir)
         if found is None:

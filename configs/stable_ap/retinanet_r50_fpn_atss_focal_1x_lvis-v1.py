@@ -8,7 +8,7 @@ _base_ = [
     'mmdet::_base_/default_runtime.py',
 ]
 # The release of lvis on PyPI asks numpy for a name that it has no more.
-custom_imports = dict(imports=['mmrank.evaluation.lvis_numpy'])
+custom_imports = dict(imports=['mmrank.studies.coco.lvis_numpy'])
 
 model = dict(
     bbox_head=dict(

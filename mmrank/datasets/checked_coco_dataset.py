@@ -6,8 +6,8 @@ from mmdet.datasets import CocoDataset
 from mmdet.datasets.api_wrappers import COCO
 from mmengine.logging import print_log
 
-from mmrank.datasets.coco_inspect import inspect_coco
-from mmrank.datasets.coco_reading import read_coco_json
+from mmrank.datasets.checks.coco_inspect import inspect_coco
+from mmrank.datasets.checks.coco_reading import read_coco_json
 
 
 class CheckedCocoDataset(CocoDataset):

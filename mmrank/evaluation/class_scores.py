@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mmrank.functional import auroc, average_precision
-from mmrank.visualization.number_table import write_number_table
+from mmrank.visualization.tables import write_number_table
 
 _HEADER = ('class', 'positives', 'negatives', 'AP', 'AUROC')
 

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from mmengine.evaluator import BaseMetric
 
-from mmrank.functional.best_positive_rank import best_positive_rank
-from mmrank.functional.retrieval_metrics_figures import check_recall_at
+from mmrank.functional.metrics.best_positive_rank import best_positive_rank
+from mmrank.functional.metrics.retrieval.figures import check_recall_at
 from mmrank.registry import METRICS
 
 

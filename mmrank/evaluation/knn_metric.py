@@ -2,11 +2,14 @@
 
 import torch.distributed as dist
 
-from mmrank.evaluation.class_accuracy import accuracies, count_hits
-from mmrank.evaluation.frozen_feature_metric import FrozenFeatureMetric
+from mmrank.evaluation.frozen_feature_metric import (
+    FrozenFeatureMetric,
+    accuracies,
+    count_hits,
+)
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
-from mmrank.functional.k_nearest_votes import k_nearest_votes
-from mmrank.functional.unit_rows import unit_rows
+from mmrank.functional.contrastive.negative_terms import unit_rows
+from mmrank.functional.metrics.k_nearest_votes import k_nearest_votes
 from mmrank.registry import METRICS
 
 

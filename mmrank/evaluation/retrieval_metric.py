@@ -1,19 +1,83 @@
 """Exact retrieval figures as a metric of an mmengine runner."""
 
-from collections.abc import Sequence
+import logging
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+
+import torch
+from mmengine.logging import print_log
+from torch import Tensor
 
 from mmrank.evaluation.feature_metric import FeatureMetric
 from mmrank.evaluation.retrieval_features import (
     RetrievalFeatures,
     save_features,
 )
-from mmrank.evaluation.retrieval_progress import RetrievalProgress
-from mmrank.evaluation.retrieval_splits import random_galleries
 from mmrank.functional import retrieval_metrics
-from mmrank.functional.retrieval_metrics_figures import check_recall_at
-from mmrank.functional.retrieval_metrics_input import SIMILARITIES
+from mmrank.functional.metrics.retrieval.figures import check_recall_at
+from mmrank.functional.metrics.retrieval.input import SIMILARITIES
 from mmrank.registry import METRICS
+
+# Seconds between two lines.
+_INTERVAL = 10.0
+
+
+class RetrievalProgress:
+    """Logs how many queries are ranked and the seconds left."""
+
+    def __init__(self) -> None:
+        self._start = self._last = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        """Log, unless the last line is recent or the work is done.
+
+        Args:
+            done: Queries that are ranked.
+            total: Queries to rank.
+        """
+        now = time.monotonic()
+        if now - self._last < _INTERVAL or done == total:
+            return
+        self._last = now
+        left = (now - self._start) / done * (total - done)
+        print_log(
+            f'retrieval: {done} of {total} queries ranked, {left:.0f} s left',
+            logger='current',
+            level=logging.INFO,
+        )
+
+
+def random_galleries(
+    labels: Tensor, per_class: int, splits: int, seed: int
+) -> Iterator[Tensor]:
+    """Draw the gallery several times, as VehicleID's authors evaluate.
+
+    Liu et al., Deep Relative Distance Learning, CVPR 2016, 5.2: one image of
+    each vehicle is the gallery, all others are queries, repeated ten times.
+
+    Args:
+        labels: (N,) integers.
+        per_class: Gallery images of each class, at least 1. A class of no
+            more images gives no query.
+        splits: Number of galleries.
+        seed: Seed; the galleries depend on it and on the labels alone.
+
+    Yields:
+        (N,) bool masks on the labels' device, True in the gallery.
+    """
+    g = torch.Generator().manual_seed(seed)
+    for _ in range(splits):
+        order = torch.randperm(labels.numel(), generator=g).to(labels.device)
+        # A stable sort by class keeps the random order inside each class.
+        order = order[labels[order].argsort(stable=True)]
+        ordered = labels[order]
+        place = torch.arange(ordered.numel(), device=labels.device)
+        place -= torch.searchsorted(ordered, ordered)
+        yield torch.zeros_like(labels, dtype=torch.bool).scatter_(
+            0, order, place < per_class
+        )
+
 
 _COUNTS = ('queries', 'queries_without_positive')
 

@@ -1,78 +1,70 @@
 """Pure functions: surrogates, ranks, losses and metrics. Needs torch alone."""
 
-from .alrp_loss import ALRP, alrp_loss, alrp_loss_lists
-from .ap_loss import ap_loss, ap_loss_lists
-from .auc import auc_lists, auc_loss
-from .auroc import auroc
-from .average_precision import average_precision, count_at_or_above
-from .best_positive_rank import best_positive_rank
-from .blackbox_ap import blackbox_ap_lists, blackbox_ap_loss
-from .class_balance import effective_number_weights, ldam_margins
-from .contrasted_views import two_modality_terms, two_view_terms
-from .cross_correlation import cross_correlation_terms
-from .cyclic_consistency import cyclic_consistency
-from .dr_loss import dr_loss, dr_loss_lists
-from .dual_temperature import dual_temperature_losses
-from .global_contrastive import global_contrastive_loss, moving_log_mean
-from .in_batch_coefficients import IN_BATCH_MODES
-from .in_batch_cross_sum import weighted_cross_sum
-from .in_batch_embedding_loss import in_batch_embedding_loss
-from .in_batch_loss import in_batch_loss
-from .in_batch_pointwise import (
+from .contrastive.cyclic_consistency import cyclic_consistency
+from .contrastive.decorrelation import (
+    VICRegTerms,
+    cross_correlation_terms,
+    off_diagonal_square_sum,
+    vicreg_terms,
+)
+from .contrastive.global_contrastive import (
+    global_contrastive_loss,
+    moving_log_mean,
+    temperature_gradient,
+    temperature_step,
+)
+from .contrastive.info_nce import (
+    dual_temperature_losses,
+    info_nce_loss,
+    info_nce_losses,
+)
+from .contrastive.negative_terms import (
+    NegativeTerms,
+    negative_terms,
+    two_modality_terms,
+    two_view_terms,
+    unit_rows,
+)
+from .contrastive.spectral_contrastive import capped_rows, spectral_losses
+from .in_batch.coefficients import IN_BATCH_MODES
+from .in_batch.cross_sum import weighted_cross_sum
+from .in_batch.embedding_loss import in_batch_embedding_loss
+from .in_batch.loss import in_batch_loss
+from .in_batch.pointwise import (
     POINTWISE,
     LogisticPointwise,
     Pointwise,
     SquarePointwise,
     build_pointwise,
 )
-from .info_nce import info_nce_loss, info_nce_losses
-from .isogclr import temperature_gradient, temperature_step
-from .k_nearest_votes import k_nearest_votes
-from .ldam import ldam_sigmoid, ldam_softmax
-from .listwise_ap import listwise_ap_lists, listwise_ap_loss
-from .mauc import mauc_terms
-from .negative_terms import NegativeTerms, negative_terms
-from .off_diagonal import off_diagonal_square_sum
-from .pairwise_surrogate import (
-    pairwise_surrogate_mean,
-    pairwise_surrogate_sum,
+from .long_tail.class_balance import (
+    effective_number_weights,
+    ldam_margins,
+    ldam_sigmoid,
+    ldam_softmax,
 )
-from .positives import gather_positives, positive_index
-from .rank_sort import RankSort, rank_sort_loss, rank_sort_loss_lists
-from .rank_weights import (
-    mean_one,
-    normalised_positive_rank,
-    practical_weight,
-    smoothed_rank,
-    theorem1_weight,
+from .metrics.average_precision import (
+    auroc,
+    average_precision,
+    count_at_or_above,
 )
-from .retrieval_metrics import retrieval_metrics
-from .retrieval_metrics_curves import (
+from .metrics.best_positive_rank import best_positive_rank
+from .metrics.k_nearest_votes import k_nearest_votes
+from .metrics.retrieval.curves import (
     RetrievalCurves,
     recall_curve,
     retrieval_curves,
 )
-from .retrieval_metrics_figures import RetrievalFigures
-from .retrieval_metrics_nearest import nearest_in_gallery
-from .score_interpolation import interpolate_score_lists, interpolate_scores
-from .semi_variance import semi_variance, upper_semi_variance
-from .smooth_ap import smooth_ap_lists, smooth_ap_loss
-from .soap import moving_ranks, soap_loss, soap_padded, surrogate_ranks
-from .softmax_mean import softmax_mean
-from .soprc import SOPRCTerms, soprc_lists, soprc_loss, soprc_terms
-from .spectral_contrastive import capped_rows, spectral_losses
-from .stable_ap import (
-    StableAPTerms,
-    WeightedRisk,
-    rank_weighted_risk,
-    stable_ap_lists,
-    stable_ap_loss,
-    stable_ap_of_risk,
-    stable_ap_outer,
-    stable_ap_terms,
+from .metrics.retrieval.figures import RetrievalFigures
+from .metrics.retrieval.metrics import retrieval_metrics
+from .metrics.retrieval.nearest import nearest_in_gallery
+from .metrics.top_k_inner_product import top_k_inner_product
+from .pairwise.pairwise_surrogate import (
+    pairwise_surrogate_mean,
+    pairwise_surrogate_sum,
 )
-from .step_sums import piecewise_linear_step
-from .surrogates import (
+from .pairwise.step_sums import piecewise_linear_step
+from .pairwise.surrogates import (
     SURROGATES,
     Logistic,
     OneSidedHuber,
@@ -85,9 +77,44 @@ from .surrogates import (
     one_sided_huber_derivative,
     one_sided_sigmoid,
 )
-from .top_k_inner_product import top_k_inner_product
-from .unit_rows import unit_rows
-from .vicreg import VICRegTerms, vicreg_terms
+from .ranking.auc import auc_lists, auc_loss
+from .ranking.blackbox_ap import blackbox_ap_lists, blackbox_ap_loss
+from .ranking.dr_loss import dr_loss, dr_loss_lists, softmax_mean
+from .ranking.error_driven.alrp_loss import ALRP, alrp_loss, alrp_loss_lists
+from .ranking.error_driven.ap_loss import ap_loss, ap_loss_lists
+from .ranking.error_driven.rank_sort import (
+    RankSort,
+    rank_sort_loss,
+    rank_sort_loss_lists,
+)
+from .ranking.lists import gather_positives, positive_index
+from .ranking.listwise_ap import listwise_ap_lists, listwise_ap_loss
+from .ranking.mauc import mauc_terms
+from .ranking.rank_weights import (
+    mean_one,
+    normalised_positive_rank,
+    practical_weight,
+    smoothed_rank,
+    theorem1_weight,
+)
+from .ranking.score_interpolation import (
+    interpolate_score_lists,
+    interpolate_scores,
+)
+from .ranking.semi_variance import semi_variance, upper_semi_variance
+from .ranking.smooth_ap import smooth_ap_lists, smooth_ap_loss
+from .ranking.soap import moving_ranks, soap_loss, soap_padded, surrogate_ranks
+from .ranking.soprc import SOPRCTerms, soprc_lists, soprc_loss, soprc_terms
+from .ranking.stable_ap import (
+    StableAPTerms,
+    WeightedRisk,
+    rank_weighted_risk,
+    stable_ap_lists,
+    stable_ap_loss,
+    stable_ap_of_risk,
+    stable_ap_outer,
+    stable_ap_terms,
+)
 
 __all__ = [
     'ALRP',

@@ -7,10 +7,10 @@ from .label_counts import LabelCounts
 from .mean_positive_score import MeanPositiveScore
 from .pair_counts import PairCounts
 from .running_mean import RunningMean
-from .sample_log_mean import SampleLogMean
-from .sample_ranks import SampleRanks
-from .sample_state import SampleState
-from .sample_temperature import SampleTemperature
+from .samples.sample_log_mean import SampleLogMean
+from .samples.sample_ranks import SampleRanks
+from .samples.sample_state import SampleState
+from .samples.sample_temperature import SampleTemperature
 from .score_vector import ScoreVector
 from .self_balance import SelfBalance
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from .row_index import check_rows
+from .updates import check_rows
 
 
 class ClassPrior(nn.Module):

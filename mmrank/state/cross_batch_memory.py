@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from .recomputation import inside_backward
+from .updates import inside_backward
 
 
 @dataclass

@@ -4,8 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from .recomputation import inside_backward
-from .row_index import check_rows
+from .updates import check_rows, inside_backward
 
 
 class RunningMean(nn.Module):

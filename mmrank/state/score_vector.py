@@ -3,11 +3,12 @@
 import torch
 from torch import Tensor, nn
 
-from mmrank.functional.all_gather import all_gather_lists
-from mmrank.functional.score_interpolation import interpolate_score_lists
+from mmrank.functional.distributed import all_gather_lists
+from mmrank.functional.ranking.score_interpolation import (
+    interpolate_score_lists,
+)
 
-from .recomputation import inside_backward
-from .row_index import check_rows
+from .updates import check_rows, inside_backward
 
 MODES = ('ema', 'off')
 

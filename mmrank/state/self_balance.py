@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from .recomputation import inside_backward
+from .updates import inside_backward
 
 
 class SelfBalance(nn.Module):

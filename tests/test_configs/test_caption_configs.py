@@ -14,7 +14,7 @@ pytest.importorskip('mmpretrain')
 from mmpretrain.registry import DATASETS, TRANSFORMS
 from mmpretrain.structures import DataSample
 
-from mmrank.models import losses
+from mmrank import losses
 
 ROOT = Path(__file__).parents[2] / 'configs' / 'clip'
 CONFIGS = sorted(ROOT.glob('*.py'))

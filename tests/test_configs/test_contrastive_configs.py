@@ -22,8 +22,8 @@ pytest.importorskip('mmpretrain')
 from mmpretrain.datasets import CIFAR10, CIFAR100
 from mmpretrain.structures import DataSample
 
+from mmrank import losses
 from mmrank.datasets.long_tail.class_subset import exponential_sizes
-from mmrank.models import losses
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / 'configs/isogclr'

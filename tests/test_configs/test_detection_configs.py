@@ -17,7 +17,8 @@ from mmdet.structures import DetDataSample
 from mmdet.structures.mask import BitmapMasks
 from mmengine.structures import InstanceData
 
-from mmrank.models import RankingLoss, losses
+from mmrank import losses
+from mmrank.losses import RankingLoss
 
 ROOT = Path(__file__).parents[2] / 'configs'
 # The last part of a config's name is its data set.

@@ -11,12 +11,13 @@ from mmengine.registry import DATASETS, init_default_scope
 from mmengine.runner import Runner
 
 from mmrank.datasets.samplers import ClassPairSampler
-from mmrank.datasets.synthetic_interactions import (
+from mmrank.losses import InBatchLoss
+from mmrank.models import SparseLinearTower, TwoTower
+from mmrank.registry import MODELS
+from mmrank.studies.synthetic.interactions import (
     InteractionsSpec,
     write_interactions,
 )
-from mmrank.models import InBatchLoss, SparseLinearTower, TwoTower
-from mmrank.registry import MODELS
 
 FOLDER = Path(__file__).parents[2] / 'configs/in_batch'
 CONFIGS = sorted(FOLDER.glob('two-tower*.py'))

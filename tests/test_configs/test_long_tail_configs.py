@@ -21,7 +21,7 @@ pytest.importorskip('mmpretrain')
 from mmpretrain.models.losses import CrossEntropyLoss, FocalLoss
 from mmpretrain.structures import DataSample
 
-from mmrank.models import losses
+from mmrank import losses
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted((ROOT / 'configs/long_tail').glob('*.py'))

@@ -13,7 +13,8 @@ from mmengine.registry import DATASETS, HOOKS, MODELS, init_default_scope
 pytest.importorskip('mmpretrain')
 from mmpretrain.structures import DataSample
 
-from mmrank.models import RankingLoss, losses
+from mmrank import losses
+from mmrank.losses import RankingLoss
 
 ROOT = Path(__file__).parents[2] / 'configs'
 RETRIEVAL = ('omniglot', 'sop', 'vehicleid', 'inaturalist')

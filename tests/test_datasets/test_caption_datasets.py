@@ -16,7 +16,7 @@ from mmengine.registry import DATASETS
 pytest.importorskip('mmpretrain')
 from mmpretrain.utils import register_all_modules
 
-from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.checks.coco_report import AnnotationError
 from mmrank.datasets.samplers import InBatchPairSampler
 from mmrank.registry import TRANSFORMS
 

@@ -10,12 +10,12 @@ from mmrank.datasets.captions.read_caption_json import (
     read_karpathy,
 )
 from mmrank.datasets.captions.read_caption_table import read_caption_table
-from mmrank.datasets.captions.templated_captions import (
+from mmrank.datasets.checks.coco_report import AnnotationError
+from mmrank.studies.synthetic.captions import (
     class_captions,
     describe_image,
     object_captions,
 )
-from mmrank.datasets.coco_report import AnnotationError
 
 
 def write(path, content):

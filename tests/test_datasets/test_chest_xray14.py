@@ -9,7 +9,7 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 from mmengine.runner import Runner
 
-from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.checks.coco_report import AnnotationError
 
 pytest.importorskip('mmpretrain')
 

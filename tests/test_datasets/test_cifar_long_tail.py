@@ -16,7 +16,7 @@ from cifar_trees import (
 )
 from mmengine.registry import DATASETS
 
-from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.checks.coco_report import AnnotationError
 
 mmpretrain = pytest.importorskip('mmpretrain')
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from retrieval_trees import build, check_items, write_images
 
-from mmrank.datasets.data_report import AnnotationError
+from mmrank.datasets.checks.data_report import AnnotationError
 from mmrank.datasets.retrieval.class_split import split_classes
 
 pytest.importorskip('mmpretrain')

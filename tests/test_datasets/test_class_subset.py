@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.checks.coco_report import AnnotationError
 from mmrank.datasets.long_tail.binary_split import (
     check_both_sides,
     choose_part,

@@ -7,9 +7,9 @@ import cv2
 import numpy as np
 import pytest
 
-from mmrank.datasets.coco_check import AnnotationError, check_coco_file
-from mmrank.datasets.coco_cleaning import clean_coco
-from mmrank.datasets.coco_inspect import inspect_coco, inspect_coco_file
+from mmrank.datasets.checks.coco_check import AnnotationError, check_coco_file
+from mmrank.datasets.checks.coco_cleaning import clean_coco
+from mmrank.datasets.checks.coco_inspect import inspect_coco, inspect_coco_file
 
 
 def make_document() -> dict:

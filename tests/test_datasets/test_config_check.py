@@ -6,7 +6,7 @@ import pytest
 from mmengine.config import Config
 from mmengine.registry import DATASETS as ROOT_DATASETS
 
-from mmrank.datasets.coco_check import AnnotationError, check_config
+from mmrank.datasets.checks.coco_check import AnnotationError, check_config
 from mmrank.registry import DATASETS
 
 pytest.importorskip('mmdet')

@@ -9,8 +9,8 @@ import pytest
 from mmengine.dataset import BaseDataset, ConcatDataset, RepeatDataset
 from mmengine.registry import DATASETS, HOOKS, TRANSFORMS
 
-from mmrank.datasets.coco_report import AnnotationError
-from mmrank.datasets.label_check import check_labels
+from mmrank.datasets.checks.coco_report import AnnotationError
+from mmrank.datasets.checks.label_check import check_labels
 
 mmpretrain = pytest.importorskip('mmpretrain')
 

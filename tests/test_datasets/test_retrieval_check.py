@@ -6,12 +6,9 @@ from pathlib import Path
 import pytest
 from mmengine.config import Config
 
-from mmrank.datasets.data_report import AnnotationError
-from mmrank.datasets.retrieval.retrieval_check import (
-    check_config,
-    inspect_config,
-)
-from mmrank.datasets.synthetic_glyphs import GlyphsSpec, write_glyphs
+from mmrank.datasets.checks.data_report import AnnotationError
+from mmrank.datasets.checks.retrieval_check import check_config, inspect_config
+from mmrank.studies.synthetic.glyphs import GlyphsSpec, write_glyphs
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -15,7 +15,7 @@ from retrieval_trees import (
     write_vehicles,
 )
 
-from mmrank.datasets.synthetic_glyphs import GlyphsSpec, write_glyphs
+from mmrank.studies.synthetic.glyphs import GlyphsSpec, write_glyphs
 
 pytest.importorskip('mmpretrain')
 

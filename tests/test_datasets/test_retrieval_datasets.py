@@ -14,7 +14,7 @@ from retrieval_trees import (
     write_vehicles,
 )
 
-from mmrank.datasets.data_report import AnnotationError
+from mmrank.datasets.checks.data_report import AnnotationError
 
 pytest.importorskip('mmpretrain')
 

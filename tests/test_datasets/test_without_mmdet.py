@@ -7,10 +7,10 @@ SCRIPT = """
 import sys
 for name in ('mmdet', 'mmpretrain'):
     sys.modules[name] = None
-import mmrank.datasets.coco_check
-import mmrank.datasets.shapes_coco
-import mmrank.visualization.detections
-import mmrank.visualization.pr_curves
+import mmrank.datasets.checks.coco_check
+import mmrank.studies.synthetic.shapes_coco
+import mmrank.studies.coco.pictures.detections
+import mmrank.studies.coco.pictures.pr_curves
 from mmrank.registry import DATASETS
 try:
     DATASETS.build(dict(type='mmrank.CheckedCocoDataset', ann_file='a'))

@@ -1,18 +1,14 @@
 """The two hooks of a resumable training, inside mmengine's runner."""
 
 import os
-import sys
-from pathlib import Path
 
 import pytest
+import resume_run
 import torch
 from mmengine.runner import Runner
 
-sys.path.insert(0, str(Path(__file__).parent))
-import resume_run
-
 from mmrank.engine.hooks import rng_state_hook
-from mmrank.engine.rng_state import (
+from mmrank.engine.resume.rng_state import (
     get_rng_state,
     pack_rng_state,
     set_rng_state,

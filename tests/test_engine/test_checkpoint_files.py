@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from mmrank.atomic_file import remove_temporary_files, write_atomically
-from mmrank.engine import checkpoint
-from mmrank.engine.checkpoint import (
+from mmrank.engine.resume import checkpoint
+from mmrank.engine.resume.checkpoint import (
     find_last_whole_checkpoint,
     is_whole_checkpoint,
 )

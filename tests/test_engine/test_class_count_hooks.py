@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 
 from mmrank.datasets.samplers.label_pairs import label_pairs
 from mmrank.engine.hooks import ClassCountsHook, DeferredReweightingHook
-from mmrank.models import (
+from mmrank.losses import (
     ClassBalancedCELoss,
     LDAMLoss,
     SOPRCLoss,

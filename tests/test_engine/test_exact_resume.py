@@ -4,14 +4,10 @@ import multiprocessing
 import random
 import signal
 import socket
-import sys
-from pathlib import Path
 
 import pytest
-import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
 import resume_run
+import torch
 
 SGD = {}
 ADAM = {'optimizer': {'type': 'AdamW', 'lr': 0.05}}

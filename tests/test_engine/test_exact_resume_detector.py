@@ -2,7 +2,6 @@
 
 import multiprocessing
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ pytest.importorskip('mmdet', reason='the detector is a model of mmdet')
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / 'configs/stable_ap/retinanet_r18_fpn_stable-ap_demo.py'
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 def train(work_dir, data_root, kill, resume) -> None:
@@ -78,7 +76,10 @@ def train(work_dir, data_root, kill, resume) -> None:
 def test_detector_resumes_exactly(tmp_path, kill):
     from test_exact_resume import assert_same, read_losses
 
-    from mmrank.datasets.shapes_coco import ShapesSpec, write_shapes_coco
+    from mmrank.studies.synthetic.shapes_coco import (
+        ShapesSpec,
+        write_shapes_coco,
+    )
 
     data = tmp_path / 'data'
     # No image without an object, which the config would leave out.

@@ -9,7 +9,7 @@ from torch import nn
 
 from mmrank.datasets.interactions import Interactions
 from mmrank.engine.hooks import PairCountsHook
-from mmrank.models import InBatchLoss
+from mmrank.losses import InBatchLoss
 
 
 def runner_of(model, dataset):

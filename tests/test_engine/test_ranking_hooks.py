@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from mmrank.engine.hooks import PreviousWeightsHook, RankingMonitorHook
-from mmrank.models import StableAPLoss
+from mmrank.losses import StableAPLoss
 from mmrank.registry import MODELS
 
 

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from mmrank.engine.hooks import TemperatureHook
-from mmrank.models.losses import ISogCLRLoss
+from mmrank.losses import ISogCLRLoss
 
 SIZE = 24
 

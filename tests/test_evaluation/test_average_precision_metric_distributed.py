@@ -1,14 +1,9 @@
 """AP and AUROC over ranks; apart, since every process imports this file."""
 
-import sys
-from pathlib import Path
-
 import torch
+from gloo_processes import run_on_ranks
 
 from mmrank.evaluation.average_precision_metric import AveragePrecisionMetric
-
-sys.path.insert(0, str(Path(__file__).parents[1] / 'test_models'))
-from gloo_processes import run_on_ranks
 
 SIZE = 33
 

@@ -1,19 +1,14 @@
 """k-NN and linear evaluation of features."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
+from gloo_processes import run_on_ranks
 from torch.nn.functional import cross_entropy
 
-from mmrank.evaluation.class_accuracy import accuracies, count_hits
-from mmrank.evaluation.linear_probe import LinearProbe
+from mmrank.evaluation.frozen_feature_metric import accuracies, count_hits
+from mmrank.evaluation.linear_probe_metric import LinearProbe
 from mmrank.functional import k_nearest_votes, unit_rows
 from mmrank.registry import METRICS
-
-sys.path.append(str(Path(__file__).parents[1] / 'test_models'))
-from gloo_processes import run_on_ranks
 
 CLASSES = ('cat', 'dog', 'fox')
 

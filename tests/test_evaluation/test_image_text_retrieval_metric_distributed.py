@@ -1,16 +1,11 @@
 """IR@K and TR@K over ranks; apart, since every process imports this file."""
 
-import sys
-from pathlib import Path
-
 import torch
+from gloo_processes import run_on_ranks
 
 from mmrank.evaluation.image_text_retrieval_metric import (
     ImageTextRetrievalMetric,
 )
-
-sys.path.insert(0, str(Path(__file__).parents[1] / 'test_models'))
-from gloo_processes import run_on_ranks
 
 SIZE = 23
 

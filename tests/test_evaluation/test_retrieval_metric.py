@@ -1,10 +1,10 @@
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from gloo_processes import run_on_ranks
 from mmengine.dataset import BaseDataset
 from mmengine.evaluator import Evaluator
 from mmengine.model import BaseModel
@@ -13,12 +13,11 @@ from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement
 
 from mmrank.evaluation.retrieval_features import FeaturesError, load_features
-from mmrank.evaluation.retrieval_metric import RetrievalMetric
-from mmrank.evaluation.retrieval_splits import random_galleries
+from mmrank.evaluation.retrieval_metric import (
+    RetrievalMetric,
+    random_galleries,
+)
 from mmrank.functional import retrieval_metrics
-
-sys.path.insert(0, str(Path(__file__).parents[1] / 'test_models'))
-from gloo_processes import run_on_ranks
 
 
 def make_set(samples=61, classes=7, seed=0):
@@ -311,7 +310,7 @@ def test_bad_input_is_named():
 
 
 def test_long_work_shows_its_progress(monkeypatch):
-    from mmrank.evaluation import retrieval_progress as module
+    from mmrank.evaluation import retrieval_metric as module
 
     lines = []
     monkeypatch.setattr(module, '_INTERVAL', 0.0)

@@ -18,7 +18,12 @@ from small_heads import (
     make_inputs,
 )
 
-from mmrank.models.dense_heads import BoxCollector, box_balance
+from mmrank.models.dense_heads import (
+    BoxCollector,
+)
+from mmrank.models.dense_heads import (
+    box_collector as box_balance,
+)
 from mmrank.registry import MODELS
 
 NAMES = ['RetinaHead', 'ATSSHead', 'FCOSHead', 'GFLHead']

@@ -15,7 +15,8 @@ from mmengine.config import ConfigDict
 from mmengine.registry import DefaultScope
 from small_heads import FOCAL, HEADS, STABLE_AP, TEST_CFG
 
-from mmrank.models import ListwiseHead, StableAPLoss
+from mmrank.losses import StableAPLoss
+from mmrank.models import ListwiseHead
 from mmrank.models.dense_heads.host_heads import REFUSED, TRAITS
 from mmrank.models.dense_heads.joint_scores import joint_logits
 from mmrank.registry import MODELS

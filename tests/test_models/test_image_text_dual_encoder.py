@@ -11,7 +11,7 @@ from slow_link import SlowLink
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from mmrank.models import InBatchLoss
+from mmrank.losses import InBatchLoss
 from mmrank.registry import MODELS
 
 TEXTS = ['a cat', 'two dogs', 'a red car', 'the sea', 'a cat on grass']

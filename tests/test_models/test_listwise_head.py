@@ -14,7 +14,7 @@ from small_heads import (
     make_inputs,
 )
 
-from mmrank.models import StableAPLoss
+from mmrank.losses import StableAPLoss
 from mmrank.registry import MODELS
 
 

@@ -18,7 +18,7 @@ from small_rcnn import (
 )
 
 from mmrank.engine.hooks import PreviousWeightsHook
-from mmrank.models import RankingLoss
+from mmrank.losses import RankingLoss
 
 KINDS = ('faster', 'mask', 'cascade')
 ROIS = 32

@@ -9,7 +9,7 @@ from mmdet.structures.bbox import bbox_overlaps
 from mmengine.registry import init_default_scope
 from small_rcnn import STABLE_AP, build_detector, compute_losses
 
-from mmrank.models import RankingLoss
+from mmrank.losses import RankingLoss
 from mmrank.registry import MODELS
 
 CLASSES = 3

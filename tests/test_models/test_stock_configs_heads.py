@@ -6,7 +6,7 @@ pytest.importorskip('mmdet')
 from mmengine.config import Config
 from mmengine.registry import DefaultScope
 
-from mmrank.models import StableAPLoss
+from mmrank.losses import StableAPLoss
 from mmrank.registry import MODELS
 
 CONFIG = """

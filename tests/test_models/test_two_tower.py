@@ -10,7 +10,7 @@ from mmengine.runner import Runner
 
 from mmrank.datasets import InteractionDataset
 from mmrank.functional import in_batch_loss
-from mmrank.models import LabelledPairLoss
+from mmrank.losses import LabelledPairLoss
 from mmrank.registry import MODELS
 
 ML1M = Path(__file__).parents[3] / 'shared' / 'data' / 'ml1m'

@@ -1,4 +1,4 @@
-"""Each optional package may be absent; the layers import only downward."""
+"""Each optional package may be absent."""
 
 import subprocess
 import sys
@@ -90,4 +90,29 @@ def test_a_detection_user_trains_a_head_without_mmpretrain():
         'assert head is not None\n'
     )
     done = run_without({'mmpretrain'}, code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_losses_need_torch_alone():
+    others = {'scipy', 'matplotlib', 'rich', 'pycocotools', 'torchvision'}
+    code = (
+        'import torch\n'
+        'from mmrank.losses import ISogCLRLoss, StableAPLoss\n'
+        'from mmrank.registry import MODELS\n'
+        'scores = torch.randn(20, 3, requires_grad=True)\n'
+        'loss = StableAPLoss(rho=1.0)\n'
+        'loss(scores, torch.arange(20) % 4).backward()\n'
+        'assert torch.isfinite(scores.grad).all()\n'
+        'view = torch.randn(8, 4)\n'
+        'assert ISogCLRLoss(8)(view, view, torch.arange(8)).isfinite()\n'
+        'try:\n'
+        '    MODELS.build(dict(type="StableAPLoss"))\n'
+        'except ImportError as error:\n'
+        '    assert "mim install mmengine" in str(error)\n'
+        'else:\n'
+        '    raise AssertionError("built without mmengine")\n'
+        'assert "mmengine" not in sys.modules\n'
+    )
+    absent = OPENMMLAB | others | {'pytorch_metric_learning'}
+    done = run_without(absent, code)
     assert done.returncode == 0, done.stderr

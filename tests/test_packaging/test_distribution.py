@@ -56,7 +56,7 @@ def wheel(checkout, tmp_path_factory):
 
 def test_wheel_holds_what_mim_reads(wheel):
     names = set(wheel.namelist())
-    for tool in ('train.py', 'test.py', 'entry_point.py', 'dist_train.sh'):
+    for tool in ('train.py', 'test.py', 'dist_train.sh'):
         assert f'mmrank/.mim/tools/{tool}' in names
     assert 'mmrank/.mim/model-index.yml' in names
     shipped = {x for x in names if x.startswith('mmrank/.mim/configs/')}

@@ -11,8 +11,8 @@ from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.runner import Runner
 
-from mmrank.datasets.shapes_coco import ShapesSpec, write_shapes_coco
-from mmrank.datasets.synthetic_glyphs import GlyphsSpec, draw_glyph
+from mmrank.studies.synthetic.glyphs import GlyphsSpec, draw_glyph
+from mmrank.studies.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 ROOT = Path(__file__).resolve().parents[2]
 

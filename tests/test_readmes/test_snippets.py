@@ -26,7 +26,7 @@ from readme_snippets import (
 from torch.nn.functional import normalize
 
 from mmrank.functional import average_precision, retrieval_metrics
-from mmrank.models import RankingLoss
+from mmrank.losses import RankingLoss
 
 # README and a text that is in one of its blocks alone; the tests below name
 # each of them.

@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from slow_link import SlowLink
 
-from mmrank.state.rows_in_flight import overwritten
-from mmrank.state.sample_temperature import SampleTemperature
+from mmrank.state.samples.rows_in_flight import overwritten
+from mmrank.state.samples.sample_temperature import SampleTemperature
 
 CPU = torch.device('cpu')
 SIZE = 8

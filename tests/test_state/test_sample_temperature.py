@@ -11,7 +11,7 @@ from mmengine.runner.checkpoint import load_state_dict as mmengine_load
 from torch import nn
 
 from mmrank.state import SampleLogMean, SampleState, SampleTemperature
-from mmrank.state.sample_groups import SampleGroups
+from mmrank.state.updates import SampleGroups
 
 CPU = torch.device('cpu')
 

@@ -18,6 +18,7 @@ def run(script, *arguments):
         text=True,
         env={
             'PATH': '/usr/bin:/bin',
+            'PYTHONPATH': str(ROOT),
             'COLUMNS': '160',
             'OMP_NUM_THREADS': '1',
         },

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mmrank.datasets.shapes_coco import ShapesSpec, write_shapes_coco
-from mmrank.evaluation.coco_evaluators import EvaluatorError
-from mmrank.evaluation.coco_predictions import PredictionError
-from mmrank.evaluation.model_entry import EntryError
-from mmrank.evaluation.run_record import RECORD_NAME, read_record
-from mmrank.evaluation.synthetic_boxes import make_predictions
+from mmrank.studies.coco.evaluators import EvaluatorError
+from mmrank.studies.coco.predictions import PredictionError
+from mmrank.studies.common.model_entry import EntryError
+from mmrank.studies.common.run_record import RECORD_NAME, read_record
+from mmrank.studies.synthetic.boxes import make_predictions
+from mmrank.studies.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / 'tools' / 'benchmarks'
@@ -317,7 +317,7 @@ def test_a_detector_is_measured(tiny, data, tmp_path, monkeypatch):
     assert {box['image_id'] for box in boxes} <= {1, 2, 3, 4, 5}
     assert {box['category_id'] for box in boxes} <= {1, 2, 3, 4}
 
-    from entry_point import UsageError
+    from mmrank.apis.entry_point import UsageError
 
     tiny.write_text(f'{tiny.read_text()}\ntest_evaluator = []\n')
     with pytest.raises(UsageError, match='writes no COCO predictions'):

@@ -13,14 +13,14 @@ from mmengine.registry import MODELS
 from PIL import Image
 from rich.console import Console
 
-from mmrank.evaluation.model_entry import EntryError
-from mmrank.evaluation.retrieval_entries import parse_entries
 from mmrank.evaluation.retrieval_features import (
     FeaturesError,
     RetrievalFeatures,
     load_features,
     save_features,
 )
+from mmrank.studies.common.model_entry import EntryError
+from mmrank.studies.retrieval.entries import parse_entries
 
 TOOL = (
     Path(__file__).resolve().parents[2]

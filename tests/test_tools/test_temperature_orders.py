@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmrank.evaluation.temperature_orders import OrderRuns, order_test
+from mmrank.studies.temperature_orders.orders import OrderRuns, order_test
 
 TOOL = (
     Path(__file__).resolve().parents[2]

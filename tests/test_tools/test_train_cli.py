@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from mmengine.config import Config
 
+from mmrank.apis import entry_point
+
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / 'tools'
 sys.path.insert(0, str(TOOLS))
 
 # Scripts, not parts of the package: found by their folder.
-import entry_point  # noqa: E402
 import train  # noqa: E402
 
 sys.path.remove(str(TOOLS))

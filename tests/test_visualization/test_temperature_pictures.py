@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmrank.evaluation.temperature_history import TemperatureHistory
-from mmrank.evaluation.temperatures import Temperatures
-from mmrank.visualization.temperature_plots import plot_history
-from mmrank.visualization.temperature_report import write_temperature_report
-from mmrank.visualization.temperature_sheet import (
+from mmrank.visualization.temperatures.history import TemperatureHistory
+from mmrank.visualization.temperatures.plots import plot_history
+from mmrank.visualization.temperatures.report import write_temperature_report
+from mmrank.visualization.temperatures.sheet import (
     WarmImage,
     draw_temperature_sheet,
 )
+from mmrank.visualization.temperatures.temperatures import Temperatures
 
 
 class Painted:

@@ -13,11 +13,11 @@ IoU 0.5, dashed ones do not.
 import argparse
 import sys
 
-from mmrank.evaluation.box_evaluation import (
+from mmrank.studies.coco.box_evaluation import (
     evaluate_boxes,
     load_ground_truth,
 )
-from mmrank.visualization.detections import draw_detections
+from mmrank.studies.coco.pictures.detections import draw_detections
 
 
 def parse_args() -> argparse.Namespace:

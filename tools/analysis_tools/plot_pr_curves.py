@@ -14,12 +14,12 @@ import sys
 
 from rich.console import Console
 
-from mmrank.evaluation.box_evaluation import (
+from mmrank.studies.coco.box_evaluation import (
     evaluate_boxes,
     load_ground_truth,
 )
-from mmrank.visualization.comparison_table import comparison_rows, rich_table
-from mmrank.visualization.pr_curves import PRCurves, plot_pr_curves
+from mmrank.studies.coco.comparison_table import comparison_rows, rich_table
+from mmrank.studies.coco.pictures.pr_curves import PRCurves, plot_pr_curves
 
 
 def parse_args() -> argparse.Namespace:

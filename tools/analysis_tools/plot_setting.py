@@ -11,7 +11,7 @@ are named <method>-<value>, as configs/long_tail/positive_rate.yaml.
 import argparse
 import sys
 
-from mmrank.visualization.setting_plot import plot_setting, read_setting_runs
+from mmrank.studies.seeds.setting_plot import plot_setting, read_setting_runs
 
 
 def parse_args() -> argparse.Namespace:

@@ -31,35 +31,32 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mmrank.evaluation.model_entry import Entry, EntryError
-from mmrank.evaluation.retrieval_entries import (
-    parse_entries,
-    plan_features,
-    use_retrieval_metric,
-)
 from mmrank.evaluation.retrieval_features import (
     RetrievalFeatures,
     load_features,
 )
-from mmrank.evaluation.retrieval_result import (
-    check_same_test_set,
-    evaluate_features,
+from mmrank.studies.common.model_entry import Entry, EntryError
+from mmrank.studies.retrieval.entries import (
+    parse_entries,
+    plan_features,
+    use_retrieval_metric,
 )
-from mmrank.visualization.query_selection import CHOICES
-from mmrank.visualization.retrieval_pages import draw_sheets
-from mmrank.visualization.retrieval_plots import (
+from mmrank.studies.retrieval.pages import draw_sheets
+from mmrank.studies.retrieval.plots import (
     plot_precision_recall,
     plot_recall_at_k,
     write_curves,
 )
-from mmrank.visualization.retrieval_table import (
+from mmrank.studies.retrieval.query_selection import CHOICES
+from mmrank.studies.retrieval.result import (
+    check_same_test_set,
+    evaluate_features,
+)
+from mmrank.studies.retrieval.table import (
     describe_test_set,
     rich_retrieval,
     write_retrieval_table,
 )
-
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))  # for entry_point, beside train.py
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
@@ -151,9 +148,10 @@ def get_features(
     """Read a model's features, or run its config."""
     if not entry.is_config:
         return load_features(entry.path)
-    from entry_point import UsageError, build_runner, load
     from mmengine.config import DictAction
     from mmengine.device import get_device
+
+    from mmrank.apis.entry_point import UsageError, build_runner, load
 
     parser = argparse.ArgumentParser()
     parser.add_argument('--cfg-options', nargs='+', action=DictAction)

@@ -19,20 +19,20 @@ from pathlib import Path
 import torch
 from rich.progress import Progress
 
-from mmrank.analysis.interpolation_error import interpolation_errors
-from mmrank.analysis.sampling_rate_bias import (
+from mmrank.studies.theory.interpolation_error import interpolation_errors
+from mmrank.studies.theory.sampling_rate_bias import (
     ESTIMATORS,
     BiasSetting,
     bias_rows,
 )
-from mmrank.analysis.score_distributions import BIBETA, DISTRIBUTIONS
-from mmrank.analysis.score_vector_noise import score_vector_noise
-from mmrank.visualization.number_table import write_number_table
-from mmrank.visualization.soprc_plots import (
+from mmrank.studies.theory.score_distributions import BIBETA, DISTRIBUTIONS
+from mmrank.studies.theory.score_vector_noise import score_vector_noise
+from mmrank.studies.theory.soprc_plots import (
     plot_interpolation_error,
     plot_sampling_rate_bias,
     plot_score_vector_noise,
 )
+from mmrank.visualization.tables import write_number_table
 
 RATES = (0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5)
 SIZE = 1000

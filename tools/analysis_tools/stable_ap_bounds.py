@@ -22,23 +22,23 @@ from pathlib import Path
 import torch
 from rich.progress import Progress
 
-from mmrank.analysis.bounded_difference import (
+from mmrank.studies.theory.bounded_difference import (
     DifferenceSetting,
     difference_rows,
 )
-from mmrank.analysis.mean_score_tracking import mean_score_tracking
-from mmrank.analysis.stable_ap_bound import (
+from mmrank.studies.theory.mean_score_tracking import mean_score_tracking
+from mmrank.studies.theory.stable_ap_bound import (
     bound_rows,
     random_scores,
     theorem1_sides,
     weight_sum_rows,
 )
-from mmrank.visualization.number_table import write_number_table
-from mmrank.visualization.stable_ap_plots import (
+from mmrank.studies.theory.stable_ap_plots import (
     plot_bounded_difference,
     plot_mean_score_tracking,
     plot_theorem1,
 )
+from mmrank.visualization.tables import write_number_table
 
 RHOS = (0.5, 1.0, 10.0, 100.0)
 NUMS_POS = (2, 8, 32)

@@ -20,8 +20,11 @@ import sys
 from pathlib import Path
 
 from mmrank.atomic_file import write_csv_atomically
-from mmrank.evaluation.temperature_orders import order_test, read_order_runs
-from mmrank.visualization.temperature_order_plot import plot_orders
+from mmrank.studies.temperature_orders.orders import (
+    order_test,
+    read_order_runs,
+)
+from mmrank.studies.temperature_orders.plot import plot_orders
 
 
 def parse_args() -> argparse.Namespace:

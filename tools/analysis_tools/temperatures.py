@@ -26,9 +26,6 @@ from mmengine.config import DictAction
 from mmengine.registry import DATASETS, init_default_scope
 from rich.console import Console
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))  # for entry_point, beside train.py
-
 
 def parse_args(arguments=None) -> argparse.Namespace:
     """Read the command line."""
@@ -83,7 +80,7 @@ def parse_args(arguments=None) -> argparse.Namespace:
 
 def build_training_set(args: argparse.Namespace):
     """The data set that the sampler of the training sees."""
-    from entry_point import check_packages, read_config
+    from mmrank.apis.entry_point import check_packages, read_config
 
     cfg = read_config(args.config)
     if args.cfg_options is not None:
@@ -111,11 +108,13 @@ def steps_of(checkpoints: list[str]) -> tuple[list[int], str]:
 
 def run(args: argparse.Namespace, console: Console) -> None:
     """Do what the command line says."""
-    from mmrank.evaluation.temperature_history import TemperatureHistory
-    from mmrank.evaluation.temperatures import read_temperatures
-    from mmrank.visualization.temperature_plots import plot_history
-    from mmrank.visualization.temperature_report import (
+    from mmrank.visualization.temperatures.history import TemperatureHistory
+    from mmrank.visualization.temperatures.plots import plot_history
+    from mmrank.visualization.temperatures.report import (
         write_temperature_report,
+    )
+    from mmrank.visualization.temperatures.temperatures import (
+        read_temperatures,
     )
 
     readings = [read_temperatures(path) for path in args.checkpoints]

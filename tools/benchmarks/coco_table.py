@@ -42,29 +42,28 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from mmrank.datasets.data_report import AnnotationError
-from mmrank.evaluation.coco_entries import (
+from mmrank.datasets.checks.data_report import AnnotationError
+from mmrank.studies.coco.benchmark import CocoBenchmark, run_benchmark
+from mmrank.studies.coco.benchmark_table import (
+    describe_runs,
+    rich_benchmark,
+    write_benchmark,
+)
+from mmrank.studies.coco.entries import (
     ModelResult,
     check_pair,
     find_annotations,
     parse_entries,
     read_result,
 )
-from mmrank.evaluation.coco_evaluators import CHOICES
-from mmrank.evaluation.coco_runs import find_finished, measure, plan_run
-from mmrank.evaluation.lvis_evaluation import LvisError
-from mmrank.evaluation.model_entry import Entry, EntryError
-from mmrank.visualization.benchmark_pictures import draw_benchmark
-from mmrank.visualization.benchmark_table import (
-    describe_runs,
-    rich_benchmark,
-    write_benchmark,
-)
-from mmrank.visualization.coco_benchmark import CocoBenchmark, run_benchmark
-from mmrank.visualization.side_by_side import draw_side_by_side
+from mmrank.studies.coco.evaluators import CHOICES
+from mmrank.studies.coco.lvis_evaluation import LvisError
+from mmrank.studies.coco.pictures.benchmark_pictures import draw_benchmark
+from mmrank.studies.coco.pictures.side_by_side import draw_side_by_side
+from mmrank.studies.coco.runs import find_finished, measure, plan_run
+from mmrank.studies.common.model_entry import Entry, EntryError
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))  # for entry_point, beside train.py
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
@@ -165,8 +164,9 @@ def get_result(
     """Find a model's predictions, or run its config."""
     if not entry.is_config:
         return read_result(entry)
-    from entry_point import UsageError, read_config
     from mmengine.device import get_device
+
+    from mmrank.apis.entry_point import UsageError, read_config
 
     try:
         content = read_config(str(entry.path)).to_dict()

@@ -19,15 +19,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from mmrank.evaluation.coco_evaluators import (
+from mmrank.studies.coco.evaluators import (
     EvaluatorError,
     check_equality,
     find_evaluators,
 )
-from mmrank.evaluation.synthetic_boxes import (
-    make_annotations,
-    make_predictions,
-)
+from mmrank.studies.synthetic.boxes import make_annotations, make_predictions
 
 
 def parse_args(arguments=None) -> argparse.Namespace:

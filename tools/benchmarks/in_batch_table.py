@@ -22,17 +22,20 @@ import torch
 from mmengine.config import Config
 from rich.console import Console
 
-from mmrank.engine.two_tower.learning_rate_search import SearchRule
-from mmrank.engine.two_tower.result_lines import ResultLines
-from mmrank.engine.two_tower.study_cells import (
+from mmrank.studies.in_batch.cells import (
     CHOICE,
     SAMPLED_MODES,
     StudySettings,
     run_cell,
     study_cells,
 )
-from mmrank.engine.two_tower.two_tower_data import TwoTowerData
-from mmrank.visualization.in_batch_study import plot_study, write_study_tables
+from mmrank.studies.in_batch.data import TwoTowerData
+from mmrank.studies.in_batch.learning_rate_search import SearchRule
+from mmrank.studies.in_batch.report import (
+    plot_study,
+    write_study_tables,
+)
+from mmrank.studies.in_batch.result_lines import ResultLines
 
 
 def parse_args() -> argparse.Namespace:

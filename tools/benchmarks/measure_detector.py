@@ -16,9 +16,6 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-TOOLS = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(TOOLS))  # for entry_point, beside train.py
-
 
 def parse_args(arguments=None) -> argparse.Namespace:
     """Read the command line."""
@@ -54,7 +51,7 @@ def parse_args(arguments=None) -> argparse.Namespace:
 
 def load_config(args: argparse.Namespace):
     """Load the config as tools/test.py does."""
-    from entry_point import add_common_options, load
+    from mmrank.apis.entry_point import add_common_options, load
 
     parser = argparse.ArgumentParser()
     parser.add_argument('config')
@@ -68,13 +65,13 @@ def load_config(args: argparse.Namespace):
 
 def get_checkpoint(args: argparse.Namespace) -> str:
     """The checkpoint given, or the last one of a training."""
-    from entry_point import UsageError
+    from mmrank.apis.entry_point import UsageError
 
     if args.checkpoint:
         return args.checkpoint
     from train_and_test import train
 
-    from mmrank.engine.checkpoint import find_last_whole_checkpoint
+    from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 
     folder = str(Path(args.out) / 'train')
     train(args.config, folder, args.cfg_options or ())
@@ -90,7 +87,7 @@ def prepare_evaluator(cfg, args: argparse.Namespace) -> str:
     Returns:
         Its annotation file.
     """
-    from entry_point import UsageError
+    from mmrank.apis.entry_point import UsageError
 
     evaluators = cfg.get('test_evaluator') or []
     if isinstance(evaluators, dict):
@@ -126,13 +123,13 @@ def find_image_dir(dataset) -> str:
 def main(args: argparse.Namespace) -> None:
     """Train if needed, test, write the record."""
     import torch
-    from entry_point import UsageError, build_runner, check_data
 
-    from mmrank.evaluation import config_description as description
-    from mmrank.evaluation.inference_meter import InferenceMeter
-    from mmrank.evaluation.run_record import RunRecord, write_record
-    from mmrank.evaluation.seed_plan import PlanError
-    from mmrank.evaluation.seed_runs import lock_folder
+    from mmrank.apis.entry_point import UsageError, build_runner, check_data
+    from mmrank.studies.coco import config_description as description
+    from mmrank.studies.coco.inference_meter import InferenceMeter
+    from mmrank.studies.common.run_record import RunRecord, write_record
+    from mmrank.studies.seeds.plan import PlanError
+    from mmrank.studies.seeds.runs import lock_folder
 
     with ExitStack() as stack:
         try:
@@ -176,6 +173,6 @@ def main(args: argparse.Namespace) -> None:
 
 
 if __name__ == '__main__':
-    from entry_point import run
+    from mmrank.apis.entry_point import run
 
     sys.exit(run(main, parse_args()))

@@ -22,7 +22,7 @@ from pairwise_speed import in_turn
 from rich.console import Console
 from rich.table import Table
 
-from mmrank.models.losses import EmbeddingBatch
+from mmrank.losses import EmbeddingBatch
 from mmrank.registry import MODELS
 
 LOSSES = {

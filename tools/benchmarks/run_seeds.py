@@ -58,17 +58,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mmrank.evaluation.forked_command import preload_modules
-from mmrank.evaluation.seed_arguments import add_arguments, make_plan
-from mmrank.evaluation.seed_console import report, work_off
-from mmrank.evaluation.seed_outcome import Outcome
-from mmrank.evaluation.seed_plan import PlanError, SeedPlan, load_config
-from mmrank.evaluation.seed_runs import (
-    RunQueue,
-    build_command,
-    lock_folder,
-)
-from mmrank.evaluation.seed_tuning import check_splits, choose
+from mmrank.studies.seeds.arguments import add_arguments, make_plan
+from mmrank.studies.seeds.console import report, work_off
+from mmrank.studies.seeds.forked_command import preload_modules
+from mmrank.studies.seeds.outcome import Outcome
+from mmrank.studies.seeds.plan import PlanError, SeedPlan, load_config
+from mmrank.studies.seeds.runs import RunQueue, build_command, lock_folder
+from mmrank.studies.seeds.tuning import check_splits, choose
 
 HERE = Path(__file__).resolve().parent
 TRAIN_COMMAND = (

@@ -20,9 +20,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-TOOLS = Path(__file__).resolve().parents[1]
-TRAIN = TOOLS / 'train.py'
-sys.path.insert(0, str(TOOLS))  # for entry_point, beside train.py
+TRAIN = Path(__file__).resolve().parents[1] / 'train.py'
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
@@ -73,7 +71,7 @@ def load_config(args: argparse.Namespace):
 
     A folder of its own: the logs of the training stay what they are.
     """
-    from entry_point import UsageError, add_common_options, load
+    from mmrank.apis.entry_point import UsageError, add_common_options, load
 
     parser = argparse.ArgumentParser()
     parser.add_argument('config')
@@ -122,9 +120,8 @@ def run_here(command: list[str]) -> int | str | None:
 
 def evaluate(args: argparse.Namespace) -> dict:
     """Evaluate the last whole checkpoint of the work dir."""
-    from entry_point import build_runner
-
-    from mmrank.engine.checkpoint import find_last_whole_checkpoint
+    from mmrank.apis.entry_point import build_runner
+    from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 
     config = load_config(args)
     for name in (f'{args.split}_dataloader', f'{args.split}_evaluator'):
@@ -158,8 +155,8 @@ def main() -> None:
     args = parse_args()
 
     from mmrank.atomic_file import write_atomically
-    from mmrank.evaluation.seed_plan import PlanError
-    from mmrank.evaluation.seed_runs import lock_folder
+    from mmrank.studies.seeds.plan import PlanError
+    from mmrank.studies.seeds.runs import lock_folder
 
     with ExitStack() as stack:
         try:

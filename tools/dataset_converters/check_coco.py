@@ -22,11 +22,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mmrank.datasets.coco_check import AnnotationError, check_config
-from mmrank.datasets.coco_cleaning import clean_coco
-from mmrank.datasets.coco_inspect import inspect_coco
-from mmrank.datasets.coco_reading import read_coco_json
-from mmrank.datasets.coco_report import CocoReport
+from mmrank.datasets.checks.coco_check import AnnotationError, check_config
+from mmrank.datasets.checks.coco_cleaning import clean_coco
+from mmrank.datasets.checks.coco_inspect import inspect_coco
+from mmrank.datasets.checks.coco_reading import read_coco_json
+from mmrank.datasets.checks.coco_report import CocoReport
 
 
 def parse_args() -> argparse.Namespace:

@@ -23,10 +23,10 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from mmrank.datasets.data_report import AnnotationError
-from mmrank.datasets.retrieval.retrieval_check import inspect_config
-from mmrank.datasets.retrieval.retrieval_report import RetrievalReport
-from mmrank.visualization.class_count_histogram import plot_class_counts
+from mmrank.datasets.checks.data_report import AnnotationError
+from mmrank.datasets.checks.retrieval_check import inspect_config
+from mmrank.datasets.checks.retrieval_report import RetrievalReport
+from mmrank.studies.retrieval.class_count_histogram import plot_class_counts
 
 
 def parse_args() -> argparse.Namespace:

@@ -23,16 +23,13 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from mmrank.datasets.captions.templated_captions import (
-    class_captions,
-    object_captions,
-)
-from mmrank.datasets.coco_reading import read_coco_json
+from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.long_tail.class_subset import (
     exponential_sizes,
     shuffled_classes,
 )
 from mmrank.datasets.retrieval.image_lists import IMAGE_SUFFIXES
+from mmrank.studies.synthetic.captions import class_captions, object_captions
 
 EPILOG = """\
 examples:

@@ -16,7 +16,7 @@ import sys
 from rich.console import Console
 from rich.progress import Progress
 
-from mmrank.datasets.synthetic_glyphs import GlyphsSpec, write_glyphs
+from mmrank.studies.synthetic.glyphs import GlyphsSpec, write_glyphs
 
 
 def parse_args() -> argparse.Namespace:

@@ -13,7 +13,7 @@ import sys
 
 from rich.console import Console
 
-from mmrank.datasets.synthetic_interactions import (
+from mmrank.studies.synthetic.interactions import (
     InteractionsSpec,
     write_interactions,
 )

@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from mmrank.datasets.coco_inspect import inspect_coco_file
-from mmrank.datasets.shapes_coco import ShapesSpec, write_shapes_coco
+from mmrank.datasets.checks.coco_inspect import inspect_coco_file
+from mmrank.studies.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 
 def parse_args() -> argparse.Namespace:

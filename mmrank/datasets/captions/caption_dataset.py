@@ -14,7 +14,7 @@ from mmrank.datasets.captions.read_caption_json import (
     read_karpathy,
 )
 from mmrank.datasets.captions.read_caption_table import read_caption_table
-from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.checks.coco_report import AnnotationError
 from mmrank.datasets.interactions.interactions import Interactions
 
 UNITS = ('pair', 'image')

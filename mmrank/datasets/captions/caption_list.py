@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.checks.coco_report import AnnotationError
 from mmrank.datasets.retrieval.image_lists import BadLine
 
 _EXAMPLES = 3

@@ -8,8 +8,8 @@ from mmrank.datasets.captions.caption_list import (
     CaptionList,
     clean_captions,
 )
-from mmrank.datasets.coco_reading import read_coco_json
-from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.checks.coco_reading import read_coco_json
+from mmrank.datasets.checks.coco_report import AnnotationError
 from mmrank.datasets.retrieval.image_lists import BadLine
 
 

@@ -10,7 +10,7 @@ from mmrank.datasets.captions.caption_list import (
     CaptionList,
     clean_captions,
 )
-from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.checks.coco_report import AnnotationError
 from mmrank.datasets.retrieval.image_lists import BadLine
 
 #: Suffixes of files with a JSON object a line.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.checks.coco_report import AnnotationError
 from mmrank.datasets.long_tail.class_subset import (
     check_class_sizes,
     exponential_sizes,

@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 from mmpretrain.datasets import CIFAR10, CIFAR100
 
-from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.checks.coco_report import AnnotationError
 from mmrank.datasets.retrieval.image_lists import scan_class_folders
 
 #: mmpretrain's data set of each number of classes: names, files, reader.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.checks.coco_report import AnnotationError
 
 
 def multi_label_items(paths: Sequence[str], targets: np.ndarray) -> list[dict]:

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from mmrank.datasets.coco_report import AnnotationError
+from mmrank.datasets.checks.coco_report import AnnotationError
 
 CLASSES = (
     'Atelectasis',

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mmrank.datasets.data_report import AnnotationError
+from mmrank.datasets.checks.data_report import AnnotationError
 
 #: Suffixes of files that are taken for images, in lower case.
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.ppm', '.webp', '.tif')

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from mmengine.fileio import join_path
 from mmpretrain.datasets import BaseDataset
 
-from mmrank.datasets.data_report import AnnotationError
+from mmrank.datasets.checks.data_report import AnnotationError
 from mmrank.datasets.retrieval.class_split import split_classes
 from mmrank.datasets.retrieval.image_lists import ImageList
 

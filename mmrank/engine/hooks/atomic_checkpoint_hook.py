@@ -12,14 +12,16 @@ from mmengine.logging import print_log
 from mmengine.model import is_model_wrapper
 
 from mmrank.atomic_file import remove_temporary_files, write_atomically
-from mmrank.registry import HOOKS
-
-from ..checkpoint import (
+from mmrank.engine.resume.checkpoint import (
     ATOMIC_BACKEND,
     POINTER_NAME,
     find_last_whole_checkpoint,
 )
-from ..missed_validation import missed_validation, note_validation
+from mmrank.engine.resume.missed_validation import (
+    missed_validation,
+    note_validation,
+)
+from mmrank.registry import HOOKS
 
 GRADIENT_KEY = 'accumulated_gradients'
 

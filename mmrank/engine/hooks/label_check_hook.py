@@ -3,7 +3,7 @@
 from mmengine.dist import is_main_process
 from mmengine.hooks import Hook
 
-from mmrank.datasets.label_check import check_labels
+from mmrank.datasets.checks.label_check import check_labels
 from mmrank.registry import HOOKS
 
 
@@ -12,7 +12,8 @@ class LabelCheckHook(Hook):
     """Checks the labels of every split once, before it is first used.
 
     For any data set of mmpretrain's kind, one class or several an item. No
-    image is loaded. See :func:`mmrank.datasets.label_check.check_labels`.
+    image is loaded. See
+    :func:`mmrank.datasets.checks.label_check.check_labels`.
 
     Args:
         need_positives: Whether a class without a positive is an error. It is

@@ -7,10 +7,9 @@ import torch
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 
+from mmrank.engine.resume.rng_state import get_rng_state, set_rng_state
 from mmrank.registry import HOOKS
 from mmrank.state import MeanPositiveScore
-
-from ..rng_state import get_rng_state, set_rng_state
 
 _CHECKPOINT_KEY = 'mmrank_previous_weights'
 

@@ -6,7 +6,7 @@ from collections import deque
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 
-from mmrank.models.losses import ContrastiveLoss, RankingLoss
+from mmrank.losses import ContrastiveLoss, RankingLoss
 from mmrank.registry import HOOKS
 
 

@@ -7,14 +7,13 @@ from mmengine.dist import all_gather_object, get_rank, get_world_size
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.runner import IterBasedTrainLoop
 
-from mmrank.registry import HOOKS
-
-from ..rng_state import (
+from mmrank.engine.resume.rng_state import (
     get_rng_state,
     pack_rng_state,
     set_rng_state,
     unpack_rng_state,
 )
+from mmrank.registry import HOOKS
 
 RNG_KEY = 'rng_state'
 

@@ -6,10 +6,10 @@ from mmengine.dist import master_only
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 
-from mmrank.evaluation.temperature_history import TemperatureHistory
-from mmrank.evaluation.temperatures import temperatures_of
 from mmrank.registry import HOOKS
-from mmrank.state.sample_temperature import SampleTemperature
+from mmrank.state.samples.sample_temperature import SampleTemperature
+from mmrank.visualization.temperatures.history import TemperatureHistory
+from mmrank.visualization.temperatures.temperatures import temperatures_of
 
 _CHECKPOINT_KEY = 'mmrank_temperature_history'
 
@@ -20,7 +20,7 @@ class TemperatureHook(Hook):
 
     Every ``interval`` epochs (or iterations) ``history_<name>.csv`` and
     ``history_<name>.png`` in ``work_dir/temperatures`` are brought up to
-    date. After training, :func:`~mmrank.visualization.temperature_report.\
+    date. After training, :func:`~mmrank.visualization.temperatures.report.\
 write_temperature_report` adds the table of all samples, class frequency
     against temperature with their rank correlation, and a sheet of the
     images of the largest and the smallest temperatures. The history is kept
@@ -109,7 +109,7 @@ write_temperature_report` adds the table of all samples, class frequency
     def after_train(self, runner) -> None:
         """Write the report."""
         # Imported late: training itself needs no matplotlib.
-        from mmrank.visualization.temperature_report import (
+        from mmrank.visualization.temperatures.report import (
             write_temperature_report,
         )
 
@@ -136,7 +136,7 @@ write_temperature_report` adds the table of all samples, class frequency
 
     @master_only
     def _read(self, runner, step: int) -> None:
-        from mmrank.visualization.temperature_plots import plot_history
+        from mmrank.visualization.temperatures.plots import plot_history
 
         unit = 'epoch' if self.by_epoch else 'iteration'
         for found in temperatures_of(self._model(runner)):

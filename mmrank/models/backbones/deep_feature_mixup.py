@@ -2,9 +2,9 @@
 
 from functools import cache
 
+from mmrank.models.head_settings import model_type
 from mmrank.registry import MODELS
 
-from ..losses.head_settings import model_type
 from .feature_mixup import FeatureMixupMixin
 
 

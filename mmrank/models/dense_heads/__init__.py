@@ -1,7 +1,6 @@
 """Dense heads on listwise losses. Imports mmdet only when a head is built."""
 
-from .box_balance import box_balance
-from .box_collector import BoxCollector
+from .box_collector import BoxCollector, box_balance
 from .level_collector import LevelCollector
 from .listwise_head import ListwiseHead
 from .listwise_mixin import ListwiseMixin

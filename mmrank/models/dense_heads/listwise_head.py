@@ -2,9 +2,9 @@
 
 from functools import cache
 
+from mmrank.models.head_settings import model_type, with_head_settings
 from mmrank.registry import MODELS
 
-from ..losses.head_settings import model_type, with_head_settings
 from .host_heads import has_objectness, own_arguments, traits_of
 from .joint_scores import JointPredictions, JointTargets
 from .listwise_mixin import ListwiseMixin

@@ -4,11 +4,15 @@ import torch
 from mmengine.dist import all_reduce, get_world_size
 from torch import Tensor
 
+from mmrank.losses import RankingLoss
 from mmrank.registry import MODELS
 
-from ..losses import RankingLoss
-from .box_balance import box_balance
-from .box_collector import BOX_ARGUMENTS, BoxCollector, check_box_loss
+from .box_collector import (
+    BOX_ARGUMENTS,
+    BoxCollector,
+    box_balance,
+    check_box_loss,
+)
 from .host_heads import traits_of
 from .level_collector import LevelCollector, to_logits
 

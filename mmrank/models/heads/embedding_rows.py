@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.functional.all_gather_rows import all_gather_rows, rows_by_rank
+from mmrank.functional.distributed import all_gather_rows, rows_by_rank
 
 
 @dataclass

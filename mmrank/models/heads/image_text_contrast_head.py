@@ -6,9 +6,9 @@ import torch
 from mmengine.model import BaseModule
 from torch import Tensor
 
+from mmrank.losses.contrastive.contrastive_loss import ContrastiveLoss
 from mmrank.registry import MODELS
 
-from ..losses.contrastive_loss import ContrastiveLoss
 from .sample_fields import ids_of
 
 

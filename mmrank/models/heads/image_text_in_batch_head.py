@@ -6,9 +6,9 @@ import torch
 from mmengine.model import BaseModule
 from torch import Tensor
 
+from mmrank.losses.two_tower.in_batch_loss import InBatchLoss
 from mmrank.registry import MODELS
 
-from ..losses.in_batch_loss import InBatchLoss
 from .sample_fields import ids_of
 
 

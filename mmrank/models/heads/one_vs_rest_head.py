@@ -6,11 +6,11 @@ import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
+from mmrank.losses.long_tail.class_count_loss import ClassCountLoss
+from mmrank.losses.ranking.ranking_loss import RankingLoss
+from mmrank.models.head_settings import with_num_classes
 from mmrank.registry import MODELS
 
-from ..losses.class_count_loss import ClassCountLoss
-from ..losses.head_settings import with_num_classes
-from ..losses.ranking_loss import RankingLoss
 from .one_vs_rest_targets import one_vs_rest_targets
 from .sample_fields import ids_of
 

@@ -8,12 +8,12 @@ from mmengine.model import BaseModule
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from mmrank.functional.world_group import world_group
+from mmrank.functional.distributed import world_group
+from mmrank.losses.inputs import EmbeddingBatch
+from mmrank.models.head_settings import with_num_classes
 from mmrank.registry import MODELS
 from mmrank.state import CrossBatchMemory
 
-from ..losses.embedding_batch import EmbeddingBatch
-from ..losses.head_settings import with_num_classes
 from .embedding_rows import EmbeddingRows
 from .sample_fields import labels_of, sample_ids_of
 

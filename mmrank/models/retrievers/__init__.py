@@ -8,7 +8,7 @@ register_optional(
     'mmpretrain',
     {
         'EmbeddingRetriever': (
-            f'{__name__}.embedding_image_retriever.EmbeddingImageRetriever'
+            f'{__name__}.embedding_retriever.EmbeddingRetriever'
         )
     },
 )

@@ -5,17 +5,16 @@ from functools import cache
 from mmengine.dist import all_reduce, get_world_size
 from torch import Tensor
 
-from mmrank.registry import MODELS
-
-from ..dense_heads.box_balance import box_balance
-from ..dense_heads.box_collector import (
+from mmrank.losses import RankingLoss
+from mmrank.losses.inputs import one_of
+from mmrank.models.dense_heads.box_collector import (
     BOX_ARGUMENTS,
     BoxCollector,
+    box_balance,
     check_box_loss,
 )
-from ..losses import RankingLoss
-from ..losses.head_settings import model_type, with_head_settings
-from ..losses.one_of import one_of
+from mmrank.models.head_settings import model_type, with_head_settings
+from mmrank.registry import MODELS
 
 _AVERAGES = ('rois', 'positives')
 

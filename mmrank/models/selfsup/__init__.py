@@ -8,11 +8,7 @@ from .two_view_preprocessor import TwoViewPreprocessor
 register_optional(
     MODELS,
     'mmpretrain',
-    {
-        'TwoViewLearner': (
-            f'{__name__}.two_view_self_supervisor.TwoViewSelfSupervisor'
-        )
-    },
+    {'TwoViewLearner': (f'{__name__}.two_view_learner.TwoViewLearner')},
 )
 
 __all__ = ['TwoViewPreprocessor']

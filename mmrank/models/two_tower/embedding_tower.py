@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from mmrank.functional.in_batch_pairs import check_entities
+from mmrank.functional.in_batch.pairs import check_entities
 from mmrank.registry import MODELS
 
 

@@ -4,7 +4,7 @@ import torch
 from mmengine.model import BaseModel
 from torch import Tensor
 
-from mmrank.functional.top_k_inner_product import top_k_inner_product
+from mmrank.functional.metrics.top_k_inner_product import top_k_inner_product
 from mmrank.registry import MODELS
 
 

@@ -1,0 +1,271 @@
+"""What ``train.py`` and ``test.py`` have in common.
+
+The config's own packages decide what is needed: a detection config runs with
+mmpretrain absent and a retrieval config with mmdet absent.
+"""
+
+import argparse
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+
+import torch
+from mmengine.config import Config, ConfigDict, DictAction
+from mmengine.device import get_device
+from mmengine.registry import RUNNERS
+from mmengine.runner import Runner
+
+#: Import name, and the distribution to install, of each optional package.
+PACKAGES = {
+    'mmcv': 'onedl-mmcv',
+    'mmdet': 'onedl-mmdetection',
+    'mmpretrain': 'onedl-mmpretrain',
+    'mmrank': 'mmrank',
+}
+
+
+class UsageError(ValueError):
+    """The command line or the config cannot work; the text says why."""
+
+
+def add_common_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that both tools have."""
+    parser.add_argument(
+        '--cfg-options',
+        nargs='+',
+        action=DictAction,
+        metavar='KEY=VALUE',
+        help='change settings of the config: model.bbox_head.loss_cls.tau=0.5 '
+        'optim_wrapper.optimizer.lr=0.01; lists as key="[a,b]", quoted and '
+        'without spaces',
+    )
+    parser.add_argument(
+        '--launcher',
+        choices=['none', 'pytorch', 'slurm', 'mpi'],
+        default='none',
+        help='how several processes are started (default: none, one process); '
+        'the dist_*.sh and slurm_*.sh scripts beside this one set it',
+    )
+    # torchrun sets LOCAL_RANK, older launchers pass one of these spellings.
+    parser.add_argument(
+        '--local_rank',
+        '--local-rank',
+        type=int,
+        default=0,
+        help=argparse.SUPPRESS,
+    )
+
+
+def is_main_process() -> bool:
+    """Return whether this process is the one that speaks for all."""
+    for name in ('RANK', 'SLURM_PROCID', 'OMPI_COMM_WORLD_RANK'):
+        if name in os.environ:
+            return os.environ[name] == '0'
+    return True
+
+
+def walk_types(node: object) -> Iterator[str]:
+    """Yield every ``type`` of a config that is a string."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key == 'type' and isinstance(value, str):
+                yield value
+            else:
+                yield from walk_types(value)
+    elif isinstance(node, list | tuple):
+        for value in node:
+            yield from walk_types(value)
+
+
+def missing_package(name: str) -> UsageError:
+    """Return the error for a package that a config needs."""
+    return UsageError(
+        f'this config needs {name}, which is not installed here.\n'
+        f'  Fix: pip install {PACKAGES[name]} (or the upstream distribution '
+        f'of {name}, if the rest of your OpenMMLab is upstream)'
+    )
+
+
+def read_config(path: str) -> Config:
+    """Read a config file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The config, inherited files merged.
+
+    Raises:
+        UsageError: It is not there, cannot be read, or inherits from a
+            package that is not installed.
+    """
+    if not Path(path).is_file():
+        raise UsageError(
+            f'config file {path!r} does not exist.\n'
+            f'  Fix: give its path from here ({os.getcwd()}), or start it '
+            f'by name with: mim train mmrank {Path(path).name}'
+        )
+    try:
+        return Config.fromfile(path)
+    except Exception as error:
+        inherited = re.findall(r'(\w+)::', Path(path).read_text('utf-8'))
+        for name in inherited:
+            if name in PACKAGES and importlib.util.find_spec(name) is None:
+                raise missing_package(name) from error
+        if 'mmrank' in inherited:
+            raise UsageError(
+                f"{path}: mmengine refuses _base_ = 'mmrank::...' (it has a "
+                f'fixed list of packages).\n  Fix: inherit by path, or with '
+                f'read_base() from mmrank.configs'
+            ) from error
+        raise UsageError(
+            f'{path} cannot be read as a config: {type(error).__name__}: '
+            f'{error}'
+        ) from error
+
+
+def check_packages(cfg: Config) -> None:
+    """Check that each package named by a type or the scope can be imported.
+
+    Raises:
+        UsageError: One is not installed, or another one is in its way.
+    """
+    scopes = {name.split('.')[0] for name in walk_types(cfg.to_dict())}
+    scopes.add(cfg.get('default_scope') or 'mmengine')
+    for name in sorted(scopes & set(PACKAGES)):
+        if importlib.util.find_spec(name) is None:
+            raise missing_package(name)
+    if scopes & {'mmdet', 'mmpretrain'}:
+        check_transformers()
+
+
+def check_transformers() -> None:
+    """Refuse a transformers with which mmpretrain 1.x cannot be imported.
+
+    mmdet imports mmpretrain, if it is there.
+
+    Raises:
+        UsageError: transformers 5 or later, beside mmpretrain.
+    """
+    try:
+        version = metadata.version('transformers')
+    except metadata.PackageNotFoundError:
+        return
+    if int(version.split('.')[0]) < 5:
+        return
+    if importlib.util.find_spec('mmpretrain') is not None:
+        raise UsageError(
+            f'transformers {version} is installed, in which functions are '
+            'gone that mmpretrain 1.x needs to be imported.\n'
+            "  Fix: pip install 'transformers<5'"
+        )
+
+
+def set_work_dir(cfg: Config, args: argparse.Namespace) -> None:
+    """Take the work folder of the command line, the config, or its name."""
+    if args.work_dir is not None:
+        cfg.work_dir = args.work_dir
+    elif cfg.get('work_dir') is None:
+        cfg.work_dir = str(Path('work_dirs') / Path(args.config).stem)
+
+
+def set_collate(cfg: Config) -> None:
+    """Give mmpretrain's data loaders the collate function they assume.
+
+    Its models take stacked batches, while mmengine's default makes lists,
+    and its configs leave the choice to the tool that starts them.
+    """
+    if cfg.get('default_scope') != 'mmpretrain':
+        return
+    for split in ('train', 'val', 'test'):
+        loader = cfg.get(f'{split}_dataloader')
+        if loader:
+            loader.setdefault('collate_fn', ConfigDict(type='default_collate'))
+
+
+def load(args: argparse.Namespace) -> Config:
+    """Read the config and apply the options that both tools have.
+
+    Raises:
+        UsageError: See :func:`read_config` and :func:`check_packages`.
+    """
+    os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
+    cfg = read_config(args.config)
+    cfg.launcher = args.launcher
+    if args.cfg_options is not None:
+        cfg.merge_from_dict(args.cfg_options)
+    check_packages(cfg)
+    set_work_dir(cfg, args)
+    set_collate(cfg)
+    return cfg
+
+
+def prepare_cpu_processes(cfg: Config) -> None:
+    """Let several processes work on CPUs, which mmengine is not made for.
+
+    It would select a GPU by rank and name it to the wrapper of the model. A
+    process group that is there already it takes as it is.
+    """
+    torch.distributed.init_process_group('gloo')
+    wrapper = cfg.get('model_wrapper_cfg') or dict(
+        type='MMDistributedDataParallel',
+        find_unused_parameters=cfg.get('find_unused_parameters', False),
+        broadcast_buffers=False,
+    )
+    cfg.model_wrapper_cfg = dict(wrapper, device_ids=None)
+
+
+def build_runner(cfg: Config) -> Runner:
+    """Build mmengine's runner or the one that the config names."""
+    if cfg.launcher == 'pytorch' and get_device() == 'cpu':
+        prepare_cpu_processes(cfg)
+    if 'runner_type' in cfg:
+        return RUNNERS.build(cfg)
+    return Runner.from_cfg(cfg)
+
+
+def check_data(cfg: Config, splits: tuple[str, ...]) -> None:
+    """Check the files of a config's data sets before anything is built.
+
+    Raises:
+        AnnotationError: One is bad; the text names every problem.
+    """
+    from mmrank.datasets.checks import coco_check, retrieval_check
+
+    # The files are the same for all processes: one check, one message.
+    if is_main_process():
+        coco_check.check_config(cfg, splits=splits)
+        retrieval_check.check_config(cfg, splits=splits)
+
+
+def run(
+    main: Callable[[argparse.Namespace], None], args: argparse.Namespace
+) -> int:
+    """Run a tool; show what a user can mend without a traceback.
+
+    Args:
+        main: The tool.
+        args: Its command line.
+
+    Returns:
+        The exit status: 2 for an error of the user's input, 130 after
+        Ctrl-C.
+    """
+    from mmrank.datasets.checks.data_report import AnnotationError
+
+    try:
+        main(args)
+    except (UsageError, AnnotationError) as error:
+        sys.stderr.write(f'error: {error}\n')
+        return 2
+    except KeyboardInterrupt:
+        sys.stderr.write(
+            '\nInterrupted. Training goes on from the last whole checkpoint '
+            'with --resume.\n'
+        )
+        return 130
+    return 0

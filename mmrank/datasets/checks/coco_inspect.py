@@ -1,0 +1,210 @@
+"""Everything that is wrong with a COCO document, found in one pass."""
+
+import os
+from collections.abc import Collection, Sequence
+from math import inf
+
+from mmrank.datasets.checks.coco_annotations import scan_annotations
+from mmrank.datasets.checks.coco_findings import Findings, is_id, lacks_keys
+from mmrank.datasets.checks.coco_images import find_image_problems
+from mmrank.datasets.checks.coco_reading import read_coco_json
+from mmrank.datasets.checks.coco_report import ClassCount, CocoReport
+
+_NUMBER = (int, float)
+
+
+def inspect_coco(
+    document: dict,
+    ann_file: str | os.PathLike,
+    image_dir: str | os.PathLike | None = None,
+    *,
+    classes: Sequence[str] | None = None,
+    verify_images: bool = False,
+    skip_empty_images: bool = False,
+    min_size: int = 0,
+    require_annotations: bool = True,
+    max_examples: int = 3,
+) -> CocoReport:
+    """Find all problems of a COCO document.
+
+    Args:
+        document: What
+            :func:`~mmrank.datasets.checks.coco_reading.read_coco_json`
+            returned.
+        ann_file: Where it came from, for messages.
+        image_dir: Folder that ``file_name`` is relative to; None checks no
+            image file.
+        classes: Names the data set asks for (``metainfo['classes']``); None
+            accepts what the file has.
+        verify_images: Also read every image's header and compare its size.
+        skip_empty_images: Do not ask for the files of images without
+            objects (``filter_cfg.filter_empty_gt``).
+        min_size: Do not ask for the files of images whose shorter side is
+            below this many pixels (``filter_cfg.min_size``).
+        require_annotations: Whether ``annotations`` must exist; test sets
+            for submission have none.
+        max_examples: Findings of one kind that are spelt out.
+
+    Returns:
+        The report; see its ``ok`` and ``problems``.
+    """
+    found = Findings(max_examples)
+    report = CocoReport(str(ann_file))
+    parts = {}
+    for key in ('images', 'annotations', 'categories'):
+        value = document.get(key)
+        if value is None and (key != 'annotations' or require_annotations):
+            keys = ', '.join(map(repr, document)) or 'nothing'
+            found.add('missing key', f'no {key!r}; the file has {keys}')
+        elif value is not None and not isinstance(value, list):
+            found.add(
+                'malformed value',
+                f'{key} is a {type(value).__name__}, not a list',
+            )
+        parts[key] = value if isinstance(value, list) else []
+    report.num_images = len(parts['images'])
+    report.num_annotations = len(parts['annotations'])
+    if not found.by_kind:
+        names = _scan_categories(parts['categories'], found)
+        report.counts = {name: ClassCount() for name in names.values()}
+        if classes is not None:
+            _compare_classes(classes, list(names.values()), found)
+        images = _scan_images(parts['images'], found)
+        wanted = None if classes is None else set(classes)
+        used = scan_annotations(
+            parts['annotations'], images, names, wanted, report, found
+        )
+        report.num_empty_images = len(images) - len(used['any'])
+        if image_dir is not None:
+            entries = [
+                entry
+                for entry in parts['images']
+                if _is_needed(
+                    entry, used['wanted'], skip_empty_images, min_size
+                )
+            ]
+            for finding in find_image_problems(
+                entries, image_dir, verify_images
+            ):
+                found.add(finding.kind, finding.text, fix=finding.fix)
+    report.problems = sorted(
+        found.by_kind.values(), key=lambda p: not p.is_error
+    )
+    return report
+
+
+def inspect_coco_file(
+    ann_file: str | os.PathLike,
+    image_dir: str | os.PathLike | None = None,
+    **options: object,
+) -> CocoReport:
+    """Read a file and find all its problems.
+
+    Args:
+        ann_file: COCO JSON file.
+        image_dir: Folder of its images, or None.
+        **options: See :func:`inspect_coco`.
+
+    Returns:
+        The report.
+
+    Raises:
+        AnnotationError: If the file cannot be read as a COCO document.
+    """
+    document = read_coco_json(ann_file)
+    return inspect_coco(document, ann_file, image_dir, **options)
+
+
+def _is_needed(
+    entry: object, used: Collection, skip_empty: bool, min_size: int
+) -> bool:
+    """Whether mmdet's filter keeps this image."""
+    if not isinstance(entry, dict):
+        return False
+    if skip_empty and entry.get('id') not in used:
+        return False
+    sides = entry.get('width', inf), entry.get('height', inf)
+    return not all(isinstance(s, _NUMBER) for s in sides) or (
+        min(sides) >= min_size
+    )
+
+
+def _scan_categories(categories: list, found: Findings) -> dict:
+    """Names by category id, in the file's order."""
+    names = {}
+    for index, category in enumerate(categories):
+        where = f'categories[{index}]'
+        if lacks_keys(category, where, ('id', 'name'), found):
+            continue
+        cat_id, name = category['id'], category['name']
+        if not is_id(cat_id) or not isinstance(name, str):
+            found.add('malformed value', f'{where} is {category!r}')
+        elif cat_id in names:
+            found.add(
+                'duplicate category id',
+                f'id {cat_id!r} belongs to {names[cat_id]!r} and {name!r}',
+            )
+        elif name in names.values():
+            found.add(
+                'duplicate category name',
+                f'{where} (id {cat_id!r}) is another {name!r}',
+            )
+        else:
+            names[cat_id] = name
+    if not categories:
+        found.add('missing key', "'categories' is an empty list")
+    return names
+
+
+def _compare_classes(
+    classes: Sequence[str], names: list[str], found: Findings
+) -> None:
+    """Compare the classes asked for with the file's categories."""
+    absent = [name for name in classes if name not in names]
+    present = [name for name in classes if name in names]
+    if absent:
+        shown = ', '.join(map(repr, absent[:5]))
+        more = f' and {len(absent) - 5} more' if len(absent) > 5 else ''
+        has = ', '.join(map(repr, names[:10]))
+        has += ', ...' if len(names) > 10 else ''
+        found.add(
+            'class without category',
+            f"{len(absent)} of {len(classes)} names in metainfo['classes'] "
+            f'are no category of the file: {shown}{more}; the file has '
+            f'{len(names)}: {has}',
+        )
+    elif present != [name for name in names if name in present]:
+        found.add(
+            'order of classes differs',
+            f"metainfo['classes'] is {tuple(classes[:6])}, the file's order "
+            f'is {tuple(names[:6])}',
+            is_error=False,
+        )
+
+
+def _scan_images(images: list, found: Findings) -> dict:
+    """(width, height) by image id; a bad size is (inf, inf)."""
+    sizes = {}
+    for index, image in enumerate(images):
+        where = f'images[{index}]'
+        if lacks_keys(image, where, ('id', 'width', 'height'), found):
+            continue
+        image_id = image['id']
+        if not is_id(image_id):
+            found.add('malformed value', f'{where}: id is {image_id!r}')
+            continue
+        where = f'{where} (id {image_id!r})'
+        if image_id in sizes:
+            found.add('duplicate image id', f'{where} occurs again')
+            continue
+        if 'file_name' not in image and 'coco_url' not in image:
+            found.add('missing key', f"{where} has no 'file_name'")
+        size = image['width'], image['height']
+        if not all(isinstance(s, _NUMBER) and 0 < s < inf for s in size):
+            found.add(
+                'malformed value',
+                f'{where}: width {size[0]!r}, height {size[1]!r}',
+            )
+            size = (inf, inf)
+        sizes[image_id] = size
+    return sizes

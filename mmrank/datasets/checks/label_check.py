@@ -1,0 +1,101 @@
+"""Whether the labels of a classification data set can be learnt from."""
+
+import numpy as np
+from mmengine.dataset import ConcatDataset, RepeatDataset
+
+from mmrank.datasets.checks.coco_report import AnnotationError
+from mmrank.datasets.long_tail.multi_label_items import check_every_class
+
+
+def check_labels(
+    dataset, split: str = 'train', need_positives: bool = True
+) -> np.ndarray:
+    """Check every label of a data set, without loading an image.
+
+    Args:
+        dataset: Its ``get_data_info(index)`` has ``gt_score``, (C,) of 0 and
+            1, or ``gt_label``, one class index or a list of them; its
+            ``metainfo['classes']`` names the C classes. mmengine's
+            ``ConcatDataset`` and ``RepeatDataset`` are seen through.
+        split: What it is called in messages.
+        need_positives: Whether a class without a positive, or without a
+            negative, is an error.
+
+    Returns:
+        (N, C) int64 of 0 and 1.
+
+    Raises:
+        AnnotationError: On a label outside of {0, 1} or of the classes, a
+            class that is named twice, or one without a positive.
+    """
+    while isinstance(dataset, RepeatDataset):
+        dataset = dataset.dataset
+    if isinstance(dataset, ConcatDataset):
+        parts = [check_labels(d, split, False) for d in dataset.datasets]
+        widths = sorted({part.shape[1] for part in parts})
+        if len(widths) > 1:
+            raise AnnotationError(
+                f'the {split} split joins data sets of {widths} classes. '
+                'Fix: give all the same `classes`'
+            )
+        targets, name = np.concatenate(parts), 'ConcatDataset'
+    else:
+        name = type(dataset).__name__
+        targets = _targets(dataset, split, name)
+    if need_positives:
+        classes = _classes(dataset) or [
+            f'class {i}' for i in range(targets.shape[1])
+        ]
+        check_every_class(targets, classes, split, name)
+    return targets
+
+
+def _classes(dataset) -> list[str]:
+    return list((getattr(dataset, 'metainfo', None) or {}).get('classes', ()))
+
+
+def _targets(dataset, split: str, name: str) -> np.ndarray:
+    size = len(_classes(dataset))
+    rows = []
+    for index in range(len(dataset)):
+        info = dataset.get_data_info(index)
+        place = f'item {index} ({info.get("img_path", "an array")})'
+        if 'gt_score' in info:
+            row = np.asarray(info['gt_score'], dtype=float).reshape(-1)
+            size = size or len(row)
+            if len(row) != size or not np.isin(row, (0, 1)).all():
+                raise AnnotationError(
+                    f'{place} of the {split} split of {name} has '
+                    f'gt_score={row.tolist()[:20]}, not {size} numbers 0 or '
+                    '1. Fix: decide what other marks shall mean in the data '
+                    "set, and make it agree with metainfo['classes']"
+                )
+        elif 'gt_label' in info:
+            labels = np.asarray(info['gt_label']).reshape(-1)
+            if not size:
+                raise AnnotationError(
+                    f'{name} does not name its classes, so that their number '
+                    'is unknown. Fix: set metainfo=dict(classes=[...])'
+                )
+            if (
+                (len(labels) and labels.dtype.kind not in 'iu')
+                or len(set(labels.tolist())) < len(labels)
+                or not ((labels >= 0) & (labels < size)).all()
+            ):
+                raise AnnotationError(
+                    f'{place} of the {split} split of {name} has '
+                    f'gt_label={labels.tolist()[:20]}, not class indices '
+                    f'from 0 to {size - 1}, each once. Fix: correct the '
+                    "annotation, or metainfo['classes']"
+                )
+            row = np.zeros(size)
+            row[labels.astype(np.int64)] = 1
+        else:
+            raise AnnotationError(
+                f'{place} of the {split} split of {name} has neither '
+                f'gt_score nor gt_label, only {sorted(info)}'
+            )
+        rows.append(row)
+    if not rows:
+        raise AnnotationError(f'the {split} split of {name} has no item')
+    return np.stack(rows).astype(np.int64)

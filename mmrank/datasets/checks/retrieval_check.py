@@ -1,0 +1,163 @@
+"""Checks of the retrieval data sets and the sampler of a config."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+from mmengine.logging import print_log
+
+from mmrank.datasets.checks.data_report import AnnotationError
+from mmrank.datasets.checks.retrieval_inspect import (
+    compare_splits,
+    inspect_split,
+)
+from mmrank.datasets.checks.retrieval_report import RetrievalReport
+from mmrank.datasets.retrieval.builders import (
+    RETRIEVAL_DATASETS,
+    retrieval_dataset_class,
+)
+
+SPLITS = ('train', 'val', 'test')
+# Where each launcher says how many processes it started.
+_WORLD_SIZES = {
+    'pytorch': 'WORLD_SIZE',
+    'slurm': 'SLURM_NTASKS',
+    'mpi': 'OMPI_COMM_WORLD_SIZE',
+}
+
+
+def inspect_config(
+    cfg: Mapping, splits: Sequence[str] = SPLITS, **options
+) -> list[RetrievalReport]:
+    """Look at all retrieval data sets of a config.
+
+    Goes through data set wrappers. Other data sets are passed over, and a
+    config without any needs no mmpretrain.
+
+    Args:
+        cfg: An mmengine ``Config`` or dict.
+        splits: Data loaders to look at.
+        **options: As for :func:`inspect_split`.
+
+    Returns:
+        One report per data set, with what it shares with training.
+
+    Raises:
+        AnnotationError: If a data set's settings make no sense, or
+            :func:`check_batches` raises it.
+    """
+    reports: list[RetrievalReport] = []
+    trained: list[RetrievalReport] = []
+    for split in splits:
+        loader = cfg.get(f'{split}_dataloader') or {}
+        where = f'{split}_dataloader.dataset'
+        for place, name, settings in _find(loader.get('dataset'), where):
+            settings.update(lazy_init=True, pipeline=[])
+            try:
+                dataset = retrieval_dataset_class(name)(**settings)
+            except (TypeError, ValueError) as error:
+                raise AnnotationError(f'{place}: {error}') from error
+            report = inspect_split(dataset, place, **options)
+            for other in trained:
+                compare_splits(other, report)
+            reports.append(report)
+        if split == 'train':
+            trained = list(reports)
+            if trained:
+                check_batches(loader, trained, _world_size(cfg))
+    return reports
+
+
+def check_config(cfg: Mapping, splits: Sequence[str] = SPLITS) -> None:
+    """Check the retrieval data sets of a config before anything is built.
+
+    Warnings go to the current logger. Where training is checked too, errors
+    of the test split are warnings: only testing needs it.
+
+    Args:
+        cfg: An mmengine ``Config`` or dict.
+        splits: Data loaders to check.
+
+    Raises:
+        AnnotationError: If a data set has an error; the text names all.
+    """
+    bad = []
+    for report in inspect_config(cfg, splits):
+        is_spare = report.where.startswith('test') and 'train' in splits
+        errors = [] if is_spare else report.errors
+        rest = report.problems if is_spare else report.warnings
+        if rest:
+            print_log(report.describe(rest), logger='current', level=30)
+        if errors:
+            bad.append(report.describe(errors))
+    if bad:
+        raise AnnotationError(
+            '\n'.join(bad) + '\nAll findings as tables: python '
+            'tools/dataset_converters/check_retrieval.py CONFIG'
+        )
+
+
+def check_batches(
+    loader: Mapping, reports: list[RetrievalReport], world_size: int
+) -> None:
+    """Check that loader and PK sampler mean the same batch.
+
+    Args:
+        loader: ``train_dataloader``.
+        reports: Of its data sets.
+        world_size: Processes that train.
+
+    Raises:
+        AnnotationError: If their sizes disagree, or there are too few
+            classes for a batch.
+    """
+    sampler = loader.get('sampler') or {}
+    if str(sampler.get('type')).rpartition('.')[2] != 'PKSampler':
+        return
+    whole, share = sampler.get('batch_size'), loader.get('batch_size')
+    if not isinstance(whole, int) or not isinstance(share, int):
+        return
+    if share * world_size != whole:
+        raise AnnotationError(
+            f'train_dataloader.batch_size={share} of each of {world_size} '
+            f'processes makes batches of {share * world_size}, but '
+            f'train_dataloader.sampler.batch_size={whole}. Fix: '
+            f'train_dataloader.batch_size={whole // world_size}, or '
+            f'sampler.batch_size={share * world_size}'
+        )
+    per_class = sampler.get('num_per_class', 4)
+    least = per_class if sampler.get('small_classes') == 'skip' else 2
+    usable = {
+        name
+        for report in reports
+        for name, count in report.counts.items()
+        if count >= least
+    }
+    if all(r.counts for r in reports) and len(usable) * per_class < whole:
+        raise AnnotationError(
+            f'{reports[0].where} has {len(usable)} classes of at least '
+            f'{least} images, but a batch of {whole} with {per_class} of each '
+            f'class needs {-(-whole // per_class)}. Fix: '
+            f'train_dataloader.batch_size and its sampler.batch_size of at '
+            f'most {len(usable) * per_class}'
+        )
+
+
+def _world_size(cfg: Mapping) -> int:
+    variable = _WORLD_SIZES.get(cfg.get('launcher') or 'none')
+    return int(os.environ.get(variable, 1)) if variable else 1
+
+
+def _find(dataset: object, where: str) -> Iterator[tuple[str, str, dict]]:
+    """Yield place, class name and settings of every retrieval data set."""
+    if not isinstance(dataset, Mapping):
+        return
+    inner = dataset.get('datasets')
+    if isinstance(inner, list | tuple):
+        for index, item in enumerate(inner):
+            yield from _find(item, f'{where}.datasets.{index}')
+    if isinstance(dataset.get('dataset'), Mapping):
+        yield from _find(dataset['dataset'], f'{where}.dataset')
+    scope, _, name = str(dataset.get('type')).rpartition('.')
+    if scope in ('mmrank', '') and name in RETRIEVAL_DATASETS:
+        settings = {k: v for k, v in dataset.items() if k != 'type'}
+        yield where, name, settings

@@ -1,0 +1,206 @@
+"""Looks for what is wrong with a retrieval data set."""
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING
+
+import cv2
+
+from mmrank.datasets.checks.coco_findings import Findings
+from mmrank.datasets.checks.data_report import AnnotationError
+from mmrank.datasets.checks.retrieval_report import RetrievalReport
+
+if TYPE_CHECKING:
+    from mmrank.datasets.retrieval.retrieval_dataset import RetrievalDataset
+
+
+def inspect_split(
+    dataset: 'RetrievalDataset',
+    where: str,
+    find_images: bool = True,
+    read_images: bool = False,
+    max_examples: int = 5,
+    progress: Callable[[int, int], None] | None = None,
+) -> RetrievalReport:
+    """Check the list and the images of one split.
+
+    Args:
+        dataset: Built with ``lazy_init=True``.
+        where: Its place, for messages.
+        find_images: Whether to look for the image files.
+        read_images: Whether to decode every image as well.
+        max_examples: Findings of a kind that are spelt out.
+        progress: Called as ``progress(done, total)`` per image decoded.
+
+    Returns:
+        The report. Where lines cannot be read it has no counts.
+    """
+    found = Findings(max_examples)
+    report = RetrievalReport(where)
+    _inspect(dataset, report, found, find_images)
+    if read_images:
+        _read_images(report.paths, found, progress)
+    report.problems = list(found.by_kind.values())
+    return report
+
+
+def _inspect(
+    dataset: 'RetrievalDataset',
+    report: RetrievalReport,
+    found: Findings,
+    find_images: bool,
+) -> None:
+    try:
+        listed = dataset.read_list(test=dataset.split == 'test')
+        report.source = listed.source
+        for line in listed.bad_lines:
+            found.add(
+                'line that cannot be read',
+                f'{line.place}: {line.text!r} is not of the form '
+                f'"{listed.line_format}"',
+                fix='correct or remove the line, or fetch the file again.',
+            )
+        if listed.bad_lines:
+            return
+        items = dataset.load_data_list()
+    except (AnnotationError, ValueError) as error:
+        found.add(
+            'unusable', str(error), fix='follow the message of the finding.'
+        )
+        return
+    names = dataset.metainfo['classes']
+    counts = Counter(item['gt_label'] for item in items)
+    report.counts = {n: counts[i] for i, n in enumerate(names)}
+    report.paths = [item['img_path'] for item in items]
+    _find_empty_folders(dataset, found)
+    _find_small_classes(report, found)
+    _find_duplicates(items, names, found)
+    if find_images:
+        _find_missing(report.paths, found)
+
+
+def _find_empty_folders(dataset: 'RetrievalDataset', found: Findings) -> None:
+    """Report class folders without an image; lists have no empty class."""
+    for folder in dataset.empty_classes():
+        found.add(
+            'class without image',
+            f'folder {folder} holds no image',
+            is_error=False,
+            fix='remove the folder, or put its images there; it is no class '
+            'of the data set.',
+        )
+
+
+def _find_small_classes(report: RetrievalReport, found: Findings) -> None:
+    for name, count in report.counts.items():
+        if count == 1:
+            found.add(
+                'class with a single image',
+                f'class {name!r}',
+                is_error=False,
+                fix='add images or leave the class out: its image has no '
+                'positive, so PKSampler skips it and a query of it is not '
+                'counted.',
+            )
+
+
+def _find_duplicates(
+    items: list[dict], names: tuple[str, ...], found: Findings
+) -> None:
+    labels = defaultdict(list)
+    for item in items:
+        labels[os.path.normpath(item['img_path'])].append(item['gt_label'])
+    for path, own in labels.items():
+        if len(set(own)) > 1:
+            classes = sorted({names[label] for label in own})
+            found.add(
+                'image of several classes',
+                f'{path} is of {classes}',
+                fix='decide for one class; an image is a positive or a '
+                'negative, not both.',
+            )
+        elif len(own) > 1:
+            found.add(
+                'image listed twice',
+                f'{path}, {len(own)} times',
+                fix='remove the double lines; the copy would be found as a '
+                'positive of the image itself.',
+            )
+
+
+def _find_missing(paths: list[str], found: Findings) -> None:
+    # One listing a folder instead of one look-up an image: ten times faster
+    # on network disks.
+    @cache
+    def listing(folder: str) -> frozenset[str]:
+        try:
+            return frozenset(os.listdir(folder or '.'))
+        except OSError:
+            return frozenset()
+
+    for path in paths:
+        folder, name = os.path.split(path)
+        if name not in listing(folder):
+            found.add(
+                'image file missing',
+                path,
+                fix='check data_root and data_prefix, and that the images '
+                'were unpacked whole.',
+            )
+
+
+def _read_images(
+    paths: list[str],
+    found: Findings,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    for done, path in enumerate(paths, 1):
+        if os.path.isfile(path) and cv2.imread(path) is None:
+            found.add(
+                'image that cannot be decoded',
+                path,
+                fix='fetch or convert the file again, or remove it from the '
+                'list.',
+            )
+        if progress is not None:
+            progress(done, len(paths))
+
+
+def compare_splits(
+    train: RetrievalReport, other: RetrievalReport, max_examples: int = 5
+) -> None:
+    """Add to ``other`` what it has in common with the training split.
+
+    Shared images are an error in the test split. Shared classes are a
+    warning: retrieval is meant to be measured on classes not trained on.
+
+    Args:
+        train: Report of the training split.
+        other: Report of another one; gets the problems.
+        max_examples: Findings of a kind that are spelt out.
+    """
+    found = Findings(max_examples)
+    trained = {os.path.normpath(path) for path in train.paths}
+    is_test = other.where.startswith('test')
+    for path in other.paths:
+        if os.path.normpath(path) in trained:
+            found.add(
+                'image that is trained on as well',
+                f'{path} is also in {train.where}',
+                is_error=is_test,
+                fix='give the splits different classes; what the figures '
+                'tell otherwise is how well the model remembers.',
+            )
+    if not found.by_kind:
+        for name in other.counts:
+            if name in train.counts:
+                found.add(
+                    'class that is trained on as well',
+                    f'class {name!r} is also in {train.where}',
+                    is_error=False,
+                    fix='fine where the folders number their classes each '
+                    'from the start; else give the splits different classes.',
+                )
+    other.problems += found.by_kind.values()

@@ -1,0 +1,168 @@
+"""Collectives of all ranks, with gradients: rows, lists, sums."""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad
+
+
+def world_group():
+    """The group of all ranks, or None in a single process."""
+    if (
+        dist.is_available()
+        and dist.is_initialized()
+        and dist.get_world_size() > 1
+    ):
+        return dist.group.WORLD
+    return None
+
+
+def rows_by_rank(own: int, group, device=None) -> list[int]:
+    """Ask every rank how many rows it has.
+
+    Args:
+        own: Rows of this rank.
+        group: Process group.
+        device: Device that the group communicates on.
+
+    Returns:
+        Rows of each rank. The host waits for the answer.
+    """
+    counts = torch.zeros(
+        dist.get_world_size(group), dtype=torch.long, device=device
+    )
+    counts[dist.get_rank(group)] = own
+    dist.all_reduce(counts, group=group)
+    return counts.tolist()
+
+
+class _GatherRows(Function):
+    @staticmethod
+    def forward(ctx, own, counts, group):
+        ctx.counts, ctx.group = counts, group
+        missing = max(counts) - own.size(0)
+        padded = pad(own, (0, 0, 0, missing)).contiguous()
+        parts = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(parts, padded, group=group)
+        return torch.cat([x[:n] for x, n in zip(parts, counts)])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        grad = grad.contiguous().clone()
+        dist.all_reduce(grad, group=ctx.group)
+        return grad.split(ctx.counts)[dist.get_rank(ctx.group)], None, None
+
+
+def all_gather_rows(own: Tensor, counts: list[int], group) -> Tensor:
+    """Join the rows of all ranks; the gradient is summed over ranks.
+
+    Every rank computes a part of one sum from the result, such as the scores
+    of all queries against its own gallery, so the gradient of a row is the
+    sum of what the ranks say. Every rank must run backward.
+
+    Args:
+        own: (n_r, D) rows of this rank; n_r may differ by rank, also be 0.
+        counts: n_r of each rank, see :func:`rows_by_rank`.
+        group: Process group.
+
+    Returns:
+        (sum n_r, D), those of rank 0 first; the same on all ranks.
+    """
+    return _GatherRows.apply(own, counts, group)
+
+
+class _AllReduceSum(Function):
+    @staticmethod
+    def forward(ctx, own, group):
+        total = own.clone()
+        dist.all_reduce(total, group=group)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        return grad, None
+
+
+def all_reduce_sum(own: Tensor, group) -> Tensor:
+    """Add up over ranks.
+
+    Every rank is expected to compute one and the same function of the result,
+    so the gradient of a rank's own part is already the whole one and is not
+    summed over ranks.
+
+    Args:
+        own: Floats of this rank, of one shape on all ranks.
+        group: Process group, or None for a single process.
+
+    Returns:
+        The sum, the same on all ranks; ``own`` in a single process.
+    """
+    return own if group is None else _AllReduceSum.apply(own, group)
+
+
+class _GatherColumns(Function):
+    @staticmethod
+    def forward(ctx, own, group):
+        ctx.rank, ctx.width = dist.get_rank(group), own.size(1)
+        parts = [
+            torch.empty_like(own) for _ in range(dist.get_world_size(group))
+        ]
+        dist.all_gather(parts, own.contiguous(), group=group)
+        return torch.cat(parts, dim=1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        begin = ctx.rank * ctx.width
+        return grad[:, begin : begin + ctx.width], None
+
+
+def all_gather_lists(
+    values: Tensor, mask: Tensor, group
+) -> tuple[Tensor, Tensor]:
+    """Join the padded lists of all ranks.
+
+    Every rank is expected to compute one and the same function of the result,
+    so the gradient of a rank's own slice is already the whole one and is not
+    summed over ranks.
+
+    Args:
+        values: (L, P_r) floats, P_r may differ by rank, also be 0.
+        mask: (L, P_r) bool, False for padding.
+        group: Process group.
+
+    Returns:
+        (L, W * max P) values and mask, the same on all ranks.
+    """
+    width = torch.tensor(values.size(1), device=values.device)
+    dist.all_reduce(width, dist.ReduceOp.MAX, group=group)
+    missing = int(width) - values.size(1)
+    values = torch.nn.functional.pad(values, (0, missing))
+    mask = torch.nn.functional.pad(mask, (0, missing))
+    joined_mask = _GatherColumns.apply(mask.to(torch.uint8), group)
+    return _GatherColumns.apply(values, group), joined_mask.bool()
+
+
+class _ScaleGradient(Function):
+    @staticmethod
+    def forward(ctx, values, factor):
+        ctx.factor = factor
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.factor, None
+
+
+def scale_gradient(values: Tensor, factor: float) -> Tensor:
+    """Identity whose gradient is multiplied by ``factor``.
+
+    DistributedDataParallel averages gradients over ranks. A loss that every
+    rank computes of the joined batch has its gradient split over the ranks,
+    not repeated, so it has to be summed: scale by the world size.
+    """
+    return _ScaleGradient.apply(values, factor)

@@ -1,0 +1,1 @@
+"""In-batch losses of two-tower models."""

@@ -1,0 +1,1 @@
+"""Losses and weights from class counts."""

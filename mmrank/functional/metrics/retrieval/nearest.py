@@ -1,0 +1,69 @@
+"""The best of the gallery for a few queries."""
+
+import torch
+from torch import Tensor
+
+from .input import prepare_retrieval
+
+# Scores that are alive at a time.
+_BLOCK = 2**26
+
+
+@torch.no_grad()
+def nearest_in_gallery(
+    queries: Tensor,
+    gallery: Tensor,
+    count: int,
+    *,
+    similarity: str = 'cosine',
+    own: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Best gallery samples of each query, best first.
+
+    Equal scores keep the order of the gallery.
+
+    Args:
+        queries: (Q, D) float embeddings.
+        gallery: (N, D) float embeddings on the same device.
+        count: Samples per query, at least 1.
+        similarity: ``'cosine'`` or ``'dot'``.
+        own: (Q,) int64 gallery rows of the queries themselves, which are
+            left out; None for separate sets.
+
+    Returns:
+        (Q, K) scores and (Q, K) int64 gallery rows, with K the smaller of
+        ``count`` and the gallery's size without the query.
+
+    Raises:
+        ValueError: As ``retrieval_metrics``, or if ``count`` is below 1.
+        TypeError: If embeddings are not floats.
+
+    Example:
+        >>> x = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
+        >>> nearest_in_gallery(x[:1], x, 2, own=torch.tensor([0]))
+        (tensor([[0.8000, 0.0000]]), tensor([[1, 2]]))
+    """
+    if count < 1:
+        raise ValueError(f'count must be at least 1, got {count}')
+    sets = prepare_retrieval(
+        queries,
+        torch.zeros(len(queries), dtype=torch.int64),
+        gallery,
+        # One class: the gallery keeps its order.
+        torch.zeros(len(gallery), dtype=torch.int64),
+        similarity,
+    )
+    size = sets.gallery.size(0)
+    count = min(count, size - int(own is not None))
+    scores = sets.queries.new_empty(sets.queries.size(0), count)
+    rows = torch.empty_like(scores, dtype=torch.int64)
+    step = max(_BLOCK // max(size, 1), 1)
+    for begin in range(0, sets.queries.size(0), step):
+        part = slice(begin, begin + step)
+        block = sets.queries[part] @ sets.gallery.T
+        if own is not None:
+            block.scatter_(1, own[part, None], float('-inf'))
+        found = block.sort(dim=1, descending=True, stable=True)
+        scores[part] = found.values[:, :count]
+        rows[part] = found.indices[:, :count]
+    return scores, rows

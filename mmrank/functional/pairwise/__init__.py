@@ -1,0 +1,1 @@
+"""Sums of a surrogate over all pairs of positives and negatives."""

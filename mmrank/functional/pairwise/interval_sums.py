@@ -1,0 +1,204 @@
+"""The one-sided Huber surrogate by moments of sorted intervals."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from .opaque_operator import is_compiling, opaque_operator
+from .pairwise_tables import (
+    CHUNK,
+    PairwiseTables,
+    ScoreBinner,
+    clamp_infinite,
+    column_blocks,
+)
+from .triton.sums import (
+    TritonIntervalSums,
+    can_run,
+    is_supported,
+    takes_less_time,
+)
+
+# Scores per pass where a pass is a kernel launch and not a cache-sized step.
+_DEVICE_CHUNK = 2**22
+
+
+def _blocks(scores: Tensor) -> Iterator[tuple[int | slice, slice]]:
+    """Yield (lists, columns): cache-sized on the CPU, large elsewhere."""
+    num_lists, width = scores.shape
+    if scores.device.type == 'cpu':
+        for row in range(num_lists):
+            for part in column_blocks(width, CHUNK):
+                yield row, part
+        return
+    for part in column_blocks(
+        width, max(_DEVICE_CHUNK // max(num_lists, 1), 1)
+    ):
+        yield slice(None), part
+
+
+def _look_up(table: Tensor, bins: Tensor) -> Tensor:
+    """Entries of the (K,) or (L, K) table for (n,) or (L, n) bins."""
+    if table.dim() == 1:
+        return table.index_select(0, bins)
+    return table.gather(1, bins.long())
+
+
+def _add_moments(moments: Tensor, bins: Tensor, u: Tensor) -> None:
+    """Add count, sum and sum of squares of u to (3, K) or (3, L, K)."""
+    if bins.dim() == 1:
+        # Several times faster than a scatter-add on the CPU; on a GPU it
+        # would synchronise with the host.
+        size = moments.size(-1)
+        moments[0] += torch.bincount(bins, minlength=size)
+        moments[1] += torch.bincount(bins, u, minlength=size)
+        moments[2] += torch.bincount(bins, u.square_(), minlength=size)
+        return
+    bins = bins.long()
+    moments[0].scatter_add_(1, bins, torch.ones_like(u))
+    moments[1].scatter_add_(1, bins, u)
+    moments[2].scatter_add_(1, bins, u.square())
+
+
+class IntervalSums:
+    """Exact sums in O((P + N) log P) time and O(N) memory per list.
+
+    On a GPU, fused kernels do the same work where triton is installed; under
+    ``torch.compile``, both passes are opaque operators.
+
+    Args:
+        tau: Margin, > 0.
+        backend: ``'torch'``, ``'triton'`` or ``'auto'``, which takes the
+            kernels wherever they can run.
+    """
+
+    def __init__(self, tau: float, backend: str = 'auto') -> None:
+        self.tau, self.backend = tau, backend
+        self.tables: PairwiseTables | None = None
+
+    def _is_fused(self, shape: torch.Size, device: torch.device) -> bool:
+        """Whether the kernels take (L, P) positives on that device."""
+        if self.backend == 'auto':
+            return (
+                device.type == 'cuda'
+                and takes_less_time(*shape)
+                and is_supported(device.index or 0)
+            )
+        if self.backend == 'triton' and not can_run(device):
+            raise ValueError(
+                "method='triton' needs triton and scores on a GPU, got "
+                f"scores on {str(device)!r}; use method='auto', which falls "
+                'back to torch'
+            )
+        return self.backend == 'triton'
+
+    def sums(
+        self,
+        pos: Tensor,
+        pos_mask: Tensor,
+        neg: Tensor,
+        neg_mask: Tensor | None,
+    ) -> tuple[Tensor, Tensor, tuple]:
+        """Sums, their slopes by ``pos`` and what the gradient will need."""
+        if self._is_fused(pos.shape, neg.device):
+            fused = TritonIntervalSums(self.tau)
+            return fused.sums(pos, pos_mask, neg, neg_mask)
+        if is_compiling():
+            total, slope, bins = _opaque_sums(
+                pos, pos_mask, neg, neg_mask, self.tau
+            )
+            return total, slope, (bins, pos, pos_mask)
+        dtype = _compared_dtype(neg)
+        tables = PairwiseTables.build(pos, pos_mask, self.tau, dtype)
+        self.tables = tables
+        all_bins = torch.empty(neg.shape, dtype=torch.int32, device=neg.device)
+        moments = tables.p.new_zeros(3, *tables.anchors.shape)
+        binner = None
+        for row, part in _blocks(neg):
+            if isinstance(row, int) and part.start == 0:
+                binner = ScoreBinner(tables.thresholds[row], neg.size(1))
+            scores = clamp_infinite(neg[row, part].to(dtype))
+            if binner is not None:
+                bins = binner(scores)
+            else:
+                bins = torch.searchsorted(
+                    tables.thresholds, scores.contiguous(), out_int32=True
+                )
+            if neg_mask is not None:
+                # Interval 0 lies below all windows: it takes what is left out.
+                bins.masked_fill_(~neg_mask[row, part], 0)
+            all_bins[row, part] = bins
+            u = (scores.double() - tables.centre[row]).div_(self.tau)
+            u -= _look_up(tables.anchors[row], bins)
+            _add_moments(moments[:, row], bins, u)
+        total, slope = tables.reduce(moments)
+        return total, slope / self.tau, (all_bins,)
+
+    def gradient_of_negatives(
+        self, grad: Tensor, neg: Tensor, *extra
+    ) -> Tensor:
+        """Gradient by ``neg`` from that of the sums, in its dtype."""
+        if self._is_fused(grad.shape, neg.device):
+            fused = TritonIntervalSums(self.tau)
+            return fused.gradient_of_negatives(grad, neg, *extra)
+        if is_compiling():
+            return _opaque_gradient(grad, neg, *extra, self.tau)
+        (all_bins,) = extra
+        const, by_y = self.tables.slope_coefficients(grad / self.tau)
+        out = torch.empty_like(neg, memory_format=torch.contiguous_format)
+        for row, part in _blocks(neg):
+            y = clamp_infinite(neg[row, part].double())
+            y.sub_(self.tables.centre[row]).div_(self.tau)
+            bins = all_bins[row, part]
+            y.mul_(_look_up(by_y[row], bins))
+            out[row, part] = y.add_(_look_up(const[row], bins))
+        return out
+
+
+def _compared_dtype(neg: Tensor) -> torch.dtype:
+    return torch.promote_types(neg.dtype, torch.float32)
+
+
+# Tracing the blocks one by one would unroll them, and the search of the open
+# scores has a size that only the data tell.
+
+
+def _fake_sums(pos, pos_mask, neg, neg_mask, tau):
+    total = torch.empty(pos.shape, dtype=torch.float64, device=pos.device)
+    bins = torch.empty(neg.shape, dtype=torch.int32, device=neg.device)
+    return total, torch.empty_like(total), bins
+
+
+def _fake_gradient(grad, neg, bins, pos, pos_mask, tau):
+    return torch.empty_like(neg, memory_format=torch.contiguous_format)
+
+
+@opaque_operator('mmrank::interval_sums', _fake_sums)
+def _opaque_sums(
+    pos: Tensor,
+    pos_mask: Tensor,
+    neg: Tensor,
+    neg_mask: Tensor | None,
+    tau: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    evaluator = IntervalSums(tau, 'torch')
+    total, slope, (bins,) = evaluator.sums(pos, pos_mask, neg, neg_mask)
+    return total, slope, bins
+
+
+@opaque_operator('mmrank::interval_gradient', _fake_gradient)
+def _opaque_gradient(
+    grad: Tensor,
+    neg: Tensor,
+    bins: Tensor,
+    pos: Tensor,
+    pos_mask: Tensor,
+    tau: float,
+) -> Tensor:
+    evaluator = IntervalSums(tau, 'torch')
+    # A small part of the work: sorting the positives once more.
+    evaluator.tables = PairwiseTables.build(
+        pos, pos_mask, tau, _compared_dtype(neg)
+    )
+    return evaluator.gradient_of_negatives(grad, neg, bins)

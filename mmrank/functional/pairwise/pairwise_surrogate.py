@@ -1,0 +1,255 @@
+"""Sum and mean of a pair surrogate over all positive-negative pairs.
+
+For the one-sided Huber surrogate the result is exact in near-linear time and
+linear memory, forward and backward (derivation in ``pairwise_tables``). Other
+surrogates, and problems too small to gain, go through the pair matrix in
+blocks of bounded size.
+"""
+
+from collections.abc import Iterator
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from .interval_sums import IntervalSums
+from .pairwise_tables import clamp_infinite, column_blocks
+from .surrogates import OneSidedHuber, Surrogate
+
+# Pairs of one block of the pair matrix, each a float64: 32 MiB a temporary.
+_PAIRS_PER_BLOCK = 2**22
+
+
+class PairMatrix:
+    """Any surrogate, over blocks of the (L, P, N) pair matrix in float64."""
+
+    def __init__(self, surrogate: Surrogate) -> None:
+        self.surrogate = surrogate
+
+    @staticmethod
+    def _blocks(
+        pos: Tensor, neg: Tensor, neg_mask: Tensor | None
+    ) -> Iterator[tuple[slice, Tensor, Tensor | None]]:
+        """Yield columns, their score differences and what counts of them."""
+        pos = clamp_infinite(pos.double()).unsqueeze(2)
+        size = max(_PAIRS_PER_BLOCK // max(pos.numel(), 1), 1)
+        for part in column_blocks(neg.size(1), size):
+            x = pos - clamp_infinite(neg[:, part].double()).unsqueeze(1)
+            keep = None if neg_mask is None else neg_mask[:, None, part]
+            yield part, x, keep
+
+    def sums(
+        self,
+        pos: Tensor,
+        pos_mask: Tensor,
+        neg: Tensor,
+        neg_mask: Tensor | None,
+    ) -> tuple[Tensor, Tensor, tuple]:
+        """Sums, their slopes by ``pos`` and what the gradient will need."""
+        total = torch.zeros_like(pos, dtype=torch.float64)
+        slope = torch.zeros_like(total)
+        for _, x, keep in self._blocks(pos, neg, neg_mask):
+            value, change = self.surrogate(x), self.surrogate.derivative(x)
+            if keep is not None:
+                value = torch.where(keep, value, 0)
+                change = torch.where(keep, change, 0)
+            total += value.sum(2)
+            slope += change.sum(2)
+        return total, slope, (pos, neg_mask)
+
+    def gradient_of_negatives(
+        self, grad: Tensor, neg: Tensor, pos: Tensor, neg_mask: Tensor | None
+    ) -> Tensor:
+        """Gradient by ``neg`` from that of the sums, in its dtype."""
+        out = torch.empty_like(neg, memory_format=torch.contiguous_format)
+        for part, x, keep in self._blocks(pos, neg, neg_mask):
+            change = self.surrogate.derivative(x).neg_()
+            if keep is not None:
+                change = torch.where(keep, change, 0)
+            out[:, part] = torch.einsum('lp,lpn->ln', grad, change)
+        return out
+
+
+# Pairs up to which the pair matrix is the faster of the two paths.
+DENSE_PAIRS = 2**18
+_METHODS = ('auto', 'intervals', 'triton', 'pairs')
+
+
+class _PairwiseSum(Function):
+    @staticmethod
+    def forward(ctx, pos, neg, pos_mask, neg_mask, method, group):
+        total, slope, extra = method.sums(pos, pos_mask, neg, neg_mask)
+        if group is not None:
+            # Sums over negatives add up over the ranks that hold them.
+            both = torch.stack([total, slope])
+            dist.all_reduce(both, group=group)
+            total, slope = both
+        ctx.method, ctx.dtype = method, pos.dtype
+        ctx.save_for_backward(neg, pos_mask, slope, *extra)
+        return torch.where(pos_mask, total, 0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        neg, pos_mask, slope, *extra = ctx.saved_tensors
+        grad = torch.where(pos_mask, grad, 0)
+        grad_pos = grad_neg = None
+        if ctx.needs_input_grad[0]:
+            grad_pos = torch.where(pos_mask, grad * slope, 0).to(ctx.dtype)
+        if ctx.needs_input_grad[1]:
+            grad_neg = ctx.method.gradient_of_negatives(grad, neg, *extra)
+        return grad_pos, grad_neg, None, None, None, None
+
+
+def pair_evaluator(
+    surrogate: Surrogate, pairs: int, method: str = 'auto'
+) -> PairMatrix | IntervalSums:
+    """What evaluates the surrogate over that many pairs.
+
+    Args:
+        surrogate: The pair surrogate l.
+        pairs: Positives times negatives, padding included.
+        method: See :func:`pairwise_surrogate_sum`.
+
+    Returns:
+        A fresh evaluator with ``sums`` and ``gradient_of_negatives``.
+
+    Raises:
+        ValueError: If ``method`` is unknown or does not fit the surrogate.
+    """
+    if method not in _METHODS:
+        raise ValueError(
+            f'method={method!r} is unknown; use one of {_METHODS}'
+        )
+    is_huber = isinstance(surrogate, OneSidedHuber)
+    if method in ('intervals', 'triton') and not is_huber:
+        raise ValueError(
+            f'method={method!r} needs the one-sided Huber '
+            f'surrogate, got {type(surrogate).__name__}'
+        )
+    dense = (
+        not is_huber
+        or method == 'pairs'
+        or pairs == 0
+        or (method == 'auto' and pairs <= DENSE_PAIRS)
+    )
+    if dense:
+        return PairMatrix(surrogate)
+    backend = {'auto': 'auto', 'intervals': 'torch', 'triton': 'triton'}
+    return IntervalSums(surrogate.tau, backend[method])
+
+
+def check_lists(pos: Tensor, neg: Tensor) -> None:
+    """Refuse scores that are no lists of positives and negatives.
+
+    Raises:
+        ValueError: If they are not (L, P) and (L, N).
+        TypeError: If one is not of a float dtype.
+    """
+    for name, scores in (('pos', pos), ('neg', neg)):
+        if not scores.is_floating_point():
+            raise TypeError(
+                f'{name} must be of a float dtype, got '
+                f'{scores.dtype}; call {name}.float()'
+            )
+    if pos.dim() != 2 or neg.dim() != 2 or pos.size(0) != neg.size(0):
+        raise ValueError(
+            'pos and neg must be (lists, scores) with as many lists, got '
+            f'shapes {tuple(pos.shape)} and {tuple(neg.shape)}'
+        )
+
+
+def pairwise_surrogate_sum(
+    pos: Tensor,
+    neg: Tensor,
+    surrogate: Surrogate,
+    *,
+    pos_mask: Tensor | None = None,
+    neg_mask: Tensor | None = None,
+    method: str = 'auto',
+    group=None,
+) -> Tensor:
+    """``sum_j l(s_i - t_j)`` for every positive of L lists at once.
+
+    Args:
+        pos: (L, P) float scores of the positives, padded.
+        neg: (L, N) float scores, any strides.
+        surrogate: The pair surrogate l.
+        pos_mask: (L, P) bool, False for padding. None: all are real.
+        neg_mask: (L, N) bool, False for what is no negative of its list.
+            None: all are.
+        method: ``'intervals'`` (one-sided Huber only: O((P + N) log P) time,
+            O(N) memory), ``'triton'`` (the same by fused kernels, on a GPU),
+            ``'pairs'`` (the pair matrix in blocks, any surrogate) or
+            ``'auto'``: the pair matrix where it is small, else the kernels
+            where they can run, else ``'intervals'``.
+        group: Process group over which the negatives are spread. Every rank
+            passes the same ``pos`` and its own ``neg`` and receives the sums
+            over all of them; the gradient is that of its own ``neg``.
+
+    Returns:
+        (L, P) float64 sums, 0 at padding; differentiable once, in ``pos`` and
+        ``neg``. Infinite scores act as +-1e30; NaN gives NaN. The same bits
+        in every run with ``'triton'`` (exception: see ``triton_moments``).
+
+    Raises:
+        ValueError: On shapes that do not fit, an unknown method or one that
+            cannot run on these scores.
+        TypeError: If a score tensor is not of a float dtype.
+    """
+    check_lists(pos, neg)
+    for name, mask, of in (
+        ('pos_mask', pos_mask, pos),
+        ('neg_mask', neg_mask, neg),
+    ):
+        if mask is not None and mask.shape != of.shape:
+            raise ValueError(
+                f'{name} must have shape {tuple(of.shape)}, got '
+                f'{tuple(mask.shape)}'
+            )
+    how = pair_evaluator(surrogate, pos.numel() * neg.size(1), method)
+    if pos_mask is None:
+        pos_mask = torch.ones_like(pos, dtype=torch.bool)
+    return _PairwiseSum.apply(pos, neg, pos_mask, neg_mask, how, group)
+
+
+def pairwise_surrogate_mean(
+    pos: Tensor, neg: Tensor, tau: float, method: str = 'auto'
+) -> Tensor:
+    """``l_i = mean_j l(s_i - t_j)`` with the one-sided Huber surrogate.
+
+    Source: stable AP (2025), eq. 2.
+
+    Args:
+        pos: (n+,) float scores of the positives.
+        neg: (n-,) float scores of the negatives.
+        tau: Margin in units of the scores, > 0.
+        method: See :func:`pairwise_surrogate_sum`.
+
+    Returns:
+        (n+,) means >= 0, float64 if an input is, else float32; 0 where there
+        is no negative. Differentiable once in both inputs.
+
+    Raises:
+        ValueError: If ``tau`` is not > 0 or an input is not 1-D.
+        TypeError: If a score tensor is not of a float dtype.
+
+    Example:
+        >>> pairwise_surrogate_mean(torch.tensor([1.0, 0.0]),
+        ...                         torch.tensor([0.5, -2.0]), tau=1.0)
+        tensor([0.1250, 1.0000])
+    """
+    if pos.dim() != 1 or neg.dim() != 1:
+        raise ValueError(
+            'pos and neg must be 1-D, got shapes '
+            f'{tuple(pos.shape)} and {tuple(neg.shape)}'
+        )
+    total = pairwise_surrogate_sum(
+        pos[None], neg[None], OneSidedHuber(tau), method=method
+    )[0]
+    dtype = torch.promote_types(
+        torch.promote_types(pos.dtype, neg.dtype), torch.float32
+    )
+    return (total / max(neg.numel(), 1)).to(dtype)

@@ -1,0 +1,262 @@
+"""The one-sided Huber surrogate by fused GPU kernels.
+
+Needs triton, which is imported at the first call: everything else works
+without it. Six launches forward and two backward, no host synchronisation,
+the same bits in every run (see ``triton_moments``). Both passes are opaque
+operators, so ``torch.compile`` does not look inside.
+"""
+
+import functools
+import importlib.util
+import os
+import shutil
+import struct
+
+import torch
+from torch import Tensor
+
+from mmrank.functional.pairwise.opaque_operator import opaque_operator
+
+# The kernels that go over the positives do so for each pair of them; an entry
+# of the look-up table has 16 digits for a number of thresholds.
+MAX_POSITIVE_PAIRS = 2**30
+MAX_POSITIVES = 2**14
+# Binary digits of a score's place in its interval, of its square (or of the
+# place's next digits) and of the number of scores that add to one copy of the
+# sums. Count and place share 63 bits: 19 + 44 for up to 2^18 scores.
+_COUNT_DIGITS = 18
+_FRACTION = 25
+_COUNT_AT = 44
+_SQUARE = {torch.float32: 30, torch.float64: 43}
+# Programs add to different copies, to get in each other's way less often.
+_MIN_COPIES = 32
+# Scores per step of a program, and steps.
+_BLOCK = 512
+_TILES = 16
+_MAX_CELLS = 2**14
+_MIN_CELLS = 2**8
+_CELLS_PER_THRESHOLD = 4
+
+
+# Asks without importing.
+HAS_TRITON = importlib.util.find_spec('triton') is not None
+
+
+def can_run(device: torch.device) -> bool:
+    """Whether the kernels can run there: a GPU, or triton's interpreter."""
+    if not HAS_TRITON:
+        return False
+    return device.type == 'cuda' or os.environ.get('TRITON_INTERPRET') == '1'
+
+
+@functools.cache
+def is_supported(index: int) -> bool:
+    """Whether triton compiles for that GPU: Ampere or later, a C compiler.
+
+    Where it does not, the torch path is right; nobody asked for kernels.
+    """
+    compiler = os.environ.get('CC') or shutil.which('gcc') or 'clang'
+    return (
+        torch.version.hip is None
+        and torch.cuda.get_device_capability(index) >= (8, 0)
+        and shutil.which(compiler) is not None
+    )
+
+
+def takes_less_time(num_lists: int, num_pos: int) -> bool:
+    """Whether the kernels are there and fit so many (padded) positives."""
+    return (
+        HAS_TRITON
+        and num_pos <= MAX_POSITIVES
+        and num_lists * num_pos**2 <= MAX_POSITIVE_PAIRS
+    )
+
+
+def _bits(value: float) -> int:
+    return struct.unpack('<q', struct.pack('<d', value))[0]
+
+
+def _cells(num_positives: int) -> int:
+    wanted = 2 * num_positives * _CELLS_PER_THRESHOLD
+    cells = 1 << max(wanted - 1, 1).bit_length()
+    return min(max(cells, _MIN_CELLS), _MAX_CELLS)
+
+
+def _cdiv(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _parts_and_copies(num_lists: int, width: int) -> tuple[int, int]:
+    """Programs per list, and copies of the sums that they share in turn."""
+    parts = max(_cdiv(width, _BLOCK * _TILES), 1)
+    most = 2**_COUNT_DIGITS // (_BLOCK * _TILES)
+    copies = max(_cdiv(parts, most), _MIN_COPIES // num_lists)
+    return parts, min(copies, parts)
+
+
+def _format(compared: torch.dtype) -> dict:
+    """Layout of the integer sums: the same for all sizes, compiled once."""
+    return dict(
+        FRACTION=_FRACTION,
+        COUNT_AT=_COUNT_AT,
+        SQUARE=_SQUARE[compared],
+        WORDS=3 if compared == torch.float64 else 2,
+    )
+
+
+def _mask_arguments(mask: Tensor | None, instead: Tensor) -> tuple:
+    if mask is None:
+        return instead, 0, 0
+    return mask.view(torch.uint8), *mask.stride()
+
+
+def _empty_results(pos: Tensor, neg: Tensor) -> tuple:
+    num_lists, num_pos = pos.shape
+    double = dict(dtype=torch.float64, device=pos.device)
+    index = dict(dtype=torch.int32, device=pos.device)
+    compared = torch.promote_types(neg.dtype, torch.float32)
+    return (
+        torch.empty(num_lists, num_pos, **double),
+        torch.empty(num_lists, num_pos, **double),
+        torch.empty(num_lists, 2 * num_pos, **double),
+        pos.new_empty(num_lists, 2 * num_pos + 1, dtype=compared),
+        torch.empty(2, num_lists, num_pos, **index),
+        torch.empty(num_lists, _cells(num_pos), **index),
+        torch.empty(num_lists, 2, **index),
+    )
+
+
+def _fake_sums(pos, pos_mask, neg, neg_mask, tau):
+    return _empty_results(pos, neg)
+
+
+def _fake_gradient(
+    grad, neg, neg_mask, thresholds, cuts, edges, lut, sizes, tau
+):
+    return torch.empty_like(neg)
+
+
+@opaque_operator('mmrank::triton_interval_sums', _fake_sums)
+def _sums(
+    pos: Tensor,
+    pos_mask: Tensor,
+    neg: Tensor,
+    neg_mask: Tensor | None,
+    tau: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    from . import moments as triton_moments
+    from . import tables as triton_tables
+
+    num_lists, num_pos = pos.shape
+    if num_pos > MAX_POSITIVES:
+        raise ValueError(
+            f"method='triton' takes up to {MAX_POSITIVES} positives a list, "
+            f"got {num_pos}; use method='auto'"
+        )
+    width = neg.size(1)
+    results = _empty_results(pos, neg)
+    total, slope, thresholds, cuts, edges, lut, sizes = results
+    cells, intervals = lut.size(1), 2 * num_pos + 1
+    pos, bits = pos.contiguous(), _bits(tau)
+    real = pos_mask.contiguous().view(torch.uint8)
+    layout = _format(cuts.dtype)
+    parts, copies = _parts_and_copies(num_lists, width)
+    words = num_lists * copies * intervals * layout['WORDS']
+    zeros = pos.new_zeros(words + num_lists, dtype=torch.int64)
+    sums, crowd = zeros.split([words, num_lists])
+    floats = sums.view(torch.float64)
+    table = cuts.new_empty(num_lists, intervals, 4)
+    top = thresholds.new_empty(num_lists, parts, 2)
+    moments = thresholds.new_empty(num_lists, 3, intervals)
+    mask, mask_row, mask_col = _mask_arguments(neg_mask, real)
+
+    with torch.cuda.device_of(neg):
+        triton_tables.rank_kernel[num_lists, _cdiv(num_pos, 16)](
+            pos, real, thresholds, cuts, edges[0], edges[1], sizes, num_pos,
+            bits, BI=16, BK=64,
+        )  # fmt: skip
+        blocks = _cdiv(max(cells, intervals), 256)
+        triton_tables.table_kernel[num_lists, blocks](
+            thresholds, cuts, sizes, lut, table, crowd, num_pos, cells, bits,
+            BLOCK=256,
+        )  # fmt: skip
+        triton_moments.moment_kernel[(num_lists * parts,)](
+            neg, mask, cuts, sizes, lut, table, crowd, sums, floats, top,
+            num_lists, width, num_pos, cells, copies, parts, *neg.stride(),
+            mask_row, mask_col, bits, HAS_MASK=neg_mask is not None,
+            BLOCK=_BLOCK, TILES=_TILES, **layout,
+        )  # fmt: skip
+        triton_moments.collect_kernel[num_lists, _cdiv(intervals, 128)](
+            sums, floats, top, sizes, table, crowd, moments, num_pos, copies,
+            parts, bits, BLOCK=128, **layout,
+        )  # fmt: skip
+        triton_moments.evaluate_kernel[num_lists, _cdiv(num_pos, 16)](
+            pos, moments, thresholds, edges[0], edges[1], sizes, total,
+            slope, num_pos, bits, BI=16, BK=128,
+        )  # fmt: skip
+    return results
+
+
+@opaque_operator('mmrank::triton_interval_gradient', _fake_gradient)
+def _gradient(
+    grad: Tensor,
+    neg: Tensor,
+    neg_mask: Tensor | None,
+    thresholds: Tensor,
+    cuts: Tensor,
+    edges: Tensor,
+    lut: Tensor,
+    sizes: Tensor,
+    tau: float,
+) -> Tensor:
+    from . import gradient as triton_gradient
+
+    num_lists, num_pos = grad.shape
+    grad, bits = grad.double().contiguous(), _bits(tau)
+    width, intervals = neg.size(1), 2 * num_pos + 1
+    table = cuts.new_empty(num_lists, intervals, 4)
+    out = torch.empty_like(neg)
+    mask, mask_row, mask_col = _mask_arguments(neg_mask, sizes)
+    with torch.cuda.device_of(neg):
+        triton_gradient.coefficient_kernel[num_lists, _cdiv(intervals, 32)](
+            grad, thresholds, edges[0], edges[1], sizes, table, num_pos, bits,
+            BK=32, BI=64,
+        )  # fmt: skip
+        blocks = num_lists * _cdiv(width, _BLOCK)
+        triton_gradient.gradient_kernel[(blocks,)](
+            neg, mask, cuts, sizes, lut, table, out, num_lists, width,
+            num_pos, lut.size(1), *neg.stride(), mask_row, mask_col,
+            *out.stride(), HAS_MASK=neg_mask is not None, BLOCK=_BLOCK,
+        )  # fmt: skip
+    return out
+
+
+class TritonIntervalSums:
+    """Exact sums in O(N + P^2) work and O(N + P) memory per list.
+
+    Same contract as :class:`~.interval_sums.IntervalSums`; keeps no state
+    between the two passes but what it hands out.
+
+    Args:
+        tau: Margin, > 0.
+    """
+
+    def __init__(self, tau: float) -> None:
+        self.tau = float(tau)
+
+    def sums(
+        self,
+        pos: Tensor,
+        pos_mask: Tensor,
+        neg: Tensor,
+        neg_mask: Tensor | None,
+    ) -> tuple[Tensor, Tensor, tuple]:
+        """Sums, their slopes by ``pos`` and what the gradient will need."""
+        total, slope, *extra = _sums(pos, pos_mask, neg, neg_mask, self.tau)
+        return total, slope, (neg_mask, *extra)
+
+    def gradient_of_negatives(
+        self, grad: Tensor, neg: Tensor, neg_mask: Tensor | None, *extra
+    ) -> Tensor:
+        """Gradient by ``neg`` from that of the sums, in its dtype."""
+        return _gradient(grad, neg, neg_mask, *extra, self.tau)

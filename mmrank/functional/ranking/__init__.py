@@ -1,0 +1,1 @@
+"""Ranking losses: average precision, its rivals, areas under curves."""

@@ -1,0 +1,227 @@
+"""BlackBox AP: exact average precision, gradient by a perturbed ranking."""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from mmrank.functional.pairwise.pairwise_surrogate import check_lists
+from mmrank.functional.pairwise.pairwise_tables import clamp_infinite
+
+from .lists import of_one_list, of_score_lists
+
+
+class _GivenGradient(Function):
+    @staticmethod
+    def forward(ctx, pos, neg, value, grad_pos, grad_neg):
+        ctx.dtypes = pos.dtype, neg.dtype
+        ctx.save_for_backward(grad_pos, grad_neg)
+        return value.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        grads = [
+            (grad.unsqueeze(1) * own).to(dtype)
+            for own, dtype in zip(ctx.saved_tensors, ctx.dtypes)
+        ]
+        return (*grads, None, None, None)
+
+
+class _Ranking:
+    """Who lies above whom, ties counted as above.
+
+    Args:
+        pos: (L, P) float64 scores, finite.
+        pos_mask: (L, P) bool.
+        neg: (L, N) float64 scores, finite.
+        neg_mask: (L, N) bool.
+        group: Process group over which the negatives are spread.
+
+    Attributes:
+        among: (L, P) float64 rank of each positive among the positives.
+        rank: (L, P) float64 rank of each positive among all.
+        not_above: (L, N) number of positives that do not score above each
+            negative.
+    """
+
+    def __init__(self, pos, pos_mask, neg, neg_mask, group):
+        end = torch.full_like(pos, float('inf'))
+        ordered = torch.where(pos_mask, pos, end).sort(1).values
+        lower = torch.searchsorted(ordered, pos.contiguous())
+        self.among = pos_mask.sum(1, keepdim=True) - lower
+        self.not_above = torch.searchsorted(
+            ordered, neg.contiguous(), right=True
+        )
+        # By the number of positives that do not score above it, every
+        # negative is counted once; one that passes k of them is above the k
+        # lowest.
+        counts = torch.zeros(
+            (pos.size(0), pos.size(1) + 1),
+            dtype=torch.int64,
+            device=pos.device,
+        )
+        counts.scatter_add_(1, self.not_above, neg_mask.long())
+        passed = counts.flip(1).cumsum(1).flip(1)
+        if group is not None:
+            dist.all_reduce(passed, group=group)
+        above = passed.gather(1, (lower + 1).clamp(max=pos.size(1)))
+        # Padding has rank 1, which divides no zero by zero.
+        self.among = torch.where(pos_mask, self.among, 1).double()
+        self.rank = torch.where(pos_mask, self.among + above, 1)
+
+
+def check_blackbox(lam: float, margin: float) -> None:
+    """Refuse settings out of range.
+
+    Raises:
+        ValueError: If ``lam`` is not > 0 or ``margin`` is not >= 0.
+    """
+    if not 0 < lam < float('inf'):
+        raise ValueError(f'lam must be a finite number > 0, got {lam!r}')
+    if not 0 <= margin < float('inf'):
+        raise ValueError(
+            f'margin must be a finite number >= 0, got {margin!r}'
+        )
+
+
+def blackbox_ap_padded(
+    pos: Tensor,
+    neg: Tensor,
+    *,
+    lam: float = 4.0,
+    margin: float = 0.02,
+    pos_mask: Tensor | None = None,
+    neg_mask: Tensor | None = None,
+    group=None,
+) -> Tensor:
+    """BlackBox AP loss of L lists with padded positives.
+
+    The value is ``1 - AP`` of the scores after positives were lowered and
+    negatives raised by ``margin / 2``. The ranks are the solution of a linear
+    problem in the scores, so their gradient is taken from a second ranking,
+    of ``s' = s + lam * dL/drank``: ``dL/ds = (rank(s') - rank(s)) / lam``.
+    The rank among the positives is a constant, as in the authors' code.
+    Source: Rolinek et al. (CVPR 2020), algorithm 1 and section 4.
+
+    Ranks are 1, 2, ... and L is the loss of one list, whatever factor the
+    incoming gradient has: a loss weight, a mean over lists or the scaler of
+    mixed precision multiply the gradient and do not change the perturbation.
+    The authors divide ranks by the list's length n and let the mean over Q
+    queries into the perturbation; both agree for Q = n, where every image of
+    a batch is a query, and ``lam`` is the authors' times n/Q otherwise.
+
+    Args:
+        pos: (L, P) scores of the positives, padded.
+        neg: (L, N) scores of the negatives.
+        lam: Strength of the perturbation, > 0.
+        margin: Distance by which positives should lead, in units of the
+            scores, >= 0.
+        pos_mask: (L, P) bool, False for padding. None: all are real.
+        neg_mask: (L, N) bool, False for what is no negative. None: all are.
+        group: Process group over which the negatives are spread; ``pos`` must
+            then hold the positives of all ranks.
+
+    Returns:
+        (L,) float64 losses in [0, 1], 0 for a list without positives; ties
+        count as ranked above, as in :func:`average_precision`. Infinite
+        scores act as +-1e30; NaN gives NaN. O((P + N) log P) time.
+
+    Raises:
+        ValueError: On a parameter out of range or shapes that do not fit.
+        TypeError: If a score tensor is not of a float dtype.
+    """
+    check_blackbox(lam, margin)
+    check_lists(pos, neg)
+    if pos_mask is None:
+        pos_mask = torch.ones_like(pos, dtype=torch.bool)
+    if neg_mask is None:
+        neg_mask = torch.ones_like(neg, dtype=torch.bool)
+    with torch.no_grad():
+        s = clamp_infinite(pos.double()) - margin / 2
+        t = clamp_infinite(neg.double()) + margin / 2
+        hidden = (s.isnan() & pos_mask).any(1).double()
+        missing = (t.isnan() & neg_mask).any(1).double()
+        if group is not None:
+            dist.all_reduce(missing, group=group)
+        s, t = s.nan_to_num(0), t.nan_to_num(0)
+        num_pos = pos_mask.sum(1).clamp(min=1).double()
+        before = _Ranking(s, pos_mask, t, neg_mask, group)
+        precision = before.among / before.rank
+        risk = torch.where(pos_mask, 1 - precision, 0).sum(1) / num_pos
+        slope = precision / before.rank / num_pos[:, None]
+        after = _Ranking(s + lam * slope, pos_mask, t, neg_mask, group)
+        broken = hidden + missing > 0
+        has_positive = pos_mask.any(1)
+        spoil = torch.where(broken & has_positive, float('nan'), 0.0)
+        grad_pos = torch.where(pos_mask, (after.rank - before.rank) / lam, 0)
+        passed = (before.not_above - after.not_above).double() / lam
+        grad_neg = torch.where(neg_mask, passed, 0)
+    return _GivenGradient.apply(
+        pos,
+        neg,
+        risk + spoil,
+        grad_pos + spoil[:, None],
+        grad_neg + spoil[:, None],
+    )
+
+
+def blackbox_ap_lists(
+    scores: Tensor,
+    is_positive: Tensor,
+    *,
+    lam: float = 4.0,
+    margin: float = 0.02,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """BlackBox AP loss of L lists in one call.
+
+    Args:
+        scores: (L, N) float scores.
+        is_positive: (L, N) bool or integer, nonzero = positive of its list.
+        lam: Strength of the perturbation, > 0.
+        margin: Distance by which positives should lead, >= 0.
+        mask: (L, N) bool, False for entries that take no part.
+
+    Returns:
+        (L,) losses in [0, 1], 0 for a list without positives; float64 for
+        float64 scores, else float32.
+
+    Raises:
+        ValueError: On a parameter out of range or shapes that do not fit.
+        TypeError: If the scores are not of a float dtype.
+    """
+    return of_score_lists(
+        blackbox_ap_padded, scores, is_positive, mask, lam=lam, margin=margin
+    )
+
+
+def blackbox_ap_loss(
+    pos: Tensor, neg: Tensor, *, lam: float = 4.0, margin: float = 0.02
+) -> Tensor:
+    """BlackBox AP loss of one list.
+
+    Source: Rolinek et al., Optimizing Rank-Based Metrics with Blackbox
+    Differentiation, CVPR 2020.
+
+    Args:
+        pos: (n+,) float scores of the positives.
+        neg: (n-,) float scores of the negatives.
+        lam: Strength of the perturbation, > 0.
+        margin: Distance by which positives should lead, >= 0.
+
+    Returns:
+        Scalar in [0, 1]; 0, still attached to the graph, when there is no
+        positive.
+
+    Raises:
+        ValueError: On a parameter out of range or an input that is not 1-D.
+        TypeError: If a score tensor is not of a float dtype.
+
+    Example:
+        >>> pos, neg = torch.tensor([0.9, 0.2]), torch.tensor([0.5, -0.5])
+        >>> blackbox_ap_loss(pos, neg)
+        tensor(0.1667)
+    """
+    return of_one_list(blackbox_ap_padded, pos, neg, lam=lam, margin=margin)

@@ -1,0 +1,195 @@
+"""DR loss: distributional ranking of positives above negatives."""
+
+import math
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from .lists import split_targets
+
+
+def _weights(values, mask, temperature, peak):
+    """``exp((values - peak)/temperature)``, 0 where masked out."""
+    weight = ((values - peak) / temperature).exp_()
+    return weight if mask is None else weight.masked_fill_(~mask, 0)
+
+
+class _SoftmaxMean(Function):
+    @staticmethod
+    def forward(ctx, values, mask, temperature, group):
+        wide = values.to(torch.promote_types(values.dtype, torch.float32))
+        least = torch.finfo(wide.dtype).min
+        if values.size(1) == 0:
+            peak = wide.new_full((values.size(0), 1), least)
+        else:
+            # Of a negative temperature the smallest value has the peak.
+            signed = wide if temperature > 0 else -wide
+            if mask is not None:
+                signed = signed.masked_fill(~mask, least)
+            peak = signed.max(1, keepdim=True).values
+        if group is not None:
+            dist.all_reduce(peak, dist.ReduceOp.MAX, group=group)
+        peak = peak if temperature > 0 else -peak
+        weight = _weights(wide, mask, temperature, peak)
+        total = weight.sum(1, dtype=torch.float64)
+        moment = (weight * wide).sum(1, dtype=torch.float64)
+        if group is not None:
+            both = torch.stack([total, moment])
+            dist.all_reduce(both, group=group)
+            total, moment = both
+        mean = torch.where(total == 0, 0, moment / total.clamp(min=1e-300))
+        ctx.temperature = temperature
+        ctx.save_for_backward(values, mask, peak, total, mean)
+        return mean
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        values, mask, peak, total, mean = ctx.saved_tensors
+        wide = values.to(peak.dtype)
+        weight = _weights(wide, mask, ctx.temperature, peak)
+        scale = torch.where(total == 0, 0, grad / total.clamp(min=1e-300))
+        slope = (wide - mean.unsqueeze(1)) / ctx.temperature + 1
+        out = weight * slope * scale.unsqueeze(1)
+        return out.to(values.dtype), None, None, None
+
+
+def softmax_mean(
+    values: Tensor,
+    temperature: float,
+    *,
+    mask: Tensor | None = None,
+    group=None,
+) -> Tensor:
+    """``sum_j q_j v_j`` with ``q = softmax(v / temperature)`` per list.
+
+    Tends to the mean for a large temperature, to the maximum as it falls to
+    0 from above and to the minimum as it rises to 0 from below.
+
+    Args:
+        values: (L, N) floats.
+        temperature: Not 0; in units of the values.
+        mask: (L, N) bool, False for what does not count. None: all do.
+        group: Process group over which the values are spread: every rank
+            receives the mean over all of them and the gradient of its own.
+
+    Returns:
+        (L,) float64, 0 for a list without values; differentiable once, the
+        weights q included.
+
+    Raises:
+        ValueError: If ``temperature`` is 0 or ``values`` is not 2-D.
+    """
+    if temperature == 0:
+        raise ValueError('temperature must not be 0')
+    if values.dim() != 2:
+        raise ValueError(
+            f'values must be (lists, values), got shape {tuple(values.shape)}'
+        )
+    return _SoftmaxMean.apply(values, mask, temperature, group)
+
+
+# Of the paper: lambda+ = 1, lambda- = 0.1 / log h with h = 3.5.
+POS_LAMBDA = 1.0
+NEG_LAMBDA = 0.1 / math.log(3.5)
+
+
+def dr_loss_lists(
+    pos: Tensor,
+    neg: Tensor,
+    *,
+    pos_lambda: float = POS_LAMBDA,
+    neg_lambda: float = NEG_LAMBDA,
+    margin: float = 0.5,
+    sharpness: float = 6.0,
+    scale: float = 4.0,
+    pos_mask: Tensor | None = None,
+    neg_mask: Tensor | None = None,
+    group=None,
+) -> Tensor:
+    """DR loss of L lists of probabilities.
+
+    ``scale/L log(1 + exp(L (P- - P+ + margin)))`` with L = ``sharpness``,
+    ``P- = sum_j q_j p_j``, ``q = softmax(p / neg_lambda)`` over the negatives
+    and ``P+`` the same over the positives with ``softmax(-p / pos_lambda)``.
+    Source: DR loss (CVPR 2020), eqs. 6 to 9.
+
+    Args:
+        pos: (L, P) probabilities of the positives, padded.
+        neg: (L, N) probabilities of the negatives.
+        pos_lambda: Temperature of the positives, > 0: the smaller, the more
+            the worst of them counts.
+        neg_lambda: Temperature of the negatives, > 0: likewise.
+        margin: Margin between the two, in probability.
+        sharpness: L of the smoothed hinge, > 0.
+        scale: Factor of the loss, > 0.
+        pos_mask: (L, P) bool, False for padding. None: all are real.
+        neg_mask: (L, N) bool, False for what is no negative. None: all are.
+        group: Process group over which the negatives are spread; ``pos`` must
+            then hold the positives of all ranks.
+
+    Returns:
+        (L,) float64 losses > 0. Without positives ``P+ = 1``, as the authors
+        have it: the negatives are still pushed down.
+
+    Raises:
+        ValueError: On a parameter out of range or shapes that do not fit.
+    """
+    for name, value in (
+        ('pos_lambda', pos_lambda),
+        ('neg_lambda', neg_lambda),
+        ('sharpness', sharpness),
+        ('scale', scale),
+    ):
+        if not value > 0:
+            raise ValueError(f'{name} must be > 0, got {value!r}')
+    if pos.dim() != 2 or neg.dim() != 2 or pos.size(0) != neg.size(0):
+        raise ValueError(
+            'pos and neg must be (lists, scores) with as many lists, got '
+            f'shapes {tuple(pos.shape)} and {tuple(neg.shape)}'
+        )
+    low = softmax_mean(pos, -pos_lambda, mask=pos_mask)
+    high = softmax_mean(neg, neg_lambda, mask=neg_mask, group=group)
+    if pos_mask is None:
+        pos_mask = torch.ones_like(pos, dtype=torch.bool)
+    low = torch.where(pos_mask.any(1), low, 1)
+    gap = sharpness * (high - low + margin)
+    return scale / sharpness * torch.nn.functional.softplus(gap, threshold=50)
+
+
+def dr_loss(logits: Tensor, targets: Tensor, **settings) -> Tensor:
+    """DR loss of one list of logits.
+
+    Source: Qian et al., DR Loss: Improving Object Detection by Distributional
+    Ranking, CVPR 2020. The paper's sum over images is over lists here.
+
+    Args:
+        logits: Float scores of any shape, all in one list; their sigmoid is
+            ranked.
+        targets: Same shape; > 0 positive, 0 negative, < 0 left out.
+        **settings: ``pos_lambda``, ``neg_lambda``, ``margin``, ``sharpness``
+            and ``scale`` of :func:`dr_loss_lists`.
+
+    Returns:
+        Scalar > 0, float64 for float64 logits, else float32.
+
+    Raises:
+        ValueError: On a parameter out of range or shapes that differ.
+        TypeError: If the logits are not of a float dtype.
+
+    Example:
+        >>> dr_loss(torch.tensor([2.0, 0.0, -3.0]), torch.tensor([0, 1, 0]))
+        tensor(3.5265)
+    """
+    pos, neg, neg_mask, _ = split_targets(logits, targets)
+    dtype = torch.promote_types(logits.dtype, torch.float32)
+    loss = dr_loss_lists(
+        pos.to(dtype).sigmoid(),
+        neg.to(dtype).sigmoid(),
+        neg_mask=neg_mask,
+        **settings,
+    )
+    return loss[0].to(dtype)

@@ -1,0 +1,1 @@
+"""Losses by error-driven update: AP-Loss, aLRP, Rank & Sort."""

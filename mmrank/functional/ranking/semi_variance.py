@@ -1,0 +1,117 @@
+"""Spread of scores on the wrong side of their mean."""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from mmrank.functional.pairwise.pairwise_tables import clamp_infinite
+
+
+class _UpperSemiVariance(Function):
+    @staticmethod
+    def forward(ctx, scores, mask, group):
+        x = torch.where(mask, clamp_infinite(scores.double()), 0)
+        sums = torch.stack([x.sum(1), mask.sum(1).double()])
+        if group is not None:
+            dist.all_reduce(sums, group=group)
+        count = sums[1].clamp(min=1)
+        mean = sums[0] / count
+        above = _above(x, mean, mask)
+        sums = torch.stack([above.square().sum(1), above.sum(1)])
+        if group is not None:
+            dist.all_reduce(sums, group=group)
+        value, mean_above = sums / count
+        ctx.save_for_backward(scores, mask, mean, mean_above, count)
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        scores, mask, mean, mean_above, count = ctx.saved_tensors
+        above = _above(clamp_infinite(scores.double()), mean, mask)
+        # The mean moves with every score: the second term.
+        slope = (2 * grad / count)[:, None] * (above - mean_above[:, None])
+        return torch.where(mask, slope, 0).to(scores.dtype), None, None
+
+
+def _above(x: Tensor, mean: Tensor, mask: Tensor) -> Tensor:
+    return torch.where(mask, (x - mean[:, None]).clamp(min=0), 0)
+
+
+def upper_semi_variance(scores: Tensor, mask: Tensor, group=None) -> Tensor:
+    """``1/n sum_{t_j > mean} (t_j - mean)^2`` of L lists.
+
+    That of the scores below the mean is ``upper_semi_variance(-scores)``.
+    Source: SOPRC (NeurIPS 2022), eq. 9.
+
+    Args:
+        scores: (L, N) float scores.
+        mask: (L, N) bool, False for what takes no part.
+        group: Process group over which the scores are spread. Every rank gets
+            the value of all of them and the gradient of its own.
+
+    Returns:
+        (L,) float64 >= 0, 0 for an empty list; differentiable once. Infinite
+        scores act as +-1e30; NaN gives NaN.
+
+    Raises:
+        ValueError: If the shapes do not fit.
+        TypeError: If the scores are not of a float dtype.
+    """
+    if not scores.is_floating_point():
+        raise TypeError(
+            f'scores must be of a float dtype, got {scores.dtype}; call '
+            'scores.float()'
+        )
+    if scores.dim() != 2 or scores.shape != mask.shape:
+        raise ValueError(
+            'scores and mask must be (lists, scores) of one shape, got '
+            f'{tuple(scores.shape)} and {tuple(mask.shape)}'
+        )
+    return _UpperSemiVariance.apply(scores, mask, group)
+
+
+def semi_variance(
+    pos: Tensor,
+    neg: Tensor,
+    lam1: float,
+    lam2: float,
+    *,
+    pos_mask: Tensor,
+    neg_mask: Tensor,
+    group=None,
+) -> Tensor:
+    """Semi-variance regulariser of L lists.
+
+    ``lam1/n+ sum_{s_i < mean+} (s_i - mean+)^2
+    + lam2/n- sum_{t_j > mean-} (t_j - mean-)^2``. Source: SOPRC (NeurIPS
+    2022), eq. 9.
+
+    Args:
+        pos: (L, P) scores of the positives, padded.
+        neg: (L, N) scores of the negatives.
+        lam1: Weight of the positives, >= 0; 0 leaves them out.
+        lam2: Weight of the negatives, >= 0; 0 leaves them out.
+        pos_mask: (L, P) bool, False for padding.
+        neg_mask: (L, N) bool, False for what is no negative.
+        group: Process group over which the negatives are spread; ``pos`` must
+            then hold the positives of all ranks.
+
+    Returns:
+        (L,) float64 >= 0; 0 for a list without positives.
+
+    Raises:
+        ValueError: If a weight is negative or shapes do not fit.
+        TypeError: If a score tensor is not of a float dtype.
+    """
+    for name, lam in (('lam1', lam1), ('lam2', lam2)):
+        if not lam >= 0:
+            raise ValueError(f'{name} must be >= 0, got {lam!r}')
+    total = pos.new_zeros(pos.size(0), dtype=torch.float64)
+    if lam1 > 0:
+        total = total + lam1 * upper_semi_variance(-pos, pos_mask)
+    if lam2 > 0:
+        total = total + lam2 * upper_semi_variance(neg, neg_mask, group)
+    return torch.where(pos_mask.any(1), total, 0)

@@ -1,0 +1,141 @@
+"""SOAP: average precision from moving averages of each positive."""
+
+import torch
+from torch import Tensor
+
+from mmrank.functional.pairwise.pairwise_surrogate import (
+    pairwise_surrogate_sum,
+)
+from mmrank.functional.pairwise.surrogates import SquaredHinge
+
+from .lists import count_negatives, of_one_list
+
+
+def surrogate_ranks(
+    pos: Tensor,
+    neg: Tensor,
+    *,
+    margin: float = 1.0,
+    pos_mask: Tensor | None = None,
+    neg_mask: Tensor | None = None,
+    group=None,
+) -> Tensor:
+    """Surrogate ranks of each positive, as shares of its list.
+
+    ``g_i = mean_s l(s_i - s) [1[s is positive], 1]`` over all n scores s of
+    the list, s_i itself included, with the squared hinge
+    ``l(x) = max(0, 1 - x/margin)^2``. Source: Qi et al., Stochastic
+    Optimization of Areas Under Precision-Recall Curves with Provable
+    Convergence, NeurIPS 2021, eq. 3 and 4 (its l is ``margin^2`` times ours,
+    a factor that drops out).
+
+    Args:
+        pos: (L, P) scores of the positives, padded.
+        neg: (L, N) scores of the negatives.
+        margin: Margin in units of the scores, > 0.
+        pos_mask: (L, P) bool, False for padding. None: all are real.
+        neg_mask: (L, N) bool, False for what is no negative. None: all are.
+        group: Process group over which the negatives are spread; ``pos`` must
+            then hold the positives of all ranks.
+
+    Returns:
+        (2, L, P) float64: among the positives, among all; ``0 < g_1 <= g_2``,
+        and 0 at padding. Differentiable once.
+
+    Raises:
+        ValueError: If ``margin`` is not > 0 or the shapes do not fit.
+        TypeError: If a score tensor is not of a float dtype.
+    """
+    hinge = SquaredHinge(margin)
+    if pos_mask is None:
+        pos_mask = torch.ones_like(pos, dtype=torch.bool)
+    among = pairwise_surrogate_sum(
+        pos, pos, hinge, pos_mask=pos_mask, neg_mask=pos_mask
+    )
+    below = pairwise_surrogate_sum(
+        pos, neg, hinge, pos_mask=pos_mask, neg_mask=neg_mask, group=group
+    )
+    num_neg = count_negatives(neg, neg_mask, group)
+    size = (pos_mask.sum(1) + num_neg).clamp(min=1)[:, None]
+    return torch.stack([among, among + below]) / size
+
+
+def moving_ranks(old: Tensor, batch: Tensor, gamma: float) -> Tensor:
+    """Moving averages of surrogate ranks.
+
+    ``u <- (1 - gamma) u + gamma g``. Source: SOAP (NeurIPS 2021), algorithm
+    1. A first visit (u = 0) takes g as it is; where g is not finite, u stays.
+
+    Args:
+        old: (2, ...) u so far, 0 where there is none.
+        batch: (2, ...) g of the batch.
+        gamma: Weight of the batch in (0, 1].
+
+    Returns:
+        (2, ...) new u, float64, without gradient.
+    """
+    old, new = old.detach().double(), batch.detach().double()
+    # In float32, as they are kept; the pair moves together.
+    finite = new.float().isfinite().all(0)
+    mixed = torch.where(old[1] > 0, (1 - gamma) * old + gamma * new, new)
+    return torch.where(finite, mixed, torch.where(old[1] > 0, old, new))
+
+
+def soap_padded(
+    batch: Tensor, moving: Tensor, pos_mask: Tensor | None = None
+) -> Tensor:
+    """SOAP loss of L lists with padded positives.
+
+    The value is ``mean_i 1 - u_i1/u_i2``. The gradient is
+    ``mean_i (-1/u_i2) grad g_i1 + (u_i1/u_i2^2) grad g_i2``, in which u is a
+    constant; where u is g it is that of the value. Source: SOAP (NeurIPS
+    2021), eq. 5 and 6.
+
+    Args:
+        batch: (2, L, P) g with gradient, see :func:`surrogate_ranks`.
+        moving: (2, L, P) u, see :func:`moving_ranks`.
+        pos_mask: (L, P) bool, False for padding. None: all are real.
+
+    Returns:
+        (L,) float64 losses in [0, 1], 0 for a list without positives.
+    """
+    if pos_mask is None:
+        pos_mask = torch.ones_like(batch[0], dtype=torch.bool)
+    among, total = moving.detach()
+    # Padding divides by 1, not by 0: a NaN there would reach the gradient.
+    total = torch.where(pos_mask, total, 1)
+    among = torch.where(pos_mask, among, 0)
+    g1, g2 = batch
+    varying = (among / total * g2 - g1) / total
+    risk = 1 - among / total + (varying - varying.detach())
+    risk = torch.where(pos_mask, risk, 0)
+    return risk.sum(1) / pos_mask.sum(1).clamp(min=1)
+
+
+def soap_loss(pos: Tensor, neg: Tensor, *, margin: float = 1.0) -> Tensor:
+    """SOAP loss of one list without a past: u is the g of the batch.
+
+    Args:
+        pos: (n+,) float scores of the positives.
+        neg: (n-,) float scores of the negatives.
+        margin: Margin in units of the scores, > 0.
+
+    Returns:
+        Scalar in [0, 1]; 0, still attached to the graph, when there is no
+        positive; float64 if an input is, else float32.
+
+    Raises:
+        ValueError: If ``margin`` is not > 0 or an input is not 1-D.
+        TypeError: If a score tensor is not of a float dtype.
+
+    Example:
+        >>> pos, neg = torch.tensor([2.0, 0.0]), torch.tensor([0.0, -3.0])
+        >>> soap_loss(pos, neg)
+        tensor(0.0455)
+    """
+    return of_one_list(_without_past, pos, neg, margin=margin)
+
+
+def _without_past(pos, neg, **settings) -> Tensor:
+    batch = surrogate_ranks(pos, neg, **settings)
+    return soap_padded(batch, batch, settings.get('pos_mask'))

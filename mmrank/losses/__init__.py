@@ -1,0 +1,67 @@
+"""Registered losses; as classes they need torch alone."""
+
+from .contrastive.clip_loss import CLIPLoss, CyCLIPLoss
+from .contrastive.contrastive_loss import ContrastiveLoss
+from .contrastive.decorrelation_loss import BarlowTwinsLoss, VICRegLoss
+from .contrastive.info_nce_loss import FlatCLRLoss, InfoNCELoss
+from .contrastive.isogclr_loss import BimodalISogCLRLoss, ISogCLRLoss
+from .contrastive.simco_loss import SimCoLoss
+from .contrastive.sogclr_loss import SogCLRLoss
+from .contrastive.spectral_contrastive_loss import SpectralContrastiveLoss
+from .inputs import EmbeddingBatch, RankedLists
+from .long_tail.class_balanced_ce_loss import ClassBalancedCELoss
+from .long_tail.class_count_loss import ClassCountLoss
+from .long_tail.ldam_loss import LDAMLoss
+from .metric_learning.pml_loss import PMLLoss
+from .ranking.auc_loss import AUCLoss, MAUCLoss
+from .ranking.blackbox_ap_loss import BlackBoxAPLoss
+from .ranking.dr_loss import DRLoss
+from .ranking.error_driven.alrp_loss import ALRPLoss
+from .ranking.error_driven.ap_loss import APLoss
+from .ranking.error_driven.error_driven_loss import ErrorDrivenLoss
+from .ranking.error_driven.rank_sort_loss import RankSortLoss
+from .ranking.listwise_ap_loss import ListwiseAPLoss
+from .ranking.ranking_loss import RankingLoss
+from .ranking.smooth_ap_loss import SmoothAPLoss
+from .ranking.soap_loss import SOAPLoss
+from .ranking.soprc_loss import SOPRCLoss
+from .ranking.stable_ap_loss import StableAPLoss
+from .two_tower.in_batch_loss import InBatchLoss
+from .two_tower.labelled_pair_loss import LabelledPairLoss
+
+__all__ = [
+    'ALRPLoss',
+    'APLoss',
+    'AUCLoss',
+    'BarlowTwinsLoss',
+    'BimodalISogCLRLoss',
+    'BlackBoxAPLoss',
+    'CLIPLoss',
+    'ClassBalancedCELoss',
+    'ClassCountLoss',
+    'ContrastiveLoss',
+    'CyCLIPLoss',
+    'DRLoss',
+    'EmbeddingBatch',
+    'ErrorDrivenLoss',
+    'FlatCLRLoss',
+    'ISogCLRLoss',
+    'InBatchLoss',
+    'InfoNCELoss',
+    'LDAMLoss',
+    'LabelledPairLoss',
+    'ListwiseAPLoss',
+    'MAUCLoss',
+    'PMLLoss',
+    'RankSortLoss',
+    'RankedLists',
+    'RankingLoss',
+    'SOAPLoss',
+    'SOPRCLoss',
+    'SimCoLoss',
+    'SmoothAPLoss',
+    'SogCLRLoss',
+    'SpectralContrastiveLoss',
+    'StableAPLoss',
+    'VICRegLoss',
+]

@@ -1,0 +1,147 @@
+"""CLIP's and CyCLIP's losses as registered losses."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from mmrank.functional.contrastive.cyclic_consistency import cyclic_consistency
+from mmrank.functional.contrastive.info_nce import info_nce_losses
+from mmrank.registry import MODELS
+
+from .contrastive_loss import ContrastedBatch, ContrastiveLoss
+
+
+@MODELS.register_module()
+class CLIPLoss(ContrastiveLoss):
+    """Symmetric cross-entropy of images and texts.
+
+    The image of a pair is told from the texts of the batch, and its text from
+    the images; the two losses are averaged. Source: Radford et al., Learning
+    Transferable Visual Models From Natural Language Supervision, ICML 2021,
+    section 2.3.
+
+    ``forward(images, texts, sample_idx)``, see :class:`ContrastiveLoss`. Rows
+    of one sample are no negatives of each other.
+
+    Args:
+        tau: Temperature, at the start if it is learned. CLIP takes 0.07.
+        learnable: Learn the temperature: its logarithm is a parameter of the
+            optimiser, to be spared by weight decay
+            (``paramwise_cfg=dict(custom_keys={'log_tau':
+            dict(decay_mult=0)})``).
+        tau_min: The learned temperature stays above; CLIP takes 0.01.
+        tau_max: And below.
+        normalize: Give embeddings length 1, so that similarities are cosines.
+        scope: ``global``: negatives from all ranks. ``local``: from this one.
+        loss_weight: Factor of the whole loss.
+
+    Attributes:
+        log_tau: () parameter, or a buffer that is not saved, if the
+            temperature is fixed.
+
+    Raises:
+        ValueError: On a parameter out of range.
+
+    Example:
+        >>> rows = torch.eye(2)
+        >>> round(float(CLIPLoss(tau=0.5, learnable=False)(rows, rows)), 4)
+        0.1269
+    """
+
+    def __init__(
+        self,
+        tau: float = 0.07,
+        learnable: bool = True,
+        tau_min: float = 0.01,
+        tau_max: float = 1.0,
+        normalize: bool = True,
+        scope: str = 'global',
+        loss_weight: float = 1.0,
+    ) -> None:
+        super().__init__(normalize, scope, loss_weight)
+        if not 0 < tau < math.inf:
+            raise ValueError(f'tau must be > 0 and finite, got {tau!r}')
+        if learnable and not 0 < tau_min <= tau <= tau_max < math.inf:
+            raise ValueError(
+                'temperatures must satisfy 0 < tau_min <= tau <= tau_max, got '
+                f'tau_min={tau_min!r}, tau={tau!r}, tau_max={tau_max!r}'
+            )
+        self.learnable = learnable
+        self.bounds = (math.log(tau_min), math.log(tau_max))
+        log_tau = torch.tensor(math.log(tau))
+        if learnable:
+            self.log_tau = nn.Parameter(log_tau)
+        else:
+            self.register_buffer('log_tau', log_tau, persistent=False)
+
+    def extra_repr(self) -> str:
+        return f'learnable={self.learnable}, loss_weight={self.loss_weight}'
+
+    def temperature(self) -> Tensor:
+        """() temperature, at least float32."""
+        if self.learnable:
+            # The parameter itself is moved back: a gradient that is cut off
+            # outside the bounds would never lead in again.
+            with torch.no_grad():
+                self.log_tau.clamp_(*self.bounds)
+        dtype = torch.promote_types(self.log_tau.dtype, torch.float32)
+        return self.log_tau.to(dtype).exp()
+
+    def row_losses(
+        self, batch: ContrastedBatch, sample_idx: Tensor | None, group
+    ) -> Tensor:
+        """Mean over image and text of each sample."""
+        tau = self.temperature()
+        image_terms, text_terms = batch.terms([tau, tau])
+        self.diagnostics['tau'] = tau.detach()
+        return (info_nce_losses(image_terms) + info_nce_losses(text_terms)) / 2
+
+
+@MODELS.register_module()
+class CyCLIPLoss(CLIPLoss):
+    """CLIP's loss and two that make the similarities consistent.
+
+    The similarity of an image and another pair's text should be that of the
+    swapped text and image, and that of two images that of their texts.
+    Source: Goel et al., CyCLIP: Cyclic Contrastive Language-Image
+    Pretraining, NeurIPS 2022.
+
+    Args:
+        cross_weight: Weight of the consistency across modalities.
+        in_weight: Weight of that within modalities; the paper has 0.25 for
+            both.
+        **kwargs: As for :class:`CLIPLoss`.
+
+    Raises:
+        ValueError: On a parameter out of range.
+    """
+
+    def __init__(
+        self, cross_weight: float = 0.25, in_weight: float = 0.25, **kwargs
+    ) -> None:
+        super().__init__(**kwargs)
+        for name, value in (
+            ('cross_weight', cross_weight),
+            ('in_weight', in_weight),
+        ):
+            if not value >= 0:
+                raise ValueError(f'{name} must be >= 0, got {value!r}')
+        self.cross_weight, self.in_weight = cross_weight, in_weight
+
+    def row_losses(
+        self, batch: ContrastedBatch, sample_idx: Tensor | None, group
+    ) -> Tensor:
+        """CLIP's loss and the weighted inconsistency of each sample."""
+        cross, within = cyclic_consistency(
+            batch.view1, batch.view2, batch.all_view1, batch.all_view2
+        )
+        self.diagnostics |= {
+            'cross_inconsistency': cross.detach().sum() / max(len(cross), 1),
+            'in_inconsistency': within.detach().sum() / max(len(within), 1),
+        }
+        return (
+            super().row_losses(batch, sample_idx, group)
+            + self.cross_weight * cross
+            + self.in_weight * within
+        )

@@ -1,0 +1,244 @@
+"""Base of the registered contrastive losses, and the batch they compare."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from mmrank.functional.contrastive.negative_terms import (
+    NegativeTerms,
+    two_modality_terms,
+    two_view_terms,
+    unit_rows,
+)
+from mmrank.functional.distributed import (
+    all_gather_rows,
+    rows_by_rank,
+    world_group,
+)
+from mmrank.losses.inputs import one_of
+from mmrank.state.samples.sample_state import check_sample_ids
+
+
+@dataclass
+class ContrastedBatch:
+    """Two views of the samples of this rank, and where negatives come from.
+
+    Attributes:
+        view1: (n, D) embeddings of this rank.
+        view2: (n, D) embeddings of this rank.
+        ids: (n,) int64 samples, on the device of the views.
+        all_view1: (M, D) of all ranks, with a gradient that is summed over
+            ranks; or those of this rank.
+        all_view2: (M, D), likewise.
+        all_ids: (M,) int64, likewise.
+        counts: Rows of each rank; those of this rank alone if nobody asked.
+        negatives: Mean number of negatives of an anchor, once :meth:`terms`
+            was asked.
+    """
+
+    view1: Tensor
+    view2: Tensor
+    ids: Tensor
+    all_view1: Tensor
+    all_view2: Tensor
+    all_ids: Tensor
+    counts: list[int]
+    negatives: Tensor | None = None
+
+    @classmethod
+    def of_views(
+        cls,
+        view1: Tensor,
+        view2: Tensor,
+        sample_idx: Tensor | None,
+        group=None,
+        together: bool = True,
+    ) -> 'ContrastedBatch':
+        """Join the views of all ranks, whose numbers may differ.
+
+        Args:
+            view1: (n, D).
+            view2: (n, D).
+            sample_idx: (n,) samples. None: all rows differ.
+            group: Process group; None for a single process.
+            together: Whether negatives come from all ranks. If not, the group
+                is only asked for its ``counts``.
+        """
+        n, device = view1.size(0), view1.device
+        counts = [n]
+        if group is not None:
+            counts = rows_by_rank(n, group, device)
+        spread = group is not None and together
+        begin = sum(counts[: dist.get_rank(group)]) if spread else 0
+        if sample_idx is None:
+            ids = torch.arange(begin, begin + n, device=device)
+        else:
+            ids = sample_idx.to(device, non_blocking=True).long()
+        if not spread:
+            return cls(view1, view2, ids, view1, view2, ids, counts)
+        joined = all_gather_rows(torch.cat([view1, view2], 1), counts, group)
+        all_ids = all_gather_rows(ids[:, None], counts, group)[:, 0]
+        return cls(view1, view2, ids, *joined.chunk(2, 1), all_ids, counts)
+
+    def terms(self, taus: list[Tensor | float]) -> list[NegativeTerms]:
+        """Compare the views of this rank with their negatives.
+
+        Args:
+            taus: One temperature, or one per sample: every view against both
+                views of all others. Two: the views are modalities, each
+                against the other one, with temperatures of their own.
+
+        Returns:
+            For one temperature the terms of 2n anchors; for two the terms of
+            n anchors of each view.
+        """
+        rest = (self.ids, self.all_view1, self.all_view2, self.all_ids)
+        if len(taus) == 1:
+            terms = [two_view_terms(self.view1, self.view2, *taus, *rest)]
+        else:
+            terms = [*two_modality_terms(self.view1, self.view2, *taus, *rest)]
+        self.negatives = torch.cat([x.count for x in terms]).double().mean()
+        return terms
+
+
+class ContrastiveLoss(nn.Module):
+    """Base of losses that tell the samples of a batch apart.
+
+    Subclasses implement :meth:`row_losses`.
+
+    Args:
+        normalize: Give embeddings length 1, so that similarities are cosines.
+        scope: ``global``: in distributed training the negatives come from the
+            batches of all ranks, exactly as in a single process. ``local``:
+            each rank has its own negatives.
+        loss_weight: Factor of the whole loss.
+
+    Attributes:
+        diagnostics: Detached scalars of this rank's last batch, by name.
+
+    Raises:
+        ValueError: On an unknown choice.
+    """
+
+    # Whether the loss keeps state per sample, the same on all ranks.
+    keeps_samples = False
+
+    def __init__(
+        self,
+        normalize: bool = True,
+        scope: str = 'global',
+        loss_weight: float = 1.0,
+    ) -> None:
+        super().__init__()
+        one_of('scope', scope, ('global', 'local'))
+        self.normalize, self.scope = normalize, scope
+        self.loss_weight = loss_weight
+        self.diagnostics: dict[str, Tensor] = {}
+
+    def forward(
+        self, view1: Tensor, view2: Tensor, sample_idx: Tensor | None = None
+    ) -> Tensor:
+        """Compute the loss of a batch.
+
+        Args:
+            view1: (B, D) embeddings, any float dtype; B may differ by rank
+                and batch.
+            view2: (B, D) embeddings of the same samples: another
+                augmentation, or another modality.
+            sample_idx: (B,) integer index of each sample in the training set.
+                A sample may be there more than once: its rows are no
+                negatives of each other. None, where the loss keeps nothing
+                per sample: all rows differ.
+
+        Returns:
+            Scalar, at least float32; 0, still attached to the graph, when no
+            sample has a negative. In distributed training with
+            ``scope='global'`` all ranks return the loss of the joined batch,
+            with a gradient for DistributedDataParallel, which averages.
+
+        Raises:
+            ValueError: If shapes do not fit or an index is out of range.
+            TypeError: If the embeddings are not of a float dtype or the
+                indices not integers.
+        """
+        self._check(view1, view2, sample_idx)
+        view1, view2 = self.embedded(view1), self.embedded(view2)
+        world = world_group()
+        together = world is not None and self.scope == 'global'
+        group = world if together or self.keeps_samples else None
+        batch = ContrastedBatch.of_views(
+            view1, view2, sample_idx, group, together
+        )
+        losses = self.row_losses(batch, sample_idx, group)
+        self._note(batch)
+        total, rows = losses.sum(), losses.numel()
+        if together:
+            value = total.detach().clone()
+            dist.all_reduce(value, group=group)
+            # The gradient is split over ranks, and DDP averages.
+            size = dist.get_world_size(group)
+            total = value + size * (total - total.detach())
+            rows = sum(batch.counts)
+        return self.loss_weight * total / max(rows, 1)
+
+    def prefetch(self, sample_idx: Tensor, device: torch.device) -> None:
+        """Start to get the state of a batch, while its views are embedded.
+
+        Does nothing where a loss has no state that has to travel.
+
+        Args:
+            sample_idx: (B,) what :meth:`forward` will be given, on the host.
+            device: Where the embeddings will be.
+
+        Raises:
+            TypeError: If the indices are no integers.
+            ValueError: If one is out of range.
+        """
+
+    def embedded(self, view: Tensor) -> Tensor:
+        """(n, D) rows that are compared, of the (n, D) rows of the model."""
+        return unit_rows(view) if self.normalize else view
+
+    def row_losses(
+        self, batch: ContrastedBatch, sample_idx: Tensor | None, group
+    ) -> Tensor:
+        """Loss of each sample of this rank; what a subclass has to define.
+
+        Args:
+            batch: The views.
+            sample_idx: (n,) as it was given: on the host or the device.
+            group: Process group over which state is kept equal, or None.
+
+        Returns:
+            (n,) losses without ``loss_weight``.
+        """
+        raise NotImplementedError
+
+    def _check(self, view1, view2, sample_idx) -> None:
+        if view1.dim() != 2 or view1.shape != view2.shape:
+            raise ValueError(
+                'view1 and view2 must be embeddings (samples, length) of the '
+                f'same samples, got shapes {tuple(view1.shape)} and '
+                f'{tuple(view2.shape)}'
+            )
+        for name, view in (('view1', view1), ('view2', view2)):
+            if not view.is_floating_point():
+                raise TypeError(f'{name} must be floats, got {view.dtype}')
+        if sample_idx is None and self.keeps_samples:
+            raise ValueError(
+                f'{type(self).__name__} needs sample_idx, the index of each '
+                "sample in the training set; keep 'sample_idx' in meta_keys "
+                'of PackInputs'
+            )
+        if sample_idx is not None:
+            check_sample_ids(sample_idx, view1.size(0))
+
+    @torch.no_grad()
+    def _note(self, batch: ContrastedBatch) -> None:
+        if batch.view1.size(0):
+            scores = (batch.view1 * batch.view2).sum(1)
+            self.diagnostics['pos_score'] = scores.mean()
+            if batch.negatives is not None:
+                self.diagnostics['negatives'] = batch.negatives

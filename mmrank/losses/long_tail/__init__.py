@@ -1,0 +1,1 @@
+"""Pointwise losses from class counts."""

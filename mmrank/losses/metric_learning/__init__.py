@@ -1,0 +1,1 @@
+"""Losses of pytorch-metric-learning."""

@@ -1,0 +1,193 @@
+"""Losses of pytorch-metric-learning behind the interface of this package."""
+
+import torch
+from torch import Tensor, nn
+
+from mmrank.functional.distributed import (
+    all_gather_rows,
+    rows_by_rank,
+    world_group,
+)
+from mmrank.losses.inputs import EmbeddingBatch, one_of
+from mmrank.registry import MODELS
+
+from .pml_building import build_part, check_loss, takes_triplets
+
+
+@MODELS.register_module()
+class PMLLoss(nn.Module):
+    """A loss of pytorch-metric-learning for queries and their gallery.
+
+    Takes its pair losses (contrastive, multi-similarity, NT-Xent, circle
+    ...), ``TripletMarginLoss``, ``MarginLoss`` and ``FastAPLoss``. A query
+    never meets its own image. For cross-batch memory (XBM) give
+    ``mmrank.RetrievalHead`` a ``memory``: it is saved and resumed, whereas
+    the package's own ``CrossBatchMemory`` keeps its write position and
+    whether it is full outside of its ``state_dict``.
+
+    Embeddings are used in float32 at least, also under autocast; a NaN among
+    them makes the loss NaN, where the reducers of the package would drop it.
+    Which pairs there are is asked of the device: the host waits for it.
+
+    Args:
+        loss: Config of the loss: ``type`` and its arguments; ``distance``,
+            ``reducer`` and ``embedding_regularizer`` are configs themselves.
+        miner: Config of a miner, which chooses the pairs; None takes all.
+            With a memory a miner sees the query's own image as a candidate
+            (as in the package's ``CrossBatchMemory``) and the pair is dropped
+            afterwards: do not use one that asks for the easiest positive. A
+            random miner draws on every rank for itself, and the gradient is
+            the mean of the draws.
+        scope: ``global``: in distributed training the batches of all ranks
+            are one, exactly as in a single process. ``local``: each rank has
+            its own.
+        loss_weight: Factor of the loss.
+
+    Raises:
+        ImportError: If pytorch-metric-learning is not installed.
+        KeyError: If it has no loss, miner or part of that name.
+        ValueError: If the loss cannot be told which pairs to take.
+
+    Example:
+        >>> loss = dict(
+        ...     type='mmrank.PMLLoss',
+        ...     loss=dict(type='MultiSimilarityLoss', alpha=2, beta=50),
+        ...     miner=dict(type='MultiSimilarityMiner', epsilon=0.1))
+    """
+
+    def __init__(
+        self,
+        loss: dict,
+        miner: dict | None = None,
+        scope: str = 'global',
+        loss_weight: float = 1.0,
+    ) -> None:
+        super().__init__()
+        one_of('scope', scope, ('global', 'local'))
+        self.scope, self.loss_weight = scope, loss_weight
+        self.loss = build_part('losses', loss, 'loss')
+        check_loss(self.loss)
+        self.of_triplets = takes_triplets(self.loss)
+        self.miner = None
+        if miner is not None:
+            if loss['type'] == 'FastAPLoss':
+                raise ValueError(
+                    f'miner={miner!r} has no part in FastAPLoss, which ranks '
+                    'all pairs; leave it out'
+                )
+            self.miner = build_part('miners', miner, 'miner')
+
+    def forward(self, batch: EmbeddingBatch) -> Tensor:
+        """The same as :meth:`embedding_loss`."""
+        return self.embedding_loss(batch)
+
+    def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
+        """Compute the loss of a retrieval batch.
+
+        Args:
+            batch: Queries and gallery of this rank.
+
+        Returns:
+            Scalar, 0 and still attached to the graph when there is no pair.
+        """
+        group = world_group() if self.scope == 'global' else None
+        if group is not None:
+            batch = _with_gallery_of_all_ranks(batch, group)
+        dtype = torch.promote_types(batch.queries.dtype, torch.float32)
+        queries = batch.queries.to(dtype)
+        same = batch.gallery is batch.queries
+        gallery = queries if same else batch.gallery.to(dtype)
+        # Both stay attached where no pair is, and no NaN gets lost.
+        value = 0 * (queries.sum() + gallery.sum())
+        with torch.autocast(queries.device.type, enabled=False):
+            pairs = self._pairs(batch, queries, gallery)
+            if len(queries) and len(gallery):
+                value = value + self.loss(
+                    queries,
+                    batch.query_labels,
+                    pairs,
+                    ref_emb=gallery,
+                    ref_labels=batch.gallery_labels,
+                )
+        return self.loss_weight * value
+
+    def _pairs(
+        self, batch: EmbeddingBatch, queries: Tensor, gallery: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Indices of pairs or triplets as the loss takes them."""
+        is_positive, is_negative = batch.is_positive(), batch.is_negative()
+        if self.miner is not None and len(queries):
+            mined = self._mine(batch, queries, gallery)
+            if len(mined) == 3 or not self.of_triplets:
+                return mined
+            is_positive = torch.zeros_like(is_positive)
+            is_positive[mined[:2]] = True
+            is_negative = torch.zeros_like(is_negative)
+            is_negative[mined[2:]] = True
+        anchors, positives = is_positive.nonzero(as_tuple=True)
+        if self.of_triplets:
+            pair, negatives = is_negative[anchors].nonzero(as_tuple=True)
+            return anchors[pair], positives[pair], negatives
+        return anchors, positives, *is_negative.nonzero(as_tuple=True)
+
+    def _mine(
+        self, batch: EmbeddingBatch, queries: Tensor, gallery: Tensor
+    ) -> tuple[Tensor, ...]:
+        """What the miner chooses, without a query's own image."""
+        itself = batch.is_itself
+        if _is_diagonal(itself):
+            # The miner leaves the own image out by itself, and before it
+            # compares anything.
+            mined = self.miner(queries, batch.query_labels)
+        else:
+            # Empty slots of a memory are nobody's, also not the miner's.
+            columns = (~itself.all(0)).nonzero()[:, 0]
+            mined = self.miner(
+                queries,
+                batch.query_labels,
+                gallery[columns],
+                batch.gallery_labels[columns],
+            )
+            # Queries stand in places 0 and 2 of pairs, in 0 of triplets.
+            of_queries = (0, 2) if len(mined) == 4 else (0,)
+            mined = [
+                x if place in of_queries else columns[x]
+                for place, x in enumerate(mined)
+            ]
+        if len(mined) == 3:
+            anchors, positives, negatives = mined
+            keep = ~(itself[anchors, positives] | itself[anchors, negatives])
+            return anchors[keep], positives[keep], negatives[keep]
+        pairs = []
+        for anchors, others in (mined[:2], mined[2:]):
+            keep = ~itself[anchors, others]
+            pairs += [anchors[keep], others[keep]]
+        return tuple(pairs)
+
+
+def _is_diagonal(itself: Tensor) -> bool:
+    """Whether the gallery is the queries, in their order."""
+    if itself.size(0) != itself.size(1):
+        return False
+    diagonal = torch.eye(len(itself), dtype=itself.dtype, device=itself.device)
+    return torch.equal(itself, diagonal)
+
+
+def _with_gallery_of_all_ranks(batch: EmbeddingBatch, group) -> EmbeddingBatch:
+    """The batch as a single process would have it.
+
+    The gradient of the gallery is summed over ranks, as that of the queries
+    is by who gathered them: all ranks compute one loss, and the mean that
+    DistributedDataParallel takes makes it count once.
+    """
+    device = batch.queries.device
+    counts = rows_by_rank(len(batch.gallery), group, device)
+    # uint8: not every backend sends bool.
+    itself = batch.is_itself.t().to(torch.uint8)
+    return EmbeddingBatch(
+        batch.queries,
+        batch.query_labels,
+        all_gather_rows(batch.gallery, counts, group),
+        all_gather_rows(batch.gallery_labels[:, None], counts, group)[:, 0],
+        all_gather_rows(itself, counts, group).t().bool(),
+    )

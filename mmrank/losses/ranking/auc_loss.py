@@ -1,0 +1,117 @@
+"""AUC and multi-class AUC as registered losses."""
+
+import torch
+from torch import Tensor
+
+from mmrank.functional.distributed import scale_gradient, world_group
+from mmrank.functional.ranking.auc import auc_padded
+from mmrank.functional.ranking.mauc import mauc_terms
+from mmrank.losses.inputs import ACTIVATIONS
+from mmrank.registry import MODELS
+
+from .ranking_loss import PaddedLoss, RankingLoss
+
+
+@MODELS.register_module()
+class MAUCLoss(RankingLoss):
+    """Area under the ROC curve of every class against every other one.
+
+    For class i the mean over the other classes j of
+    ``mean_{x in i, y in j} l(f_i(x) - f_i(y))``; samples of no class are one
+    more class of negatives, so with one column it is the binary AUC. Source:
+    Yang et al., Learning with Multiclass AUC: Theory and Algorithms, TPAMI
+    2021.
+
+    Args:
+        surrogate: ``square``: ``l(x) = (1 - x/tau)^2``, linear in the number
+            of samples; ``one_sided_huber``.
+        tau: Margin in units of the (activated) scores, > 0.
+        **kwargs: ``num_classes``, ``activation``, ``scope``,
+            ``loss_weight``, ``use_sigmoid`` and ``reduction`` (over the
+            classes that have a pair) of
+            :class:`mmrank.losses.RankingLoss`.
+
+    Raises:
+        ValueError: On a parameter out of range.
+    """
+
+    def __init__(
+        self, surrogate: str = 'square', tau: float = 1.0, **kwargs
+    ) -> None:
+        super().__init__(mode='per_class', **kwargs)
+        self.settings = dict(surrogate=surrogate, tau=tau)
+        # Refuse a bad setting before training starts.
+        nothing = torch.zeros(1, 0)
+        mauc_terms(nothing, nothing.bool(), **self.settings)
+
+    def rank(
+        self,
+        scores: Tensor,
+        is_positive: Tensor,
+        is_negative: Tensor,
+        values: Tensor | None = None,
+        entries_per_value: int = 1,
+        list_classes: Tensor | None = None,
+    ) -> Tensor:
+        """Loss of the columns of a classifier.
+
+        Args:
+            scores: (C, N) raw scores.
+            is_positive: (C, N) bool.
+            is_negative: (C, N) bool; an entry that is neither takes no part.
+            values: Not used.
+            entries_per_value: Not used.
+            list_classes: None.
+
+        Returns:
+            Scalar >= 0, without ``loss_weight``.
+
+        Raises:
+            ValueError: If the lists are the queries of a retrieval batch.
+        """
+        if list_classes is not None:
+            raise ValueError(
+                'MAUCLoss compares the classes of a classifier; for '
+                'retrieval use mmrank.AUCLoss'
+            )
+        group = world_group() if self.scope == 'global' else None
+        if group is not None:
+            scores = scale_gradient(scores, group.size())
+        scores = ACTIVATIONS[self.activation](scores)
+        terms = mauc_terms(
+            scores, is_positive, is_negative, group=group, **self.settings
+        )
+        self.diagnostics = {'num_positive': is_positive.sum()}
+        loss = self.reduce_lists(terms.loss, terms.has_pairs)
+        return loss.to(torch.promote_types(scores.dtype, torch.float32))
+
+
+@MODELS.register_module()
+class AUCLoss(PaddedLoss):
+    """Area under the ROC curve by a pair surrogate.
+
+    ``mean_ij l(s_i - t_j)`` over positives i and negatives j of a list. Every
+    pair counts alike, whatever the rank: what AP losses are compared with.
+
+    Args:
+        surrogate: ``sigmoid``: ``l(x) = sigmoid(-x / tau)``, a smooth
+            1 - AUC; ``one_sided_huber``: :func:`one_sided_huber`, exact in
+            near-linear time.
+        tau: Temperature or margin in units of the (activated) scores, > 0.
+            0.1 is for cosines; take 1 for logits.
+        **kwargs: ``num_classes``, ``mode`` (``flatten`` or ``per_class``),
+            ``reduction``, ``activation``, ``scope`` (``global`` or
+            ``local``), ``loss_weight`` and ``use_sigmoid`` of
+            :class:`mmrank.losses.RankingLoss`. A list without
+            negatives counts as 0 in the mean of ``reduction='mean'``.
+
+    Raises:
+        ValueError: On a parameter out of range.
+    """
+
+    padded = staticmethod(auc_padded)
+
+    def __init__(
+        self, surrogate: str = 'sigmoid', tau: float = 0.1, **kwargs
+    ) -> None:
+        super().__init__(dict(surrogate=surrogate, tau=tau), **kwargs)

@@ -1,0 +1,1 @@
+"""AP-Loss, aLRP and Rank & Sort, by error-driven update."""

@@ -1,0 +1,365 @@
+"""Bases of the registered ranking losses."""
+
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from mmrank.functional.distributed import (
+    all_gather_lists,
+    scale_gradient,
+    world_group,
+)
+from mmrank.functional.ranking.lists import positive_index
+from mmrank.losses.inputs import (
+    ACTIVATIONS,
+    EmbeddingBatch,
+    RankedLists,
+    box_values,
+    one_of,
+    one_vs_all,
+)
+
+from .roi_classification import RoIClassificationMixin
+
+
+class RankingLoss(RoIClassificationMixin, nn.Module):
+    """Base of losses that rank all scores of a batch against each other.
+
+    Heads that call a loss once per feature level must gather first (see
+    :func:`mmrank.models.dense_heads.ListwiseHead`). Subclasses implement
+    :meth:`list_losses`.
+
+    Args:
+        num_classes: Number of classes C, checked against the scores.
+        mode: ``flatten``: all classes in one ranking, every score counts once
+            per class. ``per_class``: one ranking per class.
+        activation: ``none`` ranks raw logits, ``sigmoid`` scores in (0, 1).
+        scope: ``global``: in distributed training the scores of all ranks
+            form one ranking, exactly as in a single process. ``local``: each
+            rank ranks its own.
+        loss_weight: Factor of the whole loss.
+        use_sigmoid: Read by mmdet heads from the config: one output channel
+            per class and sigmoid at test time, which keeps the ranking. Only
+            True is supported.
+        reduction: How the rankings of ``per_class`` are put together:
+            ``mean`` over the classes that have a positive, or ``sum``.
+
+    Attributes:
+        box_input: What the loss wants to know of the boxes: None,
+            ``'quality'`` ((n_pos,) IoU of each positive's predicted box) or
+            ``'loss'`` ((n_pos,) its box loss, with gradient).
+        diagnostics: Detached scalars of the last forward by name;
+            :class:`mmrank.engine.hooks.RankingMonitorHook` logs them.
+            ``argument`` is what an outer function like ``x/(1 + x)`` is
+            applied to: far above 1 its gradient vanishes.
+        saturation_advice: What to change when ``argument`` stays far above 1.
+
+    Raises:
+        ValueError: On an unknown choice.
+    """
+
+    box_input: str | None = None
+    saturation_advice: str = ''
+
+    def __init__(
+        self,
+        num_classes: int | None = None,
+        mode: str = 'flatten',
+        activation: str = 'none',
+        scope: str = 'global',
+        loss_weight: float = 1.0,
+        use_sigmoid: bool = True,
+        reduction: str = 'mean',
+    ) -> None:
+        super().__init__()
+        one_of('mode', mode, ('flatten', 'per_class'))
+        one_of('reduction', reduction, ('mean', 'sum'))
+        one_of('scope', scope, ('global', 'local'))
+        one_of('activation', activation, ACTIVATIONS)
+        if not use_sigmoid:
+            raise ValueError(
+                'use_sigmoid=False is not supported: a ranking '
+                'loss scores every class by itself'
+            )
+        self.num_classes, self.mode = num_classes, mode
+        self.activation, self.scope = activation, scope
+        self.reduction = reduction
+        self.loss_weight, self.use_sigmoid = loss_weight, use_sigmoid
+        self.diagnostics: dict[str, Tensor] = {}
+
+    def forward(
+        self,
+        cls_score: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        avg_factor: float | None = None,
+        reduction_override: str | None = None,
+        *,
+        quality: Tensor | None = None,
+        box_loss: Tensor | None = None,
+    ) -> Tensor | dict[str, Tensor]:
+        """Compute the loss of all scores of a batch.
+
+        Args:
+            cls_score: (n, C) raw scores, any float dtype.
+            target: (n,) class indices, C = background, or (n, C) of 0 and 1.
+            weight: (n,) or (n, C); entries that are not > 0 take no part.
+            avg_factor: Accepted because mmdet heads pass it. A ranking loss
+                has its own normalisation, so it is not used.
+            reduction_override: Likewise; only None is supported.
+            quality: (n_pos,) quality in [0, 1] of each row with a class, in
+                row order; for losses with ``box_input='quality'``.
+            box_loss: (n_pos,) box loss of each row with a class, in row
+                order; for losses with ``box_input='loss'``.
+
+        Returns:
+            Scalar >= 0; 0, still attached to the graph, when there is no
+            positive. Losses with ``box_input='loss'`` return a dict of
+            ``loss_cls`` and ``loss_bbox``.
+
+        Raises:
+            ValueError: If shapes or class counts do not fit.
+            TypeError: If the scores are not of a float dtype.
+        """
+        lists = self.one_vs_all_lists(
+            cls_score, target, weight, reduction_override
+        )
+        classes = cls_score.size(1)
+        values = box_values(self, target, classes, quality, box_loss)
+        losses = self.rank(
+            *lists, values, classes if self.mode == 'flatten' else 1
+        )
+        if isinstance(losses, dict):
+            return {k: self.loss_weight * v for k, v in losses.items()}
+        return self.loss_weight * losses
+
+    def one_vs_all_lists(
+        self,
+        cls_score: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        reduction_override: str | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Check the arguments of :meth:`forward` and lay them out as lists.
+
+        Returns:
+            (L, N) scores, bool of the positives and bool of the negatives:
+            one list per class, or one in all.
+
+        Raises:
+            ValueError: If shapes or class counts do not fit.
+        """
+        if reduction_override is not None:
+            raise ValueError(
+                'a ranking loss has no reduction to override, '
+                f'got {reduction_override!r}'
+            )
+        if cls_score.dim() != 2:
+            raise ValueError(
+                'cls_score must be (n, classes), got shape '
+                f'{tuple(cls_score.shape)}'
+            )
+        classes = cls_score.size(1)
+        if self.num_classes not in (None, classes):
+            raise ValueError(
+                f'num_classes={self.num_classes} but cls_score has {classes} '
+                'columns; make num_classes of the loss and the head agree'
+            )
+        is_positive = one_vs_all(target, classes)
+        is_negative = ~is_positive
+        if weight is not None:
+            taken = weight > 0
+            taken = taken.unsqueeze(1) if taken.dim() == 1 else taken
+            is_positive, is_negative = is_positive & taken, is_negative & taken
+        return tuple(
+            self.lists_of(x) for x in (cls_score, is_positive, is_negative)
+        )
+
+    def lists_of(self, entries: Tensor) -> Tensor:
+        """(n, C) entries as lists: (C, n), or (1, n * C) in one ranking."""
+        if self.mode == 'flatten':
+            return entries.reshape(1, -1)
+        return entries.t()
+
+    def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
+        """Compute the loss of a retrieval batch, each query one ranking.
+
+        ``mode`` has no part in it but for the state that it stands for.
+
+        Args:
+            batch: Queries and gallery of this rank.
+
+        Returns:
+            Scalar >= 0; 0, still attached to the graph, when no query has a
+            positive.
+        """
+        return self.loss_weight * self.rank(
+            batch.scores(),
+            batch.is_positive(),
+            batch.is_negative(),
+            list_classes=batch.query_labels,
+        )
+
+    def rank(
+        self,
+        scores: Tensor,
+        is_positive: Tensor,
+        is_negative: Tensor,
+        values: Tensor | None = None,
+        entries_per_value: int = 1,
+        list_classes: Tensor | None = None,
+    ) -> Tensor | dict[str, Tensor]:
+        """Loss of L lists of raw scores: classes, or queries of a batch.
+
+        Args:
+            scores: (L, N) raw scores.
+            is_positive: (L, N) bool.
+            is_negative: (L, N) bool; an entry that is neither takes no part.
+            values: (N / entries_per_value,) values of the positives' boxes,
+                for losses with a ``box_input``.
+            entries_per_value: Neighbouring entries of a list that share one
+                value.
+            list_classes: (L,) integer class of each list, where the lists are
+                queries, for losses that keep state per class.
+
+        Returns:
+            Scalar >= 0, or a dict of such, without ``loss_weight``.
+        """
+        world = world_group()
+        group = world if self.scope == 'global' else None
+        if group is not None:
+            size = dist.get_world_size()
+            scores = scale_gradient(scores, size)
+            if values is not None:
+                values = scale_gradient(values, size)
+        scores = ACTIVATIONS[self.activation](scores)
+        if values is not None:
+            # One dtype on all ranks: one without boxes has its own zeros.
+            values = values.to(
+                torch.promote_types(scores.dtype, torch.float32)
+            )
+        index, pos_mask = positive_index(is_positive)
+        pos = scores.gather(1, index)
+        if values is not None:
+            values = values[index // entries_per_value]
+            values = torch.where(pos_mask, values, 0)
+        if group is not None:
+            # Scores and values travel together: one wait for the width.
+            parts = [pos] if values is None else [pos, values]
+            joined, masks = all_gather_lists(
+                torch.cat(parts), pos_mask.repeat(len(parts), 1), group
+            )
+            pos, *rest = joined.chunk(len(parts))
+            values = rest[0] if rest else None
+            pos_mask = masks[: pos.size(0)]
+        return self.list_losses(
+            RankedLists(
+                pos,
+                pos_mask,
+                scores,
+                is_negative,
+                values,
+                group,
+                world if group is None else None,
+                list_classes,
+            )
+        )
+
+    def list_losses(self, lists: RankedLists) -> Tensor | dict[str, Tensor]:
+        """Loss of the gathered lists; what a subclass has to define.
+
+        Args:
+            lists: The rankings of the batch.
+
+        Returns:
+            Scalar >= 0, or a dict of such, without ``loss_weight``.
+        """
+        raise NotImplementedError
+
+    def reduce_lists(self, losses: Tensor, has_positive: Tensor) -> Tensor:
+        """Put the losses of the lists together as ``reduction`` says.
+
+        Args:
+            losses: (L,) losses, 0 for a list without positives.
+            has_positive: (L,) bool.
+
+        Returns:
+            Scalar.
+        """
+        total = losses.sum()
+        if self.reduction == 'mean':
+            total = total / has_positive.sum().clamp(min=1)
+        return total
+
+    def logit_centre(self) -> Tensor | None:
+        """Raw score that heads show as 0.5 at test time.
+
+        A ranking loss does not care for the offset of the scores, so a fixed
+        score threshold needs to be told where the positives lie.
+
+        Returns:
+            (1,) or (C,) tensor, or None to leave the scores as they are.
+        """
+        return None
+
+
+class PaddedLoss(RankingLoss):
+    """Base of losses without state: a function of the lists, and settings.
+
+    Subclasses name the function and hand its settings on.
+
+    Args:
+        settings: Keyword arguments of the function.
+        **kwargs: Those of :class:`RankingLoss`.
+
+    Attributes:
+        padded: Loss of (L, P) positives and (L, N) scores with ``pos_mask``,
+            ``neg_mask`` and ``group``, as :func:`smooth_ap_padded`; a
+            ``staticmethod`` of the subclass. Gives (L,) losses.
+
+    Raises:
+        ValueError: On a parameter out of range.
+    """
+
+    padded: Callable[..., Tensor]
+
+    def __init__(self, settings: dict, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.settings = settings
+        # Refuse a bad setting before training starts.
+        nothing = torch.zeros(1, 0)
+        self.padded(nothing, nothing, **settings)
+
+    def list_losses(self, lists: RankedLists) -> Tensor:
+        """The function's value for the lists, reduced."""
+        losses = self.padded(
+            lists.pos,
+            lists.scores,
+            pos_mask=lists.pos_mask,
+            neg_mask=lists.neg_mask,
+            group=lists.group,
+            **self.settings,
+        )
+        self.diagnostics = {
+            'num_positive': lists.pos_mask.sum(),
+            **self.extra_diagnostics(losses.detach(), lists),
+        }
+        loss = self.reduce_lists(losses, self.counted(lists))
+        return loss.to(torch.promote_types(lists.pos.dtype, torch.float32))
+
+    def extra_diagnostics(
+        self, losses: Tensor, lists: RankedLists
+    ) -> dict[str, Tensor]:
+        """Detached scalars to log beside the number of positives.
+
+        Args:
+            losses: (L,) losses, detached.
+            lists: The rankings of the batch.
+        """
+        return {}
+
+    def counted(self, lists: RankedLists) -> Tensor:
+        """(L,) bool, the lists that ``reduction='mean'`` divides by."""
+        return lists.pos_mask.any(1)

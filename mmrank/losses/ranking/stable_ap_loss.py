@@ -1,0 +1,254 @@
+"""Stable AP as a registered loss."""
+
+import torch
+from torch import Tensor
+
+from mmrank.functional.pairwise.surrogates import build_surrogate
+from mmrank.functional.ranking.stable_ap import (
+    WEIGHTS,
+    WeightedRisk,
+    rank_weighted_risk,
+    stable_ap_of_risk,
+)
+from mmrank.losses.inputs import RankedLists, one_of
+from mmrank.registry import MODELS
+from mmrank.state import CappedImbalance, MeanPositiveScore
+
+from .ranking_loss import RankingLoss
+
+
+@MODELS.register_module()
+class StableAPLoss(RankingLoss):
+    """Average precision as a rank-weighted pairwise loss.
+
+    ``h(rho * mean_ij sg[w_i] l(s_i - t_j))`` over positives i and negatives
+    j, plus ``score_penalty * |mean_i s_i|^2``. Source: stable AP (2025), OP2
+    and section 7.2.1.2.
+
+    **Imbalance (rho).** h saturates: its slope is ``1/(2 h (1 + x)^2)`` at
+    the argument x. The paper's ``rho = n-/n+`` makes x of order 1 in short
+    lists, but 10^3 for the anchors of a detector, where nothing is then
+    learnt. With one list, rho only scales the step, so ``auto`` caps the
+    paper's rho where x would pass 1:
+
+    ``rho = min(n-/n+, 1/EMA(X))``, ``X = mean_ij w_i l(s_i - t_j)``.
+
+    There is one EMA, or one per class in classification and detection with
+    ``mode='per_class'``. As X falls, rho rises to the paper's. Watch ``rho``,
+    ``argument`` and ``risk`` (X) in the log: with ``auto`` the loss itself
+    stays near ``h(1) = 0.71`` until then, and the risk shows what is learnt.
+
+    **Retrieval.** Each image of the batch is a query with a list of its own
+    (:meth:`embedding_loss`). The defaults are for logits; for cosines::
+
+        dict(type='mmrank.StableAPLoss', tau=0.1, score_range=(-1, 1),
+             score_penalty=0, mode='per_class')
+
+    Then ``B = 1 + 4/tau``, and nothing anchors the scores, which are bounded.
+    The mean positive score is one per class of the queries, over all its
+    queries in the batch (``mean_scope='global'``: one in all). The paper
+    compares tau of 0.01, 0.03, 0.1 and 0.3 and finds the smallest unstable.
+
+    Args:
+        num_classes: Number of classes C, checked against the scores. Needed
+            for ``mean_scope='per_class'``; heads fill it in.
+        mode: ``flatten``: all classes in one ranking, every score counts once
+            per class. ``per_class``: one ranking per class.
+        reduction: How the rankings of ``per_class`` are put together:
+            ``mean`` over the classes that have a positive, or ``sum`` (the
+            paper's).
+        rho: Imbalance: ``auto`` (see above), ``batch`` for n-/n+ of each list
+            of the batch (the paper's), or a number > 0.
+        weights: ``normalised``: the weights of a list have mean 1, as the
+            proof of theorem 1 needs them. ``printed``: equation 4 undivided,
+            which multiplies rho by 50 to 120 (configs from before that
+            division, with a rho tuned for it).
+        tau: Margin of the surrogate in units of the (activated) scores, > 0.
+        surrogate: ``one_sided_huber`` (exact in near-linear time),
+            ``squared_hinge``, ``logistic`` or ``sigmoid`` (pair matrix in
+            blocks).
+        score_range: Declared range of the (activated) scores. It sets the
+            bound B of the surrogate in the weight; scores outside are
+            allowed, their weight is clamped.
+        a: Offset of the weight ``((1 + a)/(x + a))^t``, > 0.
+        t: Power of the weight, >= 0.
+        eps: Smoothing of h, > 0.
+        mean_mode: How the mean positive score is tracked: ``plain`` EMA,
+            ``exact`` (eq. 6; add ``mmrank.PreviousWeightsHook``) or ``off``.
+        mean_scope: ``global`` or ``per_class`` mean positive score. None:
+            as the rankings are.
+        momentum: Weight lam of the new batch in the EMA.
+        activation: ``none`` ranks raw logits, ``sigmoid`` scores in (0, 1).
+        score_penalty: Weight of the score regulariser, which keeps the
+            positives near 0: the AP part does not change when a constant is
+            added to all scores.
+        penalty_reduction: ``mean``: square of the mean positive score;
+            ``sum``: square of the sum (the paper's, grows with the batch).
+        scope: ``global``: in distributed training the scores of all ranks
+            form one ranking, exactly as in a single process. ``local``: each
+            rank ranks its own.
+        loss_weight: Factor of the whole loss.
+        use_sigmoid: Read by mmdet heads from the config: one output channel
+            per class and sigmoid at test time, which keeps the ranking. Only
+            True is supported.
+
+    Raises:
+        ValueError: On a parameter out of range.
+    """
+
+    saturation_advice = (
+        "Use rho='auto' (the default), or a smaller number for rho, with "
+        "weights='normalised'"
+    )
+
+    def __init__(
+        self,
+        num_classes: int | None = None,
+        mode: str = 'flatten',
+        reduction: str = 'mean',
+        rho: float | str = 'auto',
+        weights: str = 'normalised',
+        tau: float = 1.0,
+        surrogate: str = 'one_sided_huber',
+        score_range: tuple[float, float] = (-5.0, 5.0),
+        a: float = 0.1,
+        t: float = 2.0,
+        eps: float = 0.1,
+        mean_mode: str = 'plain',
+        mean_scope: str | None = None,
+        momentum: float = 0.01,
+        activation: str = 'none',
+        score_penalty: float = 0.001,
+        penalty_reduction: str = 'mean',
+        scope: str = 'global',
+        loss_weight: float = 1.0,
+        use_sigmoid: bool = True,
+    ) -> None:
+        super().__init__(
+            num_classes,
+            mode,
+            activation,
+            scope,
+            loss_weight,
+            use_sigmoid,
+            reduction,
+        )
+        one_of('penalty_reduction', penalty_reduction, ('mean', 'sum'))
+        mean_scope = mean_scope or (
+            'global' if mode == 'flatten' else 'per_class'
+        )
+        one_of('mean_scope', mean_scope, ('global', 'per_class'))
+        one_of('weights', weights, WEIGHTS)
+        named = isinstance(rho, str)
+        if rho not in ('auto', 'batch') and (named or not rho > 0):
+            raise ValueError(
+                f"rho must be 'auto', 'batch' or a number > 0, got {rho!r}"
+            )
+        if score_penalty < 0:
+            raise ValueError(
+                f'score_penalty must be >= 0, got {score_penalty!r}'
+            )
+        if mean_scope == 'per_class' and mode == 'flatten':
+            raise ValueError("mean_scope='per_class' needs mode='per_class'")
+        if mean_scope == 'per_class' and num_classes is None:
+            raise ValueError(
+                "mean_scope='per_class' needs num_classes: give the number of "
+                'classes of the data set'
+            )
+        self.rho = rho if named else float(rho)
+        self.weights = weights
+        self.surrogate = build_surrogate(surrogate, tau)
+        self.bound = self.surrogate.bound(*score_range)
+        self.a, self.t, self.eps = a, t, eps
+        self.score_penalty = score_penalty
+        self.penalty_reduction = penalty_reduction
+        size = num_classes if mean_scope == 'per_class' else 1
+        self.mean_positive = MeanPositiveScore(size, momentum, mean_mode)
+        self.imbalance = None
+        if rho == 'auto':
+            per_class = mode == 'per_class' and num_classes is not None
+            self.imbalance = CappedImbalance(num_classes if per_class else 1)
+
+    def list_losses(self, lists: RankedLists) -> Tensor:
+        """Stable AP of the lists and the score regulariser."""
+        pos, pos_mask = lists.pos, lists.pos_mask
+        mu = self.mean_positive.update(
+            pos, pos_mask, lists.state_group, lists.list_classes
+        )
+        weighted = rank_weighted_risk(
+            pos,
+            lists.scores,
+            mu,
+            surrogate=self.surrogate,
+            bound=self.bound,
+            a=self.a,
+            t=self.t,
+            weights=self.weights,
+            pos_mask=pos_mask,
+            neg_mask=lists.neg_mask,
+            group=lists.group,
+        )
+        rho = self._rho(weighted, lists)
+        terms = stable_ap_of_risk(weighted, rho, self.eps)
+        loss = self.reduce_lists(terms.loss, terms.has_positive)
+        penalty = self.score_penalty * self._score_offset(pos, pos_mask)
+        self._note(weighted, rho, terms.argument, mu, pos_mask, penalty)
+        # Without a positive both parts are 0 and still hang on the scores,
+        # through the empty gather: DDP finds no unused parameter.
+        loss = loss + penalty
+        return loss.to(torch.promote_types(pos.dtype, torch.float32))
+
+    def logit_centre(self) -> Tensor:
+        """Mean positive score as a raw score, (1,) or (C,)."""
+        mean = self.mean_positive.mean
+        return mean.logit(1e-6) if self.activation == 'sigmoid' else mean
+
+    def _rho(self, weighted: WeightedRisk, lists: RankedLists) -> Tensor:
+        """(L,) imbalances of the lists."""
+        if self.rho == 'batch':
+            return weighted.ratio
+        if self.rho != 'auto':
+            return torch.full_like(weighted.ratio, self.rho)
+        # The queries of a class are seen seldom: what an EMA of its own says
+        # is then out of date. All queries share one.
+        rows = lists.list_classes
+        rows = None if rows is None else torch.zeros_like(rows)
+        return self.imbalance.rho(
+            weighted.risk,
+            weighted.ratio,
+            weighted.has_positive,
+            lists.state_group,
+            rows,
+        )
+
+    def _score_offset(self, pos: Tensor, pos_mask: Tensor) -> Tensor:
+        total = torch.where(pos_mask, pos.double(), 0).sum()
+        if self.penalty_reduction == 'mean':
+            total = total / pos_mask.sum().clamp(min=1)
+        return total.square()
+
+    @torch.no_grad()
+    def _note(
+        self,
+        weighted: WeightedRisk,
+        rho: Tensor,
+        argument: Tensor,
+        mu: Tensor,
+        pos_mask: Tensor,
+        penalty: Tensor,
+    ) -> None:
+        count = pos_mask.sum().clamp(min=1)
+        mean_weight = weighted.weight.sum() / count
+        spread = torch.where(pos_mask, weighted.weight - mean_weight, 0)
+        has = weighted.has_positive
+        lists = has.sum().clamp(min=1)
+        self.diagnostics = {
+            'argument': torch.where(has, argument, 0).sum() / lists,
+            'rho': torch.where(has, rho, 0).sum() / lists,
+            'risk': torch.where(has, weighted.risk.detach(), 0).sum() / lists,
+            'mean_positive': mu.mean(),
+            'weight_spread': (spread.square().sum() / count).sqrt()
+            / mean_weight.clamp(min=1e-12),
+            'score_penalty': penalty.detach(),
+            'num_positive': pos_mask.sum(),
+        }

@@ -1,0 +1,1 @@
+"""Losses of two-tower models."""

@@ -1,0 +1,76 @@
+"""Mean pointwise loss of pairs whose labels are known."""
+
+import torch
+from torch import Tensor, nn
+
+from mmrank.functional.in_batch.pointwise import Pointwise, build_pointwise
+from mmrank.registry import MODELS
+
+
+@MODELS.register_module()
+class LabelledPairLoss(nn.Module):
+    """Loss (8) of naive and of cross sampling: ``mean l(Y_ij, s_ij)``.
+
+    Source: "in-batch bias of two-tower models", sections 2.1 and 3.2. With
+    ``mmrank.NaivePairSampler`` or ``mmrank.CrossPairSampler`` its expectation
+    is the full objective (5). Over ranks it is a mean, so the ranks' equal
+    shares of a batch give what a single process gives.
+
+    Args:
+        pointwise: ``square``, ``logistic``, or a
+            :class:`mmrank.functional.Pointwise`.
+        loss_weight: Factor of the loss.
+    """
+
+    takes_labels = True
+
+    def __init__(
+        self, pointwise: str | Pointwise = 'square', loss_weight: float = 1.0
+    ) -> None:
+        super().__init__()
+        self.pointwise = build_pointwise(pointwise)
+        self.loss_weight = loss_weight
+
+    def forward(
+        self,
+        left: Tensor,
+        right: Tensor,
+        is_positive: Tensor,
+        left_index: Tensor,
+        right_index: Tensor,
+    ) -> Tensor:
+        """Compute the loss of a batch.
+
+        Args:
+            left: (U, D) embeddings.
+            right: (V, D) embeddings.
+            is_positive: (B,) bool, one for each pair of ``left_index`` and
+                ``right_index``; or (R, C), for all combinations of them.
+            left_index: (B,) or (R,) rows of ``left``.
+            right_index: (B,) or (C,) rows of ``right``.
+
+        Returns:
+            Scalar >= 0, times ``loss_weight``.
+
+        Raises:
+            ValueError: If the labels do not fit the pairs, or there is none.
+        """
+        sizes = len(left_index), len(right_index)
+        paired = is_positive.dim() == 1 and sizes[0] == sizes[1]
+        expected = sizes[:1] if paired else sizes
+        if is_positive.shape != expected or not is_positive.numel():
+            raise ValueError(
+                f'is_positive must be {expected} to fit the pairs, and not '
+                f'empty, got {tuple(is_positive.shape)}'
+            )
+        dtype = torch.promote_types(left.dtype, torch.float32)
+        left = left.to(dtype).index_select(0, left_index)
+        right = right.to(dtype).index_select(0, right_index)
+        with torch.autocast(left.device.type, enabled=False):
+            scores = (left * right).sum(1) if paired else left @ right.t()
+            losses = torch.where(
+                is_positive,
+                self.pointwise.positive(scores),
+                self.pointwise.negative(scores),
+            )
+        return self.loss_weight * losses.mean()

@@ -1,0 +1,80 @@
+"""Settings of a loss that the head knows."""
+
+import inspect
+
+from mmrank.losses.long_tail.class_count_loss import ClassCountLoss
+from mmrank.losses.ranking.ranking_loss import RankingLoss
+from mmrank.registry import MODELS
+
+
+def model_type(named: str | type):
+    """What a config means: a registered name, or the class itself.
+
+    Args:
+        named: Name with its scope, or the class, as in pure-Python configs.
+
+    Returns:
+        The class or function; None if there is none of that name.
+    """
+    return MODELS.get(named) if isinstance(named, str) else named
+
+
+def with_num_classes(loss: dict, num_classes: int | None) -> dict:
+    """Config of a loss with the number of classes, if it takes one.
+
+    Args:
+        loss: Config of the loss.
+        num_classes: Number of classes of the head, None if it does not say.
+
+    Returns:
+        The config, for losses of mmrank that rank or count classes with
+        ``num_classes``. What the config says wins.
+
+    Raises:
+        KeyError: If the loss is not registered.
+    """
+    loss_type = model_type(loss['type'])
+    if loss_type is None:
+        raise KeyError(
+            f'loss.type={loss["type"]!r} is not registered; write it with its '
+            "scope, as in 'mmrank.StableAPLoss'"
+        )
+    takes = inspect.isclass(loss_type) and issubclass(
+        loss_type, (RankingLoss, ClassCountLoss)
+    )
+    if num_classes is None or not takes:
+        return loss
+    return {'num_classes': num_classes, **loss}
+
+
+def with_head_settings(loss_cls: dict, num_classes: int | None) -> dict:
+    """Config of a loss, completed with what its place in a detector says.
+
+    Args:
+        loss_cls: Config of the loss.
+        num_classes: Number of classes of the head, None if it does not say.
+
+    Returns:
+        A copy with ``use_sigmoid=True`` and, for ranking losses that take
+        it, ``num_classes``. What the config says wins.
+
+    Raises:
+        KeyError: If the loss is not registered.
+    """
+    loss_type = model_type(loss_cls['type'])
+    if loss_type is None:
+        raise KeyError(
+            f'loss_cls.type={loss_cls["type"]!r} is not registered;'
+            " write it with its scope, as in 'mmrank.StableAPLoss'"
+        )
+    settings = dict(use_sigmoid=True)
+    if inspect.isclass(loss_type) and issubclass(loss_type, RankingLoss):
+        accepted = inspect.signature(loss_type).parameters
+        takes_any = any(
+            p.kind is inspect.Parameter.VAR_KEYWORD for p in accepted.values()
+        )
+        if num_classes is not None and (
+            takes_any or 'num_classes' in accepted
+        ):
+            settings['num_classes'] = num_classes
+    return {**settings, **loss_cls}

@@ -1,0 +1,141 @@
+"""Self-supervised learning on two views of each image."""
+
+from collections.abc import Sequence
+
+import torch
+from mmpretrain.models.selfsup import BaseSelfSupervisor
+from mmpretrain.structures import DataSample
+from torch import Tensor
+from torch.nn import Module
+from torch.nn.functional import adaptive_avg_pool2d
+
+from mmrank.models.heads.sample_fields import ids_of
+from mmrank.registry import MODELS
+
+
+class TwoViewLearner(BaseSelfSupervisor):
+    """Two views through one network; the loss is told which images they are.
+
+    Both views go through backbone and neck as one batch, as in SimCLR. The
+    loss gets the embeddings and ``sample_idx`` of the data samples, by which
+    it finds the state of each image: any loss with
+    ``forward(view1, view2, sample_idx)`` fits. One that also has ``prefetch``
+    may fetch that state meanwhile.
+
+    In evaluation (``mode='predict'``) images come in one view, and what the
+    neck gets, averaged over the image, is put into ``data_sample.feature``
+    for ``mmrank.KNNMetric`` and ``mmrank.LinearProbeMetric``.
+
+    Args:
+        backbone: Config of the network that is learnt.
+        loss: Config of the loss: ``mmrank.InfoNCELoss``,
+            ``mmrank.ISogCLRLoss`` and others.
+        neck: Config of the projector, such as mmpretrain's ``NonLinearNeck``;
+            it is not used after training. None: averages over the image.
+        data_preprocessor: See mmpretrain's ``BaseSelfSupervisor``; the
+            default is its ``SelfSupDataPreprocessor``.
+        init_cfg: See mmengine's ``BaseModule``.
+    """
+
+    def __init__(
+        self,
+        backbone: dict,
+        loss: dict,
+        neck: dict | None = None,
+        data_preprocessor: dict | Module | None = None,
+        init_cfg: dict | list | None = None,
+    ) -> None:
+        if not isinstance(data_preprocessor, Module):
+            # The host's default has no scope: any other default scope would
+            # not find it.
+            data_preprocessor = {
+                'type': 'mmpretrain.SelfSupDataPreprocessor',
+                **(data_preprocessor or {}),
+            }
+        super().__init__(
+            backbone,
+            neck,
+            data_preprocessor=data_preprocessor,
+            init_cfg=init_cfg,
+        )
+        # `loss` is a method of the host.
+        self.loss_module = MODELS.build(loss)
+
+    def forward(
+        self,
+        inputs: Tensor | list[Tensor],
+        data_samples: Sequence[DataSample] | None = None,
+        mode: str = 'tensor',
+    ):
+        """See mmpretrain's ``BaseSelfSupervisor``; also ``predict``."""
+        if mode == 'predict':
+            return self.predict(inputs, data_samples)
+        return super().forward(inputs, data_samples, mode)
+
+    def loss(
+        self, inputs: list[Tensor], data_samples: Sequence[DataSample]
+    ) -> dict[str, Tensor]:
+        """Loss of a batch.
+
+        Args:
+            inputs: Two tensors (B, C, H, W), the views.
+            data_samples: B data samples with ``sample_idx``.
+
+        Returns:
+            ``loss``.
+
+        Raises:
+            ValueError: If there are not two views, or a sample has no index.
+        """
+        if not isinstance(inputs, (list, tuple)) or len(inputs) != 2:
+            number = len(inputs) if isinstance(inputs, (list, tuple)) else 1
+            raise ValueError(
+                f'two views of each image are needed, got {number}; put '
+                "dict(type='MultiView', num_views=[2], transforms=[...]) into "
+                'the pipeline'
+            )
+        # On the host: state that is kept there is asked without waiting for
+        # the device.
+        ids = ids_of(data_samples, 'sample_idx', torch.device('cpu'))
+        if hasattr(self.loss_module, 'prefetch'):
+            self.loss_module.prefetch(ids, inputs[0].device)
+        feats = self.backbone(torch.cat(list(inputs)))
+        if self.with_neck:
+            feats = self.neck(feats)
+        view1, view2 = _vectors(feats).chunk(2)
+        return dict(loss=self.loss_module(view1, view2, ids))
+
+    def predict(
+        self,
+        inputs: Tensor,
+        data_samples: Sequence[DataSample] | None = None,
+    ) -> list[DataSample]:
+        """Features of images.
+
+        Args:
+            inputs: (B, C, H, W) images.
+            data_samples: Data samples to fill; None for new ones.
+
+        Returns:
+            B data samples with ``feature``, (D,).
+
+        Raises:
+            ValueError: If there are several views.
+        """
+        if not isinstance(inputs, Tensor):
+            raise ValueError(
+                f'evaluation needs one view of each image, got {len(inputs)}; '
+                'leave MultiView out of the pipeline'
+            )
+        feats = _vectors(self.backbone(inputs))
+        if data_samples is None:
+            data_samples = [DataSample() for _ in range(feats.size(0))]
+        for sample, row in zip(data_samples, feats):
+            sample.set_field(row, 'feature')
+        return data_samples
+
+
+def _vectors(feats: Tensor | Sequence[Tensor]) -> Tensor:
+    """(B, D) of the last stage, averaged over the image."""
+    last = feats[-1] if isinstance(feats, (tuple, list)) else feats
+    return adaptive_avg_pool2d(last, 1).flatten(1) if last.dim() == 4 else last

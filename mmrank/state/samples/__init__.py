@@ -1,0 +1,1 @@
+"""State of each sample of the training set."""

@@ -1,0 +1,1 @@
+"""Studies and benchmarks. Only ``tools`` imports this package."""

@@ -1,0 +1,1 @@
+"""Benchmark of detectors on COCO-style data."""

@@ -1,0 +1,97 @@
+"""The sheets of a retrieval report."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from mmrank.evaluation.retrieval_features import RetrievalFeatures
+from mmrank.studies.common.model_entry import safe_name
+from mmrank.studies.retrieval.neighbours import find_neighbours
+from mmrank.studies.retrieval.query_selection import select_queries
+from mmrank.studies.retrieval.result import RetrievalResult
+from mmrank.studies.retrieval.sheet import draw_retrieval_sheet
+from mmrank.visualization.figures import shorten
+
+_TITLES = {
+    'random': 'random queries',
+    'best': 'queries of the highest average precision',
+    'worst': 'queries of the lowest average precision',
+    'differing': 'queries on which average precision differs most',
+}
+
+
+def draw_sheets(
+    models: Mapping[str, RetrievalFeatures],
+    results: Sequence[RetrievalResult],
+    folder: str | os.PathLike,
+    *,
+    sheets: Sequence[str] = ('random', 'worst', 'differing'),
+    num_queries: int = 8,
+    top_k: int = 10,
+    seed: int = 0,
+    root: str | os.PathLike = '.',
+) -> list[Path]:
+    """Draw ``sheet_<choice>_<model>.png`` and ``sheet_differing.png``.
+
+    Args:
+        models: Features with paths by model name, all of one test set.
+        results: Their figures, in the same order.
+        folder: Where to write. Sheets of an earlier call are removed.
+        sheets: Choices of queries; ``'differing'`` is left out for a single
+            model.
+        num_queries: Queries of a sheet at most.
+        top_k: Images for each query.
+        seed: Seed of random choices.
+        root: Folder that relative paths start from.
+
+    Returns:
+        The files.
+    """
+    folder = Path(folder)
+    for old in folder.glob('sheet_*.png'):
+        old.unlink()
+    first = next(iter(models.values()))
+    labels = first.labels[first.rows_of_queries()].cpu().numpy()
+    precision = [result.average_precision for result in results]
+    paths = []
+
+    def search(result, queries):
+        features = models[result.name]
+        return find_neighbours(features, result, queries, top_k, root)
+
+    for how in sheets:
+        if how == 'differing':
+            if len(results) < 2:
+                continue
+            # Two rows a query, so half as many of them.
+            count = max(num_queries // 2, 1)
+            chosen = select_queries(precision, labels, how, count, seed)
+            rows = [
+                row
+                for query in chosen
+                for result in _extremes(results, query)
+                for row in search(result, [query])
+            ]
+            path = folder / 'sheet_differing.png'
+            paths.append(
+                draw_retrieval_sheet(rows, path, _TITLES[how].capitalize())
+            )
+            continue
+        for result, own in zip(results, precision):
+            chosen = select_queries([own], labels, how, num_queries, seed)
+            path = folder / f'sheet_{how}_{safe_name(result.name)}.png'
+            title = f'{shorten(result.name, 40)}: {_TITLES[how]}'
+            rows = search(result, chosen)
+            paths.append(draw_retrieval_sheet(rows, path, title))
+    return paths
+
+
+def _extremes(
+    results: Sequence[RetrievalResult], query: int
+) -> tuple[RetrievalResult, RetrievalResult]:
+    """The models with the highest and the lowest AP of a query.
+
+    The first and the last where all are equal.
+    """
+    order = sorted(results, key=lambda r: -r.average_precision[query])
+    return order[0], order[-1]

@@ -1,0 +1,1 @@
+"""Runs of several seeds: plan, queue, statistics, report."""

@@ -1,0 +1,166 @@
+"""Tables of a comparison over seeds."""
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+from .outcome import Outcome
+from .plan import SeedPlan, choice_label
+from .statistics import Summary
+
+
+def write_csv(cells: Sequence[Summary]) -> str:
+    """Write the cells as CSV, one line per method and metric."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(
+        buffer, list(asdict(cells[0])), lineterminator='\n'
+    )
+    writer.writeheader()
+    writer.writerows(asdict(cell) for cell in cells)
+    return buffer.getvalue()
+
+
+def write_runs_csv(plan: SeedPlan, outcomes: Sequence[Outcome]) -> str:
+    """Write the single runs as CSV, for statistics of the reader's own."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator='\n')
+    writer.writerow(['stage', 'method', 'choice', 'seed', 'metric', 'value'])
+    for outcome in outcomes:
+        run = outcome.run
+        for key, value in sorted((outcome.metrics or {}).items()):
+            writer.writerow(
+                [
+                    run.stage,
+                    run.method,
+                    choice_label(run.choice),
+                    run.seed,
+                    key,
+                    repr(value),
+                ]
+            )
+    return buffer.getvalue()
+
+
+def write_markdown(
+    plan: SeedPlan,
+    cells: Sequence[Summary],
+    *,
+    tuning: Sequence[Mapping] = (),
+    failures: Sequence[Outcome] = (),
+    digits: int | None = None,
+) -> str:
+    """Write the report as Markdown.
+
+    Args:
+        plan: The plan.
+        cells: From :func:`mmrank.studies.seeds.statistics.summarise`.
+        tuning: Rows of :func:`mmrank.studies.seeds.tuning.choose`.
+        failures: Outcomes of the runs that failed.
+        digits: Decimals of the metrics; by default from the scale.
+
+    Returns:
+        The text: the table, how to read it, the tuning, the failures.
+    """
+    if digits is None:
+        digits = max(0, 4 - round(math.log10(plan.scale)))
+    rows = [
+        '| method | metric | n | mean ± std '
+        f'| difference to {plan.baseline} [95 % CI] | p (paired t) |',
+        '|---|---|---|---|---|---|',
+    ]
+    for metric in plan.metrics:
+        own = [cell for cell in cells if cell.metric == metric]
+        best = _best(plan, metric, own)
+        arrow = '↓' if plan.is_lower_better(metric) else '↑'
+        for cell in own:
+            spread = _number(cell.std, digits)
+            value = f'{_number(cell.mean, digits)} ± {spread}'
+            rows.append(
+                f'| {cell.method} | {metric} {arrow} | {cell.n} '
+                f'| {f"**{value}**" if cell is best else value} '
+                f'| {_difference(plan, cell, digits)} '
+                f'| {_p_value(cell.p_value)} |'
+            )
+    seeds = ', '.join(map(str, plan.seeds))
+    text = [
+        *rows,
+        '',
+        f'Test data; seeds {seeds}; std with ddof=1; the differences are '
+        'paired by seed. No p-value is corrected for the number of methods '
+        'or metrics.',
+    ]
+    if plan.scale != 1:
+        text += ['', f'Metrics are multiplied by {plan.scale:g}.']
+    if any(cell.n < len(plan.seeds) for cell in cells):
+        text += ['', 'Some seeds are missing: see n, and the failures below.']
+    text += _tuning_section(plan, tuning, digits)
+    if failures:
+        text += ['', '## Failures', '']
+        for outcome in failures:
+            text += [f'- {outcome.run.label}:', '', '```']
+            text += [*outcome.error.splitlines(), '```']
+    return '\n'.join(text) + '\n'
+
+
+def _best(
+    plan: SeedPlan, metric: str, cells: Sequence[Summary]
+) -> Summary | None:
+    sign = -1 if plan.is_lower_better(metric) else 1
+    measured = [cell for cell in cells if not math.isnan(cell.mean)]
+    return max(measured, key=lambda cell: sign * cell.mean, default=None)
+
+
+def _number(value: float, digits: int) -> str:
+    return 'n/a' if math.isnan(value) else f'{value:.{digits}f}'
+
+
+def _difference(plan: SeedPlan, cell: Summary, digits: int) -> str:
+    if cell.method == plan.baseline:
+        return 'baseline'
+    if math.isnan(cell.difference):
+        return 'n/a'
+    text = f'{cell.difference:+.{digits}f}'
+    if math.isnan(cell.ci_low):
+        return f'{text} [needs 2 pairs]'
+    return f'{text} [{cell.ci_low:+.{digits}f}, {cell.ci_high:+.{digits}f}]'
+
+
+def _p_value(value: float) -> str:
+    if math.isnan(value):
+        return ''
+    return '< 0.001' if value < 0.001 else f'{value:.3f}'
+
+
+def _tuning_section(
+    plan: SeedPlan, tuning: Sequence[Mapping], digits: int
+) -> list[str]:
+    if not tuning:
+        return []
+    seeds = ', '.join(map(str, plan.tune_seeds))
+    text = [
+        '',
+        '## Tuning',
+        '',
+        f'{plan.decisive_metric} on the validation data, seeds {seeds}.',
+        '',
+        '| method | values | n | mean | |',
+        '|---|---|---|---|---|',
+    ]
+    for row in tuning:
+        note = 'chosen' if row['chosen'] else ''
+        if row['chosen'] and row['at_edge']:
+            note = 'chosen, at the edge of the grid: widen it'
+        mean = math.nan if row['mean'] is None else row['mean'] * plan.scale
+        text.append(
+            f'| {row["method"]} | {choice_label(row["choice"])} '
+            f'| {row["n"]} | {_number(mean, digits)} | {note} |'
+        )
+    if plan.allow_shared_split:
+        text += [
+            '',
+            '**The test data may be the data that was tuned on** '
+            '(`allow_shared_split`): the values above may be too good.',
+        ]
+    return text

@@ -1,0 +1,93 @@
+"""Choose tuned values on validation data, and keep the test data apart."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .outcome import Outcome
+from .plan import PlanError, SeedPlan, load_config
+
+
+def check_splits(plan: SeedPlan) -> None:
+    """Check that tuned methods are measured on data of their own.
+
+    Raises:
+        PlanError: When the test data of a tuned config is its
+            validation data, and this is not allowed explicitly.
+    """
+    if plan.allow_shared_split:
+        return
+    for method in plan.methods:
+        if method.grid and has_shared_split(load_config(method.config)):
+            raise PlanError(
+                f'{method.config} tests on its validation data, on which '
+                f'{list(method.grid)} is tuned: the measured value would '
+                'be too good. Give the config a `test_dataloader` of its '
+                'own, or say `allow_shared_split` (the report will).'
+            )
+
+
+def has_shared_split(config: Mapping[str, Any]) -> bool:
+    """Whether a config's test data is its validation data."""
+    splits = []
+    for name in ('val_dataloader', 'test_dataloader'):
+        loader = config.get(name) or {}
+        dataset = dict(loader.get('dataset') or {})
+        for key in ('pipeline', 'test_mode', 'backend_args'):
+            dataset.pop(key, None)
+        splits.append(json.dumps(dataset, sort_keys=True, default=str))
+    return splits[0] == splits[1]
+
+
+def choose(
+    plan: SeedPlan, outcomes: Sequence[Outcome]
+) -> tuple[dict[str, dict[str, str]], list[dict]]:
+    """Choose each method's values by their mean on the validation data.
+
+    Args:
+        plan: The plan.
+        outcomes: Outcomes of :meth:`SeedPlan.tuning_runs`.
+
+    Returns:
+        The chosen values by method, and a row per combination with
+        ``method``, ``choice``, ``n``, ``mean``, ``values``, ``chosen`` and
+        ``at_edge``. Combinations of which a run failed are not chosen.
+    """
+    metric = plan.decisive_metric
+    sign = -1 if plan.is_lower_better(metric) else 1
+    chosen, rows = {}, []
+    for method in plan.methods:
+        own = []
+        for choice in method.choices() if method.grid else ():
+            values = [
+                outcome.metrics[metric]
+                for outcome in outcomes
+                if outcome.run.method == method.name
+                and outcome.run.choice == choice
+                and outcome.metrics is not None
+            ]
+            own.append(
+                {
+                    'method': method.name,
+                    'choice': choice,
+                    'n': len(values),
+                    'mean': sum(values) / len(values) if values else None,
+                    'values': values,
+                    'chosen': False,
+                    'at_edge': any(
+                        len(grid) > 1 and choice[key] in (grid[0], grid[-1])
+                        for key, grid in method.grid.items()
+                    ),
+                }
+            )
+        whole = [
+            row
+            for row in own
+            if row['n'] == len(plan.tune_seeds) and row['mean'] == row['mean']
+        ]
+        if whole:
+            best = max(whole, key=lambda row: sign * row['mean'])
+            best['chosen'] = True
+            chosen[method.name] = best['choice']
+        rows += own
+    return chosen, rows

@@ -1,0 +1,1 @@
+"""Does the order of the classes change the temperatures?"""

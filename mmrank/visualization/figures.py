@@ -1,0 +1,221 @@
+"""Shared parts of figures: colours, text and labels that fit, panels."""
+
+import os
+from collections.abc import Sequence
+from functools import lru_cache
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextPath
+from PIL import Image
+
+
+def shorten(name: str, length: int) -> str:
+    """Shorten a name in its middle, where names of a series rarely differ.
+
+    Args:
+        name: Any text.
+        length: Characters at most, at least 3.
+
+    Returns:
+        The name, or its beginning and end with an ellipsis between them.
+    """
+    if len(name) <= length:
+        return name
+    end = (length - 1) // 2
+    return f'{name[: length - 1 - end]}…{name[-end:]}'
+
+
+@lru_cache(maxsize=4096)
+def text_width(text: str, size: float, weight: str = 'normal') -> float:
+    """Width in inches of one line.
+
+    Args:
+        text: The line.
+        size: Font size in points.
+        weight: ``'normal'`` or ``'bold'``.
+    """
+    if not text.strip():
+        return 0.0  # no outline to measure
+    font = FontProperties(weight=weight)
+    return TextPath((0, 0), text, size=size, prop=font).get_extents().x1 / 72
+
+
+def fit_text(
+    text: str, width: float, size: float, weight: str = 'normal'
+) -> str:
+    """Shorten a line in its middle until it fits.
+
+    Args:
+        text: The line.
+        width: Inches.
+        size: Font size in points.
+        weight: ``'normal'`` or ``'bold'``.
+
+    Returns:
+        The line, of at least three characters if it had more.
+    """
+    shown, length = text, len(text)
+    while length > 3 and text_width(shown, size, weight) > width:
+        length -= 1
+        shown = shorten(text, length)
+    return shown
+
+
+def fit_two_lines(
+    text: str, width: float, size: float, weight: str = 'normal'
+) -> list[str]:
+    """Break text at the space nearest its middle if one line is too short.
+
+    Args:
+        text: The text.
+        width: Inches.
+        size: Font size in points.
+        weight: ``'normal'`` or ``'bold'``.
+
+    Returns:
+        One or two lines that fit.
+    """
+    spaces = [i for i, c in enumerate(text) if c == ' ']
+    if text_width(text, size, weight) <= width or not spaces:
+        return [fit_text(text, width, size, weight)]
+    middle = min(spaces, key=lambda i: abs(2 * i - len(text)))
+    halves = text[:middle], text[middle + 1 :]
+    return [fit_text(half, width, size, weight) for half in halves]
+
+
+# Of the labels' font, DejaVu Sans, as shares of its size.
+_CHARACTER_WIDTH = 0.68
+_LINE_HEIGHT = 1.5
+
+
+def fitting_labels(
+    corners: Sequence[tuple[float, float]],
+    labels: Sequence[str],
+    font_size: float,
+    *,
+    is_below: Sequence[bool],
+) -> list[bool]:
+    """Choose labels so that no two overlap, the first ones before others.
+
+    Args:
+        corners: Where each label starts: its left end and the edge of the
+            box, x to the right and y down.
+        labels: Texts; an empty one takes no room.
+        font_size: In the unit of ``corners``.
+        is_below: Whether each label hangs below its corner, not above it.
+
+    Returns:
+        Whether each label is to be shown.
+    """
+    placed: list[tuple[float, float, float, float]] = []
+    chosen = []
+    for (x, y), label, below in zip(corners, labels, is_below):
+        height = _LINE_HEIGHT * font_size
+        top = y if below else y - height
+        right = x + _CHARACTER_WIDTH * font_size * len(label)
+        rectangle = (x, top, right, top + height)
+        fits = bool(label) and not any(
+            _overlap(rectangle, other) for other in placed
+        )
+        if fits:
+            placed.append(rectangle)
+        chosen.append(fits)
+    return chosen
+
+
+def _overlap(
+    one: tuple[float, float, float, float],
+    two: tuple[float, float, float, float],
+) -> bool:
+    return (
+        one[0] < two[2]
+        and two[0] < one[2]
+        and one[1] < two[3]
+        and two[1] < one[3]
+    )
+
+
+_SAVED_COLOURS = 96
+
+
+def new_panels(
+    rows: int, columns: int, width: float = 3.6, height: float = 2.8
+) -> tuple[Figure, np.ndarray]:
+    """A figure and its (rows, columns) axes, without a display."""
+    figure = Figure(
+        figsize=(width * columns, height * rows), layout='constrained'
+    )
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for axis in axes.ravel():
+        axis.xaxis.label.set_size(9)
+        axis.yaxis.label.set_size(9)
+        axis.grid(alpha=0.25, linewidth=0.6)
+        axis.tick_params(labelsize=8)
+        axis.spines[['top', 'right']].set_visible(False)
+    return figure, axes
+
+
+def label_panels(axes: np.ndarray) -> None:
+    """Put a, b, c ... before the titles, as papers refer to panels."""
+    for index, axis in enumerate(axes.ravel()):
+        title = f'({chr(97 + index)}) {axis.get_title()}'
+        axis.set_title('')
+        axis.set_title(title, fontsize=9, loc='left')
+
+
+def legend_above(figure: Figure, axis: Axes, columns: int) -> None:
+    """The legend of one panel, for all of them."""
+    handles, labels = axis.get_legend_handles_labels()
+    figure.legend(
+        handles,
+        labels,
+        loc='outside upper center',
+        ncols=columns,
+        fontsize=8,
+        frameon=False,
+    )
+
+
+def save(figure: Figure, path: str | os.PathLike) -> Path:
+    """Write the figure as a small PNG; its folder is made if needed."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = BytesIO()
+    figure.savefig(pixels, dpi=130, format='png')
+    # Few colours suffice for lines, at a third of the size.
+    image = Image.open(pixels).convert('RGB').quantize(_SAVED_COLOURS)
+    image.save(path, format='png', optimize=True)
+    return path
+
+
+# Okabe and Ito, "Color Universal Design", 2008, without black, which is the
+# colour of text and axes, and without the yellow, too pale for lines.
+_COLOURS = (
+    '#D55E00',
+    '#0072B2',
+    '#009E73',
+    '#CC79A7',
+    '#E69F00',
+    '#56B4E9',
+)
+_DASHES = ('-', '--', '-.', ':')
+
+
+def colour(index: int) -> str:
+    """Colour of the ``index``-th model; they repeat after six."""
+    return _COLOURS[index % len(_COLOURS)]
+
+
+def dash(index: int) -> str:
+    """Line style of the ``index``-th model.
+
+    With the colour it makes twelve that differ, in print without colour four.
+    """
+    return _DASHES[index % len(_DASHES)]

@@ -1,0 +1,1 @@
+"""Temperatures of samples: reading, statistics, figures, report."""

@@ -1,0 +1,187 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from retrieval_brute_force import similarity_matrix
+
+from mmrank.functional import (
+    nearest_in_gallery,
+    recall_curve,
+    retrieval_curves,
+    retrieval_metrics,
+)
+
+
+def brute_force_curve(scores, is_positive, points):
+    """Interpolated precision written out; None without a positive."""
+    total = sum(is_positive)
+    if not total:
+        return None
+    found = []
+    for threshold in set(scores):
+        above = [y for s, y in zip(scores, is_positive) if s >= threshold]
+        found.append((sum(above), sum(above) / len(above)))
+    return [
+        # Recall as a fraction, so that 1/3 of 3 positives is one of them.
+        max(p for n, p in found if n * (points - 1) >= k * total)
+        for k in range(points)
+    ]
+
+
+def brute_force_mean(x, labels, points):
+    scores = similarity_matrix(x.tolist(), x.tolist(), 'dot')
+    curves = []
+    for i, label in enumerate(labels.tolist()):
+        others = [j for j in range(len(scores)) if j != i]
+        curves.append(
+            brute_force_curve(
+                [scores[i][j] for j in others],
+                [labels[j].item() == label for j in others],
+                points,
+            )
+        )
+    return curves
+
+
+rows = st.lists(
+    st.tuples(
+        st.tuples(*[st.sampled_from([-2.0, -1.0, 0.0, 1.0, 3.0])] * 2),
+        st.integers(0, 3),
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(rows, st.integers(2, 12))
+def test_equals_the_definition_with_ties(pairs, points):
+    x, labels = map(torch.tensor, zip(*pairs))
+    got = retrieval_curves(x, labels, similarity='dot', points=points)
+    expected = brute_force_mean(x, labels, points)
+    for row, curve in zip(got.precision.tolist(), expected):
+        if curve is None:
+            assert np.isnan(row).all()
+        else:
+            assert row == pytest.approx(curve, abs=1e-12)
+    known = [c for c in expected if c is not None]
+    if known:
+        assert got.mean_precision().tolist() == pytest.approx(
+            np.mean(known, axis=0), abs=1e-12
+        )
+    else:
+        assert got.mean_precision().isnan().all()
+
+
+def make_set(samples=300, classes=9, seed=0, dtype=torch.float32):
+    g = torch.Generator().manual_seed(seed)
+    labels = torch.randint(classes, (samples,), generator=g)
+    x = torch.randn(classes, 6, generator=g)[labels]
+    return (x + torch.randn(samples, 6, generator=g)).to(dtype), labels
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.float32])
+def test_figures_are_those_of_the_metrics(dtype):
+    x, labels = make_set(dtype=dtype)
+    gallery, gallery_labels = make_set(200, 8, 1, dtype)
+    for sets in ((x, labels), (x, labels, gallery, gallery_labels)):
+        got = retrieval_curves(*sets).figures
+        for a, b in zip(got, retrieval_metrics(*sets)):
+            assert torch.equal(a.nan_to_num(), b.nan_to_num())
+
+
+def test_curve_falls_and_bounds_ap():
+    x, labels = make_set(dtype=torch.float64)
+    got = retrieval_curves(x, labels, points=2001)
+    assert got.recall[0] == 0
+    assert got.recall[-1] == 1
+    assert (got.precision.diff(dim=1) <= 0).all()
+    # AP averages the points, which lie on the curve or below it.
+    area = got.precision[:, 1:].mean(1)
+    assert (area >= got.figures.average_precision - 1e-3).all()
+    ends = got.precision[:, -1]
+    prior = got.figures.num_positives.double() / 299
+    assert (ends >= prior - 1e-12).all()
+
+
+def test_small_panels_change_nothing_and_the_limit_counts_the_points():
+    x, labels = make_set()
+    whole = retrieval_curves(x.round(), labels, similarity='dot')
+    calls = []
+    small = retrieval_curves(
+        x.round(),
+        labels,
+        similarity='dot',
+        memory_limit=400_000,
+        progress=lambda *n: calls.append(n),
+    )
+    assert len(calls) > 3
+    assert calls[-1] == (300, 300)
+    assert torch.equal(whole.precision, small.precision)
+    with pytest.raises(ValueError, match='memory_limit=400000 is too small'):
+        retrieval_curves(x, labels, memory_limit=400_000, points=20_000)
+
+
+def test_recall_curve_equals_the_summary():
+    x, labels = make_set(60, 9)
+    x, labels = torch.cat([x, -x[:1]]), torch.cat([labels, labels.new([77])])
+    figures = retrieval_metrics(x, labels)
+    at = list(range(1, 70))
+    expected = figures.summary(at)
+    assert expected['queries_without_positive'] == 1
+    assert recall_curve(figures, at) == pytest.approx(
+        [expected[f'recall@{k}'] for k in at]
+    )
+    nothing = retrieval_metrics(x[:1], labels[:1])
+    assert np.isnan(recall_curve(nothing, [1])).all()
+    with pytest.raises(ValueError, match='at least 1, got 0'):
+        recall_curve(figures, [0])
+
+
+@pytest.mark.parametrize('points', [1, 0, True, 2.5])
+def test_number_of_points_is_checked(points):
+    with pytest.raises(ValueError, match='points must be'):
+        retrieval_curves(*make_set(9), points=points)
+
+
+@pytest.mark.parametrize('similarity', ['cosine', 'dot'])
+def test_nearest_equals_a_sort(similarity):
+    x, _ = make_set(40)
+    scores = torch.tensor(
+        similarity_matrix(x.tolist(), x.tolist(), similarity)
+    )
+    own = torch.tensor([3, 39, 0])
+    got, found = nearest_in_gallery(
+        x[own], x, 7, similarity=similarity, own=own
+    )
+    scores = scores[own].scatter(1, own[:, None], -9.0)
+    expected = scores.sort(1, descending=True)
+    assert torch.equal(found, expected.indices[:, :7])
+    torch.testing.assert_close(
+        got.double(), expected.values[:, :7], rtol=1e-5, atol=1e-5
+    )
+
+
+def test_nearest_of_ties_few_samples_and_bad_input():
+    x = torch.ones(4, 2)
+    _, found = nearest_in_gallery(x[:2], x, 9, own=torch.tensor([0, 2]))
+    assert found.tolist() == [[1, 2, 3], [0, 1, 3]]
+    _, found = nearest_in_gallery(x[:1], x, 9)
+    assert found.tolist() == [[0, 1, 2, 3]]
+    _, found = nearest_in_gallery(x[:1], x[:0], 9)
+    assert found.shape == (1, 0)
+    with pytest.raises(ValueError, match='count must be at least 1'):
+        nearest_in_gallery(x, x, 0)
+    with pytest.raises(ValueError, match='2 dimensions and the gallery 1'):
+        nearest_in_gallery(x, x[:, :1], 1)
+
+
+def test_nearest_in_blocks(monkeypatch):
+    from mmrank.functional.metrics.retrieval import nearest as module
+
+    x, _ = make_set(50)
+    whole = nearest_in_gallery(x, x, 5, own=torch.arange(50))
+    monkeypatch.setattr(module, '_BLOCK', 170)
+    parts = nearest_in_gallery(x, x, 5, own=torch.arange(50))
+    assert torch.equal(whole[1], parts[1])

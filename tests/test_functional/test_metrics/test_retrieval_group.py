@@ -1,0 +1,77 @@
+"""Ranks of a process group share the work and get the same figures."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from gloo_processes import run_on_ranks
+
+from mmrank.functional import retrieval_curves, retrieval_metrics
+
+# Panels of a few queries each, so that every rank has some.
+LIMIT = 250_000
+
+
+def make_set(samples=203):
+    g = torch.Generator().manual_seed(0)
+    labels = torch.randint(11, (samples,), generator=g)
+    labels[0] = 99  # a query without a positive
+    return torch.randn(samples, 7, generator=g), labels
+
+
+CASES = {
+    'curves': 202,
+    'gallery': 90,
+    'one panel': 202,
+    'nothing': 0,
+}
+
+
+def compute(name, **options):
+    torch.set_num_threads(1)
+    x, labels = make_set()
+    if name == 'curves':
+        options['memory_limit'] = LIMIT
+        curves = retrieval_curves(x, labels, **options)
+        return [*curves.figures, curves.precision]
+    if name == 'gallery':
+        options['memory_limit'] = LIMIT
+        return retrieval_metrics(x[1:91], labels[1:91], x, labels, **options)
+    if name == 'one panel':
+        return retrieval_metrics(x, labels, **options)
+    return retrieval_metrics(x[:1], labels[:1], **options)
+
+
+def _rank_share(rank):
+    result = []
+    for name in CASES:
+        calls = []
+        result += compute(
+            name,
+            group=dist.group.WORLD,
+            progress=lambda *n, calls=calls: calls.append(n),
+        )
+        result.append(torch.tensor(calls[-1] if calls else (0, 0)))
+    return result
+
+
+@pytest.mark.parametrize('ranks', [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_ranks_equal_one_process_bit_for_bit(ranks):
+    threads = torch.get_num_threads()
+    try:
+        expected = {name: compute(name) for name in CASES}
+    finally:
+        torch.set_num_threads(threads)
+    results = [iter(x) for x in run_on_ranks(_rank_share, ranks)]
+    for name, figures in expected.items():
+        shares = []
+        for result in results:
+            for value in figures:
+                torch.testing.assert_close(
+                    next(result), value, rtol=0, atol=0, equal_nan=True
+                )
+            done, total = next(result).tolist()
+            assert done == total
+            shares.append(done)
+        assert sum(shares) == CASES[name]
+        if name in ('curves', 'gallery'):
+            assert min(shares) > 0

@@ -1,0 +1,300 @@
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from retrieval_brute_force import brute_force, similarity_matrix
+
+from mmrank.functional import retrieval_metrics
+
+BENCHMARKS = Path(__file__).parents[3] / 'tools' / 'benchmarks'
+sys.path.insert(0, str(BENCHMARKS))
+from memory_peak import peak_extra_memory  # noqa: E402
+
+sys.path.remove(str(BENCHMARKS))
+
+RECALL_AT = (1, 2, 10, 100)
+
+
+def check(
+    queries,
+    labels,
+    gallery=None,
+    gallery_labels=None,
+    tolerance=1e-12,
+    **options,
+):
+    got = retrieval_metrics(
+        queries, labels, gallery, gallery_labels, **options
+    )
+    same_set = gallery is None
+    if same_set:
+        gallery, gallery_labels = queries, labels
+    scores = similarity_matrix(
+        queries.double().tolist(),
+        gallery.double().tolist(),
+        options.get('similarity', 'cosine'),
+    )
+    expected = brute_force(
+        scores, labels.tolist(), gallery_labels.tolist(), RECALL_AT, same_set
+    )
+    got = got.summary(RECALL_AT)
+    for name, value in expected.items():
+        assert got[name] == pytest.approx(value, abs=tolerance), name
+    return got
+
+
+# Small integers: products are exact in float32, and ties are frequent.
+rows = st.lists(
+    st.tuples(
+        st.tuples(*[st.sampled_from([-2.0, -1.0, 0.0, 1.0, 3.0])] * 2),
+        st.integers(0, 3),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+def tensors(pairs, dtype=torch.float32):
+    x, y = zip(*pairs)
+    return torch.tensor(x, dtype=dtype), torch.tensor(y)
+
+
+@settings(max_examples=100, deadline=None)
+@given(rows, st.sampled_from([torch.float16, torch.float32, torch.float64]))
+def test_same_set_equals_the_definition(pairs, dtype):
+    check(*tensors(pairs, dtype), similarity='dot')
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows, rows)
+def test_separate_sets_equal_the_definition(queries, gallery):
+    check(*tensors(queries), *tensors(gallery), similarity='dot')
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+@pytest.mark.parametrize('classes', [1, 3, 40])
+def test_many_and_few_positives(dtype, classes):
+    """40 classes of 8 compare; 3 and 1 go through bins or a sort."""
+    g = torch.Generator().manual_seed(classes)
+    labels = torch.randint(classes, (300,), generator=g)
+    means = torch.randn(classes, 6, generator=g)
+    x = means[labels] + torch.randn(300, 6, generator=g)
+    # Rounding to float32 may swap a pair of nearly equal scores.
+    check(x.to(dtype), labels, tolerance=torch.finfo(dtype).eps * 1000)
+    # Products of integers: exact, so ties fall in shared bins.
+    check((2 * x).round().to(dtype), labels, similarity='dot')
+
+
+@pytest.mark.parametrize('scale', [1e-30, 1e-3, 1e15])
+def test_cosine_of_any_scale_and_dot_of_nearly_equal_scores(scale):
+    g = torch.Generator().manual_seed(0)
+    labels = torch.randint(4, (120,), generator=g)
+    x = torch.randn(120, 4, generator=g)
+    expected = check(x.double(), labels)
+    got = retrieval_metrics((x * scale).double(), labels).summary(RECALL_AT)
+    assert got == pytest.approx(expected, abs=1e-12)
+    got = retrieval_metrics(x * scale, labels).summary(RECALL_AT)
+    assert got == pytest.approx(expected, abs=1e-3)
+
+
+def test_one_far_score_leaves_all_others_in_one_bin():
+    """The worst case of the bins: everything has to be sorted."""
+    g = torch.Generator().manual_seed(0)
+    labels = torch.arange(200) % 4
+    x = torch.randint(1, 60, (200, 1), generator=g).float()
+    x[0] = 1e6
+    check(x, labels, similarity='dot')
+
+
+def test_scikit_learn_per_query():
+    from sklearn.metrics import average_precision_score
+
+    g = torch.Generator().manual_seed(1)
+    labels = torch.randint(5, (400,), generator=g)
+    x = torch.randn(400, 16, generator=g, dtype=torch.float64)
+    figures = retrieval_metrics(x, labels)
+    unit = torch.nn.functional.normalize(x)
+    scores, others = (unit @ unit.T).numpy(), ~np.eye(400, dtype=bool)
+    same = (labels[:, None] == labels).numpy()
+    for i in range(0, 400, 9):
+        expected = average_precision_score(
+            same[i, others[i]], scores[i, others[i]]
+        )
+        assert figures.average_precision[i].item() == pytest.approx(
+            expected, abs=1e-12
+        )
+
+
+@pytest.mark.parametrize('size', [30, 1500])
+@pytest.mark.parametrize('classes', [3, 20])
+def test_order_of_the_gallery_changes_no_bit(size, classes):
+    """Also not with copies of one embedding in different classes."""
+    g = torch.Generator().manual_seed(2)
+    pool = torch.randn(max(size // 5, 1), 33, generator=g)
+    gallery = pool[torch.randint(len(pool), (size,), generator=g)]
+    labels = torch.randint(classes, (size,), generator=g)
+    queries, query_labels = gallery[:20] + 0.1, labels[:20]
+    first = retrieval_metrics(queries, query_labels, gallery, labels)
+    for seed in range(4):
+        order = torch.randperm(
+            size, generator=torch.Generator().manual_seed(seed)
+        )
+        other = retrieval_metrics(
+            queries, query_labels, gallery[order], labels[order]
+        )
+        for a, b in zip(first, other):
+            assert torch.equal(a, b)
+
+
+def test_figures_stand_in_the_order_of_the_queries():
+    g = torch.Generator().manual_seed(3)
+    labels = torch.randint(9, (90,), generator=g) ** 2
+    x = torch.randn(90, 8, generator=g)
+    order = torch.randperm(90, generator=g)
+    first = retrieval_metrics(x, labels)
+    other = retrieval_metrics(x[order], labels[order])
+    for a, b in zip(first, other):
+        torch.testing.assert_close(a[order], b, rtol=0, atol=1e-12)
+
+
+def test_collapsed_embeddings():
+    """All tied: AP is the prior, and no query gets a lucky first hit."""
+    x, labels = torch.ones(60, 4), torch.arange(60) % 3
+    got = retrieval_metrics(x, labels).summary([1, 40, 41])
+    assert got['mAP'] == pytest.approx(19 / 59)
+    assert got['R_precision'] == got['MAP_at_R'] == got['recall@40'] == 0
+    assert got['recall@41'] == 1
+
+
+def test_queries_without_a_positive_are_counted_and_left_out():
+    x = torch.eye(4)
+    got = retrieval_metrics(x, torch.tensor([7, 7, 8, 9]))
+    assert got.num_positives.tolist() == [1, 1, 0, 0]
+    assert got.first_rank.tolist() == [3, 3, 0, 0]
+    assert got.average_precision.isnan().tolist() == [False] * 2 + [True] * 2
+    got = got.summary([3])
+    assert got['queries'] == got['queries_without_positive'] == 2
+    assert got['recall@3'] == 1
+
+
+@pytest.mark.parametrize(
+    'labels', [[], [3], [1, 2]], ids=['empty', 'one', 'no pair']
+)
+def test_nothing_to_rank(labels):
+    labels = torch.tensor(labels, dtype=torch.int64)
+    x = torch.ones(len(labels), 2)
+    got = retrieval_metrics(x, labels).summary()
+    assert np.isnan(got['mAP'])
+    assert np.isnan(got['recall@1'])
+    assert got['queries_without_positive'] == len(labels)
+    got = retrieval_metrics(x, labels, x[:0], labels[:0]).summary()
+    assert got['queries'] == 0
+
+
+@pytest.mark.parametrize(
+    'dtype', [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+)
+@pytest.mark.parametrize(
+    'label_dtype', [torch.uint8, torch.int8, torch.int16, torch.int32]
+)
+def test_dtypes_and_strides(dtype, label_dtype):
+    g = torch.Generator().manual_seed(4)
+    x = torch.randint(-3, 4, (5, 50, 2), generator=g).to(dtype)[..., 1].T
+    labels = torch.randint(4, (50, 2), generator=g).to(label_dtype)[:, 0]
+    assert not x.is_contiguous()
+    check(x, labels, similarity='dot')
+
+
+def test_no_gradient_and_inference_mode():
+    x = torch.randn(30, 3).requires_grad_()
+    labels = torch.arange(30) % 3
+    expected = retrieval_metrics(x, labels)
+    assert not expected.average_precision.requires_grad
+    with torch.inference_mode():
+        got = retrieval_metrics(x, labels)
+    assert torch.equal(got.map_at_r, expected.map_at_r)
+
+
+def test_threads_panels_and_tiles_change_nothing():
+    g = torch.Generator().manual_seed(5)
+    labels = torch.randint(7, (400,), generator=g)
+    x = torch.randint(-3, 4, (400, 5), generator=g).float()
+    options = dict(similarity='dot')
+    expected = check(x, labels, **options)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        parts = []
+        for limit in (250_000, 2**20, 2**30):
+            calls = []
+            got = retrieval_metrics(
+                x,
+                labels,
+                memory_limit=limit,
+                progress=lambda *n, calls=calls: calls.append(n),
+                **options,
+            )
+            assert got.summary(RECALL_AT) == pytest.approx(expected)
+            assert calls[-1] == (400, 400)
+            parts.append(len(calls))
+        assert parts[0] > parts[1] >= parts[2] == 1
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize('limit', [400_000, 1_000_000])
+def test_memory_limit_holds_in_the_worst_case(limit):
+    labels = torch.arange(300) % 4
+    x = torch.randn(300, 1, generator=torch.Generator().manual_seed(6))
+    x[0] = 1e6  # all other scores share one bin
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        peak = peak_extra_memory(
+            lambda: retrieval_metrics(
+                x, labels, similarity='dot', memory_limit=limit
+            ),
+            tuple,
+        )
+    finally:
+        torch.set_num_threads(threads)
+    # Beside the limit: copies of both sets, indices and the result.
+    assert 0.3 * limit < peak < limit + 300 * (2 * 4 + 12 * 8)
+
+
+def test_bad_input_is_named():
+    x, y = torch.ones(3, 2), torch.arange(3)
+    with pytest.raises(ValueError, match=r'queries must be of shape'):
+        retrieval_metrics(x[0], y)
+    with pytest.raises(TypeError, match=r'queries\.float\(\)'):
+        retrieval_metrics(x.long(), y)
+    with pytest.raises(ValueError, match=r'several labels per sample'):
+        retrieval_metrics(x, torch.eye(3).long())
+    with pytest.raises(TypeError, match='query_labels.*integer.*float32'):
+        retrieval_metrics(x, y.float())
+    with pytest.raises(ValueError, match='go together'):
+        retrieval_metrics(x, y, x)
+    with pytest.raises(ValueError, match='2 dimensions and the gallery 1'):
+        retrieval_metrics(x, y, x[:, :1], y)
+    with pytest.raises(ValueError, match="similarity.*'l2'"):
+        retrieval_metrics(x, y, similarity='l2')
+    with pytest.raises(ValueError, match='memory_limit=1000 is too small'):
+        retrieval_metrics(x, y * 0, memory_limit=1000)
+    with pytest.raises(ValueError, match='overflow torch.float32'):
+        retrieval_metrics(x * 1e25, y, similarity='dot')
+    for bad in (float('nan'), float('inf'), -float('inf')):
+        broken = x.clone()
+        broken[1, 0] = bad
+        with pytest.raises(ValueError, match=r'queries\[1\].*1 of 3 rows'):
+            retrieval_metrics(broken, y)
+        with pytest.raises(ValueError, match=r'gallery\[1\]'):
+            retrieval_metrics(x, y, broken, y)
+    with pytest.raises(ValueError, match='at least 1, got 0'):
+        retrieval_metrics(x, y).summary([0])
+    with pytest.raises(TypeError, match='list of integers'):
+        retrieval_metrics(x, y).summary(1)

@@ -1,0 +1,343 @@
+import importlib
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mmrank.functional import (
+    SURROGATES,
+    OneSidedHuber,
+    build_surrogate,
+    pairwise_surrogate_mean,
+    pairwise_surrogate_sum,
+)
+from mmrank.functional.pairwise.pairwise_surrogate import DENSE_PAIRS
+
+
+def brute_force_sum(pos, neg, tau):
+    """Sum over pairs of the three-branch definition, in float64."""
+    x = pos.double()[:, None] - neg.double()[None]
+    value = torch.where(
+        x < 0,
+        1 - 2 * x / tau,
+        torch.where(x < tau, (1 - x / tau) ** 2, torch.zeros_like(x)),
+    )
+    return value.sum(1)
+
+
+def relative_error(got, expected):
+    scale = expected.abs().max().clamp(min=1e-30)
+    return ((got.double() - expected.double()).abs().max() / scale).item()
+
+
+def compare(pos, neg, tau, method='intervals'):
+    """Largest relative error of value, positive and negative gradient."""
+    up = torch.linspace(0.5, 1.5, pos.numel(), dtype=torch.float64)
+    results = []
+    for function in (
+        lambda p, n: pairwise_surrogate_sum(
+            p[None], n[None], OneSidedHuber(tau), method=method
+        )[0],
+        lambda p, n: brute_force_sum(p, n, tau),
+    ):
+        p = pos.clone().requires_grad_()
+        n = neg.clone().requires_grad_()
+        if results:
+            p, n = (x.detach().double().requires_grad_() for x in (p, n))
+        total = function(p, n)
+        (total * up).sum().backward()
+        results.append((total.detach(), p.grad, n.grad))
+    return [relative_error(a, b) for a, b in zip(*results)]
+
+
+def _score_kinds(positives, negatives):
+    g = torch.Generator().manual_seed(0)
+
+    def normal(n):
+        return torch.randn(n, generator=g, dtype=torch.float64)
+
+    def grid(n):
+        return torch.randint(-3, 4, (n,), generator=g).double() / 2
+
+    return {
+        'random': (normal(positives), normal(negatives) - 1),
+        'tied': (grid(positives), grid(negatives)),
+        'sorted': (
+            normal(positives).sort().values,
+            normal(negatives).sort(descending=True).values,
+        ),
+        'huge': (normal(positives) * 1e4, normal(negatives) * 1e4),
+        'tiny range': (
+            1 + 1e-4 * normal(positives),
+            1 + 1e-4 * normal(negatives),
+        ),
+        'far apart': (
+            torch.cat([normal(positives - 1), normal(1) + 1e4]),
+            normal(negatives),
+        ),
+    }
+
+
+@pytest.mark.parametrize('kind', list(_score_kinds(2, 2)))
+@pytest.mark.parametrize('tau', [0.01, 0.5, 1.0, 50.0])
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+@pytest.mark.parametrize('negatives', [3000, 90_000])
+def test_intervals_equal_all_pairs(kind, tau, dtype, negatives):
+    """The second size is past the one from which scores are binned by grid."""
+    pos, neg = (x.to(dtype) for x in _score_kinds(40, negatives)[kind])
+    errors = compare(pos, neg, tau)
+    # 1e-5 is the requirement; float64 shows that only rounding is left.
+    assert max(errors) < (1e-9 if dtype == torch.float64 else 1e-6), errors
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+def test_half_precision_scores_are_summed_exactly(dtype):
+    pos, neg = torch.randn(30).to(dtype), torch.randn(5000).to(dtype)
+    value, grad_pos, grad_neg = compare(pos, neg, 1.0)
+    assert value < 1e-12
+    # The gradient is rounded to the dtype of the scores, no more.
+    assert max(grad_pos, grad_neg) < 2 * torch.finfo(dtype).eps
+
+
+values = st.one_of(
+    st.sampled_from([0.0, 1.0, -1.0, 0.5, 1e-30, 1e4, -1e4]),
+    st.floats(-5, 5, width=32),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(values, max_size=12),
+    st.lists(values, max_size=40),
+    st.sampled_from([0.01, 0.5, 1.0, 3.0]),
+    st.sampled_from([torch.float32, torch.float64]),
+)
+def test_any_lists(pos, neg, tau, dtype):
+    pos, neg = torch.tensor(pos, dtype=dtype), torch.tensor(neg, dtype=dtype)
+    total = pairwise_surrogate_sum(
+        pos[None], neg[None], OneSidedHuber(tau), method='intervals'
+    )[0]
+    expected = brute_force_sum(pos, neg, tau)
+    torch.testing.assert_close(total, expected, rtol=1e-9, atol=1e-8)
+
+
+@pytest.mark.parametrize('method', ['intervals', 'pairs'])
+def test_gradcheck(method):
+    torch.manual_seed(3)
+    pos = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    neg = torch.randn(3, 9, dtype=torch.float64, requires_grad=True)
+    pos_mask = torch.rand(3, 4) < 0.7
+    neg_mask = torch.rand(3, 9) < 0.7
+    assert torch.autograd.gradcheck(
+        lambda p, n: pairwise_surrogate_sum(
+            p,
+            n,
+            OneSidedHuber(0.8),
+            pos_mask=pos_mask,
+            neg_mask=neg_mask,
+            method=method,
+        ),
+        (pos, neg),
+    )
+
+
+@pytest.mark.parametrize('name', sorted(SURROGATES))
+def test_every_surrogate_in_blocks(name, monkeypatch):
+    monkeypatch.setattr(
+        importlib.import_module(
+            'mmrank.functional.pairwise.pairwise_surrogate'
+        ),
+        '_PAIRS_PER_BLOCK',
+        50,
+    )
+    surrogate = build_surrogate(name, 0.6)
+    pos = torch.randn(1, 7, dtype=torch.float64, requires_grad=True)
+    neg = torch.randn(1, 33, dtype=torch.float64, requires_grad=True)
+    got = pairwise_surrogate_sum(pos, neg, surrogate, method='pairs')
+    expected = surrogate(pos[..., None] - neg[:, None]).sum(2)
+    torch.testing.assert_close(got, expected)
+    up = torch.rand_like(got)
+    for a, b in zip(
+        torch.autograd.grad(got, (pos, neg), up),
+        torch.autograd.grad(expected, (pos, neg), up),
+    ):
+        torch.testing.assert_close(a, b)
+
+
+def test_lists_with_masks_equal_one_list_at_a_time():
+    torch.manual_seed(1)
+    pos, neg = torch.randn(5, 6), torch.randn(5, 200)
+    pos_mask, neg_mask = torch.rand(5, 6) < 0.6, torch.rand(5, 200) < 0.5
+    pos_mask[2], neg_mask[3] = False, False
+    # Padding may hold anything.
+    pos = torch.where(pos_mask, pos, float('nan'))
+    neg = torch.where(neg_mask, neg, 1e6)
+    leaf = neg.clone().requires_grad_()
+    got = pairwise_surrogate_sum(
+        pos,
+        leaf,
+        OneSidedHuber(1.0),
+        pos_mask=pos_mask,
+        neg_mask=neg_mask,
+        method='intervals',
+    )
+    got.sum().backward()
+    for i in range(5):
+        p, n = pos[i][pos_mask[i]], neg[i][neg_mask[i]].requires_grad_()
+        expected = brute_force_sum(p, n, 1.0)
+        torch.testing.assert_close(got[i][pos_mask[i]], expected)
+        expected.sum().backward()
+        torch.testing.assert_close(leaf.grad[i][neg_mask[i]], n.grad)
+    assert (got[~pos_mask] == 0).all()
+    assert (leaf.grad[~neg_mask] == 0).all()
+
+
+def test_permutation_invariant_and_strided():
+    torch.manual_seed(2)
+    pos, neg = torch.randn(20, 2)[:, 0], torch.randn(70_000, 2)[:, 1]
+    one = pairwise_surrogate_mean(pos, neg, 1.0)
+    order, other = torch.randperm(20), torch.randperm(70_000)
+    two = pairwise_surrogate_mean(pos[order], neg[other], 1.0)
+    torch.testing.assert_close(one[order], two, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize('method', ['intervals', 'pairs'])
+def test_infinite_and_nan_scores(method):
+    inf, nan = float('inf'), float('nan')
+
+    def run(pos, neg):
+        p, n = (
+            torch.tensor(pos).requires_grad_(),
+            torch.tensor(neg).requires_grad_(),
+        )
+        out = pairwise_surrogate_mean(p, n, 1.0, method)
+        out.sum().backward()
+        return out, p.grad, n.grad
+
+    out, grad_pos, grad_neg = run([0.0, inf], [-inf, -inf, 0.5])
+    torch.testing.assert_close(out, torch.tensor([2 / 3, 0.0]))
+    assert grad_pos.isfinite().all()
+    assert grad_neg.tolist()[:2] == [0, 0]
+    out, _, grad_neg = run([0.0], [inf, 0.0])
+    assert out.item() > 1e29
+    assert grad_neg.isfinite().all()
+    out, *_ = run([-inf], [0.0])
+    assert out.item() > 1e29
+    assert run([0.0, 1.0], [nan, 0.0])[0].isnan().all()
+    assert run([nan, 1.0], [0.0])[0].isnan()[0]
+
+
+@pytest.mark.parametrize('method', ['auto', 'intervals', 'pairs'])
+@pytest.mark.parametrize(
+    ('positives', 'negatives'), [(0, 5), (5, 0), (0, 0), (1, 1)]
+)
+def test_empty_and_single(method, positives, negatives):
+    pos = torch.zeros(positives, requires_grad=True)
+    neg = torch.zeros(negatives, requires_grad=True)
+    out = pairwise_surrogate_mean(pos, neg, 1.0, method)
+    assert out.shape == (positives,)
+    out.sum().backward()
+    assert pos.grad.shape == pos.shape
+    assert neg.grad.shape == neg.shape
+    expected = 1.0 if negatives else 0.0
+    assert out.tolist() == [expected] * positives
+
+
+def test_auto_takes_the_exact_fast_path_for_large_problems():
+    pos, neg = torch.randn(10), torch.randn(DENSE_PAIRS // 10 + 1)
+    got = pairwise_surrogate_sum(pos[None], neg[None], OneSidedHuber(1.0))
+    fast = pairwise_surrogate_sum(
+        pos[None], neg[None], OneSidedHuber(1.0), method='intervals'
+    )
+    assert torch.equal(got, fast)
+    torch.testing.assert_close(got[0], brute_force_sum(pos, neg, 1.0))
+
+
+def test_changing_the_scores_before_backward_is_noticed():
+    pos, neg = torch.randn(1, 3), torch.randn(1, 9)
+    out = pairwise_surrogate_sum(
+        pos.requires_grad_(),
+        neg.clone().requires_grad_() + 0,
+        OneSidedHuber(1.0),
+    )
+    out.sum().backward()
+    leaf = neg.clone().requires_grad_()
+    scores = leaf + 0
+    out = pairwise_surrogate_sum(pos, scores, OneSidedHuber(1.0))
+    with torch.no_grad():
+        scores += 1
+    with pytest.raises(RuntimeError, match='modified by an inplace'):
+        out.sum().backward()
+
+
+def test_bad_input_is_named():
+    huber = OneSidedHuber(1.0)
+    one = torch.zeros(1, 2)
+    with pytest.raises(TypeError, match='pos must be of a float dtype'):
+        pairwise_surrogate_sum(one.long(), one, huber)
+    with pytest.raises(ValueError, match='as many lists'):
+        pairwise_surrogate_sum(one, torch.zeros(2, 2), huber)
+    with pytest.raises(ValueError, match='neg_mask must have shape'):
+        pairwise_surrogate_sum(
+            one, one, huber, neg_mask=torch.ones(1, 3, dtype=torch.bool)
+        )
+    with pytest.raises(ValueError, match="method='fast' is unknown"):
+        pairwise_surrogate_sum(one, one, huber, method='fast')
+    with pytest.raises(ValueError, match='needs the one-sided Huber'):
+        pairwise_surrogate_sum(
+            one, one, build_surrogate('logistic', 1.0), method='intervals'
+        )
+    with pytest.raises(ValueError, match='1-D'):
+        pairwise_surrogate_mean(one, one, 1.0)
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+def test_the_path_of_accelerators_gives_the_same(monkeypatch, dtype):
+    """All lists at once by scatter-adds, here run on the CPU."""
+    torch.manual_seed(4)
+    pos, neg = torch.randn(5, 6).to(dtype), torch.randn(5, 900).to(dtype)
+    pos_mask, neg_mask = torch.rand(5, 6) < 0.6, torch.rand(5, 900) < 0.5
+
+    def run():
+        p, n = pos.clone().requires_grad_(), neg.clone().requires_grad_()
+        total = pairwise_surrogate_sum(
+            p,
+            n,
+            OneSidedHuber(0.5),
+            pos_mask=pos_mask,
+            neg_mask=neg_mask,
+            method='intervals',
+        )
+        (total * torch.arange(6)).sum().backward()
+        return total.detach(), p.grad, n.grad
+
+    expected = run()
+    module = importlib.import_module(
+        'mmrank.functional.pairwise.interval_sums'
+    )
+    monkeypatch.setattr(
+        module,
+        '_blocks',
+        lambda scores: (
+            (slice(None), part) for part in module.column_blocks(900, 400)
+        ),
+    )
+    for got, want in zip(run(), expected):
+        torch.testing.assert_close(got, want)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU')
+@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
+def test_cuda_equals_cpu(dtype):
+    pos, neg = torch.randn(300).to(dtype), torch.randn(100_000).to(dtype)
+
+    def run(device):
+        p = pos.to(device).requires_grad_()
+        n = neg.to(device).requires_grad_()
+        total = pairwise_surrogate_mean(p, n, 1.0, 'intervals')
+        total.sum().backward()
+        return total.detach().cpu(), p.grad.cpu(), n.grad.cpu()
+
+    for got, want in zip(run('cuda'), run('cpu')):
+        torch.testing.assert_close(got, want)

@@ -1,0 +1,111 @@
+import doctest
+import importlib
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mmrank.functional import dr_loss, dr_loss_lists, softmax_mean
+
+NEG_LAMBDA = 0.1 / math.log(3.5)
+
+
+def brute_force(pos, neg, lam_pos=1.0, lam_neg=NEG_LAMBDA):
+    """Equation by equation in plain Python floats, on probabilities."""
+
+    def weighted(values, lam):
+        weights = [math.exp(v / lam) for v in values]
+        pairs = zip(weights, values)
+        return sum(w * v for w, v in pairs) / sum(weights)
+
+    low = weighted(pos, -lam_pos) if pos else 1.0
+    high = weighted(neg, lam_neg) if neg else 0.0
+    return 4 / 6 * math.log1p(math.exp(6 * (high - low + 0.5)))
+
+
+logits = st.floats(-12, 12)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(logits, max_size=6), st.lists(logits, max_size=9))
+def test_equals_brute_force(pos, neg):
+    x = torch.tensor(pos + neg, dtype=torch.float64)
+    targets = torch.tensor([1] * len(pos) + [0] * len(neg))
+    probabilities = x.sigmoid().tolist()
+    expected = brute_force(
+        probabilities[: len(pos)], probabilities[len(pos) :]
+    )
+    assert dr_loss(x, targets).item() == pytest.approx(expected, rel=1e-9)
+
+
+def test_gradcheck():
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(12, generator=g, dtype=torch.float64, requires_grad=True)
+    targets = torch.tensor([1, 0, -1] * 4)
+    assert torch.autograd.gradcheck(lambda x: dr_loss(x, targets), x)
+    mask = torch.rand(3, 9, generator=g) < 0.6
+    mask[1] = False
+    values = torch.randn(3, 9, generator=g, dtype=torch.float64)
+    values.requires_grad_()
+    for lam in (0.3, -0.7):
+        assert torch.autograd.gradcheck(
+            lambda v, lam=lam: softmax_mean(v, lam, mask=mask), values
+        )
+
+
+def test_softmax_mean_tends_to_the_extremes():
+    values = torch.tensor([[0.1, 0.5, 0.9]], dtype=torch.float64)
+    for lam, limit in ((1e-4, 0.9), (-1e-4, 0.1), (1e9, 0.5)):
+        assert softmax_mean(values, lam).item() == pytest.approx(limit)
+
+
+def test_order_does_not_matter_and_ignored_take_no_part():
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(30, generator=g, dtype=torch.float64)
+    targets = torch.randint(-1, 2, (30,), generator=g)
+    order = torch.randperm(30, generator=g)
+    whole = dr_loss(x, targets)
+    torch.testing.assert_close(dr_loss(x[order], targets[order]), whole)
+    kept = targets >= 0
+    torch.testing.assert_close(dr_loss(x[kept], targets[kept]), whole)
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+def test_half_precision_and_extremes(dtype):
+    inf = float('inf')
+    x = torch.tensor([inf, 0.0, -inf, 3.0], dtype=dtype, requires_grad=True)
+    loss = dr_loss(x, torch.tensor([1, 1, 0, 0]))
+    loss.backward()
+    assert loss.dtype == torch.float32
+    assert loss.isfinite()
+    assert x.grad.dtype == dtype
+    assert x.grad.isfinite().all()
+    nan = torch.tensor([1.0, float('nan')])
+    assert dr_loss(nan, torch.tensor([1, 0])).isnan()
+
+
+def test_without_positives_the_negatives_still_go_down():
+    x = torch.tensor([2.0, -1.0], requires_grad=True)
+    dr_loss(x, torch.zeros(2)).backward()
+    assert x.grad[0] > 0
+    empty = torch.zeros(0, requires_grad=True)
+    assert dr_loss(empty, torch.zeros(0)).isfinite()
+
+
+def test_wrong_settings():
+    for name in ('pos_lambda', 'neg_lambda', 'sharpness', 'scale'):
+        with pytest.raises(ValueError, match=f'{name} must be > 0'):
+            dr_loss(torch.zeros(2), torch.tensor([1, 0]), **{name: 0.0})
+    with pytest.raises(ValueError, match='temperature'):
+        softmax_mean(torch.zeros(1, 2), 0)
+    with pytest.raises(ValueError, match='as many lists'):
+        dr_loss_lists(torch.zeros(1, 2), torch.zeros(2, 2))
+
+
+def test_docstring_example():
+    module = importlib.import_module('mmrank.functional.ranking.dr_loss')
+    results = doctest.testmod(module, extraglobs={'torch': torch})
+    assert results.attempted
+    assert not results.failed

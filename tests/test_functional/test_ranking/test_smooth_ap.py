@@ -1,0 +1,80 @@
+"""SmoothAP against the double loop of its definition."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mmrank.functional import average_precision, smooth_ap_loss
+from mmrank.functional.ranking.smooth_ap import smooth_ap_padded
+
+scores = st.lists(
+    st.one_of(st.sampled_from([0.0, 0.5, -0.5]), st.floats(-1, 1)), max_size=6
+)
+
+
+def brute_force(pos, neg, tau):
+    """Eqs. 5 to 7 of the paper, entry by entry."""
+
+    def sigmoid(x):
+        return 1 / (1 + math.exp(-x / tau)) if x > -600 * tau else 0.0
+
+    if not pos:
+        return 0.0
+    total = 0.0
+    for i, s in enumerate(pos):
+        among = 1 + sum(sigmoid(x - s) for k, x in enumerate(pos) if k != i)
+        total += among / (among + sum(sigmoid(t - s) for t in neg))
+    return 1 - total / len(pos)
+
+
+@settings(max_examples=150, deadline=None)
+@given(scores, scores, st.sampled_from([0.01, 0.1, 1.0]))
+def test_any_list(pos, neg, tau):
+    got = smooth_ap_loss(
+        torch.tensor(pos, dtype=torch.float64),
+        torch.tensor(neg, dtype=torch.float64),
+        tau=tau,
+    )
+    assert got.item() == pytest.approx(brute_force(pos, neg, tau), abs=1e-12)
+
+
+def test_gradient():
+    g = torch.Generator().manual_seed(0)
+    pos = torch.randn(5, generator=g, dtype=torch.float64, requires_grad=True)
+    neg = torch.randn(9, generator=g, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(
+        lambda p, n: smooth_ap_loss(p, n, tau=0.3), (pos, neg)
+    )
+    # Positives that tie, and one that ties with a negative.
+    tied = torch.tensor([0.2, 0.2, 0.5], dtype=torch.float64)
+    assert torch.autograd.gradcheck(
+        lambda p: smooth_ap_loss(p, torch.tensor([0.5]).double(), tau=0.2),
+        tied.requires_grad_(),
+    )
+
+
+def test_a_small_temperature_gives_average_precision():
+    g = torch.Generator().manual_seed(1)
+    values = torch.randperm(60, generator=g).double()
+    positive = torch.rand(60, generator=g) < 0.3
+    loss = smooth_ap_loss(values[positive], values[~positive], tau=0.01)
+    torch.testing.assert_close(1 - loss, average_precision(values, positive))
+
+
+def test_blocks_of_pairs_add_up(monkeypatch):
+    from mmrank.functional.pairwise import pairwise_surrogate as pair_matrix
+
+    g = torch.Generator().manual_seed(2)
+    pos, neg = torch.rand(2, 7, generator=g), torch.rand(2, 50, generator=g)
+    whole = smooth_ap_padded(pos, neg, tau=0.1)
+    monkeypatch.setattr(pair_matrix, '_PAIRS_PER_BLOCK', 40)
+    torch.testing.assert_close(smooth_ap_padded(pos, neg, tau=0.1), whole)
+
+
+def test_temperature_must_be_positive():
+    for tau in (0.0, -1.0, float('nan')):
+        with pytest.raises(ValueError, match='tau must be'):
+            smooth_ap_loss(torch.zeros(1), torch.zeros(1), tau=tau)

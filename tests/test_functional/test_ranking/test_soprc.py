@@ -1,0 +1,305 @@
+import doctest
+import importlib
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mmrank.functional import (
+    OneSidedHuber,
+    average_precision,
+    one_sided_huber,
+    one_sided_sigmoid,
+    soprc_lists,
+    soprc_loss,
+    soprc_terms,
+)
+
+SETTING = dict(tau1=0.7, tau2=0.2)
+
+
+def brute_force_loss(pos, neg, v, *, prior, tau1, tau2):
+    """Equation 8 in plain Python floats."""
+
+    def huber(x):
+        if x < 0:
+            return 1 - 2 * x / tau1
+        return (1 - x / tau1) ** 2 if x < tau1 else 0.0
+
+    if not pos:
+        return 0.0
+    if prior is None:
+        prior = len(pos) / (len(pos) + len(neg))
+    total = 0.0
+    for s in pos:
+        above = sum(huber(s - t) for t in neg) / max(len(neg), 1)
+        share = (
+            1 + sum(math.tanh((x - s) / (2 * tau2)) for x in v if x > s)
+        ) / (len(v) + 1)
+        x = (1 - prior) / prior * above / share
+        total += x / (1 + x)
+    return total / len(pos)
+
+
+values = st.one_of(st.sampled_from([0.0, 1.0, -1.0, 0.7]), st.floats(-20, 20))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(values, max_size=8),
+    st.lists(values, max_size=12),
+    st.lists(values, min_size=1, max_size=9),
+    st.sampled_from([None, 0.5, 0.003]),
+    st.sampled_from(['intervals', 'pairs']),
+)
+def test_equals_brute_force(pos, neg, v, prior, method):
+    got = soprc_loss(
+        torch.tensor(pos, dtype=torch.float64),
+        torch.tensor(neg, dtype=torch.float64),
+        torch.tensor(v, dtype=torch.float64),
+        prior=prior,
+        method=method,
+        **SETTING,
+    )
+    expected = brute_force_loss(pos, neg, v, prior=prior, **SETTING)
+    assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def _scores(n_pos=6, n_neg=15, n_v=10, dtype=torch.float64, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    return [
+        torch.randn(n, generator=g, dtype=torch.float64).to(dtype)
+        for n in (n_pos, n_neg, n_v)
+    ]
+
+
+@pytest.mark.parametrize('method', ['intervals', 'pairs'])
+@pytest.mark.parametrize('prior', [None, 0.1])
+def test_gradcheck_with_v_fixed(method, prior):
+    pos, neg, v = _scores()
+    assert torch.autograd.gradcheck(
+        lambda p, n: soprc_loss(
+            p, n, v, prior=prior, method=method, **SETTING
+        ),
+        (pos.requires_grad_(), neg.requires_grad_()),
+    )
+
+
+def test_without_rank_gradient_the_denominator_is_a_constant():
+    """Equal value; the gradient is that of eq. 8 with r_i held fixed."""
+    pos, neg, v = _scores()
+    pos.requires_grad_()
+    share = (1 + one_sided_sigmoid(pos[:, None] - v, 0.2).sum(1)) / 11
+    above = one_sided_huber(pos[:, None] - neg, 0.7).mean(1)
+    expected = 9 * above / share.detach()
+    expected = (expected / (1 + expected)).mean()
+    (wanted,) = torch.autograd.grad(expected, pos)
+    loss = soprc_loss(pos, neg, v, prior=0.1, rank_gradient=False, **SETTING)
+    torch.testing.assert_close(loss, expected)
+    (got,) = torch.autograd.grad(loss, pos)
+    torch.testing.assert_close(got, wanted)
+    whole = soprc_loss(pos, neg, v, prior=0.1, **SETTING)
+    torch.testing.assert_close(whole, expected)
+    assert not torch.allclose(torch.autograd.grad(whole, pos)[0], wanted)
+
+
+def test_v_gets_no_gradient():
+    pos, neg, v = _scores()
+    v.requires_grad_()
+    loss = soprc_loss(pos.requires_grad_(), neg, v, prior=0.1, **SETTING)
+    loss.backward()
+    assert v.grad is None
+    assert pos.grad.abs().sum() > 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.floats(-3, 3), max_size=20), st.floats(0.01, 5))
+def test_surrogates_enclose_the_0_1_loss(x, tau):
+    x = torch.tensor([0.0, *x], dtype=torch.float64)
+    l01 = (x <= 0).double()
+    assert (one_sided_huber(x, tau) >= l01).all()
+    assert (one_sided_sigmoid(x, tau) <= l01).all()
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(values, min_size=1, max_size=8),
+    st.lists(values, max_size=12),
+)
+def test_bounds_the_average_precision_risk(pos, neg):
+    """With the batch's ratio and its positives as v: 1 - AP <= f."""
+    pos = torch.tensor(pos, dtype=torch.float64)
+    neg = torch.tensor(neg, dtype=torch.float64)
+    labels = torch.arange(len(pos) + len(neg)) < len(pos)
+    risk = 1 - average_precision(torch.cat([pos, neg]), labels)
+    loss = soprc_loss(pos, neg, pos, prior=None, **SETTING)
+    assert loss >= risk - 1e-12
+
+
+def test_proposition_2_prior_makes_it_independent_of_the_sampling_rate():
+    """Binormal scores, as in fig. 1: v stands for all 20,000 positives."""
+    g = torch.Generator().manual_seed(3)
+    pi, setting = 0.1, dict(tau1=1.0, tau2=0.001)
+    pos = torch.randn(20000, generator=g, dtype=torch.float64) + 1
+    neg = torch.randn(180000, generator=g, dtype=torch.float64)
+    v = pos.quantile((torch.arange(1000) + 0.5).double() / 1000)
+    whole = soprc_loss(pos, neg, v, prior=pi, **setting).item()
+    for n_pos, n_neg, bias in (
+        (800, 79200, 0.06),
+        (2500, 22500, 0.0),
+        (5000, 5000, -0.15),
+    ):
+        batch = pos[:n_pos], neg[:n_neg]
+        unbiased = soprc_loss(*batch, v, prior=pi, **setting).item()
+        biased = soprc_loss(*batch, v, prior=None, **setting).item()
+        assert unbiased == pytest.approx(whole, abs=0.01)
+        if bias == 0:
+            assert biased == pytest.approx(unbiased, rel=1e-12)
+        else:
+            assert (biased - whole) / bias > 1
+
+
+def test_permutations_change_nothing():
+    pos, neg, v = _scores(40, 300, 50)
+    loss = soprc_loss(pos, neg, v, prior=0.1, **SETTING)
+    mixed = [x[torch.randperm(len(x))] for x in (pos, neg, v)]
+    torch.testing.assert_close(
+        soprc_loss(*mixed, prior=0.1, **SETTING), loss, rtol=1e-12, atol=0
+    )
+
+
+def test_the_default_path_of_many_scores_is_exact():
+    pos, neg, v = _scores(300, 20000, 100)
+    assert pos.numel() * neg.numel() > 2**18
+    torch.testing.assert_close(
+        soprc_loss(pos, neg, v, prior=0.1, **SETTING),
+        soprc_loss(pos, neg, v, prior=0.1, method='pairs', **SETTING),
+    )
+
+
+@pytest.mark.parametrize(
+    'dtype', [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+)
+def test_dtypes(dtype):
+    pos, neg, v = _scores(dtype=dtype)
+    expected = brute_force_loss(
+        pos.tolist(), neg.tolist(), v.tolist(), prior=0.1, **SETTING
+    )
+    pos.requires_grad_()
+    loss = soprc_loss(pos, neg, v, prior=0.1, **SETTING)
+    assert loss.dtype == torch.promote_types(dtype, torch.float32)
+    assert loss.item() == pytest.approx(expected, rel=1e-6)
+    loss.backward()
+    assert pos.grad.dtype == dtype
+    assert pos.grad.isfinite().all()
+
+
+def test_no_positive_and_no_negative():
+    pos, neg, v = _scores()
+    empty = torch.zeros(0, dtype=torch.float64, requires_grad=True)
+    loss = soprc_loss(empty, neg, v, prior=0.1, **SETTING)
+    assert loss == 0
+    loss.backward()
+    assert empty.grad.shape == (0,)
+    pos.requires_grad_()
+    loss = soprc_loss(pos, neg[:0], v, prior=None, **SETTING)
+    assert loss == 0
+    loss.backward()
+    assert (pos.grad == 0).all()
+
+
+def test_infinite_and_nan_scores():
+    inf, v = math.inf, torch.tensor([0.0, 1.0])
+
+    def run(pos, neg, prior=0.5):
+        pos = torch.tensor(pos, requires_grad=True)
+        loss = soprc_loss(pos, torch.tensor(neg), v, prior=prior, **SETTING)
+        loss.backward()
+        return loss, pos.grad
+
+    loss, grad = run([inf], [0.0, -inf])
+    assert loss == 0
+    assert grad == 0
+    for pos, neg in (([-inf], [0.0]), ([0.0], [inf])):
+        loss, grad = run(pos, neg)
+        assert loss == 1
+        assert grad.isfinite().all()
+    assert run([math.nan, 1.0], [0.0])[0].isnan()
+    assert run([1.0], [0.0, math.nan])[0].isnan()
+
+
+def test_lists_equal_single_lists_under_masks():
+    g = torch.Generator().manual_seed(1)
+    scores = torch.randn(5, 40, generator=g)
+    labels = torch.rand(5, 40, generator=g) < 0.3
+    mask = torch.rand(5, 40, generator=g) < 0.8
+    labels[2] = False
+    v, prior = torch.randn(5, 10, generator=g), torch.linspace(0.1, 0.5, 5)
+    got = soprc_lists(scores, labels, v, prior=prior, mask=mask, **SETTING)
+    for i in range(5):
+        expected = soprc_loss(
+            scores[i, labels[i] & mask[i]],
+            scores[i, ~labels[i] & mask[i]],
+            v[i],
+            prior=prior[i].item(),
+            **SETTING,
+        )
+        torch.testing.assert_close(got[i], expected)
+    assert got[2] == 0
+    terms = soprc_terms(
+        scores[:2],
+        scores[2:4],
+        v[0],
+        prior=None,
+        surrogate=OneSidedHuber(0.7),
+        tau2=0.2,
+    )
+    assert terms.has_positive.all()
+    assert (terms.argument > 0).all()
+    assert not terms.argument.requires_grad
+
+
+@pytest.mark.parametrize(
+    ('change', 'error', 'message'),
+    [
+        (dict(prior=0.0), ValueError, r'prior must be in \(0, 1\)'),
+        (dict(prior=1.0), ValueError, r'prior must be in \(0, 1\)'),
+        (dict(prior=torch.tensor(2.0)), ValueError, 'got values from 2.0'),
+        (dict(prior=torch.rand(2)), ValueError, 'one for each list'),
+        (dict(tau1=0.0), ValueError, 'tau must be'),
+        (dict(tau2=-1.0), ValueError, 'tau must be'),
+        (dict(v=torch.zeros(1, 3)), ValueError, 'v must be 1-D'),
+        (dict(v=torch.zeros(3).long()), TypeError, 'v must be of a float'),
+        (dict(pos=torch.zeros(2).long()), TypeError, 'pos must be of a float'),
+    ],
+)
+def test_bad_input_is_named(change, error, message):
+    pos, neg, v = _scores()
+    given = dict(pos=pos, neg=neg, v=v, prior=0.1, **SETTING)
+    with pytest.raises(error, match=message):
+        soprc_loss(**{**given, **change})
+
+
+def test_bad_lists_are_named():
+    scores = torch.zeros(2, 3)
+    labels = torch.ones(2, 3)
+    with pytest.raises(ValueError, match='of one shape'):
+        soprc_lists(scores, labels[:1], scores, prior=0.1, **SETTING)
+    with pytest.raises(ValueError, match='mask must have shape'):
+        soprc_lists(
+            scores, labels, scores, prior=0.1, mask=labels[:1], **SETTING
+        )
+    with pytest.raises(ValueError, match=r'or \(2, length\) for 2 lists'):
+        soprc_lists(scores, labels, scores[:1], prior=0.1, **SETTING)
+
+
+@pytest.mark.parametrize('name', ['soprc', 'score_interpolation'])
+def test_docstring_examples_run(name):
+    functional = importlib.import_module('mmrank.functional')
+    module = importlib.import_module(f'mmrank.functional.ranking.{name}')
+    names = {k: getattr(functional, k) for k in functional.__all__}
+    found = doctest.testmod(module, extraglobs={'torch': torch, **names})
+    assert found.attempted > 0
+    assert found.failed == 0

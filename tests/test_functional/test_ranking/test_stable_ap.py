@@ -1,0 +1,349 @@
+import doctest
+import importlib
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mmrank.functional import (
+    OneSidedHuber,
+    average_precision,
+    gather_positives,
+    normalised_positive_rank,
+    pairwise_surrogate_mean,
+    stable_ap_lists,
+    stable_ap_loss,
+    stable_ap_outer,
+    stable_ap_terms,
+    theorem1_weight,
+)
+
+SETTING = dict(tau=0.7, bound=15.0, a=0.1, t=2.0, eps=0.1)
+
+
+def brute_force_loss(
+    pos, neg, mu, *, tau, bound, a, t, eps, rho=None, weights='normalised'
+):
+    """Formula by formula in plain Python floats."""
+
+    def huber(x):
+        if x < 0:
+            return 1 - 2 * x / tau
+        return (1 - x / tau) ** 2 if x < tau else 0.0
+
+    if not pos:
+        return 0.0
+    total, total_weight = 0.0, 0.0
+    for s in pos:
+        rank = min(max(huber(s - mu) / bound, 0.0), 1.0)
+        weight = ((1 + a) / (rank + a)) ** t
+        total += weight * sum(huber(s - n) for n in neg)
+        total_weight += weight
+    if weights == 'normalised':
+        total /= total_weight / len(pos)
+    pairs = len(pos) * max(len(neg), 1)
+    rho = len(neg) / len(pos) if rho is None else rho
+    x = rho * total / pairs
+    return math.sqrt(eps**2 + x / (1 + x))
+
+
+values = st.one_of(st.sampled_from([0.0, 1.0, -1.0, 0.7]), st.floats(-20, 20))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(values, max_size=8),
+    st.lists(values, max_size=12),
+    values,
+    st.sampled_from([None, 1.0, 30.0]),
+    st.sampled_from(['intervals', 'pairs']),
+    st.sampled_from(['normalised', 'printed']),
+)
+def test_equals_brute_force(pos, neg, mu, rho, method, weights):
+    got = stable_ap_loss(
+        torch.tensor(pos, dtype=torch.float64),
+        torch.tensor(neg, dtype=torch.float64),
+        mu,
+        rho=rho,
+        method=method,
+        weights=weights,
+        **SETTING,
+    )
+    expected = brute_force_loss(
+        pos, neg, mu, rho=rho, weights=weights, **SETTING
+    )
+    assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize('method', ['intervals', 'pairs'])
+@pytest.mark.parametrize('rho', [None, 1.0])
+def test_gradcheck_with_frozen_weights(method, rho):
+    """With t = 0 the weight is constant: the whole gradient is checked."""
+    torch.manual_seed(0)
+    pos = torch.randn(5, dtype=torch.float64, requires_grad=True)
+    neg = torch.randn(11, dtype=torch.float64, requires_grad=True)
+    setting = {**SETTING, 't': 0.0}
+    assert torch.autograd.gradcheck(
+        lambda p, n: stable_ap_loss(
+            p, n, 0.2, rho=rho, method=method, **setting
+        ),
+        (pos, neg),
+    )
+
+
+def test_weight_passes_no_gradient_and_positives_are_pushed_up():
+    torch.manual_seed(1)
+    pos = torch.randn(6, dtype=torch.float64, requires_grad=True)
+    neg = torch.randn(40, dtype=torch.float64)
+    mu = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    loss = stable_ap_loss(pos, neg, mu, **SETTING)
+    grad, grad_mu = torch.autograd.grad(loss, (pos, mu), allow_unused=True)
+    assert grad_mu is None
+    assert (grad <= 0).all()
+    # The same with the weights put in as constants, by autograd throughout.
+    terms = stable_ap_terms(
+        pos[None],
+        neg[None],
+        mu,
+        surrogate=OneSidedHuber(SETTING['tau']),
+        **{k: v for k, v in SETTING.items() if k != 'tau'},
+    )
+    means = pairwise_surrogate_mean(pos, neg, SETTING['tau'])
+    rho = 40 / 6
+    x = rho * (terms.weight[0] * means).mean()
+    expected = torch.autograd.grad((0.1**2 + x / (1 + x)).sqrt(), pos)[0]
+    torch.testing.assert_close(grad, expected)
+
+
+@pytest.mark.parametrize('seed', range(20))
+def test_theorem_1(seed):
+    """1 - AP <= mean htilde(rho l_i/r_i) <= q/2 h(rho/n+ sum w_i l_i)."""
+    g = torch.Generator().manual_seed(seed)
+    num_pos = 2 * int(torch.randint(1, 30, (1,), generator=g))
+    num_neg = int(torch.randint(1, 400, (1,), generator=g))
+    pos = torch.rand(num_pos, generator=g, dtype=torch.float64) * 2 - 0.8
+    neg = torch.rand(num_neg, generator=g, dtype=torch.float64) * 2 - 1.2
+    tau, eps, rho = 0.5, 0.01, num_neg / num_pos
+    bound = OneSidedHuber(tau).bound(-1.2, 1.2)
+    scores = torch.cat([pos, neg])
+    labels = torch.arange(scores.numel()) < num_pos
+    risk = 1 - average_precision(scores, labels)
+    means = pairwise_surrogate_mean(pos, neg, tau)
+    rank = normalised_positive_rank(pos)
+    x = rho * means / rank
+    middle = (x / (1 + x)).mean()
+    q = math.pi / 2 + 2 * (1 + rho * bound) / (1 + 2 * rho * bound)
+    weighted = (theorem1_weight(rank, rho, bound) * means).sum()
+    upper = q / 2 * stable_ap_outer(rho / num_pos * weighted, eps)
+    total = theorem1_weight(rank, rho, bound).sum() / num_pos
+    # Step (b) of the proof: the weights inside h have mean 1.
+    step_b = total * stable_ap_outer(rho / num_pos * weighted / total, eps)
+    assert risk <= middle + 1e-12
+    assert middle <= step_b + 1e-12
+    assert step_b <= upper + 1e-12
+
+
+@pytest.mark.parametrize('weights', ['normalised', 'printed'])
+@pytest.mark.parametrize('seed', range(10))
+def test_lemma_1_bounded_difference(seed, weights):
+    """Replacing one sample moves the loss by no more than the bound.
+
+    Weights of mean 1 obey a tighter one: a negative moves the mean of l by
+    B/n-, a positive by B Bw/(n+ - 1 + Bw), and h is 1/(2 eps)-Lipschitz.
+    """
+    g = torch.Generator().manual_seed(seed)
+
+    def uniform(n):
+        return torch.rand(n, generator=g, dtype=torch.float64) * 2 - 1
+
+    tau, a, t, eps = 0.5, 0.1, 2.0, 0.1
+    bound = OneSidedHuber(tau).bound(-1, 1)
+    pos, neg = uniform(12), uniform(90)
+    rho, largest_weight = 90 / 12, ((1 + a) / a) ** t
+    setting = dict(tau=tau, bound=bound, a=a, t=t, eps=eps, rho=rho)
+    setting['weights'] = weights
+    limit_pos = rho * bound * largest_weight / (eps * 12)
+    limit_neg = rho * bound * largest_weight / (eps * 90)
+    if weights == 'normalised':
+        share = largest_weight / (11 + largest_weight)
+        assert rho * bound * share / (2 * eps) < limit_pos
+        limit_pos = rho * bound * share / (2 * eps)
+        limit_neg = rho * bound / (2 * eps * 90)
+    mu = pos.mean()
+    loss = stable_ap_loss(pos, neg, mu, **setting)
+    for value in (-1.0, 0.0, 1.0):
+        changed = pos.clone()
+        changed[3] = value
+        step = (stable_ap_loss(changed, neg, mu, **setting) - loss).abs()
+        assert step <= limit_pos
+        changed = neg.clone()
+        changed[3] = value
+        step = (stable_ap_loss(pos, changed, mu, **setting) - loss).abs()
+        assert step <= limit_neg
+
+
+@pytest.mark.parametrize('method', ['auto', 'intervals', 'pairs'])
+def test_lists_equal_one_list_at_a_time(method):
+    torch.manual_seed(2)
+    scores = torch.randn(7, 60, dtype=torch.float64)
+    labels = torch.rand(7, 60) < 0.15
+    labels[4] = False
+    labels[5] = True
+    mask = torch.rand(7, 60) < 0.8
+    mu = torch.randn(7, dtype=torch.float64)
+    leaf = scores.clone().requires_grad_()
+    losses = stable_ap_lists(
+        leaf, labels, mu, mask=mask, method=method, **SETTING
+    )
+    losses.sum().backward()
+    for i in range(7):
+        row = scores[i].clone().requires_grad_()
+        expected = stable_ap_loss(
+            row[labels[i] & mask[i]],
+            row[~labels[i] & mask[i]],
+            mu[i],
+            **SETTING,
+        )
+        torch.testing.assert_close(losses[i], expected)
+        expected.backward()
+        torch.testing.assert_close(leaf.grad[i], row.grad)
+    assert losses[4] == 0
+    assert (leaf.grad[~mask] == 0).all()
+
+
+def test_per_class_lists_take_transposed_logits_in_one_call():
+    logits = torch.randn(300, 5)
+    target = torch.randint(0, 6, (300,))
+    labels = target[:, None] == torch.arange(5)
+    got = stable_ap_lists(logits.t(), labels.t(), 0.0, **SETTING)
+    copy = stable_ap_lists(logits.t().contiguous(), labels.t(), 0.0, **SETTING)
+    assert torch.equal(got, copy)
+    order = torch.randperm(300)
+    moved = stable_ap_lists(
+        logits[order].t(), labels[order].t(), 0.0, **SETTING
+    )
+    torch.testing.assert_close(got, moved)
+
+
+def test_gather_positives_pads_to_the_longest_list():
+    scores = torch.arange(12.0).view(3, 4)
+    labels = torch.tensor([[0, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]]).bool()
+    pos, mask = gather_positives(scores, labels)
+    assert mask.tolist() == [[True, True], [False, False], [True, False]]
+    assert pos[mask].tolist() == [1, 3, 8]
+    pos, mask = gather_positives(scores, torch.zeros_like(labels))
+    assert pos.shape == mask.shape == (3, 0)
+
+
+@pytest.mark.parametrize(
+    'dtype', [torch.float16, torch.bfloat16, torch.float32]
+)
+def test_low_precision(dtype):
+    pos, neg = torch.randn(10).to(dtype), torch.randn(500).to(dtype)
+    leaf = neg.clone().requires_grad_()
+    got = stable_ap_loss(pos, leaf, 0.0, rho=1.0, **SETTING)
+    exact = stable_ap_loss(pos.double(), neg.double(), 0.0, rho=1.0, **SETTING)
+    assert got.dtype == torch.float32
+    assert got.item() == pytest.approx(exact.item(), rel=1e-6)
+    (got * 1000).backward()
+    assert leaf.grad.dtype == dtype
+    assert leaf.grad.isfinite().all()
+
+
+def test_infinite_scores_give_the_limit_and_nan_shows():
+    inf = float('inf')
+    pos = torch.tensor([1.0, 2.0], requires_grad=True)
+    loss = stable_ap_loss(pos, torch.tensor([inf, 0.0]), 1.5, **SETTING)
+    assert loss.item() == pytest.approx(math.sqrt(1.01))
+    loss.backward()
+    assert pos.grad.isfinite().all()
+    loss = stable_ap_loss(
+        torch.tensor([inf]), torch.tensor([-inf, 0.0]), 0.0, **SETTING
+    )
+    assert loss.item() == pytest.approx(0.1)
+    assert stable_ap_loss(
+        pos, torch.tensor([float('nan')]), 0.0, **SETTING
+    ).isnan()
+
+
+def test_without_positives_the_loss_is_zero_and_attached():
+    neg = torch.randn(5, requires_grad=True)
+    loss = stable_ap_loss(neg[:0], neg, 0.0, **SETTING)
+    assert loss == 0
+    loss.backward()
+    assert (neg.grad == 0).all()
+
+
+def test_outer_function():
+    x = torch.tensor(
+        [0.0, 1e-9, 1.0, 1e12, float('inf')],
+        dtype=torch.float64,
+        requires_grad=True,
+    )
+    y = stable_ap_outer(x, 0.1)
+    expected = [math.sqrt(0.01 + v) for v in (0, 1e-9, 0.5, 1, 1)]
+    assert y.tolist() == pytest.approx(expected, rel=1e-9)
+    slope = torch.autograd.grad(y.sum(), x)[0]
+    assert slope.tolist() == pytest.approx(
+        [
+            0.5 / 0.1 / (1 + v) ** 2
+            if v < 1e-6
+            else 0.5 / math.sqrt(0.01 + 0.5) / 4
+            if v == 1
+            else 0
+            for v in (0.0, 1e-9, 1.0, 1e12, 1e300)
+        ],
+        abs=1e-6,
+    )
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        ({'rho': 0.0}, 'rho must be'),
+        ({'weights': 'mean'}, "weights='mean' is unknown"),
+        ({'eps': 0.0}, 'eps must be'),
+        ({'a': -1.0}, 'a must be'),
+        ({'bound': 0.0}, 'bound must be'),
+        ({'tau': 0.0}, 'tau must be'),
+    ],
+)
+def test_bad_parameters_are_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        stable_ap_loss(
+            torch.zeros(2), torch.zeros(2), 0.0, **{**SETTING, **change}
+        )
+
+
+def test_bad_shapes_are_named():
+    with pytest.raises(ValueError, match='1-D'):
+        stable_ap_loss(torch.zeros(2, 2), torch.zeros(2), 0.0, **SETTING)
+    with pytest.raises(ValueError, match='of one shape'):
+        stable_ap_lists(torch.zeros(2, 3), torch.zeros(2, 2), 0.0, **SETTING)
+    with pytest.raises(ValueError, match='mask must have shape'):
+        stable_ap_lists(
+            torch.zeros(2, 3),
+            torch.zeros(2, 3),
+            0.0,
+            mask=torch.zeros(2, 2, dtype=torch.bool),
+            **SETTING,
+        )
+
+
+@pytest.mark.parametrize(
+    'name',
+    [
+        'pairwise.surrogates',
+        'metrics.average_precision',
+        'pairwise.pairwise_surrogate',
+        'ranking.stable_ap',
+    ],
+)
+def test_docstring_examples_run(name):
+    # By name: the package exports functions that hide their modules.
+    module = importlib.import_module(f'mmrank.functional.{name}')
+    result = doctest.testmod(module, extraglobs={'torch': torch})
+    assert result.attempted > 0
+    assert result.failed == 0

@@ -1,0 +1,259 @@
+"""CLIP, CyCLIP and SogCLR of two modalities against their definitions."""
+
+import io
+import math
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy, normalize
+
+from mmrank.functional import cyclic_consistency
+from mmrank.losses import (
+    BimodalISogCLRLoss,
+    CLIPLoss,
+    CyCLIPLoss,
+    InfoNCELoss,
+    SogCLRLoss,
+)
+from mmrank.registry import MODELS
+
+LOSSES = {
+    'clip': dict(type='mmrank.CLIPLoss', tau=0.3),
+    'fixed': dict(type='mmrank.CLIPLoss', tau=0.3, learnable=False),
+    'cyclip': dict(
+        type='mmrank.CyCLIPLoss', tau=0.3, cross_weight=0.5, in_weight=0.2
+    ),
+    'sogclr': dict(
+        type='mmrank.SogCLRLoss', num_samples=12, tau=0.3, bimodal=True
+    ),
+}
+
+
+def build(name, **kwargs):
+    return MODELS.build({**LOSSES[name], **kwargs})
+
+
+def data(n, seed=0, dim=4):
+    g = torch.Generator().manual_seed(seed)
+    return [
+        torch.randn(n, dim, generator=g, dtype=torch.float64) for _ in range(2)
+    ]
+
+
+def clip(images, texts, log_tau):
+    images, texts = normalize(images, dim=1), normalize(texts, dim=1)
+    logits, own = images @ texts.t() / log_tau.exp(), torch.arange(len(texts))
+    return (cross_entropy(logits, own) + cross_entropy(logits.t(), own)) / 2
+
+
+def loops(images, texts):
+    n, dot = len(images), lambda x, y: float((x * y).sum())
+    cross = torch.zeros(n, dtype=torch.float64)
+    within = cross.clone()
+    for j in range(n):
+        for k in range(n):
+            x = dot(images[j], texts[k]) - dot(images[k], texts[j])
+            cross[j] += x * x
+            x = dot(images[j], images[k]) - dot(texts[j], texts[k])
+            within[j] += x * x
+    return cross, within
+
+
+def test_clip_and_the_gradient_of_its_temperature():
+    loss = CLIPLoss(tau=0.3, loss_weight=2.0).double()
+    views = [x.requires_grad_() for x in data(7)]
+    log_tau = torch.tensor(math.log(0.3)).double().requires_grad_()
+    got, expected = loss(*views), 2 * clip(*views, log_tau)
+    torch.testing.assert_close(got, expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(got, [*views, loss.log_tau]),
+        torch.autograd.grad(expected, [*views, log_tau]),
+    )
+
+
+def test_fixed_temperature_is_info_nce_of_two_modalities():
+    views, loss = data(5), build('fixed')
+    expected = InfoNCELoss(tau=0.3, bimodal=True)(*views)
+    torch.testing.assert_close(loss(*views), expected)
+    assert not list(loss.parameters())
+    assert not loss.state_dict()
+
+
+def test_temperature_is_learned_within_its_bounds():
+    # Pairs that fit want it small, pairs that don't want it large.
+    for aligned, end in ((True, 0.1), (False, 2.0)):
+        loss = CLIPLoss(tau=0.5, tau_min=0.1, tau_max=2.0)
+        optimizer = torch.optim.SGD(loss.parameters(), lr=1.0)
+        view = data(6, dim=16)[0]
+        other = view if aligned else view.roll(1, 0)
+        for _ in range(60):
+            optimizer.zero_grad()
+            loss(view, other).backward()
+            optimizer.step()
+        loss(view, other)
+        assert loss.diagnostics['tau'].item() == pytest.approx(end)
+        # It comes back from there.
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss(view, view.roll(1, 0) if aligned else view).backward()
+            optimizer.step()
+        assert abs(math.log(loss.temperature().item() / end)) > 0.1
+
+
+def test_temperature_is_saved():
+    loss = build('cyclip', tau=0.2)
+    with torch.no_grad():
+        loss.log_tau.fill_(math.log(0.5))
+    file = io.BytesIO()
+    torch.save(loss.state_dict(), file)
+    file.seek(0)
+    other = build('cyclip', tau=0.2)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert other.temperature().item() == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize('size', [1, 2, 6])
+def test_cyclic_consistency_equals_loops(size):
+    views = data(size)
+    for got, expected in zip(cyclic_consistency(*views), loops(*views)):
+        torch.testing.assert_close(got, expected)
+
+
+def test_cyclic_consistency_of_parts_adds_up():
+    images, texts = data(6)
+    whole = torch.stack(cyclic_consistency(images, texts))
+    parts = [
+        torch.stack(cyclic_consistency(x, y, images, texts))
+        for x, y in zip(images.split([4, 2]), texts.split([4, 2]))
+    ]
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole)
+
+
+def test_cyclip_is_clip_and_consistency():
+    views = [normalize(x, dim=1).requires_grad_() for x in data(6)]
+    got = build('cyclip').double()(*views)
+    cross, within = loops(*views)
+    expected = clip(*views, torch.tensor(math.log(0.3)).double())
+    expected = expected + 0.5 * cross.mean() + 0.2 * within.mean()
+    torch.testing.assert_close(got, expected)
+    # Rotating both modalities alike changes nothing; swapping them neither.
+    turn = torch.linalg.qr(data(4)[0]).Q
+    loss = build('cyclip').double()
+    torch.testing.assert_close(loss(*(x @ turn for x in views)), got)
+    torch.testing.assert_close(loss(*views[::-1]), got)
+
+
+def test_gradcheck():
+    loss = CyCLIPLoss(tau=0.5, normalize=False).double()
+
+    def value(images, texts, log_tau):
+        return torch.func.functional_call(
+            loss, dict(log_tau=log_tau), (images, texts)
+        )
+
+    log_tau = torch.tensor(math.log(0.5)).double().requires_grad_()
+    views = [x.requires_grad_() for x in data(4, dim=3)]
+    assert torch.autograd.gradcheck(value, (*views, log_tau))
+
+
+def test_sogclr_of_two_modalities_is_isogclr_that_does_not_learn():
+    fixed = build('sogclr', beta0=0.6)
+    learned = BimodalISogCLRLoss(
+        12, beta0=0.6, tau_init=0.3, tau0=0.3, tau_max=0.3
+    )
+    # The part with rho and tau - tau0 = 0 has no value.
+    for seed, ids in enumerate(([0, 3, 5], [3, 9, 5, 1], [5, 3])):
+        views = [x.requires_grad_() for x in data(len(ids), seed)]
+        values = [x(*views, torch.tensor(ids)) for x in (fixed, learned)]
+        torch.testing.assert_close(*values)
+        torch.testing.assert_close(
+            *(torch.autograd.grad(x, views) for x in values)
+        )
+    for name in ('image', 'text'):
+        one = getattr(fixed, f'{name}_average').log_s
+        other = getattr(learned, f'{name}_temperature').log_s
+        torch.testing.assert_close(one, other)
+        assert int(one.isfinite().sum()) == 5
+    assert {'image_log_s', 'text_log_s'} < set(fixed.diagnostics)
+
+
+@pytest.mark.parametrize('name', LOSSES)
+def test_order_and_memory_layout_do_not_matter(name):
+    ids = torch.tensor([4, 1, 4, 0, 11, 7])
+    order = torch.tensor([3, 5, 0, 2, 4, 1])
+    view1, view2 = data(6)
+    expected = build(name)(view1, view2, ids)
+    got = build(name)(view1[order], view2[order], ids[order].int())
+    torch.testing.assert_close(got, expected)
+    strided = [x.t().contiguous().t() for x in (view1, view2)]
+    torch.testing.assert_close(build(name)(*strided, ids), expected)
+
+
+@pytest.mark.parametrize('name', ['clip', 'fixed', 'sogclr'])
+@pytest.mark.parametrize('ids', [[], [3], [3, 3]])
+def test_no_negatives(name, ids):
+    views = [x.requires_grad_() for x in data(len(ids))]
+    value = build(name)(*views, torch.tensor(ids, dtype=torch.long))
+    assert value.item() == 0
+    value.backward()
+    assert not torch.cat([x.grad for x in views]).any()
+
+
+def test_captions_of_one_image_are_no_negatives():
+    images, texts = (normalize(x, dim=1) for x in data(4))
+    logits, own = images @ texts.t() / 0.3, torch.arange(4)
+    logits[0, 1] = logits[1, 0] = -math.inf
+    expected = cross_entropy(logits, own) + cross_entropy(logits.t(), own)
+    got = build('fixed').double()(images, texts, torch.tensor([5, 5, 1, 2]))
+    torch.testing.assert_close(got, expected / 2)
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize('name', LOSSES)
+def test_half_precision(name, dtype):
+    views = [x.to(dtype).requires_grad_() for x in data(6, dim=16)]
+    ids = torch.arange(6)
+    loss = build(
+        name,
+        tau=0.005 if name != 'cyclip' else 0.05,
+        **(dict(tau_min=0.001) if name in ('clip', 'cyclip') else {}),
+    )
+    got = loss(*views, ids)
+    assert got.dtype == torch.float32
+    exact = [x.detach().double() for x in views]
+    torch.testing.assert_close(
+        got.double(), loss.double().eval()(*exact, ids), rtol=1e-4, atol=1e-4
+    )
+    got.backward()
+    assert all(x.grad.isfinite().all() for x in views)
+
+
+def test_broken_embeddings_show():
+    for name in ('clip', 'cyclip'):
+        view1, view2 = data(4)
+        view1[1, 0] = math.nan
+        assert build(name)(view1, view2).isnan()
+
+
+@pytest.mark.parametrize(
+    ('name', 'kwargs', 'message'),
+    [
+        ('clip', dict(tau=0), 'tau must be > 0'),
+        ('clip', dict(tau=2.0), 'tau_min <= tau <= tau_max'),
+        ('clip', dict(tau_min=-1), 'tau_min=-1'),
+        ('cyclip', dict(in_weight=-1), 'in_weight must be >= 0'),
+        ('cyclip', dict(cross_weight=math.nan), 'cross_weight must be >= 0'),
+    ],
+)
+def test_bad_parameters_are_refused(name, kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        build(name, **kwargs)
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match='go together'):
+        cyclic_consistency(*data(3), data(3)[0])
+    with pytest.raises(ValueError, match='must be'):
+        cyclic_consistency(data(3)[0], data(4)[0])
+    with pytest.raises(ValueError, match='needs sample_idx'):
+        SogCLRLoss(3, bimodal=True)(*data(3))

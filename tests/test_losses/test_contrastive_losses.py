@@ -1,0 +1,360 @@
+"""The registered contrastive losses against loops with dictionaries."""
+
+import io
+import math
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy, normalize
+
+from mmrank.losses import (
+    BimodalISogCLRLoss,
+    InfoNCELoss,
+    ISogCLRLoss,
+    SogCLRLoss,
+)
+from mmrank.registry import MODELS
+
+SAMPLES = 12
+LOSSES = {
+    'info_nce': dict(type='InfoNCELoss', tau=0.3),
+    'clip': dict(type='InfoNCELoss', tau=0.3, bimodal=True),
+    'sogclr': dict(type='SogCLRLoss', num_samples=SAMPLES, tau=0.3),
+    'isogclr': dict(
+        type='ISogCLRLoss', num_samples=SAMPLES, eta=0.05, beta0=0.7
+    ),
+    'bimodal': dict(
+        type='BimodalISogCLRLoss',
+        num_samples=SAMPLES,
+        rho=0.4,
+        tau_init=0.3,
+        tau0=0.05,
+        tau_max=2.0,
+        eta=0.05,
+        beta0=0.7,
+        beta1=0.6,
+    ),
+}
+
+
+def build(name, **kwargs):
+    config = {**LOSSES[name], **kwargs}
+    return MODELS.build({**config, 'type': 'mmrank.' + config['type']})
+
+
+def data(n, seed=0, dim=4):
+    g = torch.Generator().manual_seed(seed)
+    return [
+        torch.randn(n, dim, generator=g, dtype=torch.float64) for _ in range(2)
+    ]
+
+
+class Loops:
+    """iSogCLR by dictionaries, one anchor after the other."""
+
+    def __init__(self, config, modalities):
+        self.config = {
+            'rho': 0.3,
+            'tau_init': 0.7,
+            'tau0': 0.05,
+            'tau_max': 1.0,
+            'beta1': 0.9,
+            **config,
+        }
+        self.modalities = modalities
+        self.s, self.u, self.tau = {}, {}, {}
+
+    def loss(self, views, ids):
+        c, views = self.config, [normalize(x, dim=1) for x in views]
+        total, news = 0, {}
+        for v in range(2):
+            side = v if self.modalities else 0
+            for i, sample in enumerate(ids):
+                key = (side, sample)
+                tau = self.tau.get(key, c['tau_init'])
+                own = views[v][i] @ views[1 - v][i]
+                keys = [
+                    views[w][j]
+                    for w in ((1 - v,) if self.modalities else (0, 1))
+                    for j in range(len(ids))
+                    if ids[j] != sample
+                ]
+                if not keys:
+                    continue
+                h = torch.stack([views[v][i] @ z - own for z in keys])
+                g = (h / tau).exp().mean()
+                old = self.s.get(key, g.item())
+                s = (1 - c['beta0']) * old + c['beta0'] * g.item()
+                surrogate = tau / s * g
+                value = tau * math.log(s) + (tau - c['tau0']) * c['rho']
+                total = total + value + surrogate - surrogate.detach()
+                dg = -(h * (h / tau).exp()).mean().item() / tau**2
+                gradient = tau / s * dg + math.log(s) + c['rho']
+                news.setdefault(key, []).append((g.item(), gradient))
+        for key, pairs in news.items():
+            g, gradient = (sum(x) / len(x) for x in zip(*pairs))
+            old = self.s.get(key, g)
+            self.s[key] = (1 - c['beta0']) * old + c['beta0'] * g
+            u = (1 - c['beta1']) * self.u.get(key, 0) + c['beta1'] * gradient
+            tau = self.tau.get(key, c['tau_init']) - c['eta'] * u
+            self.u[key] = u
+            self.tau[key] = min(max(tau, c['tau0']), c['tau_max'])
+        return total / len(ids) / (1 if self.modalities else 2)
+
+
+BATCHES = [[0, 3, 5, 9, 11], [3, 9, 1, 2], [9, 3, 3, 0, 7, 9], [3, 4], [9, 3]]
+
+
+@pytest.mark.parametrize('storage', ['device', 'host'])
+@pytest.mark.parametrize('name', ['isogclr', 'bimodal'])
+def test_isogclr_equals_loops(name, storage):
+    loss = build(name, storage=storage, loss_weight=2.0)
+    config = {k: v for k, v in LOSSES[name].items() if k != 'type'}
+    loops = Loops(config, name == 'bimodal')
+    for step, ids in enumerate(BATCHES):
+        views = [x.requires_grad_() for x in data(len(ids), step)]
+        got = loss(*views, torch.tensor(ids))
+        expected = 2 * loops.loss(views, ids)
+        assert got.item() == pytest.approx(expected.item(), abs=2e-6)
+        grads = torch.autograd.grad(got, views)
+        torch.testing.assert_close(
+            grads, torch.autograd.grad(expected, views), rtol=1e-5, atol=1e-6
+        )
+    for side, state in enumerate(loss.states()):
+        for quantity in ('s', 'u', 'tau'):
+            held = state.log_s.exp() if quantity == 's' else None
+            held = getattr(state, quantity) if held is None else held
+            for (of, sample), value in getattr(loops, quantity).items():
+                if of == side:
+                    assert held[sample].item() == pytest.approx(
+                        value, rel=1e-5, abs=1e-6
+                    )
+        visited = {sample for of, sample in loops.s if of == side}
+        assert set(state.seen.nonzero()[:, 0].tolist()) == visited
+    assert len({round(x, 4) for x in loops.tau.values()}) > 5
+
+
+def test_sogclr_is_isogclr_that_does_not_learn():
+    views = [x.requires_grad_() for x in data(6)]
+    ids = torch.arange(6)
+    fixed = SogCLRLoss(SAMPLES, tau=0.3, beta0=0.7)
+    loops = Loops(
+        dict(tau_init=0.3, rho=0, beta0=0.7, eta=0, tau_max=9), False
+    )
+    for _ in range(2):
+        got, expected = fixed(*views, ids), loops.loss(views, ids.tolist())
+        torch.testing.assert_close(got, expected, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(
+            torch.autograd.grad(got, views),
+            torch.autograd.grad(expected, views),
+            rtol=1e-6,
+            atol=1e-7,
+        )
+
+
+def test_gradient_is_tau_times_info_nce():
+    views = [x.requires_grad_() for x in data(6)]
+    ids = torch.arange(6)
+    loss = SogCLRLoss(SAMPLES, tau=0.2, beta0=1.0)
+    info_nce = InfoNCELoss(tau=0.2, positive_in_denominator=False)
+    for seed in range(2):  # the state of an earlier batch has no part in it
+        loss(*data(6, 7 + seed), ids)
+    got = torch.autograd.grad(loss(*views, ids), views)
+    expected = torch.autograd.grad(0.2 * info_nce(*views), views)
+    torch.testing.assert_close(got, expected)
+
+
+def test_info_nce_is_cross_entropy():
+    views = data(6)
+    rows = normalize(torch.cat(views), dim=1)
+    logits = (rows @ rows.t() / 0.3).fill_diagonal_(-math.inf)
+    expected = cross_entropy(logits, torch.arange(12).roll(6))
+    torch.testing.assert_close(build('info_nce')(*views), expected)
+    images, texts = rows.chunk(2)
+    logits, target = images @ texts.t() / 0.3, torch.arange(6)
+    expected = cross_entropy(logits, target) + cross_entropy(
+        logits.t(), target
+    )
+    torch.testing.assert_close(build('clip')(*views), expected / 2)
+
+
+@pytest.mark.parametrize('name', LOSSES)
+def test_order_of_the_batch_does_not_matter(name):
+    ids = torch.tensor([4, 1, 4, 0, 11, 7])
+    order = torch.tensor([3, 5, 0, 2, 4, 1])
+    losses = build(name), build(name)
+    for seed in range(3):
+        view1, view2 = data(6, seed)
+        values = (
+            losses[0](view1, view2, ids),
+            losses[1](view1[order], view2[order], ids[order]),
+        )
+        torch.testing.assert_close(*values)
+    for one, other in zip(*(x.state_dict().values() for x in losses)):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize('name', LOSSES)
+@pytest.mark.parametrize('ids', [[], [3], [3, 3, 3]])
+def test_no_negatives(name, ids):
+    loss = build(name)
+    before = {k: v.clone() for k, v in loss.state_dict().items()}
+    views = [x.requires_grad_() for x in data(len(ids))]
+    value = loss(*views, torch.tensor(ids, dtype=torch.long))
+    assert value.item() == 0
+    for grad in torch.autograd.grad(value, views):
+        assert torch.equal(grad, torch.zeros_like(grad))
+    for key, values in loss.state_dict().items():
+        assert torch.equal(values, before[key])
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16, torch.float])
+@pytest.mark.parametrize('scale', [1e-4, 1.0, 1e3])
+@pytest.mark.parametrize('name', ['isogclr', 'bimodal'])
+def test_finite_at_the_smallest_temperature(name, dtype, scale):
+    loss = build(name, rho=6.0, tau_init=0.005, tau0=0.005, num_samples=16)
+    for step in range(4):
+        views = [(scale * x).to(dtype) for x in data(16, step, 32)]
+        # The worst case: the positive at -1, a negative at +1.
+        views[0][0], views[0][1], views[1][0] = (
+            views[1][3],
+            views[1][3],
+            -(views[1][3]),
+        )
+        views = [x.requires_grad_() for x in views]
+        value = loss(*views, torch.arange(16))
+        assert value.dtype == torch.float32
+        grads = torch.autograd.grad(value, views)
+        assert all(x.isfinite().all() for x in (value, *grads))
+    for state in loss.states():
+        assert state.table.isfinite().all()
+        assert state.log_s.max() > 10
+
+
+@pytest.mark.parametrize('name', ['sogclr', 'isogclr', 'bimodal'])
+def test_broken_batch_does_not_spoil_the_state(name):
+    loss = build(name)
+    ids = torch.arange(6)
+    loss(*data(6), ids)
+    before = {k: v.clone() for k, v in loss.state_dict().items()}
+    for bad in (math.nan, math.inf):
+        view1, view2 = data(6, 1)
+        view1[2, 0] = bad
+        assert not loss(view1, view2, ids).isfinite()
+    for key, values in loss.state_dict().items():
+        # Images beside a broken one meet sound texts only.
+        rows = [2] if 'image' in key else range(SAMPLES)
+        assert torch.equal(values[rows], before[key][rows])
+        assert values[:6].isfinite().all()
+
+
+@pytest.mark.parametrize('name', LOSSES)
+def test_scale_of_the_gradient_is_respected(name):
+    view1, view2 = (x.requires_grad_() for x in data(5))
+    ids = torch.arange(5)
+    one = torch.autograd.grad(build(name)(view1, view2, ids), view1)[0]
+    value = 3 * build(name, loss_weight=0.5)(view1, view2, ids)
+    torch.testing.assert_close(torch.autograd.grad(value, view1)[0], 1.5 * one)
+
+
+@pytest.mark.parametrize('name', ['sogclr', 'isogclr', 'bimodal'])
+def test_resumed_training_is_the_same(name):
+    loss, ids = build(name), torch.arange(6)
+    loss(*data(6), ids)
+    file = io.BytesIO()
+    torch.save(loss.state_dict(), file)
+    file.seek(0)
+    resumed = build(name)
+    resumed.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(loss(*data(6, 1), ids), resumed(*data(6, 1), ids))
+    for key, values in resumed.state_dict().items():
+        assert torch.equal(values, loss.state_dict()[key])
+
+
+def test_evaluation_leaves_the_state():
+    loss = build('isogclr').eval()
+    assert loss(*data(4), torch.arange(4)).isfinite()
+    assert not loss.temperature.seen.any()
+
+
+def test_head_samples_get_larger_temperatures():
+    # 24 of 40 samples share one direction, the others have their own.
+    g = torch.Generator().manual_seed(0)
+    centres = torch.randn(40, 32, generator=g)
+    centres[:24] = centres[0]
+    loss = ISogCLRLoss(40, rho=0.3, tau_init=0.5, eta=0.02, tau_max=3)
+    for _ in range(150):
+        ids = torch.randperm(40, generator=g)[:20]
+        views = [
+            centres[ids] + 0.5 * torch.randn(20, 32, generator=g)
+            for _ in range(2)
+        ]
+        loss(*views, ids)
+    tau = loss.temperature.tau
+    assert tau[:24].mean() > 1.5 * tau[24:].mean()
+    assert tau[:24].min() > tau[24:].max()
+
+
+def test_diagnostics():
+    loss = build('isogclr')
+    loss(*data(5), torch.arange(5))
+    loss(*data(5), torch.arange(5))
+    before = loss.temperature.tau[:5].clone()
+    loss(*data(5), torch.arange(5))
+    assert loss.diagnostics['tau_mean'] == before.mean()
+    assert loss.diagnostics['tau_min'] == before.min()
+    assert loss.diagnostics['tau_max'] == before.max()
+    assert not any(x.requires_grad for x in loss.diagnostics.values())
+    loss = build('bimodal')
+    loss(*data(5), torch.arange(5))
+    assert {'image_tau_mean', 'text_tau_mean'} < set(loss.diagnostics)
+
+
+def test_normalisation_is_an_option():
+    view1, view2 = data(5)
+    units = [normalize(x, dim=1) for x in (view1, view2)]
+    raw = build('info_nce', normalize=False)
+    torch.testing.assert_close(raw(*units), build('info_nce')(view1, view2))
+    assert raw(view1, view2) != raw(*units)
+
+
+@pytest.mark.parametrize(
+    ('name', 'views', 'ids', 'error', 'message'),
+    [
+        ('isogclr', data(3), None, ValueError, 'needs sample_idx'),
+        ('isogclr', data(3), [0, 12, 1], ValueError, 'num_samples=12'),
+        ('isogclr', data(3), [0, 1], ValueError, r'must be \(3,\)'),
+        ('info_nce', data(3), [0, 1], ValueError, r'must be \(3,\)'),
+        ('info_nce', [data(3)[0], data(4)[0]], None, ValueError, 'same sampl'),
+        ('clip', [torch.zeros(3)] * 2, None, ValueError, 'view1 and view2'),
+        ('clip', [torch.zeros(3, 2).int()] * 2, None, TypeError, 'int32'),
+    ],
+)
+def test_bad_input_is_refused(name, views, ids, error, message):
+    ids = ids if ids is None else torch.tensor(ids)
+    with pytest.raises(error, match=message):
+        build(name)(*views, ids)
+
+
+@pytest.mark.parametrize(
+    ('name', 'kwargs', 'message'),
+    [
+        ('info_nce', dict(tau=0), 'tau must be > 0'),
+        ('sogclr', dict(tau=-1), 'tau must be > 0'),
+        ('isogclr', dict(rho=0), 'rho must be > 0'),
+        ('bimodal', dict(scope='batch'), "scope='batch' is unknown"),
+        ('isogclr', dict(num_samples=2.0), 'num_samples must be'),
+    ],
+)
+def test_bad_parameters_are_refused(name, kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        build(name, **kwargs)
+
+
+def test_defaults_are_those_of_the_paper():
+    loss = BimodalISogCLRLoss(10)
+    assert (loss.rho, loss.tau0) == (6.0, 0.005)
+    assert loss.image_temperature.tau[0] == pytest.approx(0.01)
+    loss = ISogCLRLoss(10)
+    assert loss.temperature.tau[0] == pytest.approx(0.7)
+    assert loss.tau0 == 0.05

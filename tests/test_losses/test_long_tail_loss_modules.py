@@ -1,0 +1,423 @@
+"""SOAP, MAUC, LDAM and class-balanced cross-entropy as registered losses."""
+
+import copy
+import io
+
+import pytest
+import torch
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+from mmrank.functional import (
+    effective_number_weights,
+    ldam_margins,
+    ldam_sigmoid,
+    mauc_terms,
+    surrogate_ranks,
+)
+from mmrank.losses import (
+    ClassBalancedCELoss,
+    LDAMLoss,
+    MAUCLoss,
+    SOAPLoss,
+    StableAPLoss,
+)
+from mmrank.registry import MODELS
+from mmrank.state import LabelCounts, SampleRanks
+
+CLASSES, SAMPLES = 3, 40
+COUNTS = dict(class_counts=[300, 20, 100], num_samples=500)
+MAKERS = {
+    'soap': lambda: SOAPLoss(SAMPLES, CLASSES, gamma=0.4),
+    'soap_flat': lambda: SOAPLoss(SAMPLES, CLASSES, mode='flatten'),
+    'mauc': lambda: MAUCLoss(num_classes=CLASSES),
+    'mauc_huber': lambda: MAUCLoss('one_sided_huber', num_classes=CLASSES),
+    'ldam': lambda: LDAMLoss(CLASSES, scale=2.0, **COUNTS),
+    'cb_ce': lambda: ClassBalancedCELoss(CLASSES, **COUNTS),
+}
+
+
+def batch(n=12, seed=0):
+    """Scores, multi-label targets and indices."""
+    g = torch.Generator().manual_seed(seed)
+    scores = torch.randn(n, CLASSES, generator=g, dtype=torch.float64)
+    target = (torch.rand(n, CLASSES, generator=g) < 0.4).long()
+    ids = torch.randperm(SAMPLES, generator=g)[:n]
+    return scores, target, ids
+
+
+def call(loss, scores, target, ids=None, **kwargs):
+    if isinstance(loss, SOAPLoss):
+        kwargs['sample_idx'] = ids
+    return loss(scores, target, **kwargs)
+
+
+@pytest.mark.parametrize('name', MAKERS)
+class TestEveryLoss:
+    def test_gradient(self, name):
+        scores, target, ids = batch(6)
+        loss = MAKERS[name]()
+
+        def value(x):
+            # The first visit of SOAP: u is g, and the gradient that of both.
+            return call(copy.deepcopy(loss), x, target, ids)
+
+        assert torch.autograd.gradcheck(value, scores.requires_grad_())
+
+    def test_order_of_the_batch(self, name):
+        scores, target, ids = batch()
+        order = torch.randperm(len(ids))
+        one, other = MAKERS[name](), MAKERS[name]()
+        for _ in range(2):
+            a = call(one, scores, target, ids)
+            b = call(other, scores[order], target[order], ids[order])
+        torch.testing.assert_close(a, b)
+        for x, y in zip(
+            one.state_dict().values(), other.state_dict().values()
+        ):
+            torch.testing.assert_close(x, y)
+
+    def test_half_precision_and_strides(self, name):
+        scores, target, ids = batch()
+        expected = call(
+            MAKERS[name](), scores.bfloat16().double(), target, ids
+        )
+        wide = scores.bfloat16().t().contiguous().t().requires_grad_()
+        assert not wide.is_contiguous()
+        loss = call(MAKERS[name](), wide, target, ids)
+        assert loss.dtype == torch.float32
+        assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+        loss.backward()
+        assert wide.grad.dtype == torch.bfloat16
+        assert wide.grad.isfinite().all()
+
+    def test_int_bool_and_index_labels(self, name):
+        scores, _, ids = batch()
+        index = torch.arange(12) % (CLASSES + 1)
+        one_hot = (index[:, None] == torch.arange(CLASSES)).long()
+        values = [
+            call(MAKERS[name](), scores, target, ids)
+            for target in (index, one_hot, one_hot.bool(), one_hot.float())
+        ]
+        assert len({x.item() for x in values}) == 1
+
+    @pytest.mark.parametrize('labels', ['none', 'all', 'no_rows'])
+    def test_one_sided_batches(self, name, labels):
+        n = 0 if labels == 'no_rows' else 5
+        scores = torch.randn(n, CLASSES, requires_grad=True)
+        target = torch.full((n, CLASSES), int(labels == 'all'))
+        loss = call(MAKERS[name](), scores, target, torch.arange(n))
+        loss.backward()
+        assert loss.isfinite()
+        assert scores.grad.isfinite().all()
+        pairwise = not isinstance(
+            MAKERS[name](), (LDAMLoss, ClassBalancedCELoss)
+        )
+        if labels == 'no_rows' or (labels == 'none' and pairwise):
+            assert loss.item() == 0
+
+    def test_rows_of_no_weight_take_no_part(self, name):
+        scores, target, ids = batch()
+        weight = (torch.arange(12) % 3 > 0).double()
+        kept = weight > 0
+        got = call(MAKERS[name](), scores, target, ids, weight=weight)
+        expected = call(MAKERS[name](), scores[kept], target[kept], ids[kept])
+        torch.testing.assert_close(got, expected)
+
+    def test_loss_weight(self, name):
+        scores, target, ids = batch()
+        heavy = MAKERS[name]()
+        heavy.loss_weight = 3.0
+        torch.testing.assert_close(
+            call(heavy, scores, target, ids),
+            3 * call(MAKERS[name](), scores, target, ids),
+        )
+
+    def test_bad_input(self, name):
+        scores, target, ids = batch()
+        loss = MAKERS[name]()
+        with pytest.raises(ValueError, match=r'num_classes=3'):
+            call(loss, scores[:, :2], target[:, :2], ids)
+        with pytest.raises(ValueError, match='reduction'):
+            call(loss, scores, target, ids, reduction_override='none')
+        with pytest.raises(ValueError, match='from 0 to 11'):
+            call(loss, scores, torch.arange(12), ids)
+        with pytest.raises(TypeError, match='float'):
+            call(loss, scores.long(), target, ids)
+
+    def test_scale_of_the_scores(self, name):
+        """Logits of 1e4, as a diverging network gives, stay finite."""
+        scores, target, ids = batch()
+        scores = (1e4 * scores.float()).requires_grad_()
+        loss = call(MAKERS[name](), scores, target, ids)
+        loss.backward()
+        assert loss.isfinite()
+        assert scores.grad.isfinite().all()
+
+
+def soap_by_loops(history, gamma, margin):
+    """The u of each (class, sample) after batches (scores, target, ids)."""
+    u = {}
+    for scores, target, ids in history:
+        for c in range(CLASSES):
+            pos = (target[:, c] > 0).nonzero().flatten().tolist()
+            for i in pos:
+                ell = [
+                    max(margin - (scores[i, c] - s).item(), 0) ** 2 / margin**2
+                    for s in scores[:, c]
+                ]
+                g = torch.tensor([sum(ell[k] for k in pos), sum(ell)])
+                g = g.double() / len(ell)
+                key = (c, int(ids[i]))
+                old = u.get(key)
+                u[key] = g if old is None else (1 - gamma) * old + gamma * g
+    return u
+
+
+def test_soap_state_is_that_of_the_algorithm():
+    loss = SOAPLoss(SAMPLES, CLASSES, gamma=0.3, margin=0.8)
+    history = [batch(seed=s) for s in range(5)]
+    for scores, target, ids in history:
+        value = loss(scores, target, sample_idx=ids)
+    u = soap_by_loops(history, 0.3, 0.8)
+    kept = loss.ranks.table.view(2, CLASSES, SAMPLES)
+    expected = torch.zeros(2, CLASSES, SAMPLES)
+    for (c, i), pair in u.items():
+        expected[:, c, i] = pair.float()
+    torch.testing.assert_close(kept, expected)
+    # The value comes from u after the step.
+    scores, target, ids = history[-1]
+    risks = [
+        sum(1 - u[c, int(i)][0] / u[c, int(i)][1] for i in ids[has > 0])
+        / (has > 0).sum()
+        for c, has in enumerate(target.t())
+    ]
+    assert value.item() == pytest.approx(sum(risks).item() / CLASSES, rel=1e-6)
+    # The gradient takes u for a constant.
+    x = scores.clone().requires_grad_()
+    loss.eval()
+    before = kept.clone()
+    (got,) = torch.autograd.grad(loss(x, target, sample_idx=ids), x)
+    assert torch.equal(kept, before)
+    total = 0.0
+    for c in range(CLASSES):
+        pos = (target[:, c] > 0).nonzero().flatten()
+        ranks = surrogate_ranks(
+            x[None, pos, c], x[None, target[:, c] == 0, c], margin=0.8
+        )[:, 0]
+        old = before[:, c, ids[pos]].double()
+        new = 0.7 * old + 0.3 * ranks.detach()
+        ratio = new[0] / new[1]
+        total = total + ((ratio * ranks[1] - ranks[0]) / new[1]).mean()
+    (expected,) = torch.autograd.grad(total / CLASSES, x)
+    torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_soap_state_is_saved_and_not_averaged_over_ranks():
+    loss, (scores, target, ids) = SOAPLoss(SAMPLES, CLASSES), batch()
+    loss(scores, target, sample_idx=ids)
+    file = io.BytesIO()
+    torch.save(loss.state_dict(), file)
+    file.seek(0)
+    other = SOAPLoss(SAMPLES, CLASSES)
+    other.load_state_dict(torch.load(file))
+    scores, target, ids = batch(seed=1)
+    assert torch.equal(
+        loss(scores, target, sample_idx=ids),
+        other(scores, target, sample_idx=ids),
+    )
+    assert not list(loss.ranks.buffers())
+    assert set(loss.state_dict()) == {'ranks.u_positive', 'ranks.u_all'}
+    fresh = SOAPLoss(SAMPLES, CLASSES, load_state=False)
+    fresh.load_state_dict(loss.state_dict())
+    assert not fresh.ranks.table.any()
+    with pytest.raises(ValueError, match='training set is not that'):
+        SOAPLoss(SAMPLES + 1, CLASSES).load_state_dict(loss.state_dict())
+
+
+def test_soap_resumed_run_equals_the_whole_one():
+    whole = SOAPLoss(SAMPLES, CLASSES, gamma=0.5)
+    values = [
+        whole(*batch(seed=s)[:2], sample_idx=batch(seed=s)[2])
+        for s in range(4)
+    ]
+    first = SOAPLoss(SAMPLES, CLASSES, gamma=0.5)
+    for s in range(2):
+        first(*batch(seed=s)[:2], sample_idx=batch(seed=s)[2])
+    second = SOAPLoss(SAMPLES, CLASSES, gamma=0.5)
+    second.load_state_dict(first.state_dict())
+    for s in (2, 3):
+        got = second(*batch(seed=s)[:2], sample_idx=batch(seed=s)[2])
+        assert torch.equal(got, values[s])
+    assert torch.equal(second.ranks.table, whole.ranks.table)
+
+
+def test_soap_repeated_samples_and_overflow():
+    state = SampleRanks(5, gamma=0.5)
+    ids = state.entries_of(torch.tensor([3, 3, 0]), torch.device('cpu'))
+    one = torch.ones(3, 1).bool()
+    state.update(
+        ids, torch.tensor([[[1.0], [3], [1]], [[2.0], [4], [5]]]), one
+    )
+    table = torch.zeros(2, 5)
+    table[:, 3], table[:, 0] = torch.tensor([2.0, 3]), torch.tensor([1.0, 5])
+    assert torch.equal(state.table, table)
+    nan = torch.tensor([[[torch.nan], [4.0], [1e39]], [[2.0], [5], [1e39]]])
+    state.update(ids, nan.double(), one)
+    table[:, 3] = torch.tensor([3.0, 4])
+    assert torch.equal(state.table, table)
+    # Padding that shares its index with a positive changes nothing.
+    one[0] = False
+    state.update(ids, torch.full((2, 3, 1), 8.0), one)
+    table[:, 3], table[:, 0] = torch.tensor([5.5, 6]), torch.tensor([4.5, 6.5])
+    assert torch.equal(state.table, table)
+
+
+def test_soap_refuses_bad_indices():
+    loss, (scores, target, ids) = SOAPLoss(SAMPLES, CLASSES), batch()
+    with pytest.raises(ValueError, match='needs sample_idx'):
+        loss(scores, target)
+    with pytest.raises(ValueError, match=r'needs sample_idx of shape \(12,\)'):
+        loss(scores, target, sample_idx=ids[:3])
+    with pytest.raises(ValueError, match='but num_samples=40'):
+        loss(scores, target, sample_idx=ids + SAMPLES)
+    with pytest.raises(TypeError, match='must be integers'):
+        loss(scores, target, sample_idx=ids.double())
+    with pytest.raises(TypeError, match='for retrieval use'):
+        loss.embedding_loss(None)
+    with pytest.raises(ValueError, match='gamma must be in'):
+        SOAPLoss(SAMPLES, gamma=0.0)
+    with pytest.raises(ValueError, match='num_samples must be'):
+        SOAPLoss(0)
+
+
+def test_mauc_is_the_mean_over_classes_with_pairs():
+    scores, _, _ = batch()
+    index = torch.arange(12) % 2  # class 2 is absent
+    positive = (index[:, None] == torch.arange(CLASSES)).t()
+    terms = mauc_terms(scores.t(), positive)
+    loss = MAUCLoss(num_classes=CLASSES)(scores, index)
+    assert loss.item() == pytest.approx(terms.loss.sum().item() / 2)
+    total = MAUCLoss(num_classes=CLASSES, reduction='sum')(scores, index)
+    assert total.item() == pytest.approx(terms.loss.sum().item())
+    with pytest.raises(ValueError, match=r'use mmrank\.AUCLoss'):
+        MAUCLoss().rank(scores, positive, ~positive, list_classes=index)
+    with pytest.raises(ValueError, match='tau must be'):
+        MAUCLoss(tau=0.0)
+
+
+def test_class_balanced_ce_is_the_authors_code():
+    scores, _, _ = batch()
+    index = torch.arange(12) % CLASSES
+    counts = torch.tensor([300, 20, 100])
+    raw = (1 - 0.99) / (1 - 0.99 ** counts.double())
+    raw = raw / raw.sum() * CLASSES
+    loss = ClassBalancedCELoss(
+        CLASSES, 0.99, use_sigmoid=False, class_counts=counts.tolist()
+    )
+    expected = cross_entropy(scores, index, raw, reduction='none').mean()
+    torch.testing.assert_close(loss(scores, index), expected)
+    binary = ClassBalancedCELoss(1, 0.99, class_counts=[20], num_samples=320)
+    two = torch.cat([torch.zeros(12, 1).double(), scores[:, :1]], 1)
+    softmax = ClassBalancedCELoss(
+        2, 0.99, use_sigmoid=False, class_counts=[300, 20]
+    )
+    label = (index == 1).long()
+    torch.testing.assert_close(
+        binary(scores[:, :1], label[:, None]), softmax(two, label)
+    )
+    plain = ClassBalancedCELoss(CLASSES, 0.0, **COUNTS)
+    target = (index[:, None] == torch.arange(CLASSES)).double()
+    torch.testing.assert_close(
+        plain(scores, target),
+        CLASSES * binary_cross_entropy_with_logits(scores, target),
+    )
+
+
+def test_ldam_deferred_weights_are_a_weighted_mean():
+    scores, target, _ = batch()
+    loss = LDAMLoss(CLASSES, scale=2.0, reweight_beta=0.99, **COUNTS)
+    counts = torch.tensor([[200, 300], [480, 20], [400, 100]])
+    each = ldam_sigmoid(scores, target > 0, ldam_margins(counts), 2.0)
+    torch.testing.assert_close(loss(scores, target), each.mean(0).sum())
+    loss.start_reweighting()
+    weights = effective_number_weights(counts, 0.99)
+    weights = torch.where(target > 0, weights[:, 1], weights[:, 0])
+    expected = ((each * weights).sum(0) / weights.sum(0)).sum()
+    torch.testing.assert_close(loss(scores, target), expected)
+    again = LDAMLoss(CLASSES, scale=2.0, reweight_beta=0.99, **COUNTS)
+    again.load_state_dict(loss.state_dict())
+    torch.testing.assert_close(again(scores, target), expected)
+    assert set(loss.state_dict()) == {'reweighting'}
+
+
+def test_ldam_softmax_is_the_authors_code():
+    scores, _, _ = batch()
+    index = torch.arange(12) % CLASSES
+    counts = torch.tensor([300, 20, 100])
+    loss = LDAMLoss(CLASSES, use_sigmoid=False, class_counts=counts.tolist())
+    lowered = scores.clone()
+    margins = 0.5 * (20 / counts.double()) ** 0.25
+    lowered[torch.arange(12), index] -= margins[index]
+    torch.testing.assert_close(
+        loss(scores, index), cross_entropy(30 * lowered, index)
+    )
+    loss.start_reweighting()
+    weights = effective_number_weights(counts, 0.9999)
+    torch.testing.assert_close(
+        loss(scores, index), cross_entropy(30 * lowered, index, weights)
+    )
+    with pytest.raises(ValueError, match='one class per sample'):
+        loss(scores, torch.zeros(12, CLASSES))
+
+
+def test_counts_have_to_be_told():
+    scores, target, _ = batch()
+    loss = LDAMLoss(CLASSES)
+    assert loss.wants_class_counts
+    assert not LDAMLoss(CLASSES, **COUNTS).wants_class_counts
+    with pytest.raises(RuntimeError, match='ClassCountsHook'):
+        loss(scores, target)
+    loss.set_class_counts([300, 20, 100], 500)
+    torch.testing.assert_close(
+        loss(scores, target), LDAMLoss(CLASSES, **COUNTS)(scores, target)
+    )
+    with pytest.raises(ValueError, match='class_counts must be'):
+        loss.set_class_counts([300, 20])
+    with pytest.raises(ValueError, match='leaves a class without negatives'):
+        loss.set_class_counts([300, 20, 100], 200)
+    with pytest.raises(ValueError, match='leaves a class without negatives'):
+        LabelCounts(1, [20])
+    with pytest.raises(ValueError, match='needs use_sigmoid'):
+        LDAMLoss(1, use_sigmoid=False)
+    half = copy.deepcopy(LabelCounts(1, [1], 70001)).half()
+    assert half.get().tolist() == [[70000, 1]]
+
+
+def test_soprc_of_one_class_takes_its_prior_from_the_counts():
+    loss = MODELS.build(
+        dict(type='mmrank.SOPRCLoss', num_classes=1, mode='per_class',
+             prior='counts')
+    )  # fmt: skip
+    loss.set_class_counts([20], 100)
+    assert loss.prior.of(1, None).tolist() == [0.2]
+    with pytest.raises(ValueError, match='none of them that of all samples'):
+        loss.set_class_counts([20], 20)
+
+
+def test_stable_ap_per_class_is_a_loss_of_each_column():
+    """One call for all classes, a mean positive score for each."""
+    scores, target, _ = batch()
+    kwargs = dict(mode='per_class', rho=1.0, score_penalty=0.0, momentum=0.3)
+    together = StableAPLoss(CLASSES, **kwargs)
+    alone = [StableAPLoss(1, **kwargs) for _ in range(CLASSES)]
+    for _ in range(2):
+        got = together(scores, target)
+        each = [
+            loss(scores[:, c, None], target[:, c, None])
+            for c, loss in enumerate(alone)
+        ]
+    torch.testing.assert_close(got, sum(each) / CLASSES)
+    torch.testing.assert_close(
+        together.mean_positive.mean,
+        torch.cat([x.mean_positive.mean for x in alone]),
+    )

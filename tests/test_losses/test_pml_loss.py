@@ -1,0 +1,419 @@
+"""Losses of pytorch-metric-learning behind PMLLoss."""
+
+import copy
+import io
+import pickle
+import sys
+
+import pytest
+import torch
+
+from mmrank.losses import EmbeddingBatch
+from mmrank.registry import MODELS
+
+pml = pytest.importorskip('pytorch_metric_learning')
+from pytorch_metric_learning import losses, miners  # noqa: E402
+
+CONFIGS = {
+    'contrastive': dict(type='ContrastiveLoss', pos_margin=0.1, neg_margin=1),
+    'triplet': dict(type='TripletMarginLoss', margin=0.3),
+    'multi_similarity': dict(type='MultiSimilarityLoss', alpha=2, beta=10),
+    'fast_ap': dict(type='FastAPLoss', num_bins=7),
+    'nt_xent': dict(type='NTXentLoss', temperature=0.2),
+    'circle': dict(type='CircleLoss', m=0.4, gamma=8),
+}
+
+
+def build(name, **kwargs):
+    config = CONFIGS[name] if isinstance(name, str) else name
+    return MODELS.build(dict(type='mmrank.PMLLoss', loss=config, **kwargs))
+
+
+def original(name, **kwargs):
+    config = {**CONFIGS[name], **kwargs}
+    return getattr(losses, config.pop('type'))(**config)
+
+
+def embeddings(n, seed=0, classes=4, dim=5):
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, dim, generator=g, dtype=torch.float64)
+    return x, torch.randint(classes, (n,), generator=g)
+
+
+def with_memory(seed=0, batch=10, memory=14):
+    """A batch that searches itself and a memory without gradient.
+
+    Two entries of the memory are images of the batch.
+    """
+    x, labels = embeddings(batch, seed)
+    old, old_labels = embeddings(memory, seed + 100)
+    itself = torch.zeros(batch, batch + memory, dtype=torch.bool)
+    itself[:, :batch].fill_diagonal_(True)
+    for query, entry in ((2, 3), (7, 9)):
+        old_labels[entry] = labels[query]
+        itself[query, batch + entry] = True
+
+    def make(leaf):
+        return EmbeddingBatch(
+            leaf,
+            labels,
+            torch.cat([leaf, old.to(leaf)]),
+            torch.cat([labels, old_labels]),
+            itself,
+        )
+
+    return x, make
+
+
+def with_gradient(function, x):
+    leaf = x.clone().requires_grad_()
+    loss = function(leaf)
+    loss.backward()
+    return loss.detach(), leaf.grad
+
+
+def check(got, expected, **close):
+    for a, b in zip(got, expected, strict=True):
+        torch.testing.assert_close(a, b, **close)
+
+
+def definition(name, batch):
+    """The loss by its formula, query by query."""
+    unit = torch.nn.functional.normalize
+    s = unit(batch.queries) @ unit(batch.gallery).t()
+    d = (2 - 2 * s).clamp(min=1e-30).sqrt()
+    same = batch.query_labels[:, None] == batch.gallery_labels
+    pos, neg = same & ~batch.is_itself, ~same
+    total = []
+    if name == 'contrastive':
+        for pairs, violation in (
+            (pos, (d - 0.1).relu()),
+            (neg, (1 - d).relu()),
+        ):
+            values = violation[pairs]
+            total.append(values[values > 0].mean())
+        return sum(total)
+    for i in range(len(s)):
+        if name == 'triplet':
+            for p in pos[i].nonzero()[:, 0]:
+                total.append((d[i, p] - d[i][neg[i]] + 0.3).relu())
+        elif name == 'multi_similarity':
+            low = torch.log1p(torch.exp(-2 * (s[i][pos[i]] - 0.5)).sum()) / 2
+            high = torch.log1p(torch.exp(10 * (s[i][neg[i]] - 0.5)).sum()) / 10
+            total.append(low + high)
+        elif name == 'fast_ap' and pos[i].any():
+            centres = torch.linspace(0, 4, 8, dtype=torch.float64)[:, None]
+            share = (1 - (d[i].square() - centres).abs() / (4 / 7)).relu()
+            own, every = share[:, pos[i]].sum(1), share[:, pos[i] | neg[i]]
+            running = own.cumsum(0) / every.sum(1).cumsum(0).clamp(min=1e-30)
+            total.append(1 - (own * running).sum() / pos[i].sum())
+        elif name == 'nt_xent':
+            for p in pos[i].nonzero()[:, 0]:
+                others = torch.exp(s[i][neg[i]] / 0.2).sum()
+                own = torch.exp(s[i, p] / 0.2)
+                total.append(-torch.log(own / (own + others)))
+    values = torch.cat([x.reshape(-1) for x in total])
+    return values[values > 0].mean() if name == 'triplet' else values.mean()
+
+
+@pytest.mark.parametrize('name', CONFIGS)
+class TestEveryLoss:
+    def test_a_plain_batch_is_the_original(self, name):
+        x, labels = embeddings(24)
+        expected = with_gradient(lambda e: original(name)(e, labels), x)
+        loss = build(name)
+        got = with_gradient(
+            lambda e: loss.embedding_loss(
+                EmbeddingBatch.of_one_batch(e, labels)
+            ),
+            x,
+        )
+        check(got, expected)
+        assert got[1].abs().sum() > 0
+
+    def test_a_gallery_with_a_memory_is_the_definition(self, name):
+        if name == 'circle':
+            pytest.skip('compared with the original only')
+        x, make = with_memory()
+        expected = with_gradient(lambda e: definition(name, make(e)), x)
+        loss = build(name)
+        got = with_gradient(lambda e: loss.embedding_loss(make(e)), x)
+        check(got, expected, rtol=1e-6, atol=1e-9)
+
+    def test_own_images_and_empty_slots_take_no_part(self, name):
+        x, make = with_memory()
+        value = build(name).embedding_loss(make(x))
+        batch = make(x)
+        # What is_itself marks may hold anything.
+        batch.gallery[batch.is_itself.all(0)] = 0
+        changed = EmbeddingBatch(
+            batch.queries,
+            batch.query_labels,
+            torch.cat([batch.gallery, torch.zeros(6, 5)]),
+            torch.cat([batch.gallery_labels, torch.full((6,), -1)]),
+            torch.cat([batch.is_itself, torch.ones(10, 6) > 0], dim=1),
+        )
+        torch.testing.assert_close(build(name).embedding_loss(changed), value)
+        free = make(x)
+        free.is_itself = torch.zeros_like(free.is_itself)
+        assert build(name).embedding_loss(free) != value
+
+    def test_loss_weight_scales_value_and_gradient(self, name):
+        x, make = with_memory()
+        one = with_gradient(lambda e: build(name).embedding_loss(make(e)), x)
+        loss = build(name, loss_weight=2.5)
+        more = with_gradient(lambda e: loss.embedding_loss(make(e)), x)
+        scaled = with_gradient(
+            lambda e: 2.5 * build(name).embedding_loss(make(e)), x
+        )
+        check(more, [2.5 * part for part in one])
+        check(scaled, more)
+
+    def test_order_does_not_matter(self, name):
+        x, make = with_memory()
+        batch = make(x)
+        g = torch.Generator().manual_seed(3)
+        rows, columns = (
+            torch.randperm(10, generator=g),
+            torch.randperm(24, generator=g),
+        )
+        moved = EmbeddingBatch(
+            batch.queries[rows],
+            batch.query_labels[rows],
+            batch.gallery[columns],
+            batch.gallery_labels[columns],
+            batch.is_itself[rows][:, columns],
+        )
+        loss = build(name)
+        torch.testing.assert_close(
+            loss.embedding_loss(moved), loss.embedding_loss(batch)
+        )
+
+    @pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
+    def test_half_precision_is_computed_in_float32(self, name, dtype):
+        x, make = with_memory()
+        leaf = x.to(dtype).requires_grad_()
+        loss, batch = build(name), make(leaf)
+        with torch.autocast('cpu', dtype=torch.bfloat16):
+            value = loss.embedding_loss(batch)
+        value.backward()
+        batch.queries = batch.queries.float()
+        batch.gallery = batch.gallery.float()
+        assert value.dtype == torch.float32
+        assert leaf.grad.dtype == dtype
+        assert leaf.grad.isfinite().all()
+        torch.testing.assert_close(value, loss.embedding_loss(batch))
+
+    def test_nothing_to_compare(self, name):
+        loss = build(name)
+        for n, labels in ((0, []), (1, [2]), (3, [1, 1, 1]), (3, [0, 1, 2])):
+            leaf = torch.randn(n, 5, requires_grad=True)
+            labels = torch.tensor(labels, dtype=torch.long)
+            value = loss.embedding_loss(
+                EmbeddingBatch.of_one_batch(leaf, labels)
+            )
+            value.backward()
+            assert value.isfinite()
+            assert leaf.grad.isfinite().all()
+
+    def test_nan_is_not_hidden(self, name):
+        x, make = with_memory()
+        x[4, 2] = float('nan')
+        assert build(name).embedding_loss(make(x)).isnan()
+
+    def test_copies_pickles_and_loads(self, name):
+        x, make = with_memory()
+        loss = build(name)
+        value = loss.embedding_loss(make(x))
+        file = io.BytesIO()
+        torch.save(loss.state_dict(), file)
+        file.seek(0)
+        loaded = build(name)
+        loaded.load_state_dict(torch.load(file, weights_only=True))
+        for twin in (
+            copy.deepcopy(loss),
+            pickle.loads(pickle.dumps(loss)),
+            loaded,
+        ):
+            assert twin.embedding_loss(make(x)) == value
+
+
+@pytest.mark.skipif(
+    not torch.cuda.is_available(), reason='needs a CUDA device'
+)
+@pytest.mark.parametrize('name', CONFIGS)
+def test_on_a_gpu(name):
+    x, make = with_memory()
+    loss, results = build(name), []
+    for device in ('cpu', 'cuda'):
+        leaf = x.to(device).requires_grad_()
+        batch = make(x)
+        gallery = torch.cat([leaf, batch.gallery[len(x) :].to(device)])
+        value = loss.to(device).embedding_loss(
+            EmbeddingBatch(
+                leaf,
+                batch.query_labels.to(device),
+                gallery,
+                batch.gallery_labels.to(device),
+                batch.is_itself.to(device),
+            )
+        )
+        value.backward()
+        results.append((value.detach().cpu(), leaf.grad.cpu()))
+    check(results[1], results[0])
+
+
+class TestMiner:
+    def test_a_plain_batch_is_the_original(self):
+        x, labels = embeddings(24)
+        miner = miners.MultiSimilarityMiner(epsilon=0.2)
+
+        def by_hand(e):
+            return original('multi_similarity')(e, labels, miner(e, labels))
+
+        loss = build(
+            'multi_similarity',
+            miner=dict(type='MultiSimilarityMiner', epsilon=0.2),
+        )
+        got = with_gradient(
+            lambda e: loss.embedding_loss(
+                EmbeddingBatch.of_one_batch(e, labels)
+            ),
+            x,
+        )
+        check(got, with_gradient(by_hand, x))
+
+    @pytest.mark.parametrize(
+        ('name', 'miner', 'chosen'),
+        [
+            (
+                'triplet',
+                dict(type='TripletMarginMiner', margin=0.1),
+                lambda d, p, n: d[:, :, None] + 0.1 >= d[:, None],
+            ),
+            (
+                'triplet',
+                dict(type='PairMarginMiner', pos_margin=1, neg_margin=1.4),
+                lambda d, p, n: (d > 1)[:, :, None] & (d < 1.4)[:, None],
+            ),
+        ],
+    )
+    def test_a_memory_is_mined_without_own_images(self, name, miner, chosen):
+        x, make = with_memory()
+        got = build(name, miner=miner).embedding_loss(make(x))
+        batch = make(x)
+        unit = torch.nn.functional.normalize
+        d = torch.cdist(unit(batch.queries), unit(batch.gallery))
+        pos, neg = batch.is_positive(), batch.is_negative()
+        triplets = pos[:, :, None] & neg[:, None] & chosen(d, pos, neg)
+        values = (d[:, :, None] - d[:, None] + 0.3).relu()[triplets]
+        torch.testing.assert_close(got, values[values > 0].mean())
+
+    def test_empty_slots_are_not_mined(self):
+        """They lie at 0, nearer than many a negative."""
+        x, make = with_memory()
+        batch = make(x)
+        more = EmbeddingBatch(
+            batch.queries,
+            batch.query_labels,
+            torch.cat([torch.zeros(6, 5), batch.gallery]),
+            torch.cat([torch.full((6,), -1), batch.gallery_labels]),
+            torch.cat([torch.ones(10, 6) > 0, batch.is_itself], dim=1),
+        )
+        for name, miner in (
+            ('triplet', dict(type='BatchHardMiner')),
+            ('multi_similarity', dict(type='MultiSimilarityMiner')),
+        ):
+            loss = build(name, miner=miner)
+            torch.testing.assert_close(
+                loss.embedding_loss(more), loss.embedding_loss(batch)
+            )
+
+
+class TestBuilding:
+    def test_parts_are_configs(self):
+        loss = build(
+            dict(
+                type='ContrastiveLoss',
+                pos_margin=1,
+                neg_margin=0.2,
+                distance=dict(type='CosineSimilarity'),
+                reducer=dict(type='MeanReducer'),
+                embedding_regularizer=dict(type='LpRegularizer', p=2),
+            )
+        )
+        x, labels = embeddings(12)
+        expected = losses.ContrastiveLoss(
+            pos_margin=1,
+            neg_margin=0.2,
+            distance=pml.distances.CosineSimilarity(),
+            reducer=pml.reducers.MeanReducer(),
+            embedding_regularizer=pml.regularizers.LpRegularizer(p=2),
+        )
+        batch = EmbeddingBatch.of_one_batch(x, labels)
+        torch.testing.assert_close(
+            loss.embedding_loss(batch), expected(x, labels)
+        )
+
+    def test_learned_thresholds_are_parameters(self):
+        loss = build(
+            dict(type='MarginLoss', learn_beta=True, nu=0.1, num_classes=4)
+        )
+        x, make = with_memory()
+        loss.embedding_loss(make(x)).backward()
+        (beta,) = loss.parameters()
+        assert beta.grad.abs().sum() > 0
+
+    @pytest.mark.parametrize(
+        ('config', 'message'),
+        [
+            (dict(type='NCALoss'), 'from the labels alone'),
+            (dict(type='SmoothAPLoss'), 'mmrank.SmoothAPLoss'),
+            (dict(type='TripletMarginLoss', swap=True), 'swap=True'),
+            (
+                dict(type='TripletMarginLoss', triplets_per_anchor=5),
+                'triplets_per_anchor=5',
+            ),
+            (
+                dict(
+                    type='ContrastiveLoss',
+                    reducer=dict(type='PerAnchorReducer'),
+                ),
+                'PerAnchorReducer',
+            ),
+        ],
+    )
+    def test_losses_that_cannot_be_right_are_refused(self, config, message):
+        with pytest.raises(ValueError, match=message):
+            build(config)
+
+    def test_wrong_configs(self):
+        with pytest.raises(KeyError, match="loss.type='Contrastive' is not"):
+            build(dict(type='Contrastive'))
+        with pytest.raises(KeyError, match=r"loss.distance.type='L2' is not"):
+            build(dict(type='ContrastiveLoss', distance=dict(type='L2')))
+        with pytest.raises(KeyError, match="miner.type='Hard' is not"):
+            build('triplet', miner=dict(type='Hard'))
+        with pytest.raises(TypeError, match="loss must be a dict with a 'ty"):
+            build({})
+        with pytest.raises(TypeError, match='bins'):
+            build(dict(type='ContrastiveLoss', bins=3))
+        with pytest.raises(ValueError, match="scope='x' is unknown"):
+            build('triplet', scope='x')
+        with pytest.raises(ValueError, match='no part in FastAPLoss'):
+            build('fast_ap', miner=dict(type='BatchHardMiner'))
+
+    def test_absent_package_is_named(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, 'pytorch_metric_learning', None)
+        with pytest.raises(ImportError, match='pip install'):
+            build('triplet')
+
+
+def test_why_not_the_memory_of_the_package():
+    """Its write position and fill mark are not in its state."""
+    memory = losses.CrossBatchMemory(losses.ContrastiveLoss(), 5, 8)
+    x, labels = embeddings(6)
+    memory(x.float(), labels)
+    resumed = losses.CrossBatchMemory(losses.ContrastiveLoss(), 5, 8)
+    resumed.load_state_dict(memory.state_dict())
+    assert (memory.queue_idx, resumed.queue_idx) == (6, 0)

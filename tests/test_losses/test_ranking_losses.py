@@ -1,0 +1,327 @@
+"""The registered rivals of stable AP under their common interface."""
+
+import io
+
+import pytest
+import torch
+from torch import nn
+
+from mmrank.functional import (
+    alrp_loss,
+    ap_loss,
+    dr_loss,
+    rank_sort_loss,
+)
+from mmrank.losses import RankingLoss
+from mmrank.registry import MODELS
+from mmrank.state import SelfBalance
+
+CLASSES = 3
+NAMES = ['APLoss', 'ALRPLoss', 'RankSortLoss', 'DRLoss']
+
+
+def build(name, **kwargs):
+    return MODELS.build(dict(type=f'mmrank.{name}', **kwargs))
+
+
+def batch(n=60, seed=0):
+    """Logits, targets (the last class index = background), box numbers."""
+    g = torch.Generator().manual_seed(seed)
+    logits = torch.randn(n, CLASSES, generator=g, dtype=torch.float64)
+    target = torch.randint(0, 3 * CLASSES, (n,), generator=g)
+    target = target.clamp(max=CLASSES)
+    boxes = torch.rand(
+        int((target < CLASSES).sum()), generator=g, dtype=torch.float64
+    )
+    return logits, target, boxes
+
+
+def box_arguments(loss, boxes):
+    key = {'quality': 'quality', 'loss': 'box_loss'}.get(loss.box_input)
+    return {key: boxes} if key else {}
+
+
+def total(loss, logits, target, boxes, weight=None):
+    losses = loss(logits, target, weight, **box_arguments(loss, boxes))
+    return sum(losses.values()) if isinstance(losses, dict) else losses
+
+
+def as_lists(logits, target, boxes):
+    """One-vs-all labels and the boxes of the positives, flattened."""
+    labels = nn.functional.one_hot(target, CLASSES + 1)[:, :CLASSES].double()
+    values = torch.zeros(target.shape, dtype=torch.float64)
+    values[target < CLASSES] = boxes
+    return labels, labels * values[:, None]
+
+
+def by_function(name, logits, labels, values):
+    """The loss of one list from ``mmrank.functional``."""
+    if name == 'APLoss':
+        return ap_loss(logits, labels)
+    if name == 'DRLoss':
+        return dr_loss(logits, labels)
+    if name == 'RankSortLoss':
+        return sum(rank_sort_loss(logits, values))
+    return sum(alrp_loss(logits, labels, values[labels > 0]))
+
+
+@pytest.mark.parametrize('name', NAMES)
+class TestEveryLoss:
+    def build(self, name, **kwargs):
+        if name == 'ALRPLoss':
+            kwargs.setdefault('balance', None)
+        return build(name, **kwargs)
+
+    def test_flatten_is_one_list_of_all_classes(self, name):
+        logits, target, boxes = batch()
+        labels, values = as_lists(logits, target, boxes)
+        got = total(self.build(name), logits, target, boxes)
+        torch.testing.assert_close(
+            got, by_function(name, logits, labels, values)
+        )
+
+    @pytest.mark.parametrize('reduction', ['mean', 'sum'])
+    def test_per_class_is_a_list_for_each(self, name, reduction):
+        logits, target, boxes = batch()
+        labels, values = as_lists(logits, target, boxes)
+        each = torch.stack(
+            [
+                by_function(name, logits[:, c], labels[:, c], values[:, c])
+                for c in range(CLASSES)
+            ]
+        )
+        loss = self.build(name, mode='per_class', reduction=reduction)
+        expected = each.mean() if reduction == 'mean' else each.sum()
+        got = total(loss, logits, target, boxes)
+        torch.testing.assert_close(got, expected)
+
+    def test_rows_without_weight_take_no_part(self, name):
+        logits, target, boxes = batch()
+        keep = torch.arange(60) % 3 > 0
+        loss = self.build(name)
+        got = total(loss, logits, target, boxes, keep.float())
+        kept_boxes = boxes[keep[target < CLASSES]]
+        alone = total(loss, logits[keep], target[keep], kept_boxes)
+        torch.testing.assert_close(got, alone)
+
+    def test_loss_weight_scales_value_and_gradient(self, name):
+        logits, target, boxes = batch()
+        results = []
+        for weight in (1.0, 2.5):
+            leaf = logits.clone().requires_grad_()
+            loss = self.build(name, loss_weight=weight)
+            value = total(loss, leaf, target, boxes)
+            value.backward()
+            results.append((value.detach(), leaf.grad))
+        for one, more in zip(*results):
+            torch.testing.assert_close(more, 2.5 * one)
+
+    @pytest.mark.parametrize('mode', ['flatten', 'per_class'])
+    def test_training_ranks_the_positives_first(self, name, mode):
+        torch.manual_seed(0)
+        _, target, boxes = batch(200)
+        centres = torch.randn(CLASSES + 1, 6)
+        features = centres[target] + 0.7 * torch.randn(200, 6)
+        model = nn.Linear(6, CLASSES)
+        loss = build(name, mode=mode)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+        values = []
+        for _ in range(60):
+            optimizer.zero_grad()
+            given = box_arguments(loss, boxes.float())
+            value = loss(model(features), target, **given)
+            # The box part of aLRP weighs a box the more the higher it ranks.
+            value = value['loss_cls'] if isinstance(value, dict) else value
+            value.backward()
+            optimizer.step()
+            values.append(value.item())
+        scores = model(features)
+        positive = nn.functional.one_hot(target, CLASSES + 1)[:, :CLASSES] > 0
+        better = scores[positive].mean() - scores[~positive].mean()
+        assert better > 1
+        assert values[-1] < values[0]
+
+    def test_batch_without_objects(self, name):
+        logits = torch.randn(20, CLASSES, requires_grad=True)
+        target = torch.full((20,), CLASSES)
+        loss = build(name)
+        value = total(loss, logits, target, torch.zeros(0))
+        value.backward()
+        assert value.isfinite()
+        assert logits.grad.isfinite().all()
+
+    def test_under_autocast(self, name):
+        logits, target, boxes = batch()
+        model = nn.Linear(CLASSES, CLASSES).double().float()
+        with torch.autocast('cpu', dtype=torch.bfloat16):
+            scores = model(logits.float())
+            value = total(build(name), scores, target, boxes.float())
+        assert scores.dtype == torch.bfloat16
+        assert value.dtype == torch.float32
+        value.backward()
+        assert model.weight.grad.isfinite().all()
+
+    def test_wrong_number_of_classes_or_index(self, name):
+        logits, target, boxes = batch()
+        with pytest.raises(ValueError, match='num_classes=4 but cls_score'):
+            total(build(name, num_classes=4), logits, target, boxes)
+        with pytest.raises(ValueError, match='class indices from'):
+            total(build(name), logits, target + 1, boxes[:0])
+
+    def test_wrong_options(self, name):
+        for option in ('mode', 'reduction', 'scope'):
+            with pytest.raises(ValueError, match=f"{option}='x' is unknown"):
+                build(name, **{option: 'x'})
+        with pytest.raises(ValueError, match='use_sigmoid'):
+            build(name, use_sigmoid=False)
+
+
+@pytest.mark.parametrize('name', ['APLoss', 'ALRPLoss', 'RankSortLoss'])
+def test_error_driven_losses_know_where_the_positives_are(name):
+    logits, target, boxes = batch()
+    loss = build(name)
+    total(loss, logits, target, boxes)
+    rows = torch.arange(60)[target < CLASSES]
+    mean = logits[rows, target[rows]].mean()
+    torch.testing.assert_close(loss.logit_centre()[0].double(), mean)
+    with pytest.raises(ValueError, match='delta must be > 0'):
+        build(name, delta=0.0)
+
+
+@pytest.mark.parametrize('name', ['ALRPLoss', 'RankSortLoss'])
+class TestBoxInput:
+    def test_missing_boxes_name_the_head_to_use(self, name):
+        logits, target, _ = batch()
+        with pytest.raises(ValueError, match='ListwiseHead'):
+            build(name)(logits, target)
+
+    def test_wrong_number_of_boxes(self, name):
+        logits, target, boxes = batch()
+        loss = build(name)
+        with pytest.raises(ValueError, match='one for each row'):
+            loss(logits, target, **box_arguments(loss, boxes[1:]))
+
+    def test_multi_label_targets_have_no_boxes(self, name):
+        logits, target, boxes = batch()
+        labels, _ = as_lists(logits, target, boxes)
+        loss = build(name)
+        with pytest.raises(ValueError, match='one box a'):
+            loss(logits, labels, **box_arguments(loss, boxes))
+
+
+def test_a_loss_that_takes_no_boxes_refuses_them():
+    logits, target, boxes = batch()
+    with pytest.raises(ValueError, match='takes no quality'):
+        build('APLoss')(logits, target, quality=boxes)
+
+
+def test_alrp_trains_the_boxes_by_their_rank():
+    logits, target, boxes = batch()
+    boxes.requires_grad_()
+    losses = build('ALRPLoss', balance=4.0)(logits, target, box_loss=boxes)
+    losses['loss_bbox'].backward()
+    labels, _ = as_lists(logits, target, boxes.detach())
+    other = boxes.detach().clone().requires_grad_()
+    (4 * alrp_loss(logits, labels, other).localisation).backward()
+    torch.testing.assert_close(boxes.grad, other.grad)
+    assert (boxes.grad > 0).all()
+
+
+def test_sorting_can_be_weighted():
+    logits, target, boxes = batch()
+    values = [
+        build('RankSortLoss', sort_weight=w)(logits, target, quality=boxes)
+        for w in (0.0, 1.0, 3.0)
+    ]
+    torch.testing.assert_close(
+        values[2] - values[0], 3 * (values[1] - values[0])
+    )
+    assert values[1] > values[0]
+    with pytest.raises(ValueError, match='sort_weight'):
+        build('RankSortLoss', sort_weight=-1.0)
+
+
+def test_dr_loss_refuses_bad_settings_when_built():
+    with pytest.raises(ValueError, match='neg_lambda must be > 0'):
+        build('DRLoss', neg_lambda=0.0)
+    assert build('DRLoss').logit_centre() is None
+
+
+class TestSelfBalance:
+    def test_ratio_of_the_period_before(self):
+        state = SelfBalance(initial=50.0, period=2)
+        pairs = [(0.8, 0.1), (0.6, 0.3), (1.0, 1.0), (3.0, 1.0), (0.0, 1.0)]
+        got = [
+            float(state.update(torch.tensor(c), torch.tensor(b)))
+            for c, b in pairs
+        ]
+        first, second = (0.8 + 0.6 + 0.4) / 0.4, (4.0 + 2.0) / 2.0
+        assert got == pytest.approx([50, 50, first, first, second])
+
+    def test_saved_and_resumed_in_the_middle_of_a_period(self):
+        whole, part = SelfBalance(50.0, 3), SelfBalance(50.0, 3)
+        losses = torch.rand(8, 2, generator=torch.Generator().manual_seed(0))
+        expected = [float(whole.update(*pair)) for pair in losses]
+        for pair in losses[:4]:
+            part.update(*pair)
+        file = io.BytesIO()
+        torch.save(part.state_dict(), file)
+        file.seek(0)
+        resumed = SelfBalance(7.0, 3)
+        resumed.load_state_dict(torch.load(file, weights_only=True))
+        got = [float(resumed.update(*pair)) for pair in losses[4:]]
+        assert got == expected[4:]
+
+    def test_no_boxes_bad_numbers_and_evaluation_do_not_count(self):
+        state = SelfBalance(50.0, 1)
+        one, zero = torch.tensor(1.0), torch.tensor(0.0)
+        state.update(one, zero)
+        state.update(torch.tensor(float('nan')), one)
+        state.eval()
+        state.update(one, one)
+        assert state.ratio == 50
+        state.train().half()
+        state.update(one, one)
+        assert state.ratio == 2
+        assert state.sums.dtype == torch.float64
+
+    def test_wrong_settings(self):
+        with pytest.raises(ValueError, match='initial'):
+            SelfBalance(0.0)
+        with pytest.raises(ValueError, match='period'):
+            SelfBalance(1.0, 0)
+
+
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float64])
+def test_values_of_boxes_take_the_dtype_of_the_scores(dtype):
+    """Ranks gather them: one without boxes must not differ in the dtype."""
+
+    class Seen(RankingLoss):
+        box_input = 'quality'
+
+        def list_losses(self, lists):
+            self.dtype = lists.values.dtype
+            return lists.scores.sum()
+
+    logits, target, boxes = batch()
+    loss = Seen()
+    loss(logits.float(), target, quality=boxes.to(dtype))
+    assert loss.dtype == torch.float32
+
+
+@pytest.mark.parametrize('name', ['APLoss', 'ALRPLoss', 'RankSortLoss'])
+def test_losses_of_raw_logits_take_no_activation(name):
+    """Their centre at test time is that of the logits."""
+    with pytest.raises(TypeError, match='activation'):
+        build(name, activation='sigmoid')
+
+
+def test_a_new_loss_only_defines_list_losses():
+    class Margin(RankingLoss):
+        def list_losses(self, lists):
+            return lists.scores.mean() - lists.pos.mean()
+
+    logits, target, _ = batch()
+    labels, _ = as_lists(logits, target, torch.zeros(1))
+    expected = logits.mean() - logits[labels > 0].mean()
+    torch.testing.assert_close(Margin()(logits, target), expected)

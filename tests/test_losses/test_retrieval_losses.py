@@ -1,0 +1,90 @@
+"""Batches of embeddings, and stable AP's means over their queries."""
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from mmrank.functional import stable_ap_loss
+from mmrank.losses import EmbeddingBatch, StableAPLoss
+
+CLASSES = 5
+
+
+def _batch(n, seed, dtype=torch.float64):
+    g = torch.Generator().manual_seed(seed)
+    x = normalize(torch.randn(n, 6, generator=g, dtype=dtype), dim=1)
+    return x, torch.randint(0, CLASSES, (n,), generator=g)
+
+
+def test_pairs_of_a_batch():
+    x, labels = _batch(9, 0)
+    batch = EmbeddingBatch.of_one_batch(x, labels)
+    for i in range(9):
+        for j in range(9):
+            same = bool(labels[i] == labels[j])
+            assert batch.is_positive()[i, j] == (same and i != j)
+            assert batch.is_negative()[i, j] == (not same)
+            torch.testing.assert_close(batch.scores()[i, j], x[i] @ x[j])
+
+
+def test_scores_stay_in_float32_under_autocast():
+    x, labels = _batch(9, 0, torch.float32)
+    batch = EmbeddingBatch.of_one_batch(x, labels)
+    with torch.autocast('cpu', dtype=torch.bfloat16):
+        scores = batch.scores()
+    assert scores.dtype == torch.float32
+    torch.testing.assert_close(scores, x @ x.t())
+    half = EmbeddingBatch.of_one_batch(x.bfloat16(), labels)
+    assert half.scores().dtype == torch.float32
+
+
+@pytest.mark.parametrize('mean_scope', ['global', 'per_class'])
+@pytest.mark.parametrize('mean_mode', ['plain', 'off'])
+def test_means_of_the_queries(mean_scope, mean_mode):
+    loss = StableAPLoss(
+        num_classes=CLASSES,
+        mode='per_class',
+        mean_scope=mean_scope,
+        mean_mode=mean_mode,
+        momentum=0.25,
+        rho='batch',
+        tau=0.1,
+        score_range=(-1, 1),
+        score_penalty=0,
+    )
+    means = {}
+    for step in range(3):
+        x, labels = _batch(11, step)
+        queries = []
+        for i, label in enumerate(labels.tolist()):
+            same = (labels == label) & (torch.arange(11) != i)
+            row = label if mean_scope == 'per_class' else 0
+            if same.any():
+                scores = x @ x[i]
+                queries.append((row, scores[same], scores[labels != label]))
+        for row in {r for r, *_ in queries}:
+            mean = torch.cat([p for r, p, _ in queries if r == row]).mean()
+            lam = 0.25 if row in means and mean_mode == 'plain' else 1.0
+            means[row] = lam * mean + (1 - lam) * means.get(row, 0)
+        expected = [
+            stable_ap_loss(pos, neg, means[row], tau=0.1, bound=41.0)
+            for row, pos, neg in queries
+        ]
+        got = loss.embedding_loss(EmbeddingBatch.of_one_batch(x, labels))
+        torch.testing.assert_close(
+            got, torch.stack(expected).mean(), rtol=1e-5, atol=1e-6
+        )
+
+
+def test_one_mean_serves_without_a_number_of_classes():
+    x, labels = _batch(8, 0)
+    loss = StableAPLoss(tau=0.1, score_range=(-1, 1), score_penalty=0)
+    loss.embedding_loss(EmbeddingBatch.of_one_batch(x, labels + 1000))
+    assert loss.mean_positive.num_updates.tolist() == [1]
+
+
+def test_refuses_a_class_without_a_mean():
+    x, labels = _batch(8, 0)
+    loss = StableAPLoss(num_classes=CLASSES, mode='per_class')
+    with pytest.raises(ValueError, match='but there are 5 classes'):
+        loss.embedding_loss(EmbeddingBatch.of_one_batch(x, labels + 3))

@@ -1,0 +1,430 @@
+import copy
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+from torch.utils.checkpoint import checkpoint
+
+from mmrank.functional import (
+    interpolate_scores,
+    semi_variance,
+    soprc_lists,
+    soprc_loss,
+)
+from mmrank.losses import SOPRCLoss
+from mmrank.registry import MODELS
+
+LOGITS = dict(tau1=1.0, tau2=0.05, score_range=(-5.0, 5.0))
+TAUS = dict(tau1=1.0, tau2=0.05)
+
+
+def _batch(n=120, classes=4, seed=0, dtype=torch.float32):
+    g = torch.Generator().manual_seed(seed)
+    scores = torch.randn(n, classes, generator=g).to(dtype)
+    target = torch.randint(0, 3 * classes, (n,), generator=g)
+    return scores, target.clamp(max=classes)
+
+
+def _labels(scores, target):
+    return target[:, None] == torch.arange(scores.size(1))
+
+
+def _queries(labels):
+    """Positives and negatives of every image as a query."""
+    same = labels[:, None] == labels
+    return same & ~torch.eye(len(labels), dtype=torch.bool), ~same
+
+
+def _retrieval(seed=0, dtype=torch.float32):
+    g = torch.Generator().manual_seed(seed)
+    labels = torch.tensor([5, 2, 5, 0, 2, 5, 3, 2, 0, 2])
+    e = torch.randn(len(labels), 6, generator=g, dtype=torch.float64)
+    return normalize(e, dim=1).to(dtype), labels
+
+
+def test_flatten_is_one_list_of_all_scores():
+    scores, target = _batch()
+    loss = SOPRCLoss(prior=0.3, loss_weight=2.0, **LOGITS)
+    labels = _labels(scores, target)
+    pos, neg = scores[labels], scores[~labels]
+    v = interpolate_scores(pos, 100, -5.0, 5.0)
+    expected = 2 * soprc_loss(pos, neg, v, prior=0.3, **TAUS)
+    torch.testing.assert_close(loss(scores, target), expected)
+    # v is renewed before the second batch is judged by it.
+    other, target = _batch(seed=1)
+    labels = _labels(other, target)
+    pos, neg = other[labels], other[~labels]
+    v = 0.9 * v + 0.1 * interpolate_scores(pos, 100, -5.0, 5.0)
+    expected = 2 * soprc_loss(pos, neg, v, prior=0.3, **TAUS)
+    torch.testing.assert_close(loss(other, target), expected)
+    torch.testing.assert_close(loss.score_vector.vector[0], v)
+
+
+@pytest.mark.parametrize('reduction', ['mean', 'sum'])
+def test_per_class_is_one_list_and_one_vector_per_class(reduction):
+    scores, target = _batch()
+    target[target == 2] = 4
+    priors = [0.1, 0.2, 0.3, 0.4]
+    loss = SOPRCLoss(
+        4, 'per_class', priors, reduction=reduction, vector_length=10, **LOGITS
+    )
+    labels = _labels(scores, target)
+    v = torch.zeros(4, 10)
+    for c in (0, 1, 3):
+        v[c] = interpolate_scores(scores[labels[:, c], c], 10, -5.0, 5.0)
+    expected = soprc_lists(
+        scores.t(), labels.t(), v, prior=torch.tensor(priors), **TAUS
+    )
+    expected = expected.sum() / (3 if reduction == 'mean' else 1)
+    torch.testing.assert_close(loss(scores, target), expected)
+    assert loss.score_vector.seen.tolist() == [True, True, False, True]
+    torch.testing.assert_close(loss.logit_centre(), v.mean(1))
+
+
+def test_retrieval_uses_the_vector_and_the_prior_of_the_class():
+    e, labels = _retrieval()
+    is_pos, is_neg = _queries(labels)
+    loss = MODELS.build(
+        dict(
+            type='mmrank.SOPRCLoss',
+            num_classes=6,
+            mode='per_class',
+            prior='counts',
+            max_prior=0.1,
+            tau1=1.0,
+            tau2=0.05,
+            vector_length=9,
+        )
+    )
+    counts = torch.tensor([20, 1, 40, 10, 1, 30])
+    loss.set_class_counts(counts)
+    scores = e @ e.t()
+    got = loss.rank(scores, is_pos, is_neg, list_classes=labels)
+    v = torch.zeros(6, 9)
+    for c in (0, 2, 5):
+        phis = [
+            interpolate_scores(scores[q, is_pos[q]], 9, -1.0, 1.0)
+            for q in range(10)
+            if labels[q] == c
+        ]
+        v[c] = torch.stack(phis).mean(0)
+    # Class 3 has one image: no positive, no loss, no vector.
+    expected = soprc_lists(
+        scores,
+        is_pos,
+        v[labels],
+        prior=(counts / 400)[labels],
+        mask=is_pos | is_neg,
+        **TAUS,
+    )
+    assert expected[6] == 0
+    torch.testing.assert_close(got, expected.sum() / 9)
+    assert loss.score_vector.num_updates.tolist() == [1, 0, 1, 0, 0, 1]
+    torch.testing.assert_close(loss.score_vector.vector, v)
+
+
+def test_retrieval_with_one_vector_for_all_queries():
+    e, labels = _retrieval()
+    is_pos, is_neg = _queries(labels)
+    loss = SOPRCLoss(prior=0.2, vector_length=9, **TAUS)
+    # Labels need not be classes of a closed set here.
+    got = loss.rank(e @ e.t(), is_pos, is_neg, list_classes=labels * 1000)
+    scores = e @ e.t()
+    phis = [
+        interpolate_scores(scores[q, is_pos[q]], 9, -1.0, 1.0)
+        for q in range(10)
+        if is_pos[q].any()
+    ]
+    v = torch.stack(phis).mean(0)
+    torch.testing.assert_close(loss.score_vector.vector[0], v)
+    expected = soprc_lists(
+        scores, is_pos, v, prior=0.2, mask=is_pos | is_neg, **TAUS
+    )
+    torch.testing.assert_close(got, expected.sum() / 9)
+
+
+def test_ablation_rows():
+    """Biased estimator, without v, and with the regulariser (table 2)."""
+    e, labels = _retrieval(dtype=torch.float64)
+    is_pos, is_neg = _queries(labels)
+    scores = e @ e.t()
+    setting = dict(vector_length=9, **TAUS)
+
+    def run(seen_before=None, **kwargs):
+        loss = SOPRCLoss(6, 'per_class', **setting, **kwargs)
+        if seen_before is not None:
+            loss.score_vector.vector.copy_(seen_before)
+            loss.score_vector.num_updates.fill_(1)
+        return loss.rank(scores, is_pos, is_neg, list_classes=labels)
+
+    phi = torch.zeros(10, 9, dtype=torch.float64)
+    for q in (0, 1, 2, 3, 4, 5, 7, 8, 9):
+        phi[q] = interpolate_scores(scores[q, is_pos[q]], 9, -1.0, 1.0)
+
+    def expected(v, prior):
+        lists = soprc_lists(
+            scores, is_pos, v, prior=prior, mask=is_pos | is_neg, **TAUS
+        )
+        return lists.sum() / 9
+
+    before = torch.linspace(-1, 1, 9).expand(6, 9)
+    close = dict(rtol=1e-5, atol=1e-6)
+    biased = run(before, prior='batch', use_vector=False)
+    torch.testing.assert_close(biased, expected(phi, None), **close)
+    unbiased = run(before, prior=0.05, use_vector=False)
+    torch.testing.assert_close(unbiased, expected(phi, 0.05), **close)
+    merged = [phi[(labels == c) & is_pos.any(1)].mean(0) for c in labels]
+    v = 0.9 * before[labels] + 0.1 * torch.stack(merged).nan_to_num()
+    with_v = run(before, prior=0.05)
+    torch.testing.assert_close(with_v, expected(v, 0.05), **close)
+    spread = semi_variance(
+        scores, scores, 0.3, 0.7, pos_mask=is_pos, neg_mask=is_neg
+    )
+    whole = run(before, prior=0.05, lam1=0.3, lam2=0.7)
+    torch.testing.assert_close(whole, with_v + spread.sum() / 9, **close)
+    assert len({round(x.item(), 6) for x in (biased, unbiased, with_v)}) == 3
+
+
+@pytest.mark.parametrize(
+    'kwargs',
+    [
+        dict(prior=0.5),
+        dict(prior='batch'),
+        dict(prior=0.5, mode='per_class', num_classes=4),
+        dict(prior=0.5, mode='per_class', vector_scope='global'),
+        dict(prior=0.5, use_vector=False),
+        dict(prior=0.5, rank_gradient=True),
+        dict(prior=0.5, lam1=0.1, lam2=0.1),
+        dict(prior=0.5, activation='sigmoid', tau1=0.3, score_range=(0, 1)),
+        dict(prior=0.5, momentum=0.9, vector_length=20),
+    ],
+)
+def test_options_train_the_ranking(kwargs):
+    """Each option takes a random ranking to a nearly perfect one."""
+    scores, target = _batch(n=60)
+    loss = SOPRCLoss(**{**LOGITS, **kwargs})
+    scores.requires_grad_()
+    optimizer = torch.optim.Adam([scores], lr=0.1)
+    for _ in range(150):
+        optimizer.zero_grad()
+        loss(scores, target).backward()
+        optimizer.step()
+    labels = _labels(scores, target)
+    if kwargs.get('mode') == 'per_class':
+        lists = [
+            (scores[labels[:, c], c], scores[~labels[:, c], c])
+            for c in range(4)
+        ]
+    else:
+        lists = [(scores[labels], scores[~labels])]
+    for pos, neg in lists:
+        assert (pos[:, None] <= neg).double().mean() < 0.01
+
+
+@pytest.mark.parametrize(
+    'kwargs',
+    [
+        dict(prior='counts', max_prior=0.1),
+        dict(prior='batch', use_vector=False),
+        dict(prior=0.1, momentum=0.001),
+        dict(prior=0.1, lam1=0.1, lam2=0.1, vector_scope='global'),
+    ],
+)
+def test_retrieval_trains_with_the_default_temperatures(kwargs):
+    g = torch.Generator().manual_seed(2)
+    labels = torch.arange(8).repeat_interleave(4)
+    is_pos, is_neg = _queries(labels)
+    e = torch.randn(32, 16, generator=g, requires_grad=True)
+    loss = SOPRCLoss(8, 'per_class', **kwargs)
+    if kwargs['prior'] == 'counts':
+        loss.set_class_counts([4] * 8)
+    optimizer = torch.optim.Adam([e], lr=0.05)
+    for _ in range(150):
+        optimizer.zero_grad()
+        x = normalize(e, dim=1)
+        loss.rank(x @ x.t(), is_pos, is_neg, list_classes=labels).backward()
+        optimizer.step()
+    x = normalize(e.detach(), dim=1)
+    lowest = (x @ x.t()).masked_fill(~is_pos, 9).amin(1, keepdim=True)
+    assert ((x @ x.t() >= lowest) & is_neg).sum() == 0
+
+
+def test_in_the_head_of_a_detector():
+    pytest.importorskip('mmdet')
+    from small_heads import build_head, make_inputs
+
+    head = build_head(
+        'RetinaHead',
+        dict(type='mmrank.SOPRCLoss', prior=0.5, mode='per_class', **LOGITS),
+    )
+    features, truths, metas = make_inputs()
+    losses = head.loss_by_feat(*head(features), truths, metas)
+    assert 0 < losses['loss_cls'] < 1
+    losses['loss_cls'].backward()
+    assert head.retina_cls.weight.grad.abs().sum() > 0
+    assert head.loss_cls.loss.score_vector.seen.any()
+
+
+def test_permutations_of_the_batch_change_nothing():
+    e, labels = _retrieval(dtype=torch.float64)
+    results = []
+    for order in (torch.arange(10), torch.randperm(10)):
+        loss = SOPRCLoss(6, 'per_class', 0.1, lam1=0.1, lam2=0.1)
+        x = e[order]
+        value = loss.rank(
+            x @ x.t(), *_queries(labels[order]), list_classes=labels[order]
+        )
+        results.append((value, loss.score_vector.vector))
+    torch.testing.assert_close(*results)
+
+
+def test_gradient_with_v_fixed():
+    """In eval v stands still: the whole loss passes a gradient check."""
+    e, labels = _retrieval(dtype=torch.float64)
+    loss = SOPRCLoss(
+        6,
+        'per_class',
+        0.1,
+        rank_gradient=True,
+        lam1=0.2,
+        lam2=0.3,
+        **TAUS,
+    )
+    is_pos, is_neg = _queries(labels)
+    loss.rank(e @ e.t(), is_pos, is_neg, list_classes=labels)
+    loss.eval()
+    noise = 0.1 * torch.randn_like(e)
+    assert torch.autograd.gradcheck(
+        lambda x: loss.rank(x @ x.t(), is_pos, is_neg, list_classes=labels),
+        ((e + noise).requires_grad_(),),
+    )
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+def test_amp_stays_finite(dtype):
+    scores, target = _batch(dtype=dtype)
+    leaf = (20 * scores).requires_grad_()
+    with torch.autocast('cpu', dtype=dtype):
+        loss = SOPRCLoss(prior=0.5, lam1=0.1, **LOGITS)(leaf, target)
+    assert loss.dtype == torch.float32
+    exact = SOPRCLoss(prior=0.5, lam1=0.1, **LOGITS)(
+        leaf.detach().double(), target
+    )
+    assert loss.item() == pytest.approx(exact.item(), rel=1e-6)
+    (loss * 2**10).backward()
+    assert leaf.grad.isfinite().all()
+    assert (leaf.grad != 0).any()
+
+
+@pytest.mark.parametrize('mode', ['flatten', 'per_class'])
+def test_no_objects_one_class_and_empty(mode):
+    loss = SOPRCLoss(num_classes=1, mode=mode, lam1=1.0, lam2=1.0)
+    for n in (0, 1, 7):
+        scores = torch.randn(n, 1, requires_grad=True)
+        value = loss(scores, torch.ones(n, dtype=torch.long))
+        assert value == 0
+        value.backward()
+        assert (scores.grad == 0).all()
+    assert not loss.score_vector.seen.any()
+    # Only positives: nothing is ranked above them.
+    assert loss(torch.zeros(4, 1), torch.zeros(4, dtype=torch.long)) == 0
+    assert loss.score_vector.seen.all()
+
+
+def test_nan_scores_show_in_the_loss_and_not_in_the_state():
+    scores, target = _batch()
+    loss = SOPRCLoss(**LOGITS)
+    loss(scores, target)
+    before = copy.deepcopy(loss.state_dict())
+    scores[target == 0] = float('nan')
+    assert loss(scores, target).isnan()
+    for name, value in loss.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_loss_run_twice_by_checkpointing_updates_once():
+    scores, target = _batch()
+    plain, twice = SOPRCLoss(**LOGITS), SOPRCLoss(**LOGITS)
+    for loss in (plain, twice):
+        loss(*_batch(seed=1))
+    one = scores.clone().requires_grad_()
+    two = scores.clone().requires_grad_()
+    plain(one, target).backward()
+    checkpoint(twice, two, target, use_reentrant=False).backward()
+    torch.testing.assert_close(one.grad, two.grad)
+    assert twice.score_vector.num_updates.item() == 2
+    assert torch.equal(plain.score_vector.vector, twice.score_vector.vector)
+
+
+def test_saved_and_resumed_bit_for_bit():
+    kwargs = dict(num_classes=4, mode='per_class', prior='counts', **LOGITS)
+    loss, fresh = SOPRCLoss(**kwargs), SOPRCLoss(**kwargs)
+    for each in (loss, fresh):
+        each.set_class_counts([4, 3, 2, 1])
+    loss(*_batch())
+    loss(*_batch(seed=1))
+    fresh.load_state_dict(loss.state_dict())
+    assert torch.equal(loss(*_batch(seed=2)), fresh(*_batch(seed=2)))
+    assert torch.equal(loss.score_vector.vector, fresh.score_vector.vector)
+
+
+def test_diagnostics_show_the_saturation_of_a_rare_prior():
+    scores, target = _batch(n=2000)
+    rare = SOPRCLoss(prior=1e-4, lam1=0.5, **LOGITS)
+    even = SOPRCLoss(prior=0.5, **LOGITS)
+    for loss in (rare, even):
+        loss(scores, target)
+    ratio = rare.diagnostics['argument'] / even.diagnostics['argument']
+    assert ratio.item() == pytest.approx(9999)
+    labels = _labels(scores, target)
+    pos = scores[labels]
+    below = (pos - pos.mean()).clamp(max=0).square().sum() / len(pos)
+    notes = rare.diagnostics
+    assert notes['semi_variance'].item() == pytest.approx(
+        below.item() / 2, rel=1e-4
+    )
+    assert notes['num_positive'] == labels.sum()
+    assert notes['mean_positive'].item() == pytest.approx(
+        pos.mean().item(), abs=0.05
+    )
+
+
+@pytest.mark.parametrize(
+    ('kwargs', 'message'),
+    [
+        (dict(mode='per_class'), 'needs num_classes'),
+        (dict(vector_scope='per_class'), "needs mode='per_class'"),
+        (dict(vector_scope='all'), "vector_scope='all' is unknown"),
+        (dict(prior=0), r'prior must be in \(0, 1\)'),
+        (dict(prior='data'), "prior='data' is unknown"),
+        (dict(prior='counts'), "prior='counts' needs num_classes"),
+        (dict(prior='counts', num_classes=3), 'a prior per class needs mode'),
+        (dict(prior='batch', max_prior=0.1), 'has no part in'),
+        (dict(max_prior=0.1), 'give that number itself'),
+        (dict(tau1=0), 'tau must be'),
+        (dict(tau2=-1), 'tau must be'),
+        (dict(lam1=-0.1), 'lam1 must be >= 0'),
+        (dict(lam2=float('nan')), 'lam2 must be >= 0'),
+        (dict(momentum=2.0), 'momentum must be'),
+        (dict(vector_length=0), 'length must be'),
+        (dict(score_range=(1.0, 0.0)), 'low < high'),
+    ],
+)
+def test_bad_configuration_is_named(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        SOPRCLoss(**kwargs)
+
+
+def test_bad_batches_are_named():
+    e, labels = _retrieval()
+    lists = (e @ e.t(), *_queries(labels))
+    loss = SOPRCLoss(5, 'per_class')
+    with pytest.raises(ValueError, match='from 0 to 5, but there are 5'):
+        loss.rank(*lists, list_classes=labels)
+    with pytest.raises(ValueError, match='holds 5 vectors but'):
+        loss.rank(*lists)
+    with pytest.raises(ValueError, match='class counts need'):
+        loss.set_class_counts([1] * 5)
+    loss = SOPRCLoss(6, 'per_class', 'counts')
+    with pytest.raises(RuntimeError, match='call set_class_counts'):
+        loss.rank(*lists, list_classes=labels)

@@ -1,0 +1,377 @@
+import copy
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from mmrank.functional import (
+    OneSidedHuber,
+    rank_weighted_risk,
+    stable_ap_lists,
+    stable_ap_loss,
+)
+from mmrank.losses import EmbeddingBatch, StableAPLoss
+from mmrank.registry import MODELS
+
+SETTING = dict(tau=1.0, bound=21.0, a=0.1, t=2.0, eps=0.1)
+
+
+def _batch(n=200, classes=4, seed=0, dtype=torch.float32):
+    g = torch.Generator().manual_seed(seed)
+    scores = torch.randn(n, classes, generator=g).to(dtype)
+    target = torch.randint(0, 3 * classes, (n,), generator=g)
+    return scores, target.clamp(max=classes)
+
+
+def _labels(scores, target):
+    return target[:, None] == torch.arange(scores.size(1))
+
+
+def test_flatten_is_one_list_of_all_scores():
+    scores, target = _batch()
+    loss = StableAPLoss(rho='batch', score_penalty=0.0)
+    labels = _labels(scores, target)
+    pos, neg = scores[labels], scores[~labels]
+    expected = stable_ap_loss(pos, neg, pos.mean(), **SETTING)
+    torch.testing.assert_close(loss(scores, target), expected)
+    fixed = StableAPLoss(rho=3.0, score_penalty=0.01, loss_weight=2.0)
+    expected = 2 * (
+        stable_ap_loss(pos, neg, pos.mean(), rho=3.0, **SETTING)
+        + 0.01 * pos.mean().square()
+    )
+    torch.testing.assert_close(fixed(scores, target), expected)
+
+
+@pytest.mark.parametrize('reduction', ['mean', 'sum'])
+def test_per_class_is_one_list_per_class(reduction):
+    scores, target = _batch()
+    target[target == 2] = 4
+    loss = StableAPLoss(
+        num_classes=4,
+        mode='per_class',
+        reduction=reduction,
+        rho='batch',
+        score_penalty=0.0,
+    )
+    labels = _labels(scores, target)
+    means = torch.stack([scores[labels[:, c], c].mean() for c in range(4)])
+    expected = stable_ap_lists(
+        scores.t(), labels.t(), means.nan_to_num(), **SETTING
+    )
+    expected = expected.sum() / (3 if reduction == 'mean' else 1)
+    torch.testing.assert_close(loss(scores, target), expected)
+    assert loss.mean_positive.num_updates.tolist() == [1, 1, 0, 1]
+    assert loss.diagnostics['num_positive'] == labels.sum()
+
+
+def test_weights_of_zero_take_no_part():
+    scores, target = _batch()
+    weight = (torch.rand(200) < 0.7).float()
+    kept = weight > 0
+    for mode in ('flatten', 'per_class'):
+        one = StableAPLoss(num_classes=4, mode=mode)
+        two = StableAPLoss(num_classes=4, mode=mode)
+        torch.testing.assert_close(
+            one(scores, target, weight), two(scores[kept], target[kept])
+        )
+        assert torch.equal(one.mean_positive.mean, two.mean_positive.mean)
+
+
+def test_multi_label_targets_and_integer_labels():
+    scores, target = _batch()
+    for dtype in (torch.int32, torch.int64, torch.float32, torch.bool):
+        labels = _labels(scores, target).to(dtype)
+        torch.testing.assert_close(
+            StableAPLoss()(scores, labels), StableAPLoss()(scores, target)
+        )
+    torch.testing.assert_close(
+        StableAPLoss()(scores, target.int()), StableAPLoss()(scores, target)
+    )
+
+
+@pytest.mark.parametrize(
+    'kwargs',
+    [
+        {},
+        dict(rho=1.0),
+        dict(rho='batch'),
+        dict(weights='printed'),
+        dict(mode='per_class', num_classes=4),
+        dict(activation='sigmoid', score_range=(0.0, 1.0), tau=0.3),
+        dict(surrogate='logistic'),
+        dict(penalty_reduction='sum'),
+        dict(mean_mode='off'),
+        dict(a=0.5, t=1.0, eps=0.3),
+    ],
+)
+def test_options_train_the_ranking(kwargs):
+    """Each option takes a random ranking to a nearly perfect one."""
+    scores, target = _batch(n=60)
+    loss = StableAPLoss(**kwargs)
+    scores.requires_grad_()
+    optimizer = torch.optim.Adam([scores], lr=0.1)
+    for _ in range(150):
+        optimizer.zero_grad()
+        value = loss(scores, target)
+        value.backward()
+        optimizer.step()
+    labels = _labels(scores, target)
+    wrong = (scores[labels][:, None] <= scores[~labels]).double().mean()
+    if kwargs.get('mode') == 'per_class':
+        wrong = torch.stack(
+            [
+                (scores[labels[:, c], c][:, None] <= scores[~labels[:, c], c])
+                .double()
+                .mean()
+                for c in range(4)
+            ]
+        ).mean()
+    assert wrong < 0.01
+
+
+def test_permutation_invariant():
+    scores, target = _batch()
+    order = torch.randperm(200)
+    torch.testing.assert_close(
+        StableAPLoss()(scores, target),
+        StableAPLoss()(scores[order], target[order]),
+    )
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+def test_amp_stays_finite(dtype):
+    scores, target = _batch(dtype=dtype)
+    leaf = (20 * scores).requires_grad_()
+    with torch.autocast('cpu', dtype=dtype):
+        loss = StableAPLoss(rho=1.0)(leaf, target)
+    assert loss.dtype == torch.float32
+    exact = StableAPLoss(rho=1.0)(leaf.detach().double(), target)
+    assert loss.item() == pytest.approx(exact.item(), rel=1e-6)
+    (loss * 2**10).backward()
+    assert leaf.grad.isfinite().all()
+    assert (leaf.grad != 0).any()
+
+
+@pytest.mark.parametrize('mode', ['flatten', 'per_class'])
+def test_no_objects_one_class_and_empty(mode):
+    loss = StableAPLoss(num_classes=1, mode=mode)
+    for n in (0, 1, 7):
+        scores = torch.randn(n, 1, requires_grad=True)
+        value = loss(scores, torch.ones(n, dtype=torch.long))
+        assert value == 0
+        value.backward()
+        assert (scores.grad == 0).all()
+    assert loss.mean_positive.num_updates.item() == 0
+    # -inf padding without a positive must not turn into NaN.
+    padded = torch.full((3, 1), float('-inf'), requires_grad=True)
+    value = loss(padded, torch.ones(3, dtype=torch.long))
+    value.backward()
+    assert value == 0
+    assert (padded.grad == 0).all()
+    # Only positives: nothing to rank above, the least value of h.
+    value = loss(torch.zeros(4, 1), torch.zeros(4, dtype=torch.long))
+    assert value.item() == pytest.approx(0.1)
+
+
+def test_nan_scores_show_in_the_loss_and_not_in_the_state():
+    scores, target = _batch()
+    loss = StableAPLoss()
+    loss(scores, target)
+    before = loss.mean_positive.mean.clone()
+    scores[target == 0] = float('nan')
+    assert loss(scores, target).isnan()
+    assert torch.equal(loss.mean_positive.mean, before)
+
+
+def test_loss_run_twice_by_checkpointing_updates_once():
+    scores, target = _batch()
+    plain, twice = StableAPLoss(), StableAPLoss()
+    one = scores.clone().requires_grad_()
+    two = scores.clone().requires_grad_()
+    plain(one, target).backward()
+    checkpoint(twice, two, target, use_reentrant=False).backward()
+    torch.testing.assert_close(one.grad, two.grad)
+    assert twice.mean_positive.num_updates.item() == 1
+    assert torch.equal(plain.mean_positive.mean, twice.mean_positive.mean)
+
+
+def test_saved_resumed_and_copied():
+    scores, target = _batch()
+    loss = MODELS.build(
+        dict(type='mmrank.StableAPLoss', mode='per_class', num_classes=4)
+    )
+    loss(scores, target)
+    other = copy.deepcopy(loss)
+    for _ in range(3):
+        loss(scores + 1, target)
+    fresh = StableAPLoss(mode='per_class', num_classes=4)
+    fresh.load_state_dict(loss.state_dict())
+    a, b = loss(scores, target), fresh(scores, target)
+    assert torch.equal(a, b)
+    assert other.mean_positive.num_updates.tolist() == [1] * 4
+
+
+def test_diagnostics_show_the_saturation_of_the_paper_normalisation():
+    """Issue: with rho = n-/n+ the argument is in the thousands."""
+    scores = torch.full((20_000, 3), -4.6)
+    target = torch.full((20_000,), 3)
+    target[:20] = 0
+    saturated, trains = (
+        StableAPLoss(rho=rho, weights='printed') for rho in ('batch', 1.0)
+    )
+    default = StableAPLoss()
+    for loss in (saturated, trains, default):
+        loss(scores, target)
+    ratio = (
+        saturated.diagnostics['argument'] / trains.diagnostics['argument']
+    ).item()
+    assert ratio == pytest.approx((60_000 - 20) / 20)
+    assert saturated.diagnostics['argument'] > 3000
+    assert trains.diagnostics['argument'] < 100
+    assert default.diagnostics['argument'].item() == pytest.approx(1)
+
+
+def test_diagnostics_values():
+    scores, target = _batch()
+    loss = StableAPLoss(rho=1.0, score_penalty=0.01)
+    value = loss(scores, target)
+    labels = _labels(scores, target)
+    notes = loss.diagnostics
+    mean = scores[labels].mean()
+    assert notes['mean_positive'].item() == pytest.approx(
+        mean.item(), rel=1e-5
+    )
+    assert notes['score_penalty'].item() == pytest.approx(
+        0.01 * mean.item() ** 2, rel=1e-5
+    )
+    x = notes['argument'].item()
+    assert value.item() - notes['score_penalty'].item() == pytest.approx(
+        (0.01 + x / (1 + x)) ** 0.5, rel=1e-6
+    )
+    assert 0 < notes['weight_spread'] < 3
+
+
+@pytest.mark.parametrize(
+    ('kwargs', 'message'),
+    [
+        (dict(mode='list'), "mode='list' is unknown"),
+        (dict(reduction='none'), "reduction='none' is unknown"),
+        (dict(rho=0), "rho must be 'auto', 'batch' or a number > 0, got 0"),
+        (dict(rho='max'), "rho must be 'auto', 'batch' or a number > 0"),
+        (dict(weights='mean'), "weights='mean' is unknown"),
+        (dict(tau=-1.0), 'tau must be'),
+        (dict(score_range=(1.0, 0.0)), 'low < high'),
+        (dict(mean_scope='per_class'), "needs mode='per_class'"),
+        (dict(mode='per_class'), 'needs num_classes'),
+        (dict(use_sigmoid=False), 'use_sigmoid=False'),
+        (dict(score_penalty=-1.0), 'score_penalty must be'),
+        (dict(activation='softmax'), "activation='softmax' is unknown"),
+    ],
+)
+def test_bad_configuration_is_named(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        StableAPLoss(**kwargs)
+
+
+def test_bad_batches_are_named():
+    loss = StableAPLoss(num_classes=4)
+    scores, target = _batch()
+    with pytest.raises(ValueError, match='num_classes=4 but cls_score has 3'):
+        loss(scores[:, :3], target)
+    with pytest.raises(ValueError, match='class indices from 0 to 7'):
+        loss(scores, torch.where(target == 1, 7, target))
+    with pytest.raises(ValueError, match='target must be'):
+        loss(scores, torch.zeros(200, 3))
+    with pytest.raises(ValueError, match='must be \\(n, classes\\)'):
+        loss(scores[:, 0], target)
+    with pytest.raises(ValueError, match='no reduction to override'):
+        loss(scores, target, reduction_override='none')
+
+
+def _risk(scores, target):
+    """X of one ranking, by the definition."""
+    labels = _labels(scores, target)
+    terms = rank_weighted_risk(
+        scores[labels][None],
+        scores[~labels][None],
+        scores[labels].double().mean(),
+        surrogate=OneSidedHuber(1.0),
+        bound=21.0,
+    )
+    return terms.risk.item(), terms.ratio.item()
+
+
+def test_auto_is_the_ratio_capped_by_the_moving_average_of_the_risk():
+    loss = StableAPLoss(score_penalty=0.0, mean_mode='off')
+    mean = None
+    for seed, shift in enumerate((0.0, 2.0, -1.0)):
+        scores, target = _batch(seed=seed)
+        scores[target < 4] += shift
+        risk, ratio = _risk(scores, target)
+        mean = risk if mean is None else 0.95 * mean + 0.05 * risk
+        rho = min(ratio, 1 / mean)
+        value = loss(scores, target)
+        x = rho * risk
+        assert value.item() == pytest.approx((0.01 + x / (1 + x)) ** 0.5)
+        notes = loss.diagnostics
+        assert notes['rho'].item() == pytest.approx(rho)
+        assert notes['argument'].item() == pytest.approx(x)
+        assert notes['risk'].item() == pytest.approx(risk)
+    # Once the ranking is nearly right, rho is the paper's n-/n+.
+    easy, target = _batch()
+    easy[target < 4, target[target < 4]] += 40
+    for _ in range(200):
+        loss(easy, target)
+    assert loss.diagnostics['rho'].item() == pytest.approx(
+        _risk(easy, target)[1]
+    )
+
+
+def test_auto_has_an_average_for_each_class_and_one_for_all_queries():
+    scores, target = _batch()
+    target[target == 2] = 4
+    loss = StableAPLoss(num_classes=4, mode='per_class')
+    loss(scores, target)
+    assert loss.imbalance.num_updates.tolist() == [1, 1, 0, 1]
+    assert loss.diagnostics['argument'].item() == pytest.approx(1)
+    embeddings = torch.nn.functional.normalize(torch.randn(40, 8), dim=1)
+    labels = torch.arange(40) % 4
+    queries = StableAPLoss(
+        num_classes=4, mode='per_class', tau=0.1, score_range=(-1, 1)
+    )
+    queries.embedding_loss(EmbeddingBatch.of_one_batch(embeddings, labels))
+    assert queries.imbalance.num_updates.tolist() == [1, 0, 0, 0]
+    assert queries.diagnostics['argument'].item() == pytest.approx(1)
+
+
+def test_auto_survives_wild_batches():
+    scores, target = _batch()
+    loss = StableAPLoss()
+    loss(scores, target)
+    before = loss.imbalance.mean.clone()
+    broken = scores.clone()
+    broken[target == 4] = float('nan')
+    loss(broken, target)
+    loss(scores[target == 4], target[target == 4])  # no positive
+    assert torch.equal(loss.imbalance.mean, before)
+    for worst in (float('inf'), 1e6):
+        wild = copy.deepcopy(loss)
+        wild(torch.where(target[:, None] == 4, worst, scores), target)
+        assert before < wild.imbalance.mean < 1.5 * before
+
+
+def test_auto_before_any_training_step_takes_the_risk_of_the_list():
+    scores, target = _batch()
+    loss = StableAPLoss(score_penalty=0.0).eval()
+    assert loss(scores, target).item() == pytest.approx(0.51**0.5)
+    assert loss.imbalance.num_updates == 0
+
+
+def test_auto_state_is_saved_and_numbers_have_none():
+    state = StableAPLoss(num_classes=4, mode='per_class').state_dict()
+    assert state['imbalance.mean'].shape == (4,)
+    assert state['imbalance.num_updates'].dtype == torch.long
+    for rho in ('batch', 1.0):
+        assert not [
+            k for k in StableAPLoss(rho=rho).state_dict() if 'imb' in k
+        ]
