@@ -17,7 +17,7 @@ class CappedImbalance(RunningMean):
     same size; the EMA lets a batch with a larger risk count for more.
 
     A batch counts as at most :attr:`LARGEST_STEP` times the mean, so that one
-    broken batch raises the EMA by less than half.
+    broken batch does not double the EMA.
 
     Args:
         size: Number of means: 1, or one per class.

@@ -308,7 +308,7 @@ def test_auto_is_the_ratio_capped_by_the_moving_average_of_the_risk():
         scores, target = _batch(seed=seed)
         scores[target < 4] += shift
         risk, ratio = _risk(scores, target)
-        mean = risk if mean is None else 0.95 * mean + 0.05 * risk
+        mean = risk if mean is None else 0.9 * mean + 0.1 * risk
         rho = min(ratio, 1 / mean)
         value = loss(scores, target)
         x = rho * risk
@@ -357,7 +357,7 @@ def test_auto_survives_wild_batches():
     for worst in (float('inf'), 1e6):
         wild = copy.deepcopy(loss)
         wild(torch.where(target[:, None] == 4, worst, scores), target)
-        assert before < wild.imbalance.mean < 1.5 * before
+        assert before < wild.imbalance.mean < 2 * before
 
 
 def test_auto_before_any_training_step_takes_the_risk_of_the_list():
