@@ -31,6 +31,7 @@ class CappedImbalance(RunningMean):
         ValueError: On a parameter out of range.
     """
 
+    TARGET = 1.0
     LARGEST_STEP = 10.0
 
     def __init__(self, size: int = 1, momentum: float = 0.1) -> None:
@@ -67,7 +68,7 @@ class CappedImbalance(RunningMean):
         else:
             seen = (self.num_updates > 0)[rows.long()]
         mean = torch.where(seen, mean.double(), risk)
-        return torch.minimum(ratio, 1 / mean)
+        return torch.minimum(ratio, self.TARGET / mean)
 
     def _target(self, mean: Tensor, batch_mean: Tensor) -> Tensor:
         # A mean of 0 (all ranked right so far) must be able to rise again.
