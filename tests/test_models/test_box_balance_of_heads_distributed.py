@@ -6,7 +6,7 @@ import torch
 pytest.importorskip('mmengine')
 from gloo_processes import run_on_ranks
 
-from mmrank.models.dense_heads import box_collector as box_balance
+from mmrank.models.dense_heads import box_balance
 
 
 def _ratio_of_rank(rank):

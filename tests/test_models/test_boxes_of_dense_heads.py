@@ -20,9 +20,7 @@ from small_heads import (
 
 from mmrank.models.dense_heads import (
     BoxCollector,
-)
-from mmrank.models.dense_heads import (
-    box_collector as box_balance,
+    box_balance,
 )
 from mmrank.registry import MODELS
 
