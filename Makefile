@@ -27,7 +27,7 @@ demo: env  ## train stable AP and its focal twin on made-up data (5 minutes)
 	@$(RUN) tools/demo.py
 
 test: env  ## all tests but the slow ones
-	@$(RUN) -m pytest
+	@$(RUN) -m pytest -n auto --dist loadfile
 
 test-slow: env  ## the tests that take minutes
 	@$(RUN) -m pytest -m slow
