@@ -86,6 +86,12 @@ SETTINGS = {
         dict(rho=1.0),
         dict(num_classes=CLASSES, mode='per_class', rho=1.0),
     ],
+    'SumLoss': [
+        dict(
+            losses=[dict(type='StableAPLoss'), dict(type='AUCLoss')],
+            weights=[1.0, 0.5],
+        )
+    ],
 }
 
 

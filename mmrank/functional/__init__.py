@@ -26,6 +26,7 @@ from .contrastive.negative_terms import (
     unit_rows,
 )
 from .contrastive.spectral_contrastive import capped_rows, spectral_losses
+from .distributed import all_reduce_sum
 from .in_batch.coefficients import IN_BATCH_MODES
 from .in_batch.cross_sum import weighted_cross_sum
 from .in_batch.embedding_loss import in_batch_embedding_loss
@@ -87,7 +88,11 @@ from .ranking.error_driven.rank_sort import (
     rank_sort_loss,
     rank_sort_loss_lists,
 )
-from .ranking.lists import gather_positives, positive_index
+from .ranking.lists import (
+    count_negatives,
+    gather_positives,
+    positive_index,
+)
 from .ranking.listwise_ap import listwise_ap_lists, listwise_ap_loss
 from .ranking.mauc import mauc_terms
 from .ranking.rank_weights import (
@@ -138,6 +143,7 @@ __all__ = [
     'Surrogate',
     'VICRegTerms',
     'WeightedRisk',
+    'all_reduce_sum',
     'alrp_loss',
     'alrp_loss_lists',
     'ap_loss',
@@ -153,6 +159,7 @@ __all__ = [
     'build_surrogate',
     'capped_rows',
     'count_at_or_above',
+    'count_negatives',
     'cross_correlation_terms',
     'cyclic_consistency',
     'dr_loss',

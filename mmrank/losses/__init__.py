@@ -21,11 +21,12 @@ from .ranking.error_driven.ap_loss import APLoss
 from .ranking.error_driven.error_driven_loss import ErrorDrivenLoss
 from .ranking.error_driven.rank_sort_loss import RankSortLoss
 from .ranking.listwise_ap_loss import ListwiseAPLoss
-from .ranking.ranking_loss import RankingLoss
+from .ranking.ranking_loss import PaddedLoss, RankingLoss
 from .ranking.smooth_ap_loss import SmoothAPLoss
 from .ranking.soap_loss import SOAPLoss
 from .ranking.soprc_loss import SOPRCLoss
 from .ranking.stable_ap_loss import StableAPLoss
+from .ranking.sum_loss import SumLoss
 from .two_tower.in_batch_loss import InBatchLoss
 from .two_tower.labelled_pair_loss import LabelledPairLoss
 
@@ -53,6 +54,7 @@ __all__ = [
     'ListwiseAPLoss',
     'MAUCLoss',
     'PMLLoss',
+    'PaddedLoss',
     'RankSortLoss',
     'RankedLists',
     'RankingLoss',
@@ -63,5 +65,6 @@ __all__ = [
     'SogCLRLoss',
     'SpectralContrastiveLoss',
     'StableAPLoss',
+    'SumLoss',
     'VICRegLoss',
 ]

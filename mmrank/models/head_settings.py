@@ -3,7 +3,7 @@
 import inspect
 
 from mmrank.losses.long_tail.class_count_loss import ClassCountLoss
-from mmrank.losses.ranking.ranking_loss import RankingLoss
+from mmrank.losses.ranking.ranking_loss import takes_num_classes
 from mmrank.registry import MODELS
 
 
@@ -39,8 +39,8 @@ def with_num_classes(loss: dict, num_classes: int | None) -> dict:
             f'loss.type={loss["type"]!r} is not registered; write it with its '
             "scope, as in 'mmrank.StableAPLoss'"
         )
-    takes = inspect.isclass(loss_type) and issubclass(
-        loss_type, (RankingLoss, ClassCountLoss)
+    takes = takes_num_classes(loss_type) or (
+        inspect.isclass(loss_type) and issubclass(loss_type, ClassCountLoss)
     )
     if num_classes is None or not takes:
         return loss
@@ -68,13 +68,6 @@ def with_head_settings(loss_cls: dict, num_classes: int | None) -> dict:
             " write it with its scope, as in 'mmrank.StableAPLoss'"
         )
     settings = dict(use_sigmoid=True)
-    if inspect.isclass(loss_type) and issubclass(loss_type, RankingLoss):
-        accepted = inspect.signature(loss_type).parameters
-        takes_any = any(
-            p.kind is inspect.Parameter.VAR_KEYWORD for p in accepted.values()
-        )
-        if num_classes is not None and (
-            takes_any or 'num_classes' in accepted
-        ):
-            settings['num_classes'] = num_classes
+    if num_classes is not None and takes_num_classes(loss_type):
+        settings['num_classes'] = num_classes
     return {**settings, **loss_cls}

@@ -21,6 +21,7 @@ from mmrank.losses import (
     LDAMLoss,
     SOPRCLoss,
     StableAPLoss,
+    SumLoss,
 )
 
 
@@ -64,6 +65,9 @@ def test_multi_label(dataset):
     assert ldam.counts.get().tolist() == expected
     assert balanced.counts.get().tolist() == expected
     (soprc,) = tell(dataset, SOPRCLoss(3, 'per_class', prior='counts'))
+    assert soprc.prior.of(3, None).tolist() == [0.25, 0.25, 0.75]
+    soprc = SOPRCLoss(3, 'per_class', prior='counts')
+    tell(dataset, SumLoss([StableAPLoss(), soprc]))
     assert soprc.prior.of(3, None).tolist() == [0.25, 0.25, 0.75]
 
 

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset, Subset
 
 from mmrank.datasets import IndexedConcatDataset
 from mmrank.engine.hooks.sample_index_hook import count_indices
-from mmrank.losses import InfoNCELoss, ISogCLRLoss, SogCLRLoss
+from mmrank.losses import InfoNCELoss, ISogCLRLoss, SOAPLoss, SogCLRLoss
 from mmrank.registry import HOOKS
 
 
@@ -65,7 +65,7 @@ def check(dataset, *losses):
 )
 def test_indices_are_counted(make, size):
     assert count_indices(make()) == size
-    check(make(), SogCLRLoss(6), ISogCLRLoss(6))
+    check(make(), SogCLRLoss(6), ISogCLRLoss(6), SOAPLoss(6))
 
 
 @pytest.mark.parametrize('num_samples', [5, 7])

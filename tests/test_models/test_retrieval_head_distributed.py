@@ -26,6 +26,14 @@ CASES = [
     ),
     dict(loss=SOPRC, memory=dict(size=30, dim=DIM)),
     dict(
+        loss=dict(
+            type='mmrank.SumLoss',
+            losses=[STABLE_AP, dict(type='mmrank.AUCLoss')],
+            weights=[1.0, 0.5],
+        ),
+        memory=dict(size=14, dim=DIM),
+    ),
+    dict(
         loss=dict(type='mmrank.APLoss', delta=0.3),
         memory=dict(size=8, dim=DIM),
     ),

@@ -1,5 +1,6 @@
 """Bases of the registered ranking losses."""
 
+import inspect
 from collections.abc import Callable
 
 import torch
@@ -363,3 +364,18 @@ class PaddedLoss(RankingLoss):
     def counted(self, lists: RankedLists) -> Tensor:
         """(L,) bool, the lists that ``reduction='mean'`` divides by."""
         return lists.pos_mask.any(1)
+
+
+def takes_num_classes(loss_type) -> bool:
+    """Whether a class is a ranking loss that takes ``num_classes``.
+
+    Args:
+        loss_type: What a config names; any object.
+    """
+    if not (inspect.isclass(loss_type) and issubclass(loss_type, RankingLoss)):
+        return False
+    accepted = inspect.signature(loss_type).parameters.values()
+    return any(
+        p.name == 'num_classes' or p.kind is inspect.Parameter.VAR_KEYWORD
+        for p in accepted
+    )

@@ -67,6 +67,7 @@ class SOAPLoss(RankingLoss):
         **kwargs,
     ) -> None:
         super().__init__(num_classes, mode, **kwargs)
+        self.num_samples = num_samples
         self.margin = SquaredHinge(margin).tau
         self.ranks = SampleRanks(num_samples, num_classes, gamma, load_state)
 

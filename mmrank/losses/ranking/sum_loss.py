@@ -1,0 +1,351 @@
+"""Several ranking losses as one."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor, nn
+
+from mmrank.losses.inputs import EmbeddingBatch
+from mmrank.registry import MODELS
+
+from .ranking_loss import RankingLoss, takes_num_classes
+
+
+@MODELS.register_module()
+class SumLoss(RankingLoss):
+    """Weighted sum of ranking losses, wherever one ranking loss goes.
+
+    ``loss_weight * sum_k weights[k] * losses[k]``, each part with its own
+    ``mode``, ``activation``, ``reduction`` and state::
+
+        loss=dict(
+            type='mmrank.SumLoss',
+            losses=[
+                dict(type='mmrank.StableAPLoss'),
+                dict(type='mmrank.AUCLoss', tau=1.0)],
+            weights=[1.0, 0.2])
+
+    At test time the scores are centred as the first part with a
+    :meth:`logit_centre` says.
+
+    Args:
+        losses: The parts, at least one: configs or modules of ranking losses
+            that return a scalar. ``num_classes`` is filled in where the
+            config of a part does not say.
+        weights: One finite number >= 0 for each part. None: 1 for each.
+        num_classes: Number of classes C, checked against the scores. None:
+            that of the parts.
+        loss_weight: Factor of the whole loss, a finite number.
+        use_sigmoid: Read by mmdet heads from the config. Only True is
+            supported.
+
+    Attributes:
+        losses: The parts, whose state is saved under ``losses.0``, ....
+        diagnostics: ``part_0``, ...: the weighted value of each part, which
+            add up to the loss.
+        box_input: ``'quality'`` if a part wants the quality of the boxes.
+        keeps_samples: Whether a part wants the index of each sample.
+
+    Raises:
+        KeyError: If a part is not registered.
+        TypeError: If a part is not a ranking loss.
+        ValueError: If there are no parts, or a setting does not fit.
+        ImportError: If a part is a config and mmengine is not installed.
+
+    Example:
+        >>> loss = SumLoss([SmoothAPLoss(tau=1.0), AUCLoss(tau=1.0)])
+        >>> loss(torch.tensor([[0.0], [0.0]]), torch.tensor([0, 1]))
+        tensor(0.8333)
+    """
+
+    def __init__(
+        self,
+        losses: Sequence[Mapping | RankingLoss],
+        weights: Sequence[float] | None = None,
+        num_classes: int | None = None,
+        loss_weight: float = 1.0,
+        use_sigmoid: bool = True,
+    ) -> None:
+        _check_parts(losses)
+        parts = [
+            _build_part(f'losses[{i}]', part, num_classes)
+            for i, part in enumerate(losses)
+        ]
+        super().__init__(
+            num_classes=_common('num_classes', parts, num_classes),
+            scope=_common('scope', parts),
+            loss_weight=_number('loss_weight', loss_weight),
+            use_sigmoid=use_sigmoid,
+        )
+        self.weights = _check_weights(weights, len(parts))
+        self.losses = nn.ModuleList(parts)
+        self.box_input = _common('box_input', parts)
+        self.keeps_samples = any(
+            getattr(part, 'keeps_samples', False) for part in parts
+        )
+        self.num_samples = _common('num_samples', parts)
+
+    def extra_repr(self) -> str:
+        return f'weights={self.weights}, loss_weight={self.loss_weight}'
+
+    def forward(
+        self,
+        cls_score: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        avg_factor: float | None = None,
+        reduction_override: str | None = None,
+        *,
+        quality: Tensor | None = None,
+        sample_idx: Tensor | None = None,
+    ) -> Tensor:
+        """Compute the sum of the parts.
+
+        Args:
+            cls_score: (n, C) raw scores, any float dtype.
+            target: (n,) class indices, C = background, or (n, C) of 0 and 1.
+            weight: (n,) or (n, C); entries that are not > 0 take no part.
+            avg_factor: Not used.
+            reduction_override: Only None is supported.
+            quality: (n_pos,) quality in [0, 1] of each row with a class, in
+                row order; for parts with ``box_input='quality'``.
+            sample_idx: (n,) integer index of each row in the training set;
+                for parts with ``keeps_samples``.
+
+        Returns:
+            Scalar >= 0; 0, still attached to the graph, when there is no
+            positive.
+
+        Raises:
+            ValueError: If shapes or class counts do not fit.
+            TypeError: If the scores are not of a float dtype.
+        """
+        if quality is not None and self.box_input is None:
+            raise ValueError(
+                'no part of SumLoss takes quality, got shape '
+                f'{tuple(quality.shape)}; leave it out'
+            )
+        values = []
+        for part in self.losses:
+            extra = {}
+            if part.box_input is not None:
+                extra['quality'] = quality
+            if getattr(part, 'keeps_samples', False):
+                extra['sample_idx'] = sample_idx
+            values.append(
+                part(
+                    cls_score,
+                    target,
+                    weight,
+                    avg_factor,
+                    reduction_override,
+                    **extra,
+                )
+            )
+        return self._sum(values)
+
+    def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
+        """Compute the sum for a retrieval batch, each query one ranking.
+
+        Args:
+            batch: Queries and gallery of this rank.
+
+        Returns:
+            Scalar >= 0; 0, still attached to the graph, when no query has a
+            positive.
+
+        Raises:
+            TypeError: If a part cannot train embeddings.
+            ValueError: Likewise.
+        """
+        return self._sum([part.embedding_loss(batch) for part in self.losses])
+
+    def logit_centre(self) -> Tensor | None:
+        """That of the first part that has one, or None."""
+        centres = (part.logit_centre() for part in self.losses)
+        return next((c for c in centres if c is not None), None)
+
+    def get_cls_channels(self, num_classes: int) -> int:
+        """Number of score channels of a box head: C.
+
+        Args:
+            num_classes: Number of classes C of the head.
+
+        Raises:
+            ValueError: If the loss or a part has another number.
+        """
+        for part in self.losses:
+            part.get_cls_channels(num_classes)
+        return super().get_cls_channels(num_classes)
+
+    @property
+    def wants_class_counts(self) -> bool:
+        """Whether a part wants the class counts of the training set."""
+        return bool(self._count_parts())
+
+    def set_class_counts(
+        self,
+        counts: Sequence[int] | Tensor,
+        num_samples: int | None = None,
+    ) -> None:
+        """Give the class counts to the parts that want them.
+
+        Args:
+            counts: (C,) number of samples of each class.
+            num_samples: Number of samples. None: the sum of the counts.
+
+        Raises:
+            ValueError: If no part wants them, or they do not fit.
+        """
+        parts = self._count_parts()
+        if not parts:
+            raise ValueError(
+                'no part of SumLoss wants class counts; set '
+                "prior='counts' of a mmrank.SOPRCLoss"
+            )
+        for part in parts:
+            part.set_class_counts(counts, num_samples)
+
+    def _count_parts(self) -> list[nn.Module]:
+        return [
+            part
+            for part in self.losses
+            if getattr(part, 'wants_class_counts', False)
+        ]
+
+    def _sum(self, values: list[Tensor]) -> Tensor:
+        """Weigh, note and add the values of the parts."""
+        for i, (part, value) in enumerate(zip(self.losses, values)):
+            if not isinstance(value, Tensor) or value.dim():
+                raise TypeError(
+                    f'losses[{i}] ({type(part).__name__}) must return a '
+                    f'scalar tensor, got {_describe(value)}'
+                )
+        values = [
+            self.loss_weight * (weight * value)
+            for weight, value in zip(self.weights, values)
+        ]
+        self.diagnostics = {
+            f'part_{i}': value.detach() for i, value in enumerate(values)
+        }
+        return sum(values[1:], values[0])
+
+
+def _describe(value) -> str:
+    if isinstance(value, Tensor):
+        return f'shape {tuple(value.shape)}'
+    return type(value).__name__
+
+
+def _check_parts(losses) -> None:
+    if isinstance(losses, str) or not isinstance(
+        losses, (Sequence, nn.ModuleList)
+    ):
+        raise TypeError(
+            'losses must be a list of configs or modules, such as '
+            "[dict(type='mmrank.StableAPLoss'), "
+            f"dict(type='mmrank.AUCLoss')], got {type(losses).__name__}"
+        )
+    if not len(losses):
+        raise ValueError(
+            'losses=[] is empty; give at least one ranking loss, such as '
+            "dict(type='mmrank.StableAPLoss')"
+        )
+    modules = [id(x) for x in losses if isinstance(x, nn.Module)]
+    if len(set(modules)) < len(modules):
+        raise ValueError(
+            'losses holds one module twice, so its state would be updated '
+            'twice a step; make a module for each part, or raise its weight'
+        )
+
+
+def _build_part(
+    name: str, part: Mapping | RankingLoss, num_classes: int | None
+) -> RankingLoss:
+    """The module of a part, checked."""
+    if isinstance(part, Mapping):
+        part = _from_config(name, part, num_classes)
+    if not isinstance(part, RankingLoss):
+        raise TypeError(
+            f'{name}={type(part).__name__} is not a ranking loss; use one '
+            'such as mmrank.StableAPLoss, or a subclass of '
+            'mmrank.losses.RankingLoss'
+        )
+    if part.box_input not in (None, 'quality'):
+        raise ValueError(
+            f'{name}={type(part).__name__} has box_input='
+            f'{part.box_input!r}: it returns a classification and a box '
+            'loss, which SumLoss cannot add up; use it alone, or '
+            'mmrank.APLoss or mmrank.RankSortLoss in its place'
+        )
+    return part
+
+
+def _from_config(name: str, config: Mapping, num_classes: int | None):
+    kind = config.get('type')
+    if kind is None:
+        raise KeyError(
+            f'{name}={dict(config)!r} has no type; write for example '
+            "dict(type='mmrank.StableAPLoss')"
+        )
+    # Without mmengine the node knows no names; build explains this.
+    find = getattr(MODELS, 'get', None)
+    if isinstance(kind, str) and find is not None:
+        kind = find(kind)
+        if kind is None:
+            raise KeyError(
+                f'{name}.type={config["type"]!r} is not registered; write it '
+                "with its scope, as in 'mmrank.StableAPLoss'"
+            )
+    settings = {}
+    if num_classes is not None and takes_num_classes(kind):
+        settings['num_classes'] = num_classes
+    return MODELS.build({**settings, **config})
+
+
+def _common(field: str, parts: list[RankingLoss], own=None):
+    """The one value of a field that is not None; None if there is none."""
+    said = {} if own is None else {field: own}
+    for i, part in enumerate(parts):
+        value = getattr(part, field, None)
+        if value is not None:
+            said[f'{field} of losses[{i}] ({type(part).__name__})'] = value
+    if len(set(said.values())) > 1:
+        listed = ', '.join(f'{name} is {x!r}' for name, x in said.items())
+        raise ValueError(
+            f'SumLoss needs one {field} for all parts, but {listed}; make '
+            'them equal'
+        )
+    return next(iter(said.values()), None)
+
+
+def _check_weights(weights, number: int) -> list[float]:
+    if weights is None:
+        return [1.0] * number
+    if isinstance(weights, str) or not isinstance(weights, Sequence):
+        raise TypeError(
+            f'weights must be a list of {number} numbers, one for each part, '
+            f'got {weights!r}'
+        )
+    if len(weights) != number:
+        raise ValueError(
+            f'weights={list(weights)!r} has {len(weights)} numbers for '
+            f'{number} losses; give one for each'
+        )
+    weights = [_number(f'weights[{i}]', w) for i, w in enumerate(weights)]
+    for i, weight in enumerate(weights):
+        if weight < 0:
+            raise ValueError(
+                f'weights[{i}]={weight!r} must be >= 0: a part with a '
+                'negative weight would be made worse'
+            )
+    return weights
+
+
+def _number(name: str, value) -> float:
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not (fits and math.isfinite(value)):
+        raise ValueError(
+            f'{name}={value!r} must be a finite number, such as 1.0'
+        )
+    return float(value)

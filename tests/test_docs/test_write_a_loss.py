@@ -1,0 +1,159 @@
+"""Every code block of docs/write_a_loss.md runs as the page says."""
+
+import importlib
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.registry import MODELS as ROOT_MODELS
+from mmengine.registry import DefaultScope
+
+from mmrank.registry import MODELS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / 'docs' / 'write_a_loss.md'
+NAMES = [
+    'my_losses',
+    'use_by_hand',
+    'my_config',
+    'test_my_losses',
+    'logged_loss',
+    'gap_loss',
+    'test_two_processes',
+    'stateful_loss',
+]
+
+
+def blocks():
+    """Text of each block by the file name in its first line."""
+    text = PAGE.read_text('utf-8')
+    found = re.findall(r'```(\w*)\n(# (\w+)\.py\n.*?)```', text, re.DOTALL)
+    assert text.count('```') == 2 * len(found), 'a block without a file name'
+    assert {language for language, _, _ in found} == {'python'}
+    return {name: block for _, block, name in found}
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    """The page as the files of a user, on the Python path."""
+    place = tmp_path_factory.mktemp('user')
+    for name, text in blocks().items():
+        (place / f'{name}.py').write_text(text)
+    sys.path.insert(0, str(place))
+    yield place
+    sys.path.remove(str(place))
+    for name in NAMES:
+        sys.modules.pop(name, None)
+    for name in [*ROOT_MODELS.module_dict]:
+        if 'RecallAtK' in name or name == 'GapLoss':
+            ROOT_MODELS.module_dict.pop(name)
+
+
+def load(folder, name):
+    assert (folder / f'{name}.py').is_file()
+    return importlib.import_module(name)
+
+
+def batch():
+    g = torch.Generator().manual_seed(0)
+    scores = torch.randn(30, 3, generator=g, requires_grad=True)
+    return scores, torch.arange(30) % 4
+
+
+def test_the_list_above_is_complete():
+    assert [*blocks()] == NAMES
+
+
+def test_use_by_hand(folder):
+    module = load(folder, 'use_by_hand')
+    assert module.scores.grad.abs().sum() > 0
+    assert 0 < module.value < 1
+
+
+def test_the_tests_of_the_page_pass(folder):
+    module = load(folder, 'test_my_losses')
+    names = [name for name in vars(module) if name.startswith('test_')]
+    assert len(names) == 4
+    for name in names:
+        test = getattr(module, name)
+        marks = getattr(test, 'pytestmark', [])
+        cases = [dict()]
+        for mark in marks:
+            key, values = mark.args
+            cases = [{key: value} for value in values]
+        for case in cases:
+            test(**case)
+
+
+@pytest.mark.parametrize(
+    'name', ['RecallAtKLoss', 'LoggedRecallAtKLoss', 'GapLoss']
+)
+def test_losses_learn(folder, name):
+    for file in ('my_losses', 'logged_loss', 'gap_loss'):
+        load(folder, file)
+    loss = MODELS.build(dict(type=name, mode='per_class'))
+    scores, target = batch()
+    optimizer = torch.optim.Adam([scores], lr=0.1)
+    values = []
+    for _ in range(60):
+        optimizer.zero_grad()
+        value = loss(scores, target)
+        value.backward()
+        optimizer.step()
+        values.append(value.item())
+    assert values[-1] < 0.95 * values[0]
+    assert loss.diagnostics['num_positive'] == 23
+    if name.startswith('Logged'):
+        recall = loss.diagnostics['recall']
+        assert not recall.requires_grad
+        assert recall.item() == pytest.approx(1 - values[-1], rel=1e-6)
+
+
+def test_state_is_saved(folder):
+    module = load(folder, 'stateful_loss')
+    loss = module.CentredRecallAtKLoss(tau=0.5)
+    plain = load(folder, 'my_losses').RecallAtKLoss(tau=0.5)
+    scores, target = batch()
+    assert torch.equal(loss(scores, target), plain(scores, target))
+    state = loss.state_dict()
+    rows = (target < 3).nonzero().squeeze(1)
+    positives = scores[rows, target[rows]].detach()
+    torch.testing.assert_close(
+        state['mean_positive.mean'], positives.mean()[None]
+    )
+    other = module.CentredRecallAtKLoss(tau=0.5)
+    other.load_state_dict(state)
+    assert torch.equal(other.logit_centre(), loss.logit_centre())
+
+
+def test_the_config(folder):
+    pytest.importorskip('mmdet')
+    pytest.importorskip('mmpretrain')
+    from mmpretrain.structures import DataSample
+
+    cfg = Config.fromfile(folder / 'my_config.py')
+    feats = torch.randn(12, 512, requires_grad=True)
+    labels = [
+        DataSample(metainfo=dict(sample_idx=i)).set_gt_label(i % 4)
+        for i in range(12)
+    ]
+    for head in (cfg.retrieval_head, cfg.classification_head):
+        MODELS.build(head).loss(feats, labels)['loss'].backward()
+    assert feats.grad.abs().sum() > 0
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        head = MODELS.build(cfg.detection_head)
+    total = head.loss_cls.loss
+    assert [type(part).__name__ for part in total.losses] == [
+        'StableAPLoss',
+        'RecallAtKLoss',
+    ]
+    assert total.losses[1].num_classes == 80
+    assert cfg.custom_hooks[0].type == 'mmrank.RankingMonitorHook'
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one(folder):
+    load(folder, 'test_two_processes').test_two_processes()

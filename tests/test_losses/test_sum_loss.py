@@ -1,0 +1,328 @@
+"""A sum of ranking losses equals its parts, weighted and added."""
+
+import copy
+
+import pytest
+import torch
+from gloo_processes import run_on_ranks
+from mmengine.config import ConfigDict
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from mmrank.losses import (
+    ALRPLoss,
+    AUCLoss,
+    EmbeddingBatch,
+    RankingLoss,
+    RankSortLoss,
+    SmoothAPLoss,
+    SOAPLoss,
+    StableAPLoss,
+    SumLoss,
+)
+from mmrank.registry import MODELS
+
+CLASSES = 3
+PARTS = [
+    dict(type='mmrank.StableAPLoss', mode='per_class', momentum=0.3),
+    dict(type='mmrank.SmoothAPLoss', tau=0.5, loss_weight=2.0),
+    dict(type='mmrank.DRLoss'),
+    dict(type='mmrank.APLoss', momentum=0.2),
+]
+WEIGHTS = [1.0, 0.5, 0.0, 3.0]
+AP = dict(type='mmrank.StableAPLoss')
+AUC = dict(type='mmrank.AUCLoss', tau=1.0)
+
+
+def build(*losses, **kwargs):
+    config = dict(type='mmrank.SumLoss', losses=list(losses), **kwargs)
+    return MODELS.build(ConfigDict(copy.deepcopy(config)))
+
+
+def batch(n=40, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    scores = torch.randn(n, CLASSES, generator=g, dtype=torch.float64)
+    target = torch.randint(0, 2 * CLASSES, (n,), generator=g)
+    return scores.requires_grad_(), target.clamp(max=CLASSES)
+
+
+def value_and_gradient(loss, leaf):
+    (grad,) = torch.autograd.grad(loss, leaf)
+    return loss.detach(), grad
+
+
+def test_value_and_gradient_are_the_weighted_sum():
+    total = build(
+        *PARTS, weights=WEIGHTS, num_classes=CLASSES, loss_weight=0.7
+    )
+    alone = [MODELS.build(dict(p, num_classes=CLASSES)) for p in PARTS]
+    for step in range(3):
+        leaf, target = batch(seed=step)
+        weight = (torch.arange(len(target)) % 5 > 0).double()
+        expected = [
+            value_and_gradient(loss(leaf, target, weight), leaf)
+            for loss in alone
+        ]
+        got, grad = value_and_gradient(total(leaf, target, weight), leaf)
+        for result, k in ((got, 0), (grad, 1)):
+            terms = [0.7 * w * e[k] for w, e in zip(WEIGHTS, expected)]
+            torch.testing.assert_close(result, sum(terms))
+        values = [0.7 * w * e[0] for w, e in zip(WEIGHTS, expected)]
+        assert list(total.diagnostics) == [f'part_{i}' for i in range(4)]
+        for value, noted in zip(values, total.diagnostics.values()):
+            assert not noted.requires_grad
+            torch.testing.assert_close(noted, value)
+    assert not any('loss' in name for name in total.diagnostics)
+    for i, loss in enumerate(alone):
+        # State and diagnostics of a part are those of the loss alone.
+        for name, value in loss.state_dict().items():
+            assert torch.equal(total.state_dict()[f'losses.{i}.{name}'], value)
+        assert loss.diagnostics == total.losses[i].diagnostics
+
+
+def test_embeddings():
+    total = build(AP, AUC, weights=[1, 0.25])
+    alone = [MODELS.build(x) for x in (AP, AUC)]
+    g = torch.Generator().manual_seed(0)
+    leaf = torch.randn(20, 5, generator=g).requires_grad_()
+    labels = torch.arange(20) % 4
+    queries = EmbeddingBatch.of_one_batch(leaf, labels)
+    expected = alone[0].embedding_loss(queries)
+    expected = expected + 0.25 * alone[1].embedding_loss(queries)
+    assert torch.equal(total.embedding_loss(queries), expected)
+
+
+def test_one_part_is_that_loss_bit_for_bit():
+    runs = []
+    for loss in (MODELS.build(dict(AP)), build(AP)):
+        torch.manual_seed(0)
+        model = nn.Linear(8, CLASSES)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        values = []
+        for step in range(4):
+            g = torch.Generator().manual_seed(step)
+            value = loss(
+                model(torch.randn(30, 8, generator=g)),
+                torch.randint(0, CLASSES + 1, (30,), generator=g),
+            )
+            optimizer.zero_grad()
+            value.backward()
+            optimizer.step()
+            values.append(value.detach())
+        runs.append([*values, model.weight.detach(), *loss.buffers()])
+    assert len(runs[0]) == len(runs[1])
+    assert all(torch.equal(a, b) for a, b in zip(*runs))
+
+
+def test_state_is_saved_and_loaded():
+    total = build(AP, AUC, dict(AP, momentum=1.0))
+    total(*batch())
+    state = total.state_dict()
+    assert set(state) == {
+        f'losses.{i}.{name}'
+        for i in (0, 2)
+        for name in MODELS.build(AP).state_dict()
+    }
+    other = build(AP, AUC, dict(AP, momentum=1.0))
+    other.load_state_dict(state)
+    again = batch(seed=1)
+    assert torch.equal(total(*again), other(*again))
+
+
+def test_modules_serve_as_parts():
+    parts = [StableAPLoss(num_classes=CLASSES), AUCLoss(tau=1.0)]
+    total = SumLoss(nn.ModuleList(parts), weights=(1, 2))
+    assert [*total.losses] == parts
+    assert total.num_classes == CLASSES
+    assert total(*batch()).dtype == torch.float64
+    nested = SumLoss([total, SmoothAPLoss(tau=1.0)])
+    assert 'losses.0.losses.0.mean_positive.mean' in nested.state_dict()
+    nested(*batch()).backward()
+
+
+def test_settings_of_the_head_reach_the_parts():
+    total = build(
+        dict(AP, mode='per_class'),
+        AUC,
+        dict(type='mmrank.MAUCLoss'),
+        num_classes=CLASSES,
+        use_sigmoid=True,
+    )
+    assert [x.num_classes for x in total.losses] == [CLASSES] * 3
+    assert total.losses[0].mean_positive.mean.shape == (CLASSES,)
+    assert total.get_cls_channels(CLASSES) == CLASSES
+    assert total.losses[1].roi_classes == CLASSES
+    assert total.scope == 'global'
+    assert build(dict(AUC, scope='local')).scope == 'local'
+
+
+def test_scores_are_centred_as_the_first_part_says():
+    total = build(dict(type='mmrank.DRLoss'), AUC, AP, dict(AP))
+    total.losses[2].mean_positive.mean.fill_(2.0)
+    assert torch.equal(total.logit_centre(), torch.tensor([2.0]))
+    total.get_cls_channels(CLASSES)
+    shown = total.get_activation(torch.full((1, CLASSES), 2.0))
+    assert shown.tolist() == [[0.5] * (CLASSES + 1)]
+    assert build(AUC).logit_centre() is None
+
+
+def test_parts_that_want_the_quality_of_the_boxes():
+    parts = [RankSortLoss(), AUCLoss(tau=1.0)]
+    total = SumLoss(copy.deepcopy(parts))
+    leaf, target = batch()
+    quality = torch.rand(int((target < CLASSES).sum()))
+    assert total.box_input == 'quality'
+    expected = parts[0](leaf, target, quality=quality) + parts[1](leaf, target)
+    assert torch.equal(total(leaf, target, quality=quality), expected)
+    with pytest.raises(ValueError, match='needs the boxes of the positives'):
+        total(leaf, target)
+    with pytest.raises(ValueError, match=r'no part .* takes quality'):
+        build(AUC)(leaf, target, quality=quality)
+
+
+def test_parts_that_keep_samples():
+    soap = SOAPLoss(40, CLASSES)
+    total = SumLoss([copy.deepcopy(soap), AUCLoss(tau=1.0)])
+    leaf, target = batch()
+    idx = torch.arange(40)
+    assert total.keeps_samples
+    assert total.num_samples == 40
+    expected = soap(leaf, target, sample_idx=idx)
+    expected = expected + AUCLoss(tau=1.0)(leaf, target)
+    assert torch.equal(total(leaf, target, sample_idx=idx), expected)
+    assert not build(AP).keeps_samples
+
+
+def test_class_counts():
+    soprc = dict(type='mmrank.SOPRCLoss', mode='per_class', prior='counts')
+    total = build(soprc, AUC, num_classes=CLASSES)
+    assert total.wants_class_counts
+    assert total.num_classes == CLASSES
+    total.set_class_counts([5, 3, 2], 20)
+    assert torch.allclose(
+        total.losses[0].prior.of(CLASSES, None).flatten().float(),
+        torch.tensor([0.25, 0.15, 0.1]),
+    )
+    assert not build(AUC).wants_class_counts
+    with pytest.raises(ValueError, match='no part .* wants class counts'):
+        build(AUC).set_class_counts([1, 2, 3])
+
+
+def test_no_positive_keeps_the_graph():
+    total = build(AP, AUC)
+    leaf = torch.randn(6, CLASSES, requires_grad=True)
+    loss = total(leaf, torch.full((6,), CLASSES))
+    loss.backward()
+    assert loss == 0
+    assert not leaf.grad.any()
+
+
+class _Two(RankingLoss):
+    def list_losses(self, lists):
+        return lists.scores.new_zeros(2)
+
+
+@pytest.mark.parametrize(
+    ('losses', 'settings', 'error', 'message'),
+    [
+        ([], {}, ValueError, r'losses=\[\] is empty; give at least one'),
+        (AP, {}, TypeError, 'losses must be a list of configs'),
+        ([nn.L1Loss()], {}, TypeError, r'losses\[0\]=L1Loss is not a rank'),
+        (AUCLoss(), {}, TypeError, 'losses must be a list .* got AUCLoss'),
+        (['AUC'], {}, TypeError, r'losses\[0\]=str is not a ranking loss'),
+        ([{'tau': 1}], {}, KeyError, r'losses\[0\].* has no type'),
+        ([AP, dict(type='No')], {}, KeyError, r"losses\[1\].type='No' is not"),
+        ([AP], dict(weights=[1, 2]), ValueError, '2 numbers for 1 losses'),
+        ([AP], dict(weights=1.0), TypeError, 'must be a list of 1 numbers'),
+        ([AP], dict(weights=[-1]), ValueError, r'weights\[0\]=-1.0 must be'),
+        ([AP], dict(weights=['a']), ValueError, r"weights\[0\]='a' must be"),
+        ([AP], dict(loss_weight=float('nan')), ValueError, 'loss_weight=nan'),
+        ([AP], dict(use_sigmoid=False), ValueError, 'use_sigmoid=False is'),
+        ([ALRPLoss()], {}, ValueError, r"ALRPLoss has box_input='loss'"),
+        (
+            [AP, dict(AUC, scope='local')],
+            {},
+            ValueError,
+            r"one scope .* scope of losses\[1\] \(AUCLoss\) is 'local'",
+        ),
+        (
+            [dict(AP, num_classes=4)],
+            dict(num_classes=3),
+            ValueError,
+            r'num_classes is 3, num_classes of losses\[0\] .* is 4',
+        ),
+        ([dict(AUC, tau=-1)], {}, ValueError, 'tau must be'),
+    ],
+)
+def test_bad_settings(losses, settings, error, message):
+    with pytest.raises(error, match=message):
+        SumLoss(losses, **settings)
+
+
+def test_one_module_twice():
+    part = AUCLoss()
+    with pytest.raises(ValueError, match='one module twice'):
+        SumLoss([part, part])
+
+
+def test_a_part_that_returns_no_scalar():
+    with pytest.raises(TypeError, match=r'losses\[1\] \(_Two\) must return'):
+        SumLoss([AUCLoss(), _Two()])(*batch())
+
+
+class _Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.scores = nn.Linear(8, CLASSES).double()
+        self.loss = build(*PARTS, weights=WEIGHTS, num_classes=CLASSES)
+
+    def forward(self, features, target):
+        return self.loss(self.scores(features), target)
+
+
+def _train(model, features, target):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    values = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = model(features, target)
+        loss.backward()
+        optimizer.step()
+        values.append(loss.detach())
+    inner = getattr(model, 'module', model)
+    state = inner.state_dict()
+    return [
+        *values,
+        inner.scores.weight.grad,
+        *(inner.loss.diagnostics.values()),
+        *(state[name].double() for name in sorted(state)),
+    ]
+
+
+def _data(sizes):
+    """The last rank has no positive at all."""
+    g = torch.Generator().manual_seed(5)
+    n = sum(sizes)
+    features = torch.randn(n, 8, generator=g, dtype=torch.float64)
+    target = torch.randint(0, 4 * CLASSES, (n,), generator=g)
+    target = target.clamp(max=CLASSES)
+    target[-sizes[-1] :] = CLASSES
+    return features, target
+
+
+def _train_part(rank, sizes):
+    begin = sum(sizes[:rank])
+    part = slice(begin, begin + sizes[rank])
+    features, target = (x[part] for x in _data(sizes))
+    return _train(DistributedDataParallel(_Model()), features, target)
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one():
+    sizes = (60, 9)
+    expected = _train(_Model(), *_data(sizes))
+    for got in run_on_ranks(_train_part, 2, sizes):
+        assert len(got) == len(expected)
+        for a, b in zip(got, expected):
+            torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)

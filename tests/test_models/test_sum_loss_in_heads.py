@@ -1,0 +1,236 @@
+"""A sum of ranking losses in each kind of head."""
+
+import copy
+
+import pytest
+import torch
+
+pytest.importorskip('mmdet')
+pytest.importorskip('mmpretrain')
+from mmdet.registry import MODELS as MMDET_MODELS
+from mmengine.hooks import Hook
+from mmengine.registry import init_default_scope
+from mmengine.runner import Runner
+from mmpretrain.structures import DataSample
+from small_heads import build_head, head_losses
+from small_retriever import build_head as build_retrieval_head
+from small_retriever import samples
+
+from mmrank.engine.hooks import SampleIndexHook
+from mmrank.models import OneVsRestHead
+from mmrank.registry import MODELS
+
+CLASSES = 3
+AP = dict(type='mmrank.StableAPLoss')
+AUC = dict(type='mmrank.AUCLoss', tau=1.0)
+RANK_SORT = dict(type='mmrank.RankSortLoss')
+
+
+def sum_of(*losses, **kwargs):
+    losses = list(copy.deepcopy(losses))
+    return dict(type='mmrank.SumLoss', losses=losses, **kwargs)
+
+
+def _dense(loss):
+    head = build_head('ATSSHead', copy.deepcopy(loss))
+    losses = head_losses(head)
+    return head, losses, losses['loss_cls'], head.loss_cls.loss
+
+
+def _box(loss, stock):
+    init_default_scope('mmdet')
+    torch.manual_seed(0)
+    name = 'mmdet.Shared2FCBBoxHead'
+    kind = dict(type='mmrank.ListwiseBBoxHead', head_type=name)
+    head = MMDET_MODELS.build(
+        dict(
+            dict(type=name) if stock else kind,
+            in_channels=4,
+            fc_out_channels=8,
+            roi_feat_size=1,
+            num_classes=CLASSES,
+            reg_decoded_bbox=True,
+            loss_bbox=dict(type='mmdet.GIoULoss'),
+            loss_cls=copy.deepcopy(loss),
+        )
+    )
+    labels = torch.tensor([2, CLASSES, 0, CLASSES])
+    boxes = torch.tensor(
+        [[10.0, 10, 50, 60], [0, 0, 20, 20], [30, 20, 70, 80], [5, 5, 90, 90]]
+    )
+    rois = torch.cat([torch.zeros(4, 1), boxes], 1)
+    scores, deltas = head(torch.randn(4, 4, 1, 1))
+    assert scores.shape == (4, CLASSES)
+    weights = (labels < CLASSES).float()[:, None].expand(-1, 4)
+    losses = head.loss(
+        scores, deltas, rois, labels, torch.ones(4), boxes + 3, weights
+    )
+    return head, losses, losses['loss_cls'], head.loss_cls
+
+
+def _retrieval(loss):
+    head = build_retrieval_head(loss)
+    g = torch.Generator().manual_seed(0)
+    feats = torch.randn(8, 8, generator=g).requires_grad_()
+    losses = head.loss(feats, samples([0, 0, 1, 1, 2, 2, 3, 3]))
+    return head, losses, losses['loss'], head.loss_module
+
+
+def _one_vs_rest(loss):
+    torch.manual_seed(0)
+    head = OneVsRestHead(CLASSES, 8, copy.deepcopy(loss))
+    head.init_weights()
+    g = torch.Generator().manual_seed(1)
+    feats = torch.randn(12, 8, generator=g)
+    labels = [
+        DataSample(metainfo=dict(sample_idx=i)).set_gt_label(i % CLASSES)
+        for i in range(12)
+    ]
+    losses = head.loss(feats, labels)
+    return head, losses, losses['loss'], head.loss_module
+
+
+HEADS = {
+    'dense': _dense,
+    'stock box': lambda loss: _box(loss, stock=True),
+    'box': lambda loss: _box(loss, stock=False),
+    'retrieval': _retrieval,
+    'one-vs-rest': _one_vs_rest,
+}
+
+
+@pytest.mark.parametrize('kind', HEADS)
+def test_equals_the_parts(kind):
+    run = HEADS[kind]
+    _, whole, value, total = run(sum_of(AP, AUC, weights=[1.0, 0.25]))
+    _, alone, ap, _ = run(AP)
+    _, _, auc, _ = run(AUC)
+    torch.testing.assert_close(value, ap + 0.25 * auc)
+    assert whole.keys() == alone.keys()
+    torch.testing.assert_close(total.diagnostics['part_0'], ap.detach())
+    value.backward()
+    _, _, one, _ = run(sum_of(AP))
+    assert torch.equal(one, ap)
+
+
+@pytest.mark.parametrize('kind', ['dense', 'box', 'one-vs-rest'])
+def test_the_head_fills_in_the_number_of_classes(kind):
+    head, _, _, total = HEADS[kind](sum_of(dict(AP, mode='per_class'), AUC))
+    assert total.num_classes == head.num_classes
+    assert {x.num_classes for x in total.losses} == {head.num_classes}
+    assert len(total.losses[0].mean_positive.mean) == head.num_classes
+
+
+@pytest.mark.parametrize('kind', ['dense', 'box'])
+def test_quality_of_the_boxes(kind):
+    run = HEADS[kind]
+    *_, value, _ = run(sum_of(AUC, RANK_SORT))
+    *_, auc, _ = run(AUC)
+    *_, rank_sort, _ = run(RANK_SORT)
+    torch.testing.assert_close(value, auc + rank_sort)
+
+
+def test_index_of_each_sample():
+    soap = dict(type='mmrank.SOAPLoss', num_samples=12)
+    head, _, value, total = _one_vs_rest(sum_of(soap, AUC))
+    *_, alone, _ = _one_vs_rest(soap)
+    *_, auc, _ = _one_vs_rest(AUC)
+    torch.testing.assert_close(value, alone + auc)
+    assert total.losses[0].num_classes == CLASSES
+
+    class Loaded:
+        class Loop:
+            class dataloader:
+                dataset = range(13)
+
+        train_loop, model = Loop, head
+
+    with pytest.raises(ValueError, match='num_samples=12, .* 13 samples'):
+        SampleIndexHook().before_train(Loaded)
+
+
+class _Points(torch.utils.data.Dataset):
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        g = torch.Generator().manual_seed(index)
+        label = DataSample().set_gt_label(index % CLASSES)
+        label.set_field(index, 'sample_idx', field_type='metainfo')
+        image = torch.randn(3, 8, 8, generator=g)
+        return dict(inputs=image, data_samples=label)
+
+
+class _Keep(Hook):
+    """Copies the log of every iteration."""
+
+    priority = 'VERY_LOW'
+
+    def __init__(self):
+        self.logs = []
+
+    def after_train_iter(
+        self, runner, batch_idx, data_batch=None, outputs=None
+    ):
+        scalars = runner.message_hub.log_scalars
+        self.logs.append({k: x.current() for k, x in scalars.items()})
+
+
+def _train(loss, folder, name):
+    init_default_scope('mmpretrain')
+    torch.manual_seed(0)
+    model = MODELS.build(
+        dict(
+            type='mmpretrain.ImageClassifier',
+            backbone=dict(
+                type='mmrank.SmallConvNet',
+                in_channels=3,
+                channels=8,
+                num_blocks=2,
+            ),
+            neck=dict(type='mmpretrain.GlobalAveragePooling'),
+            head=dict(
+                type='mmrank.OneVsRestHead',
+                num_classes=CLASSES,
+                in_channels=8,
+                loss=copy.deepcopy(loss),
+            ),
+        )
+    )
+    keep = _Keep()
+    runner = Runner(
+        model=model,
+        work_dir=str(folder / name),
+        train_dataloader=dict(
+            dataset=_Points(),
+            batch_size=8,
+            num_workers=0,
+            sampler=dict(type='DefaultSampler', shuffle=False),
+        ),
+        optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.1)),
+        train_cfg=dict(by_epoch=True, max_epochs=2),
+        custom_hooks=[
+            dict(type='mmrank.RankingMonitorHook', interval=1),
+            keep,
+        ],
+        default_hooks=dict(checkpoint=None),
+        default_scope='mmpretrain',
+        experiment_name=f'sum_loss_{name}',
+        log_level='WARNING',
+        randomness=dict(seed=0),
+    )
+    runner.train()
+    return model.state_dict(), keep.logs
+
+
+def test_in_a_runner(tmp_path):
+    alone, _ = _train(AP, tmp_path, 'alone')
+    one, logs = _train(sum_of(AP), tmp_path, 'one')
+    renamed = {k.replace('losses.0.', ''): v for k, v in one.items()}
+    assert renamed.keys() == alone.keys()
+    assert all(torch.equal(alone[k], v) for k, v in renamed.items())
+    _, logs = _train(sum_of(AP, AUC, weights=[1, 0.5]), tmp_path, 'two')
+    for log in logs:
+        parts = [log[f'train/head.loss_module.part_{i}'] for i in (0, 1)]
+        assert log['train/loss'] == pytest.approx(sum(parts), rel=1e-5)
+    assert 'train/head.loss_module.losses.0.argument' in logs[-1]
