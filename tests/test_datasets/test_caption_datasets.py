@@ -167,7 +167,7 @@ def test_random_caption(folder):
         (dict(unit='caption'), ValueError, "unit must be one of .*'caption'"),
         (dict(duplicates='drop'), ValueError, 'duplicates must be'),
         (dict(sampling='naive'), ValueError, 'sampling must be'),
-        (dict(data_prefix='images'), AnnotationError, 'first image .* is not'),
+        (dict(data_prefix='images'), AnnotationError, 'first image .* does'),
         (dict(ann_file='val.jsonl'), AnnotationError, 'cannot be read'),
         (dict(caption_key='text'), AnnotationError, '3 entries'),
     ],

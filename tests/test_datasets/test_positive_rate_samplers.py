@@ -266,7 +266,7 @@ def test_which_class_is_positive():
     ('settings', 'message'),
     [
         (dict(), 'either num_positives or positive_rate'),
-        (dict(num_positives=2, positive_rate=0.1), 'give either'),
+        (dict(num_positives=2, positive_rate=0.1), 'set either'),
         (dict(num_positives=0), 'make 0 positives of a batch_size=12'),
         (dict(num_positives=12), 'make 12 positives'),
         (dict(positive_rate=0.01), 'positive_rate=0.01 make 0 positives'),

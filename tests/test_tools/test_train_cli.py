@@ -125,7 +125,7 @@ def test_transformers_5_is_told_before_mmpretrain_breaks(monkeypatch):
 def test_inheriting_from_mmrank_by_name_is_explained(tmp_path):
     config = tmp_path / 'mine.py'
     config.write_text("_base_ = 'mmrank::stable_ap/x.py'\n")
-    with pytest.raises(entry_point.UsageError, match='refuses _base_'):
+    with pytest.raises(entry_point.UsageError, match='not resolve _base_'):
         entry_point.read_config(str(config))
 
 
