@@ -211,7 +211,7 @@ def test_boxes_that_cannot_be_told_are_refused(build, monkeypatch):
     monkeypatch.setitem(HEADS, 'ATSSHead', smooth)
     with pytest.raises(ValueError, match="loss_bbox.type='L1Loss'"):
         build('ATSSHead', 'loss')
-    with pytest.raises(ValueError, match='leave balance_boxes out'):
+    with pytest.raises(ValueError, match='remove balance_boxes'):
         build('FCOSHead', 'loss', balance_boxes=True)
 
 
