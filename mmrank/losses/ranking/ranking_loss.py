@@ -164,7 +164,7 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
         classes = cls_score.size(1)
         if self.num_classes not in (None, classes):
             raise ValueError(
-                f'num_classes={self.num_classes}, but cls_score has {classes} '
+                f'num_classes={self.num_classes} but cls_score has {classes} '
                 'columns; set num_classes of the loss and the head to the '
                 'same value'
             )
