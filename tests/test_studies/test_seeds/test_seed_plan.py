@@ -104,7 +104,7 @@ def test_read_yaml_json_and_python(content, tmp_path):
         ({'lower_better': ['loss']}, "`lower_better` names \\['loss'\\]"),
         ({'seeds': [9, 10]}, 'share \\[10\\].*Take fresh seeds'),
         ({'tune': {}}, '`tune.seeds` is empty'),
-        ({'tune': {'grid': {LR: 0.1}, 'seeds': [9]}}, 'give a list'),
+        ({'tune': {'grid': {LR: 0.1}, 'seeds': [9]}}, 'set a list'),
         ({'sedes': [1]}, "unknown fields \\['sedes'\\]"),
     ],
 )
