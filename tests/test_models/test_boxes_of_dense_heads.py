@@ -226,10 +226,10 @@ def test_boxes_that_do_not_fit_are_refused():
     boxes = torch.tensor([[0.0, 0.0, 2.0, 2.0]] * 3)
     collector.open()
     collector(boxes, boxes)
-    with pytest.raises(RuntimeError, match='given 3 boxes, but 1 of the 5'):
+    with pytest.raises(RuntimeError, match='received 3 boxes, but 1 of the 5'):
         collector.close([torch.tensor([4, 4, 0, 4, 4])], 4)
     collector.open()
-    with pytest.raises(RuntimeError, match='given 0 boxes, but 1 of the 2'):
+    with pytest.raises(RuntimeError, match='received 0 boxes, but 1 of the 2'):
         collector.close([torch.tensor([4, 0])], 4)
     collector.open()
     collector(boxes, boxes, reduction_override='none')

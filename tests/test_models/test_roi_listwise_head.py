@@ -245,7 +245,7 @@ def test_wrong_use_is_named():
     for change in (dict(reg_decoded_bbox=False), dict(with_reg=False)):
         with pytest.raises(ValueError, match='requires decoded boxes.*both'):
             _build('_WantsQuality', **change)
-    with pytest.raises(ValueError, match="needs decoded.*'L1Loss'"):
+    with pytest.raises(ValueError, match="requires decoded.*'L1Loss'"):
         _build('_WantsQuality', loss_bbox=dict(type='mmdet.L1Loss'))
     with pytest.raises(ValueError, match='leaves the head without one'):
         _build(with_reg=False, balance_boxes=True)

@@ -124,7 +124,7 @@ def test_images_without_predictions_are_told(call, data, tmp_path):
 
 def test_wrong_input_is_refused(call, data, monkeypatch):
     good = f'{data}/val_good'
-    with pytest.raises(EntryError, match="'m' is given to 2 models"):
+    with pytest.raises(EntryError, match="'m' is used for 2 models"):
         call(f'm={good}', f'm={good}')
     with pytest.raises(EntryError, match='is unknown'):
         call(good, ann_file=None)

@@ -82,8 +82,8 @@ def test_entries_with_equals_signs_in_paths(files):
 @pytest.mark.parametrize(
     ('words', 'match'),
     [
-        (['m=a.bbox.json', 'm=c.py'], "'m' is given to 2 models"),
-        (['a.bbox.json', 'a=d'], "'a' is given to 2 models"),
+        (['m=a.bbox.json', 'm=c.py'], "'m' is used for 2 models"),
+        (['a.bbox.json', 'a=d'], "'a' is used for 2 models"),
         (['m=nothing.json'], "'nothing.json' does not exist"),
         (['m='], "'' does not exist"),
         (['x=z/b.json'], "'z/b.json' does not exist"),
@@ -157,7 +157,7 @@ def test_a_pair_is_two_models_with_images(files):
     check_pair(results, ['b', 'c'], 'images')
     with pytest.raises(EntryError, match='pass --image-dir'):
         check_pair(results, ['b', 'c'], None)
-    with pytest.raises(EntryError, match="'x' is none of the models"):
+    with pytest.raises(EntryError, match="'x' is not one of the models"):
         check_pair(results, ['a', 'x'], None)
     with pytest.raises(EntryError, match="has 'a' twice"):
         check_pair(results, ['a', 'a'], None)
