@@ -51,7 +51,7 @@ def remove(path: Path) -> None:
 
 
 def add_mim(package_dir: Path, link: bool) -> None:
-    """Fill ``package_dir/.mim`` anew.
+    """Recreate ``package_dir/.mim``.
 
     Args:
         package_dir: The folder of the package, in the checkout or in the

@@ -12,7 +12,7 @@ TEMP_SUFFIX = '.tmp'
 
 
 def write_atomically(data: bytes, path: str | os.PathLike) -> None:
-    """Write a file so that its name never stands for half its content.
+    """Write a file so that it never has partial content.
 
     The bytes go to a temporary name in the same folder, are flushed to the
     disk, and only then take the final name. A reader sees the old content or

@@ -1,6 +1,6 @@
 """Registry entries for classes that derive from an optional package's.
 
-A builder stands in the registry, not the class: importing mmdet or mmpretrain
+The registry holds a builder, not the class: importing mmdet or mmpretrain
 with the registry would break users without them.
 """
 
@@ -27,7 +27,7 @@ def optional_class(package: str, type_name: str, path: str) -> type:
         if (error.name or '').partition('.')[0] != package:
             raise
         raise ImportError(
-            f"type='mmrank.{type_name}' needs {package}, which is not "
+            f"type='mmrank.{type_name}' requires {package}, which is not "
             f'installed. Fix: `mim install {package}`, or see the README for '
             'the reference stack.'
         ) from error

@@ -1,6 +1,6 @@
 """Registry nodes of scope ``mmrank``, children of mmengine's roots.
 
-A config that says ``type='mmrank.X'`` makes mmengine import this module and
+A config with ``type='mmrank.X'`` makes mmengine import this module and
 then the ``locations`` of the node, so no ``custom_imports`` is needed. All
 locations of a node are imported together: a module listed here must import
 neither mmdet nor mmpretrain at its top level.
@@ -18,7 +18,7 @@ except ModuleNotFoundError as error:
 
 
 class _NoRegistry:
-    """Stands for a node where mmengine is absent."""
+    """Replaces a registry node where mmengine is absent."""
 
     def register_module(self, *args, module: type | None = None, **kwargs):
         """Return the class, or a decorator that returns it, unchanged."""
@@ -31,8 +31,9 @@ class _NoRegistry:
             ImportError: Always.
         """
         raise ImportError(
-            f'building {cfg!r} from a config needs mmengine, which is not '
-            'installed. Fix: `mim install mmengine`, or call the class.'
+            f'building {cfg!r} from a config requires mmengine, which is not '
+            'installed. Fix: `mim install mmengine`, or call the class '
+            'directly.'
         )
 
 

@@ -66,7 +66,7 @@ def parse_args(argv=None):
     parser.add_argument(
         '--rebuild-mmcv',
         action='store_true',
-        help='build mmcv anew even if a wheel is in the cache',
+        help='rebuild mmcv even if a wheel is in the cache',
     )
     parser.add_argument(
         '--force',
@@ -94,9 +94,9 @@ def make(args):
     found = checks.probe_python(python)
     if found is None or not checks.is_supported(found):
         raise SetupError(
-            f'--python {python} is no Python 3.10, 3.11 or 3.12 with the '
-            f'modules venv and ensurepip.\n  Fix: name another one, or leave '
-            f'--python out.'
+            f'--python {python} is not a Python 3.10, 3.11 or 3.12 with the '
+            'modules venv and ensurepip.\n  Fix: pass another one, or remove '
+            '--python.'
         )
 
     def waiting():

@@ -45,7 +45,7 @@ def last_line(error: BaseException) -> str:
 def check_module(
     name: str, purpose: str, fix: str, is_core: bool = False
 ) -> Row:
-    """Import a module and ask its version.
+    """Import a module and return its version.
 
     Args:
         name: Import name.
@@ -94,7 +94,7 @@ def check_ops() -> Row:
         if kept != [0, 2]:
             return Row('mmcv.ops', device, BROKEN, f'nms kept {kept}; {fix}')
         works.append(device)
-    return Row('mmcv.ops', '+'.join(works), OK, 'nms gives the right boxes')
+    return Row('mmcv.ops', '+'.join(works), OK, 'nms returns the right boxes')
 
 
 def check_cuda() -> Row:

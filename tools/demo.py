@@ -9,8 +9,8 @@ COCO's metrics and writes a table (Markdown, CSV), precision-recall curves
 and drawn detections. It takes a few minutes on two CPU cores.
 
 Run it again after an interruption to continue; a finished run is only drawn
-again. --fresh trains anew. One seed shows that things work, not which loss is
-better: compare losses over several seeds.
+again. --fresh restarts training. One seed shows that everything works, not
+which loss is better: compare losses over several seeds.
 """
 
 import argparse
@@ -73,7 +73,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         '--fresh',
         action='store_true',
-        help='train anew even if there are checkpoints or results',
+        help='restart training even if there are checkpoints or results',
     )
     parser.add_argument(
         '--quick',
@@ -102,7 +102,7 @@ def prepare_data(root: Path, spec: ShapesSpec, console: Console) -> None:
     if root.exists() and not stamp.is_file() and any(root.iterdir()):
         raise SystemExit(
             f'error: {root} exists but holds no data set of this demo. Fix: '
-            'give another --data-root, or move it away.'
+            'pass another --data-root, or move it away.'
         )
     stamp.unlink(missing_ok=True)
     start = time.monotonic()
@@ -174,7 +174,7 @@ def train(name: str, slug: str, args: argparse.Namespace, console) -> Path:
         predictions.unlink(missing_ok=True)
         stamp.write_text(wanted, encoding='utf-8')
     elif predictions.is_file():
-        console.print(f'{name}: already trained; --fresh trains anew.')
+        console.print(f'{name}: already trained; --fresh restarts it.')
         return predictions
     cfg.resume = True
     try:

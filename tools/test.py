@@ -48,7 +48,7 @@ examples:
   tools/dist_test.sh CONFIG CHECKPOINT 4
 
 exit status: 0 tested, 2 something in the config, the data or the command line
-is wrong (one message says what).
+is wrong (see the message).
 """
 
 
@@ -184,9 +184,9 @@ def main(args: argparse.Namespace) -> None:
     check_out(args)
     if not Path(args.checkpoint).is_file() and '://' not in args.checkpoint:
         raise UsageError(
-            f'checkpoint {args.checkpoint!r} does not exist.\n'
-            f'  Fix: give the .pth file that training wrote into its work '
-            f'folder (work_dirs/<name of the config>)'
+            f'checkpoint {args.checkpoint!r} does not exist.\n  Fix: pass the '
+            '.pth file that training wrote into its work folder '
+            '(work_dirs/<name of the config>)'
         )
     cfg = load(args)
     if not cfg.get('test_dataloader') or not cfg.get('test_evaluator'):

@@ -30,7 +30,7 @@ examples:
   # one process; logs and checkpoints go to work_dirs/<name of the config>
   python tools/train.py configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py
 
-  # go on after an interruption, from the last checkpoint that is whole
+  # resume after an interruption, from the last complete checkpoint
   python tools/train.py CONFIG --resume
 
   # change settings without a new file
@@ -44,7 +44,7 @@ examples:
   mim train mmrank retinanet_r18_fpn_stable-ap_bccd.py
 
 exit status: 0 trained, 2 something in the config, the data or the command
-line is wrong (one message says what), 130 interrupted.
+line is wrong (see the message), 130 interrupted.
 """
 
 
@@ -66,9 +66,9 @@ def parse_args() -> argparse.Namespace:
         nargs='?',
         const='auto',
         metavar='CHECKPOINT',
-        help='go on from this checkpoint; without a value, or with "auto", '
-        'from the last whole one in the work folder (one that was torn by a '
-        'crash is passed over), and from the start if there is none',
+        help='resume from this checkpoint; without a value, or with "auto", '
+        'from the last complete one in the work folder (incomplete ones are '
+        'skipped), or from the start if there is none',
     )
     parser.add_argument(
         '--amp',
@@ -106,15 +106,15 @@ def set_amp(cfg: Config) -> None:
     """Switch the optimiser wrapper to mixed precision."""
     if get_device() in ('cpu', 'mps'):
         raise UsageError(
-            '--amp needs a GPU that mmengine supports, and there is none.\n'
-            '  Fix: leave --amp out, or check tools/check_env.py'
+            '--amp requires a GPU that mmengine supports, and there is '
+            'none.\n  Fix: remove --amp, or check tools/check_env.py'
         )
     kind = cfg.optim_wrapper.get('type', 'OptimWrapper')
     if kind not in ('OptimWrapper', 'AmpOptimWrapper'):
         raise UsageError(
-            f'--amp: optim_wrapper.type is {kind!r}, which is not switched '
-            f'by itself.\n  Fix: set the mixed precision in the config '
-            f"(type='AmpOptimWrapper')"
+            f'--amp: optim_wrapper.type is {kind!r}, which --amp cannot '
+            'switch.\n  Fix: set mixed precision in the config '
+            "(type='AmpOptimWrapper')"
         )
     cfg.optim_wrapper.type = 'AmpOptimWrapper'
     cfg.optim_wrapper.setdefault('loss_scale', 'dynamic')
@@ -124,30 +124,30 @@ def set_auto_scale_lr(cfg: Config) -> None:
     """Switch the scaling of the learning rate on."""
     if 'base_batch_size' not in (cfg.get('auto_scale_lr') or {}):
         raise UsageError(
-            '--auto-scale-lr: the config does not say for which batch its '
-            'learning rate is meant.\n  Fix: add auto_scale_lr = '
+            '--auto-scale-lr: the config does not set the batch size of its '
+            'learning rate.\n  Fix: add auto_scale_lr = '
             'dict(base_batch_size=16) with that total batch size'
         )
     cfg.auto_scale_lr.enable = True
 
 
 def set_resume(cfg: Config, resume: str) -> None:
-    """Choose the checkpoint to go on from."""
+    """Choose the checkpoint to resume from."""
     if resume == 'auto':
         from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 
         found = find_last_whole_checkpoint(cfg.work_dir)
         if found is None:
-            print(f'No whole checkpoint in {cfg.work_dir}: starting anew.')
+            print(f'No complete checkpoint in {cfg.work_dir}: starting over.')
             cfg.resume = False
             return
         print(f'Resuming from {found}')
         resume = found
     elif not Path(resume).is_file() and '://' not in resume:
         raise UsageError(
-            f'--resume: checkpoint {resume!r} does not exist.\n'
-            f'  Fix: give its path, or --resume alone to take the last one '
-            f'in {cfg.work_dir}'
+            f'--resume: checkpoint {resume!r} does not exist.\n  Fix: pass '
+            'its path, or --resume alone to use the last one in '
+            f'{cfg.work_dir}'
         )
     cfg.resume = True
     cfg.load_from = resume

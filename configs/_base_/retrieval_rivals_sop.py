@@ -1,14 +1,14 @@
 # Stanford Online Products for the losses that SOPRC is compared with. Model,
 # data and schedule of the SOPRC twin, and Adam, with which that paper trains
 # the rivals. It does not give their learning rates; this one is a start. The
-# loss is set by who inherits.
+# loss is set by the inheriting config.
 _base_ = '../soprc/r50_soprc_56x4-50k_sop.py'
 
 model = dict(
     head=dict(_delete_=True, type='mmrank.RetrievalHead', num_classes=11318))
 optim_wrapper = dict(
     optimizer=dict(_delete_=True, type='Adam', lr=1e-5, weight_decay=4e-4))
-# Without the class counts, which SOPRC alone asks for.
+# Without the class counts, which only SOPRC requires.
 custom_hooks = [
     dict(type='mmrank.RankingMonitorHook'),
     dict(type='mmrank.RNGStateHook'),

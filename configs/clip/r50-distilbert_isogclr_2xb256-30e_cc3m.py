@@ -1,6 +1,6 @@
 # iSogCLR; all else as in its CLIP twin. num_samples: the lines of train.tsv. The
-# paper tunes beta0 in 0.7, 0.8, 0.9 and rho in 5.8, 6.0, 6.2, 6.4, and does not say
-# eta, beta1 and the largest temperature.
+# paper tunes beta0 in 0.7, 0.8, 0.9 and rho in 5.8, 6.0, 6.2, 6.4, and does
+# not state eta, beta1 and the largest temperature.
 _base_ = './r50-distilbert_clip_2xb256-30e_cc3m.py'
 
 model = dict(

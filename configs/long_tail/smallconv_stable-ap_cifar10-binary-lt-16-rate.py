@@ -1,4 +1,4 @@
-# As many positives in each batch as positive_rate says: the plot of
+# positive_rate sets the positives in each batch: the plot of
 # configs/long_tail/positive_rate.yaml.
 _base_ = './smallconv_stable-ap_cifar10-binary-lt-16.py'
 

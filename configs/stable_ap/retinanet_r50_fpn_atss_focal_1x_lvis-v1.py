@@ -7,7 +7,7 @@ _base_ = [
     'mmdet::_base_/schedules/schedule_1x.py',
     'mmdet::_base_/default_runtime.py',
 ]
-# The release of lvis on PyPI asks numpy for a name that it has no more.
+# The release of lvis on PyPI uses a numpy name that was removed.
 custom_imports = dict(imports=['mmrank.studies.coco.lvis_numpy'])
 
 model = dict(

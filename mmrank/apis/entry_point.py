@@ -29,7 +29,7 @@ PACKAGES = {
 
 
 class UsageError(ValueError):
-    """The command line or the config cannot work; the text says why."""
+    """The command line or the config cannot work; the message says why."""
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +61,7 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
 
 
 def is_main_process() -> bool:
-    """Return whether this process is the one that speaks for all."""
+    """Return whether this process reports for all."""
     for name in ('RANK', 'SLURM_PROCID', 'OMPI_COMM_WORLD_RANK'):
         if name in os.environ:
             return os.environ[name] == '0'
@@ -84,9 +84,9 @@ def walk_types(node: object) -> Iterator[str]:
 def missing_package(name: str) -> UsageError:
     """Return the error for a package that a config needs."""
     return UsageError(
-        f'this config needs {name}, which is not installed here.\n'
-        f'  Fix: pip install {PACKAGES[name]} (or the upstream distribution '
-        f'of {name}, if the rest of your OpenMMLab is upstream)'
+        f'this config requires {name}, which is not installed.\n  Fix: pip '
+        f'install {PACKAGES[name]} (or the upstream distribution of {name}, '
+        'if the rest of your OpenMMLab is upstream)'
     )
 
 
@@ -105,9 +105,9 @@ def read_config(path: str) -> Config:
     """
     if not Path(path).is_file():
         raise UsageError(
-            f'config file {path!r} does not exist.\n'
-            f'  Fix: give its path from here ({os.getcwd()}), or start it '
-            f'by name with: mim train mmrank {Path(path).name}'
+            f'config file {path!r} does not exist.\n  Fix: pass its path '
+            f'relative to {os.getcwd()}, or start it by name with: mim train '
+            f'mmrank {Path(path).name}'
         )
     try:
         return Config.fromfile(path)
@@ -118,9 +118,9 @@ def read_config(path: str) -> Config:
                 raise missing_package(name) from error
         if 'mmrank' in inherited:
             raise UsageError(
-                f"{path}: mmengine refuses _base_ = 'mmrank::...' (it has a "
-                f'fixed list of packages).\n  Fix: inherit by path, or with '
-                f'read_base() from mmrank.configs'
+                f"{path}: mmengine does not resolve _base_ = 'mmrank::...' "
+                '(it has a fixed list of packages).\n  Fix: inherit by path, '
+                'or with read_base() from mmrank.configs'
             ) from error
         raise UsageError(
             f'{path} cannot be read as a config: {type(error).__name__}: '
@@ -159,9 +159,8 @@ def check_transformers() -> None:
         return
     if importlib.util.find_spec('mmpretrain') is not None:
         raise UsageError(
-            f'transformers {version} is installed, in which functions are '
-            'gone that mmpretrain 1.x needs to be imported.\n'
-            "  Fix: pip install 'transformers<5'"
+            f'transformers {version} is installed, which removed functions '
+            "that mmpretrain 1.x imports.\n  Fix: pip install 'transformers<5'"
         )
 
 
@@ -174,7 +173,7 @@ def set_work_dir(cfg: Config, args: argparse.Namespace) -> None:
 
 
 def set_collate(cfg: Config) -> None:
-    """Give mmpretrain's data loaders the collate function they assume.
+    """Set the collate function that mmpretrain's data loaders assume.
 
     Its models take stacked batches, while mmengine's default makes lists,
     and its configs leave the choice to the tool that starts them.
@@ -264,8 +263,9 @@ def run(
         return 2
     except KeyboardInterrupt:
         sys.stderr.write(
-            '\nInterrupted. Training goes on from the last whole checkpoint '
-            'with --resume.\n'
+            '\n'
+            'Interrupted. Pass --resume to continue from the last complete '
+            'checkpoint.\n'
         )
         return 130
     return 0

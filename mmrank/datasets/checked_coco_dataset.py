@@ -14,8 +14,8 @@ class CheckedCocoDataset(CocoDataset):
     """``mmdet.CocoDataset`` that refuses a bad annotation file.
 
     mmdet drops or crashes on bad annotations, often far from their cause;
-    this data set says on loading what is wrong, where, and what to do. It
-    takes the arguments of ``CocoDataset``.
+    this data set reports on loading what is wrong, where, and how to fix it.
+    It takes the arguments of ``CocoDataset``.
 
     Args:
         *args: As for ``mmdet.CocoDataset``.

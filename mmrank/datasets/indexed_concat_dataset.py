@@ -33,7 +33,7 @@ class IndexedConcatDataset(ConcatDataset):
         return item
 
     def get_data_info(self, idx: int) -> dict:
-        """What the part knows of a sample, with both numbers."""
+        """Data info of a sample of a part, with both indices."""
         dataset_idx, _ = self._get_ori_dataset_idx(idx)
         info = super().get_data_info(idx)
         return {**info, 'sample_idx': idx, 'dataset_idx': dataset_idx}

@@ -147,10 +147,10 @@ class AveragePrecisionMetric(BaseMetric):
         if not self.skip_empty or len(empty) == len(figures.names):
             raise ValueError(
                 f'{said}. Fix: evaluate on a split that has them, or set '
-                'skip_empty=True of AveragePrecisionMetric to leave such '
-                'classes out of the means'
+                'skip_empty=True of AveragePrecisionMetric to exclude such '
+                'classes from the means'
             )
-        print_log(f'{said}; they are left out of the means', logger='current')
+        print_log(f'{said}; the means exclude them', logger='current')
 
     def _names(self, size: int) -> list[str]:
         names = list((self.dataset_meta or {}).get('classes') or ())

@@ -17,12 +17,12 @@ from mmrank.functional.distributed import world_group
 
 
 def share_features(make: Callable[[], RetrievalFeatures]) -> RetrievalFeatures:
-    """Make features on the first rank and give them to all.
+    """Make features on the first rank and send them to all.
 
     Image paths and class names stay on the first rank.
 
     Args:
-        make: Called on the first rank only; gives CPU tensors.
+        make: Called on the first rank only; returns CPU tensors.
 
     Returns:
         The features; what ``make`` gave on the first rank.
@@ -122,7 +122,7 @@ class FeatureMetric(BaseMetric):
         return None
 
     def path(self, sample: dict) -> str | None:
-        """Image file of a sample, if anyone wants it."""
+        """Image file of a sample, if it is required."""
         return None
 
     def process(self, data_batch, data_samples: Sequence[dict]) -> None:

@@ -36,7 +36,7 @@ def accuracies(
     Args:
         hits: (2, C) of :func:`count_hits`.
         classes: C names, or None for numbers.
-        per_class: Also give the accuracy of each class.
+        per_class: Also report the accuracy of each class.
 
     Returns:
         ``accuracy``; ``mean_class_accuracy`` over the classes that have
@@ -68,7 +68,7 @@ class FrozenFeatureMetric(FeatureMetric):
     Args:
         bank_idx: ``dataset_idx`` of the samples of the bank; all others are
             queries.
-        per_class: Also give the accuracy of each class.
+        per_class: Also report the accuracy of each class.
         device: Where to compute; None takes the first GPU if there is one.
         collect_device: See mmengine's ``BaseMetric``.
         prefix: See mmengine's ``BaseMetric``.
@@ -96,10 +96,11 @@ class FrozenFeatureMetric(FeatureMetric):
         """Whether it belongs to the bank."""
         if 'dataset_idx' not in sample:
             raise KeyError(
-                'a data sample has no dataset_idx, by which '
-                f'{type(self).__name__} tells training from test images; '
-                "evaluate on dict(type='mmrank.IndexedConcatDataset', "
-                'datasets=[train, test])'
+                'a data sample has no dataset_idx, which '
+                f'{type(self).__name__} requires to separate training from '
+                'test images; evaluate on '
+                "dict(type='mmrank.IndexedConcatDataset', datasets=[train, "
+                'test])'
             )
         return int(sample['dataset_idx']) == self.bank_idx
 

@@ -114,8 +114,8 @@ class ImageTextRetrievalMetric(BaseMetric):
         texts = torch.from_numpy(np.concatenate(texts))
         if not len(texts):
             raise ValueError(
-                'no data sample has a text_feature; let the data set give '
-                "text, and keep it by PackInputs(algorithm_keys=['text'])"
+                'no data sample has a text_feature; let the data set return '
+                "text, and keep it with PackInputs(algorithm_keys=['text'])"
             )
         text_of = np.arange(len(texts))
         if self.merge_texts:

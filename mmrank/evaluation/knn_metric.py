@@ -25,7 +25,7 @@ class KNNMetric(FrozenFeatureMetric):
         k: Number of neighbours.
         tau: Temperature of the votes.
         bank_idx: See :class:`FrozenFeatureMetric`.
-        per_class: Also give the accuracy of each class.
+        per_class: Also report the accuracy of each class.
         device: Where to compute; None takes the first GPU if there is one.
         collect_device: See mmengine's ``BaseMetric``.
         prefix: See mmengine's ``BaseMetric``.

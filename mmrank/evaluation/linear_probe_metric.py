@@ -57,7 +57,7 @@ class LinearProbe:
         x = features.double()
         self.mean = x.mean(0)
         std = x.std(0, correction=0)
-        # A constant column says nothing.
+        # A constant column carries no information.
         self.scale = torch.where(std > 0, 1 / std.clamp(min=1e-300), 0)
         self.weight = x.new_zeros(num_classes, x.size(1), requires_grad=True)
         self.bias = x.new_zeros(num_classes, requires_grad=True)
@@ -117,7 +117,7 @@ class LinearProbeMetric(FrozenFeatureMetric):
         max_iter: Most iterations of L-BFGS.
         tolerance: Largest entry of the gradient at which it stops.
         bank_idx: See :class:`FrozenFeatureMetric`.
-        per_class: Also give the accuracy of each class.
+        per_class: Also report the accuracy of each class.
         device: Where to compute; None takes the first GPU if there is one.
         collect_device: See mmengine's ``BaseMetric``.
         prefix: See mmengine's ``BaseMetric``.

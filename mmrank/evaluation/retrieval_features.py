@@ -18,7 +18,7 @@ _NO_NPZ = (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile)
 
 
 class FeaturesError(ValueError):
-    """A feature file that cannot be used; the text says what to change."""
+    """A feature file that cannot be used; the message names the fix."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def load_features(path: str | os.PathLike) -> RetrievalFeatures:
             arrays = {name: file[name] for name in file.files}
     except _NO_NPZ as error:
         raise FeaturesError(
-            f'{path} is no .npz file of features: {error}. Fix: write one '
+            f'{path} is not an .npz file of features: {error}. Fix: write one '
             "with RetrievalMetric(out_file='features.npz')."
         ) from error
     for name, kinds in (('features', 'f'), ('labels', 'iu')):

@@ -162,8 +162,9 @@ class RetrievalMetric(FeatureMetric):
         if gallery_per_class is not None:
             if gallery_key is not None:
                 raise ValueError(
-                    f'gallery_key={gallery_key!r} and gallery_per_class='
-                    f'{gallery_per_class} both choose the gallery; give one'
+                    f'gallery_key={gallery_key!r} and '
+                    f'gallery_per_class={gallery_per_class} both choose the '
+                    'gallery; set only one'
                 )
             if gallery_per_class < 1 or num_splits < 1:
                 raise ValueError(
@@ -225,13 +226,13 @@ class RetrievalMetric(FeatureMetric):
         }
 
     def in_gallery(self, sample: dict) -> bool | None:
-        """What ``gallery_key`` says."""
+        """Value of ``gallery_key``."""
         if self.gallery_key is None:
             return None
         return bool(self.field(sample, self.gallery_key, 'gallery_key'))
 
     def path(self, sample: dict) -> str | None:
-        """Path of the image, if ``out_file`` wants it."""
+        """Path of the image, if ``out_file`` requires it."""
         if self.out_file is None or self.path_key not in sample:
             return None
         return str(sample[self.path_key])

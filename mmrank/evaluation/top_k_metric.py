@@ -55,8 +55,8 @@ class TopKMetric(BaseMetric):
         top = torch.stack([x['top_k'] for x in data_samples]).cpu().numpy()
         if top.shape[1] < self.k[-1]:
             raise ValueError(
-                f'the model finds top_k={top.shape[1]} entities, but k='
-                f'{self.k[-1]} are asked for; set top_k={self.k[-1]} of the '
+                f'the model finds top_k={top.shape[1]} entities, but '
+                f'k={self.k[-1]} are required; set top_k={self.k[-1]} of the '
                 'model'
             )
         self.results += list(
@@ -111,7 +111,7 @@ def top_k_figures(
     if (num_true == 0).any():
         raise ValueError(
             f'left entity {int((num_true == 0).argmax())} of the batch has no '
-            'held-out pair, so its recall is undefined; leave it out'
+            'held-out pair, so its recall is undefined; remove it'
         )
     width = max(top.max(initial=-1), true_cols.max(initial=-1)) + 2
     keys = np.arange(size)[:, None] * width + top

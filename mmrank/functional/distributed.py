@@ -20,7 +20,7 @@ def world_group():
 
 
 def rows_by_rank(own: int, group, device=None) -> list[int]:
-    """Ask every rank how many rows it has.
+    """Gather the number of rows of every rank.
 
     Args:
         own: Rows of this rank.
@@ -61,7 +61,7 @@ def all_gather_rows(own: Tensor, counts: list[int], group) -> Tensor:
 
     Every rank computes a part of one sum from the result, such as the scores
     of all queries against its own gallery, so the gradient of a row is the
-    sum of what the ranks say. Every rank must run backward.
+    sum over the ranks. Every rank must run backward.
 
     Args:
         own: (n_r, D) rows of this rank; n_r may differ by rank, also be 0.

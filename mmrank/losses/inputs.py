@@ -17,8 +17,8 @@ class RankedLists:
         pos_mask: (L, P) bool, False for padding.
         scores: (L, N) activated scores of this rank.
         neg_mask: (L, N) bool, True for the negatives.
-        values: (L, P) what the head said of the boxes of the positives (their
-            quality or their box loss), or None.
+        values: (L, P) what the head passed on the boxes of the positives
+            (their quality or their box loss), or None.
         group: Process group over which the negatives are spread, or None.
         state_group: Process group whose ranks hold other positives than
             those in ``pos``, or None.
@@ -138,7 +138,7 @@ def _sigmoid(scores: Tensor) -> Tensor:
     ).sigmoid()
 
 
-#: By what the losses' ``activation`` says.
+#: By the ``activation`` of the losses.
 ACTIVATIONS = {'none': lambda scores: scores, 'sigmoid': _sigmoid}
 
 
@@ -201,7 +201,7 @@ def box_values(
     quality: Tensor | None,
     box_loss: Tensor | None,
 ) -> Tensor | None:
-    """What a loss wants to know of the boxes, laid out by row.
+    """Box values that a loss requires, laid out by row.
 
     Args:
         loss: Loss with ``box_input``: None, ``'quality'`` or ``'loss'``.
@@ -222,14 +222,14 @@ def box_values(
     for name, other in given.items():
         if other is not None:
             raise ValueError(
-                f'{type(loss).__name__} takes no {name}, got shape '
+                f'{type(loss).__name__} does not take {name}, got shape '
                 f'{tuple(other.shape)}'
             )
     if loss.box_input is None:
         return None
     if values is None:
         raise ValueError(
-            f'{type(loss).__name__} needs the boxes of the positives '
+            f'{type(loss).__name__} requires the boxes of the positives '
             f'({loss.box_input!r}), which this head does not pass; use '
             "type='mmrank.ListwiseHead' or 'mmrank.ListwiseBBoxHead'"
         )

@@ -24,11 +24,11 @@ def with_num_classes(loss: dict, num_classes: int | None) -> dict:
 
     Args:
         loss: Config of the loss.
-        num_classes: Number of classes of the head, None if it does not say.
+        num_classes: Number of classes of the head, None if it is not set.
 
     Returns:
         The config, for losses of mmrank that rank or count classes with
-        ``num_classes``. What the config says wins.
+        ``num_classes``. Values of the config take precedence.
 
     Raises:
         KeyError: If the loss is not registered.
@@ -48,15 +48,15 @@ def with_num_classes(loss: dict, num_classes: int | None) -> dict:
 
 
 def with_head_settings(loss_cls: dict, num_classes: int | None) -> dict:
-    """Config of a loss, completed with what its place in a detector says.
+    """Config of a loss, completed with the settings of its detector head.
 
     Args:
         loss_cls: Config of the loss.
-        num_classes: Number of classes of the head, None if it does not say.
+        num_classes: Number of classes of the head, None if it is not set.
 
     Returns:
         A copy with ``use_sigmoid=True`` and, for ranking losses that take
-        it, ``num_classes``. What the config says wins.
+        it, ``num_classes``. Values of the config take precedence.
 
     Raises:
         KeyError: If the loss is not registered.

@@ -13,7 +13,7 @@ class ClassPrior(nn.Module):
 
     Args:
         prior: One number, or one per class, each in (0, 1); or ``counts``:
-            N_c/N of the data set, told by :meth:`set_counts`.
+            N_c/N of the data set, set by :meth:`set_counts`.
         size: Number of classes; needed for ``counts``.
         maximum: Scale the priors so that the largest is this, as the authors
             of SOPRC do with 0.1; None leaves them. True priors of 1e-4 make
@@ -50,8 +50,8 @@ class ClassPrior(nn.Module):
             )
         if not self.known and size is None:
             raise ValueError(
-                "prior='counts' needs num_classes: give the number of classes "
-                'of the training set'
+                "prior='counts' requires num_classes: set it to the number of "
+                'classes of the training set'
             )
         values = torch.full((size or 1,), torch.nan, dtype=torch.float64)
         if self.known:
@@ -61,12 +61,12 @@ class ClassPrior(nn.Module):
             if maximum is not None and values.numel() == 1:
                 raise ValueError(
                     f'max_prior={maximum!r} scales priors of classes; with '
-                    f'prior={prior!r} give that number itself'
+                    f'prior={prior!r} set prior to that number itself'
                 )
             if isinstance(prior, Sequence) and values.numel() != size:
                 raise ValueError(
-                    f'prior holds {values.numel()} values, but num_classes='
-                    f'{size}; give one prior for each class'
+                    f'prior holds {values.numel()} values, but '
+                    f'num_classes={size}; set one prior for each class'
                 )
             values = self._scaled(values)
         self.register_buffer('prior', values, persistent=False)
@@ -128,9 +128,9 @@ class ClassPrior(nn.Module):
         """
         if not self.known:
             raise RuntimeError(
-                "prior='counts' needs the class counts of the training set: "
-                'add custom_hooks=[dict(type="mmrank.ClassCountsHook")], or '
-                'call set_class_counts(counts) of the loss before training'
+                "prior='counts' requires the class counts of the training "
+                'set: add custom_hooks=[dict(type="mmrank.ClassCountsHook")], '
+                'or call set_class_counts(counts) of the loss before training'
             )
         size = self.prior.numel()
         if size == 1:

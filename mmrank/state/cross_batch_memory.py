@@ -141,7 +141,7 @@ class CrossBatchMemory(nn.Module):
             raise ValueError(
                 f'the memory holds embeddings of length {dim}, got shape '
                 f'{tuple(embeddings.shape)}; set dim of the memory to the '
-                'length that the model puts out'
+                'embedding length of the model'
             )
         if not self.training or inside_backward():
             return

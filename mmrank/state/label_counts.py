@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class LabelCounts(nn.Module):
-    """Positives and negatives of each class, given or told by the data set.
+    """Positives and negatives of each class, from the config or the data.
 
     Not part of a checkpoint: they come from the config or the data set.
 
@@ -36,8 +36,8 @@ class LabelCounts(nn.Module):
         super().__init__()
         if not (isinstance(num_classes, int) and num_classes >= 1):
             raise ValueError(
-                f'num_classes must be an int >= 1, got {num_classes!r}; give '
-                'the number of classes of the training set'
+                f'num_classes must be an int >= 1, got {num_classes!r}; set '
+                'it to the number of classes of the training set'
             )
         empty = torch.full((num_classes, 2), torch.nan, dtype=torch.float64)
         self.register_buffer('negative_positive', empty, persistent=False)
@@ -83,8 +83,8 @@ class LabelCounts(nn.Module):
         if not (negatives >= 0).all() or (size == 1 and negatives[0] == 0):
             raise ValueError(
                 f'num_samples={num_samples!r} leaves a class without '
-                f'negatives: class_counts are {positives.tolist()!r:.80}; '
-                'give the number of samples of the training set'
+                f'negatives: class_counts are {positives.tolist()!r:.80}; set '
+                'it to the number of samples of the training set'
             )
         counts = torch.stack([negatives, positives], 1)
         self.negative_positive.copy_(counts)
@@ -94,12 +94,12 @@ class LabelCounts(nn.Module):
         """(C, 2) float64 negatives and positives.
 
         Raises:
-            RuntimeError: If nobody has told them.
+            RuntimeError: If the counts are not set.
         """
         if not self.known:
             raise RuntimeError(
                 'the class counts of the training set are missing: add '
-                'custom_hooks=[dict(type="mmrank.ClassCountsHook")], or give '
+                'custom_hooks=[dict(type="mmrank.ClassCountsHook")], or pass '
                 'class_counts and num_samples to the loss'
             )
         return self.negative_positive

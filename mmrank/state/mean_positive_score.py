@@ -86,9 +86,10 @@ class MeanPositiveScore(RunningMean):
         previous, self._previous = self._previous, None
         if previous is None:
             raise RuntimeError(
-                "mode='exact' needs the batch's mean positive score under the "
-                'previous weights: add custom_hooks=[dict('
-                "type='mmrank.PreviousWeightsHook')] or use mode='plain'"
+                "mode='exact' requires the batch's mean positive score under "
+                'the previous weights: add '
+                "custom_hooks=[dict(type='mmrank.PreviousWeightsHook')] or "
+                "use mode='plain'"
             )
         step = batch_mean - previous
         return torch.where(step.isfinite(), step, 0)

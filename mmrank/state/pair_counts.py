@@ -11,7 +11,7 @@ class PairCounts(nn.Module):
 
     Attributes:
         row_counts: (m,) float64 buffer, not saved: it comes from the data
-            set. Empty until the counts are told.
+            set. Empty until the counts are set.
         col_counts: (n,) float64 buffer, likewise.
         num_positives: ``|O|``, 0 until then.
     """
@@ -40,7 +40,7 @@ class PairCounts(nn.Module):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(m, n); (0, 0) until the counts are told."""
+        """(m, n); (0, 0) until the counts are set."""
         return len(self.row_counts), len(self.col_counts)
 
     def set_pairs(
@@ -95,14 +95,14 @@ class PairCounts(nn.Module):
         self.num_positives = sums[0]
 
     def require(self) -> None:
-        """Refuse to go on without counts.
+        """Raise if the counts are missing.
 
         Raises:
-            RuntimeError: If they have not been told.
+            RuntimeError: If they are not set.
         """
         if not self.num_positives:
             raise RuntimeError(
-                'the loss does not know the training pairs: add custom_hooks='
-                '[dict(type="mmrank.PairCountsHook")], or call '
+                'the training pairs are not set: add '
+                'custom_hooks=[dict(type="mmrank.PairCountsHook")], or call '
                 'set_pairs(rows, cols, shape) of the loss before training'
             )

@@ -123,7 +123,7 @@ class ScoreVector(nn.Module):
         Returns:
             (L, length) float32 vectors to use with this batch. Where nothing
             is updated (evaluation, a recomputed forward), a row that was
-            never seen gives the phi of the list itself.
+            never seen returns the phi of the list itself.
 
         Raises:
             ValueError: If the lists do not fit the rows. On a GPU a row index

@@ -14,7 +14,7 @@ def inside_backward() -> bool:
 
 
 class SampleGroups:
-    """Sums over the rows of each sample, told to all of its rows.
+    """Sums over the rows of each sample, broadcast to all of its rows.
 
     In float64, and on the CPU in one fixed order: the result does not depend
     on the order of the rows. The host does not wait for the device.

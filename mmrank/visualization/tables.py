@@ -46,7 +46,7 @@ def write_number_table(
 
 
 def number_text(cell: str | float) -> str:
-    """A cell as Markdown shows it; a bar in it is no border."""
+    """A cell as Markdown shows it; a bar in it is escaped."""
     if isinstance(cell, float):
         return f'{cell:.4g}'
     return str(cell).replace('|', '\\|')

@@ -157,7 +157,7 @@ def test_random_caption(folder):
     found = {(x.text, x.text_id) for x in samples}
     assert found == {('a dog', 2), ('the cat', 1)}
     transform = TRANSFORMS.build(dict(type='mmrank.RandomCaption'))
-    with pytest.raises(ValueError, match="text='a' is no list"):
+    with pytest.raises(ValueError, match="text='a' is not a list"):
         transform(dict(text='a', text_id=3))
 
 
@@ -167,7 +167,7 @@ def test_random_caption(folder):
         (dict(unit='caption'), ValueError, "unit must be one of .*'caption'"),
         (dict(duplicates='drop'), ValueError, 'duplicates must be'),
         (dict(sampling='naive'), ValueError, 'sampling must be'),
-        (dict(data_prefix='images'), AnnotationError, 'first image .* is not'),
+        (dict(data_prefix='images'), AnnotationError, 'first image .* does'),
         (dict(ann_file='val.jsonl'), AnnotationError, 'cannot be read'),
         (dict(caption_key='text'), AnnotationError, '3 entries'),
     ],

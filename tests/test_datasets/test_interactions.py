@@ -161,7 +161,7 @@ def test_xmc_test_file(tmp_path):
         ('1 0:1\n2 0\n', "line 2: '0' is not feature:value"),
         ('1 -1:1\n', 'feature >= 0'),
         ('1 0:x\n', 'feature:value'),
-        ('2 3 4\n1 3:1\n', 'first line says 3 features'),
+        ('2 3 4\n1 3:1\n', 'first line declares 3 features'),
         ('1,1 0:1\n', 'more than once'),
     ],
 )

@@ -266,8 +266,8 @@ def test_which_class_is_positive():
     ('settings', 'message'),
     [
         (dict(), 'either num_positives or positive_rate'),
-        (dict(num_positives=2, positive_rate=0.1), 'give either'),
-        (dict(num_positives=0), 'make 0 positives of a batch_size=12'),
+        (dict(num_positives=2, positive_rate=0.1), 'set either'),
+        (dict(num_positives=0), 'make 0 positives in a batch of b'),
         (dict(num_positives=12), 'make 12 positives'),
         (dict(positive_rate=0.01), 'positive_rate=0.01 make 0 positives'),
         (dict(num_positives=8), 'takes 8 positives of class 1, .* only 5'),
@@ -284,7 +284,7 @@ def test_bad_rates_are_named(settings, message):
     ('arguments', 'message'),
     [
         ((100, 1), 'batch_size=100, but the data set has only 60'),
-        ((12, 5), '15 images unless classes come together'),
+        ((12, 5), '15 images unless an image has'),
         ((12, 0), 'at least one'),
         ((12, [1, 2]), 'one for each of the 3 classes'),
         ((12, [1, 2, -1]), 'at least 0'),

@@ -204,4 +204,4 @@ def test_without_mmpretrain_the_package_is_named():
         [sys.executable, '-c', code], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count('needs mmpretrain, which is not installed') == 5
+    assert done.stdout.count('requires mmpretrain, which is not') == 5

@@ -27,4 +27,4 @@ def test_data_layer_imports_and_says_what_is_missing():
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert 'needs mmdet, which is not installed' in done.stdout
+    assert 'requires mmdet, which is not installed' in done.stdout

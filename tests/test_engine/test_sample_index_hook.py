@@ -90,4 +90,4 @@ def test_samples_that_do_not_count_from_zero():
 def test_losses_without_state_take_any_data_set(caplog):
     with caplog.at_level(logging.INFO, logger='mmrank-test'):
         check(ConcatDataset([Numbers(4), Numbers(2)]), InfoNCELoss())
-    assert 'no loss keeps samples' in caplog.text
+    assert 'no loss has sample state' in caplog.text

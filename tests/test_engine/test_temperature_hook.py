@@ -134,7 +134,7 @@ def test_nothing_to_show_is_refused():
     runner = SimpleNamespace(
         model=nn.Linear(1, 1), logger=logging.getLogger('test')
     )
-    with pytest.raises(ValueError, match='no loss of the model has temperat'):
+    with pytest.raises(ValueError, match='no loss of the model has per-sam'):
         TemperatureHook().before_train(runner)
 
 

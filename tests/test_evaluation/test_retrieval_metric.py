@@ -266,11 +266,11 @@ def test_bad_feature_files_are_named(tmp_path):
         load_features(file)
     for content in (b'', b'text', b'PK\x03\x04 half a file'):
         file.write_bytes(content)
-        with pytest.raises(FeaturesError, match=r'is no \.npz'):
+        with pytest.raises(FeaturesError, match=r'is not an \.npz'):
             load_features(file)
     with open(file, 'wb') as stream:
         np.save(stream, np.ones(3))
-    with pytest.raises(FeaturesError, match=r'is no \.npz'):
+    with pytest.raises(FeaturesError, match=r'is not an \.npz'):
         load_features(file)
     np.savez(file, features=np.ones((3, 2)))
     with pytest.raises(FeaturesError, match="no array 'labels'"):

@@ -255,5 +255,5 @@ def test_shapes_that_do_not_fit_are_refused():
         cyclic_consistency(*data(3), data(3)[0])
     with pytest.raises(ValueError, match='must be'):
         cyclic_consistency(data(3)[0], data(4)[0])
-    with pytest.raises(ValueError, match='needs sample_idx'):
+    with pytest.raises(ValueError, match='requires sample_idx'):
         SogCLRLoss(3, bimodal=True)(*data(3))

@@ -321,7 +321,7 @@ def test_normalisation_is_an_option():
 @pytest.mark.parametrize(
     ('name', 'views', 'ids', 'error', 'message'),
     [
-        ('isogclr', data(3), None, ValueError, 'needs sample_idx'),
+        ('isogclr', data(3), None, ValueError, 'requires sample_idx'),
         ('isogclr', data(3), [0, 12, 1], ValueError, 'num_samples=12'),
         ('isogclr', data(3), [0, 1], ValueError, r'must be \(3,\)'),
         ('info_nce', data(3), [0, 1], ValueError, r'must be \(3,\)'),

@@ -196,7 +196,7 @@ def test_built_from_a_config():
     [
         (dict(mode='softmax'), "mode='softmax'"),
         (dict(pointwise='hinge'), "pointwise='hinge'"),
-        (dict(mode='in_batch', omega=0.5), 'has no part'),
+        (dict(mode='in_batch', omega=0.5), 'has no effect'),
         (dict(mode='unbiased_omega', omega=0), 'omega must be > 0'),
         (dict(scope='world'), "scope='world'"),
         (dict(block_size=0), 'block_size'),

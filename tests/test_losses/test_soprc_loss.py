@@ -392,15 +392,15 @@ def test_diagnostics_show_the_saturation_of_a_rare_prior():
 @pytest.mark.parametrize(
     ('kwargs', 'message'),
     [
-        (dict(mode='per_class'), 'needs num_classes'),
+        (dict(mode='per_class'), 'requires num_classes'),
         (dict(vector_scope='per_class'), "needs mode='per_class'"),
         (dict(vector_scope='all'), "vector_scope='all' is unknown"),
         (dict(prior=0), r'prior must be in \(0, 1\)'),
         (dict(prior='data'), "prior='data' is unknown"),
-        (dict(prior='counts'), "prior='counts' needs num_classes"),
-        (dict(prior='counts', num_classes=3), 'a prior per class needs mode'),
-        (dict(prior='batch', max_prior=0.1), 'has no part in'),
-        (dict(max_prior=0.1), 'give that number itself'),
+        (dict(prior='counts'), "prior='counts' requires num_classes"),
+        (dict(prior='counts', num_classes=3), 'prior per class requires mode'),
+        (dict(prior='batch', max_prior=0.1), 'has no effect with'),
+        (dict(max_prior=0.1), 'set prior to that number'),
         (dict(tau1=0), 'tau must be'),
         (dict(tau2=-1), 'tau must be'),
         (dict(lam1=-0.1), 'lam1 must be >= 0'),
@@ -423,7 +423,7 @@ def test_bad_batches_are_named():
         loss.rank(*lists, list_classes=labels)
     with pytest.raises(ValueError, match='holds 5 vectors but'):
         loss.rank(*lists)
-    with pytest.raises(ValueError, match='class counts need'):
+    with pytest.raises(ValueError, match='class counts require'):
         loss.set_class_counts([1] * 5)
     loss = SOPRCLoss(6, 'per_class', 'counts')
     with pytest.raises(RuntimeError, match='call set_class_counts'):

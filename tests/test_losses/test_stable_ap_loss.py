@@ -262,7 +262,7 @@ def test_diagnostics_values():
         (dict(tau=-1.0), 'tau must be'),
         (dict(score_range=(1.0, 0.0)), 'low < high'),
         (dict(mean_scope='per_class'), "needs mode='per_class'"),
-        (dict(mode='per_class'), 'needs num_classes'),
+        (dict(mode='per_class'), 'requires num_classes'),
         (dict(use_sigmoid=False), 'use_sigmoid=False'),
         (dict(score_penalty=-1.0), 'score_penalty must be'),
         (dict(activation='softmax'), "activation='softmax' is unknown"),

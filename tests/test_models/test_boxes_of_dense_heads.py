@@ -211,7 +211,7 @@ def test_boxes_that_cannot_be_told_are_refused(build, monkeypatch):
     monkeypatch.setitem(HEADS, 'ATSSHead', smooth)
     with pytest.raises(ValueError, match="loss_bbox.type='L1Loss'"):
         build('ATSSHead', 'loss')
-    with pytest.raises(ValueError, match='leave balance_boxes out'):
+    with pytest.raises(ValueError, match='remove balance_boxes'):
         build('FCOSHead', 'loss', balance_boxes=True)
 
 
@@ -226,10 +226,10 @@ def test_boxes_that_do_not_fit_are_refused():
     boxes = torch.tensor([[0.0, 0.0, 2.0, 2.0]] * 3)
     collector.open()
     collector(boxes, boxes)
-    with pytest.raises(RuntimeError, match='given 3 boxes, but 1 of the 5'):
+    with pytest.raises(RuntimeError, match='received 3 boxes, but 1 of the 5'):
         collector.close([torch.tensor([4, 4, 0, 4, 4])], 4)
     collector.open()
-    with pytest.raises(RuntimeError, match='given 0 boxes, but 1 of the 2'):
+    with pytest.raises(RuntimeError, match='received 0 boxes, but 1 of the 2'):
         collector.close([torch.tensor([4, 0])], 4)
     collector.open()
     collector(boxes, boxes, reduction_override='none')

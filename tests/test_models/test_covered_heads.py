@@ -209,7 +209,7 @@ def test_boxes_and_scores_of_a_row_are_of_one_place(name):
 
 @pytest.mark.parametrize('name', NO_BOXES)
 def test_losses_with_boxes_are_refused(name):
-    with pytest.raises(ValueError, match=f'which {name} cannot tell'):
+    with pytest.raises(ValueError, match=f'which {name} does not provide'):
         build_covered(name, dict(type='mmrank.RankSortLoss'))
 
 
@@ -222,7 +222,7 @@ def test_losses_with_boxes_are_refused(name):
     ],
 )
 def test_other_heads_are_refused_when_built(name):
-    with pytest.raises(TypeError, match=f'does not serve {name}: '):
+    with pytest.raises(TypeError, match=f'does not support {name}: '):
         MODELS.build(
             dict(
                 type='mmrank.ListwiseHead',

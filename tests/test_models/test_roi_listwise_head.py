@@ -238,16 +238,16 @@ def test_wrong_use_is_named():
         _build(dict(type='mmdet.CrossEntropyLoss'))
     with pytest.raises(ValueError, match="box_average='boxes'"):
         _build(box_average='boxes')
-    with pytest.raises(ValueError, match='use one of them'):
+    with pytest.raises(ValueError, match='set only one of them'):
         _build(box_average='positives', balance_boxes=True)
-    with pytest.raises(ValueError, match='itself: leave out'):
+    with pytest.raises(ValueError, match='itself: remove'):
         _build('_WantsLoss', balance_boxes=True)
     for change in (dict(reg_decoded_bbox=False), dict(with_reg=False)):
-        with pytest.raises(ValueError, match='needs decoded boxes.*both'):
+        with pytest.raises(ValueError, match='requires decoded boxes.*both'):
             _build('_WantsQuality', **change)
-    with pytest.raises(ValueError, match="needs decoded.*'L1Loss'"):
+    with pytest.raises(ValueError, match="requires decoded.*'L1Loss'"):
         _build('_WantsQuality', loss_bbox=dict(type='mmdet.L1Loss'))
     with pytest.raises(ValueError, match='leaves the head without one'):
         _build(with_reg=False, balance_boxes=True)
-    with pytest.raises(ValueError, match='nothing to rank'):
+    with pytest.raises(ValueError, match='no scores to rank'):
         _build(with_cls=False)

@@ -46,9 +46,9 @@ def test_half_precision_does_not_round_it_and_checkpoints_leave_it_out():
         ((0.0,), r'prior must be in \(0, 1\)'),
         (([0.1, 1.0], 2), r'prior must be in \(0, 1\)'),
         (([0.1, 0.2], 3), 'prior holds 2 values, but num_classes=3'),
-        (('counts',), 'needs num_classes'),
+        (('counts',), 'requires num_classes'),
         (('data', 3), "prior='data' is unknown"),
-        ((0.1, None, 0.1), 'give that number itself'),
+        ((0.1, None, 0.1), 'set prior to that number'),
         (('counts', 3, 1.0), 'max_prior must be in'),
     ],
 )

@@ -209,14 +209,14 @@ def test_folder_of_the_environment(monkeypatch, tmp_path):
     venv.mkdir()
     assert environment.venv_state(venv, None) == 'create'
     (venv / 'mine.txt').touch()
-    with pytest.raises(checks.SetupError, match='did not make it'):
+    with pytest.raises(checks.SetupError, match='did not create it'):
         environment.venv_state(venv, None)
     # Cut off by Ctrl-C while it was created: our own stamp is there.
     environment.write_stamp(venv, state='making')
     assert environment.venv_state(venv, None) == 'create'
     monkeypatch.setattr(checks, 'probe_python', lambda path: (3, 11))
     assert environment.venv_state(venv, None) == 'use'
-    with pytest.raises(checks.SetupError, match=r'asks for 3\.12'):
+    with pytest.raises(checks.SetupError, match=r'requests 3\.12'):
         environment.venv_state(venv, (3, 12))
 
 

@@ -173,9 +173,9 @@ def test_errors_are_one_message(call, tool, tmp_path, images, monkeypatch):
     b = write_features(tmp_path / 'b.npz', images, labels=torch.arange(15) % 5)
     with pytest.raises(EntryError, match=r"'x=none.npz': 'none.npz' is no"):
         call('x=none.npz')
-    with pytest.raises(EntryError, match='stand for one file name'):
+    with pytest.raises(EntryError, match='map to one file name'):
         call(f'x y={a}', f'x_y={b}')
-    with pytest.raises(EntryError, match='a config needs a checkpoint'):
+    with pytest.raises(EntryError, match='a config requires a checkpoint'):
         call(f'x={TOOL}')
     with pytest.raises(EntryError, match="checkpoint 'x.pth' does not exist"):
         call(f'x={TOOL},x.pth')

@@ -119,7 +119,7 @@ def test_tool(tmp_path, start):
     [
         ('class,samples,mean\ncat,5,0.1\n', "has the classes ['cat']"),
         ('class,samples,mean\ncat,0,\n', "'cat' has 0 visited samples"),
-        ('a,b\n1,2\n', 'is no table of classes'),
+        ('a,b\n1,2\n', 'is not a table of classes'),
         ('class,samples,mean\n', 'has no class'),
     ],
 )

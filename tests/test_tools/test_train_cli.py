@@ -125,7 +125,7 @@ def test_transformers_5_is_told_before_mmpretrain_breaks(monkeypatch):
 def test_inheriting_from_mmrank_by_name_is_explained(tmp_path):
     config = tmp_path / 'mine.py'
     config.write_text("_base_ = 'mmrank::stable_ap/x.py'\n")
-    with pytest.raises(entry_point.UsageError, match='refuses _base_'):
+    with pytest.raises(entry_point.UsageError, match='not resolve _base_'):
         entry_point.read_config(str(config))
 
 
@@ -165,7 +165,7 @@ def test_resume_takes_the_last_whole_checkpoint(tmp_path, capsys):
     cfg = Config(dict(work_dir=str(tmp_path), load_from='weights.pth'))
     train.set_resume(cfg, 'auto')
     assert (cfg.resume, cfg.load_from) == (False, 'weights.pth')
-    assert 'starting anew' in capsys.readouterr().out
+    assert 'starting over' in capsys.readouterr().out
     state = {
         'meta': {'epoch': 1, 'iter': 1},
         'state_dict': {'x': torch.ones(2000)},
@@ -192,7 +192,7 @@ def test_auto_scale_lr_needs_the_batch_it_is_meant_for():
 def test_amp(monkeypatch):
     cfg = Config(dict(optim_wrapper=dict(type='OptimWrapper')))
     monkeypatch.setattr(train, 'get_device', lambda: 'cpu')
-    with pytest.raises(entry_point.UsageError, match='needs a GPU'):
+    with pytest.raises(entry_point.UsageError, match='requires a GPU'):
         train.set_amp(cfg)
     monkeypatch.setattr(train, 'get_device', lambda: 'cuda')
     train.set_amp(cfg)

@@ -60,10 +60,10 @@ def test_equal_last_names_stay_whole():
     ('content', 'message'),
     [
         (None, 'does not exist'),
-        ({'state_dict': {'weight': torch.ones(1)}}, 'has no temperatures'),
+        ({'state_dict': {'weight': torch.ones(1)}}, 'has no per-sample'),
         # A learnt temperature of the whole model is none of the samples.
-        ({'state_dict': {'loss.tau': torch.ones(1)}}, 'has no temperatures'),
-        (b'text', 'is no checkpoint'),
+        ({'state_dict': {'loss.tau': torch.ones(1)}}, 'has no per-sample'),
+        (b'text', 'is not a checkpoint'),
     ],
 )
 def test_files_without_temperatures_are_named(tmp_path, content, message):

@@ -5,7 +5,7 @@
         "focal=work_dirs/b/val.bbox.json" --out pr_curves.png
 
 The prediction files are what mmdet's CocoMetric writes when a config sets
-val_evaluator.outfile_prefix (PREFIX gives PREFIX.bbox.json). The figure has
+val_evaluator.outfile_prefix (PREFIX writes PREFIX.bbox.json). The figure has
 the mean over classes at IoU 0.5, 0.75 and 0.50:0.95, then a panel a class.
 """
 

@@ -22,7 +22,7 @@ sheet_random_NAME.png (the same queries for all models), sheet_worst_NAME.png
 and, for two models or more, sheet_differing.png, the queries on which average
 precision differs most.
 
-exit status: 0 written, 2 wrong input (one message says what), 130 interrupted.
+exit status: 0 written, 2 wrong input (see the message), 130 interrupted.
 """
 
 import argparse
@@ -184,7 +184,7 @@ def get_features(
 
 
 def run(args: argparse.Namespace, console: Console) -> None:
-    """Do what the command line says."""
+    """Run the tool."""
     from mmengine.device import get_device
 
     device = args.device or get_device()
@@ -247,8 +247,8 @@ def main() -> int:
         return 2
     except KeyboardInterrupt:
         print(
-            'Interrupted. Give the same command again; features that are '
-            'there are kept.',
+            'Interrupted. Run the same command again to continue; existing '
+            'features are kept.',
             file=sys.stderr,
         )
         return 130

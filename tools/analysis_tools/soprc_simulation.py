@@ -94,13 +94,13 @@ def sampling_rate_bias(args: argparse.Namespace, progress: Progress) -> Path:
                 distribution, batches, args.trials, args.seed, setting
             ):
                 rows.append(row)
-                # Every composition gives a row for each estimator.
+                # Every composition has a row for each estimator.
                 progress.advance(task, 1 / len(ESTIMATORS))
     header = (
         *('distribution', 'estimator', 'batch size', 'sampling rate'),
         *('population risk', 'mean estimate', 'bias', 's.e.', 'std'),
     )
-    # A composition that is in both series is told once.
+    # A composition in both series is reported once.
     rows = dict.fromkeys(
         (
             *(r.distribution, r.estimator, r.batch_size, r.sampling_rate),

@@ -12,7 +12,7 @@ from what its images show; these can.
 Written to the out dir: orders.csv, every class of every training, and
 orders.png.
 
-exit status: 0 written, 2 wrong input (one message says what).
+exit status: 0 written, 2 wrong input (see the message).
 """
 
 import argparse

@@ -13,7 +13,7 @@ classes_NAME.csv and .png (class frequency against mean temperature, and the
 shares of each class among the hottest and coldest samples), sheet_NAME.png
 (images of the largest and the smallest temperatures).
 
-exit status: 0 written, 2 wrong input (one message says what).
+exit status: 0 written, 2 wrong input (see the message).
 """
 
 import argparse
@@ -107,7 +107,7 @@ def steps_of(checkpoints: list[str]) -> tuple[list[int], str]:
 
 
 def run(args: argparse.Namespace, console: Console) -> None:
-    """Do what the command line says."""
+    """Run the tool."""
     from mmrank.visualization.temperatures.history import TemperatureHistory
     from mmrank.visualization.temperatures.plots import plot_history
     from mmrank.visualization.temperatures.report import (
@@ -121,8 +121,8 @@ def run(args: argparse.Namespace, console: Console) -> None:
     names = [[found.name for found in reading] for reading in readings]
     if any(own != names[0] for own in names):
         raise ValueError(
-            f'the checkpoints have different temperatures: {names}. Fix: '
-            'give those of one training'
+            f'the checkpoints have different temperatures: {names}. Fix: pass '
+            'those of one training'
         )
     dataset = build_training_set(args)
     steps, unit = steps_of(args.checkpoints)
@@ -131,7 +131,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
         values = [found.tau[found.visited] for found in kind]
         if not any(map(len, values)):
             raise ValueError(
-                f'{kind[0].name}: no sample was visited yet. Fix: give a '
+                f'{kind[0].name}: no sample was visited yet. Fix: pass a '
                 'later checkpoint'
             )
         low = min(float(v.min()) for v in values if len(v))

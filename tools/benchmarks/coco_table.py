@@ -30,7 +30,7 @@ each config. Given again, the command runs nothing that is there already: a
 changed config, override or checkpoint gets a new folder. LVIS annotations are
 recognised and evaluated by the package lvis, as mmdet's LVISMetric does.
 
-exit status: 0 written, 2 wrong input (one message says what), 130 interrupted.
+exit status: 0 written, 2 wrong input (see the message), 130 interrupted.
 """
 
 import argparse
@@ -213,7 +213,7 @@ def draw_two(
     args: argparse.Namespace,
     console: Console,
 ) -> Path:
-    """Draw the side by side; say what is on it."""
+    """Draw the side by side; return what it shows."""
     chosen = {r.name: r for r in results if r.name in args.side_by_side}
     image_dir = args.image_dir or next(
         r.record.image_dir for r in chosen.values() if r.record
@@ -233,7 +233,7 @@ def draw_two(
 
 
 def run(args: argparse.Namespace, console: Console) -> None:
-    """Do what the command line says."""
+    """Run the tool."""
     entries = parse_entries(args.models)
     results = [get_result(entry, args, console) for entry in entries]
     if args.side_by_side:
@@ -249,8 +249,8 @@ def run(args: argparse.Namespace, console: Console) -> None:
         )
         if args.side_by_side and benchmark.is_lvis:
             raise EntryError(
-                '--side-by-side does not know LVIS, where an object need not '
-                'be annotated. Fix: leave it out.'
+                '--side-by-side does not support LVIS, where an object need '
+                'not be annotated. Fix: remove it.'
             )
         status.update('drawing')
         paths = draw_benchmark(
@@ -287,7 +287,7 @@ def main() -> int:
         return 2
     except KeyboardInterrupt:
         print(
-            'Interrupted. Give the same command again to go on from here.',
+            'Interrupted. Run the same command again to continue.',
             file=sys.stderr,
         )
         return 130

@@ -5,7 +5,7 @@ r"""Speed of COCO's evaluators on synthetic predictions, and their equality.
 
 Both run in one process and in turn, so the ratio holds on a busy machine;
 single times do not. Timed is what is between boxes in memory and COCO's
-twelve figures. Needs faster-coco-eval. For predictions of your own give
+twelve figures. Needs faster-coco-eval. For your own predictions pass
 coco_table.py --evaluator both.
 """
 
@@ -49,12 +49,12 @@ def parse_args(arguments=None) -> argparse.Namespace:
     args = parser.parse_args(arguments)
     for name in ('images', 'classes', 'objects', 'repeats'):
         if getattr(args, name) < 1:
-            parser.error(f'--{name} is {getattr(args, name)}; give 1 or more')
+            parser.error(f'--{name} must be >= 1, got {getattr(args, name)}')
     return args
 
 
 def run(args: argparse.Namespace, console: Console) -> float:
-    """Time both evaluators and show it; give the ratio of their times."""
+    """Time both evaluators and show the times; return their ratio."""
     evaluators = find_evaluators('both')
     with console.status('making annotations and predictions') as status:
         document = make_annotations(

@@ -6,11 +6,11 @@ r"""Tables 5 and 6 of "in-batch bias of two-tower models", by one command.
 For each batch ratio, loss and pointwise loss: the paper's search for a
 learning rate (halved while the objective exceeds 100 times its first value),
 then training until no metric improves for 10 epochs; the same objectives by
-L-BFGS on all pairs. The config says what model, data and optimiser are.
+L-BFGS on all pairs. The config defines model, data and optimiser.
 
-Finished cells are kept in OUT/cells.jsonl: given again, the command goes on
+Finished cells are kept in OUT/cells.jsonl: run again, the command resumes
 where it was interrupted. Tables (Markdown and CSV) and the figure of P@5 are
-written anew after each cell. The paper's own limits take days; --max-steps
+rewritten after each cell. The paper's own limits take days; --max-steps
 ends a training earlier.
 """
 
@@ -85,8 +85,8 @@ def parse_args() -> argparse.Namespace:
         '--divergence',
         type=float,
         default=rule.divergence,
-        help='an objective of so many times its first value gives a learning '
-        'rate up (default: %(default)s)',
+        help='abandon a learning rate when the objective exceeds this '
+        'multiple of its first value (default: %(default)s)',
     )
     parser.add_argument(
         '--patience',
@@ -105,14 +105,14 @@ def parse_args() -> argparse.Namespace:
         '--max-steps',
         type=int,
         nargs='+',
-        help='end a training after so many steps: one number, or one for each '
-        'of --ratios (default: no limit)',
+        help='end a training after this many steps: one number, or one for '
+        'each of --ratios (default: no limit)',
     )
     parser.add_argument(
         '--max-iterations',
         type=int,
         default=settings.max_iterations,
-        help='end L-BFGS after so many (default: %(default)s)',
+        help='end L-BFGS after this many iterations (default: %(default)s)',
     )
     parser.add_argument(
         '--tolerance',
@@ -171,7 +171,7 @@ def settings_of(args: argparse.Namespace) -> StudySettings:
 
 
 def describe(report) -> str:
-    """One line on a training that goes on."""
+    """One line on a running training."""
     if hasattr(report, 'gradient_norm'):
         score = report.last.get(CHOICE, 0.0)
         return (
@@ -241,7 +241,7 @@ def main() -> int:
             )
             write_report(store.results, args.out)
     except KeyboardInterrupt:
-        console.print('Interrupted; the same command goes on.')
+        console.print('Interrupted. Run the same command again to continue.')
         return 130
     except (OSError, ValueError, TypeError, RuntimeError) as error:
         print(f'error: {error}', file=sys.stderr)

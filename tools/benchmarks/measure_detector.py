@@ -4,8 +4,8 @@
 
 coco_table.py runs this for each model, in a process of its own so that one
 model's memory is not another's. Without a checkpoint the config is trained
-first, in DIR/train, as run_seeds.py trains: an interrupted training goes on
-when the same command is given again.
+first, in DIR/train, as run_seeds.py trains: an interrupted training resumes
+when the same command is run again.
 
 Written to DIR: predictions.bbox.json (COCO results of the test split) and,
 last, run.json (speed, memory, what was run).

@@ -42,11 +42,11 @@ box plot with the single seeds.
 Many small trainings? --forked imports torch and OpenMMLab once and forks a
 process per training, which saves some ten seconds of each.
 
-Interrupted? Give the same command again: finished trainings are not repeated,
-interrupted ones go on from their last whole checkpoint. A failed training is
-reported with the end of its log while the others go on; the same command
-tries it again. A changed config or option gets new folders, so a row never
-mixes two versions.
+Interrupted? Run the same command again: finished trainings are not repeated,
+interrupted ones resume from their last complete checkpoint. A failed training
+is reported with the end of its log while the others continue; the same command
+retries it. A changed config or option gets new folders, so a row never mixes
+two versions.
 
 Written to the out dir: report.md, summary.csv, runs.csv, boxplot.png.
 """
@@ -95,7 +95,7 @@ def parse_args(arguments=None) -> argparse.Namespace:
 
 
 def prepare_forks(plan: SeedPlan, args: argparse.Namespace) -> None:
-    """Say what is imported once, and keep each training in one process."""
+    """Set what is imported once, and keep each training in one process."""
     if args.train_command == TRAIN_COMMAND:
         args.train_command = TRAIN_COMMAND.replace(
             '--cfg-options', '--in-process --cfg-options'
@@ -122,7 +122,7 @@ def read_finished(queue: RunQueue, runs: list) -> list[Outcome]:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Do what the command line says; give the exit status."""
+    """Run the tool; return the exit status."""
     plan = make_plan(args)
     if args.forked:
         prepare_forks(plan, args)
@@ -187,7 +187,7 @@ def main() -> None:
     console = Console()
     args = parse_args()
     if not args.plan and not args.configs:
-        sys.exit('Give config files, or --plan; --help shows examples.')
+        sys.exit('Pass config files, or --plan; --help shows examples.')
     # A termination is treated as an interrupt: the trainings end with it.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -195,9 +195,7 @@ def main() -> None:
     except PlanError as error:
         sys.exit(f'run_seeds.py: {error}')
     except KeyboardInterrupt:
-        console.print(
-            'Interrupted. Give the same command again to go on from here.'
-        )
+        console.print('Interrupted. Run the same command again to continue.')
         sys.exit(130)
 
 

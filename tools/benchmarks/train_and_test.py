@@ -3,11 +3,11 @@
     python tools/benchmarks/train_and_test.py CONFIG --work-dir work_dirs/x \
         --split test --result work_dirs/x/result.json
 
-The training is tools/train.py with --resume: a run that was interrupted goes
-on from its last whole checkpoint when the same command is given again. The
-evaluation loads that checkpoint anew, so an EMA of the weights counts as it
-does in tools/test.py. With --in-process the training runs in this process
-too, which saves its start. The result file is written last and atomically:
+The training is tools/train.py with --resume: an interrupted run resumes from
+its last complete checkpoint when the same command is run again. The evaluation
+reloads that checkpoint, so an EMA of the weights counts as it does in
+tools/test.py. With --in-process the training runs in this process too, which
+saves its start. The result file is written last and atomically:
 `{"metrics": {"coco/bbox_mAP": 0.388, ...}, "split": "test", ...}`.
 """
 
@@ -107,7 +107,7 @@ def train(
 
 
 def run_here(command: list[str]) -> int | str | None:
-    """Run a script with its arguments in this process; give its status."""
+    """Run a script with its arguments in this process; return its status."""
     before, sys.argv = sys.argv, command
     try:
         runpy.run_path(command[0], run_name='__main__')

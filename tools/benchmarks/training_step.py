@@ -31,7 +31,7 @@ OURS = 'configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py'
 
 
 def make_batch(batch_size, size, num_classes, boxes_per_image):
-    """Random images with random boxes, as a data loader would give them."""
+    """Random images with random boxes, as a data loader would return them."""
     from mmdet.structures import DetDataSample
 
     g = torch.Generator().manual_seed(0)

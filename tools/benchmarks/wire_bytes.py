@@ -28,7 +28,7 @@ def size_of(tensor):
 
 
 def count_collectives():
-    """Wrap the collectives of torch.distributed; gives what they moved."""
+    """Wrap the collectives of torch.distributed; return what they moved."""
     moved = collections.Counter()
     all_reduce, all_gather = dist.all_reduce, dist.all_gather
 

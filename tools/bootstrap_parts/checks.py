@@ -1,7 +1,7 @@
 """What must be there before anything is downloaded.
 
-Each check returns normally or raises :class:`SetupError`, whose text is one
-message that says what is wrong and how to mend it.
+Each check returns normally or raises :class:`SetupError`, whose message names
+the problem and the fix.
 """
 
 import os
@@ -24,7 +24,7 @@ PROBE = 'import sys, venv, ensurepip; print("%d.%d" % sys.version_info[:2])'
 
 
 class SetupError(Exception):
-    """The environment cannot be made; the text says why and what to do."""
+    """The environment cannot be made; the message names reason and fix."""
 
 
 def version_text(version):

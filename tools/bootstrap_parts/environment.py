@@ -99,7 +99,7 @@ def venv_state(venv, asked):
         this script left).
 
     Raises:
-        SetupError: It is somebody else's and of no use.
+        SetupError: The folder was made by others and cannot be used.
     """
     venv = Path(venv)
     if not venv.exists() or not any(venv.iterdir()):
@@ -110,13 +110,15 @@ def venv_state(venv, asked):
         if asked is not None and asked != found:
             raise SetupError(
                 f'{venv} is an environment of Python '
-                f'{checks.version_text(found)}, but --python asks for '
-                f'{checks.version_text(asked)}.\n{fix}'
+                f'{checks.version_text(found)}, but --python requests '
+                f'{checks.version_text(asked)}.\n'
+                f'{fix}'
             )
         return 'use'
     if read_stamp(venv):
         return 'create'
     raise SetupError(
-        f'{venv} exists but is no environment of Python 3.10, 3.11 or 3.12 '
-        f'that works, and this script did not make it.\n{fix}'
+        f'{venv} exists but is not a working environment of Python 3.10, 3.11 '
+        'or 3.12, and this script did not create it.\n'
+        f'{fix}'
     )

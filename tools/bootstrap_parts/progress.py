@@ -190,9 +190,10 @@ class Display:
                 self.stream.write('\r\x1b[K')
             raise SetupError(
                 f'{self.title} failed (exit status '
-                f'{task.process.returncode}). The end of its log:\n\n'
-                f'{task.tail()}\n\n'
-                f'  Whole log: {task.log}\n'
-                f'  Fix what it names (often the network, a proxy or a full '
-                f'disk) and run again: what is done is not done twice.'
+                f'{task.process.returncode}). The end of its log:\n'
+                '\n'
+                f'{task.tail()}\n'
+                f'\n  Whole log: {task.log}\n  Fix what it names (often the '
+                'network, a proxy or a full disk) and run again: finished '
+                'steps are not repeated.'
             )

@@ -191,7 +191,7 @@ class Bootstrap:
         checks.check_compiler()
         checks.check_headers(self.base_python)
         place = folder.parent / f'.build-{folder.name}'
-        # What a killed run left; the lock says that nobody uses it.
+        # Left by a killed run; the lock ensures that it is unused.
         shutil.rmtree(place, ignore_errors=True)
         (place / 'tmp').mkdir(parents=True)
         stack.callback(shutil.rmtree, place, ignore_errors=True)
@@ -236,7 +236,7 @@ class Bootstrap:
         self.display.done()
 
     def mend_opencv(self):
-        """Give a server without libGL the OpenCV that needs none.
+        """Install the headless OpenCV on a server without libGL.
 
         Two distributions of OpenCV come in as dependencies and write the
         same files, so the one that is installed last counts.
@@ -270,7 +270,7 @@ class Bootstrap:
         trouble = self.try_wheel(folder)
         if trouble and not fresh:
             self.display.note(
-                f'the cached wheel does not run ({trouble}): building anew'
+                f'the cached wheel does not run ({trouble}): rebuilding'
             )
             wheel_cache.drop(folder)
             # The lock of the key is still held by the caller.

@@ -30,7 +30,7 @@ print(json.dumps(dict(
 )))
 """
 
-#: Runs in the environment: the ops are there and give the right answer.
+#: Runs in the environment: the ops exist and return the right answer.
 VERIFY = """
 import sys
 import mmcv
@@ -68,7 +68,7 @@ def cache_key(mmcv, torch, python, platform, build):
 def may_be_cached(root, mmcv, torch, python):
     """Return whether some wheel of these versions is in the cache.
 
-    Asked before torch is installed, when its local version and the GPU are
+    Called before torch is installed, when its local version and the GPU are
     not known yet, to decide early whether a compiler will be needed.
     """
     start = cache_key(mmcv, torch, '', '', '').rstrip('_')

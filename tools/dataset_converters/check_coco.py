@@ -53,14 +53,14 @@ def parse_args() -> argparse.Namespace:
         '--examples',
         type=int,
         default=5,
-        help='findings of a kind that are spelt out (default: %(default)s)',
+        help='findings shown per kind (default: %(default)s)',
     )
     parser.add_argument(
         '--fix', metavar='OUT.json', help='write a cleaned copy'
     )
     args = parser.parse_args()
     if (args.ann_file is None) == (args.config is None):
-        parser.error('give an annotation file or --config CONFIG')
+        parser.error('pass an annotation file or --config CONFIG')
     if args.config and args.fix:
         parser.error('--fix takes one annotation file, not --config')
     if args.fix and Path(args.fix).resolve() == Path(args.ann_file).resolve():
@@ -104,7 +104,7 @@ def show(report: CocoReport, console: Console) -> None:
 
 
 def main() -> int:
-    """Check, show, and clean where asked to."""
+    """Check, show, and clean on request."""
     args = parse_args()
     console = Console()
     try:

@@ -54,7 +54,7 @@ def parse_args() -> argparse.Namespace:
         '--examples',
         type=int,
         default=5,
-        help='findings of a kind that are spelt out (default: %(default)s)',
+        help='findings shown per kind (default: %(default)s)',
     )
     parser.add_argument(
         '--json', metavar='FILE', help='write counts and findings'
@@ -117,7 +117,7 @@ def show(reports: list[RetrievalReport], console: Console) -> None:
 
 
 def main() -> int:
-    """Check, show, and write what is asked for."""
+    """Check, show, and write what is requested."""
     args = parse_args()
     console = Console()
     try:

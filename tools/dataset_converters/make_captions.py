@@ -187,7 +187,7 @@ def chosen_images(
             if len(order) < wanted:
                 raise ValueError(
                     f'class {name} has {len(order)} images in {split}/, but '
-                    f'{wanted} are asked for; lower --per-class or '
+                    f'{wanted} are requested; lower --per-class or '
                     '--val-per-class'
                 )
             for place, index in enumerate(order[:wanted]):

@@ -1,6 +1,6 @@
 """Generate a small COCO-format detection set of textured shapes.
 
-Everything follows from the seed: the same options give the same files. Use
+Everything follows from the seed: the same options write the same files. Use
 it where no real data set can be had, to try a config in minutes:
 
     python tools/dataset_converters/make_shapes_coco.py --out data/shapes_coco
@@ -84,7 +84,7 @@ def parse_args() -> argparse.Namespace:
         '--format',
         choices=('jpg', 'png'),
         default=spec.image_format,
-        help='jpg is small; png gives the same pixels with every JPEG '
+        help='jpg is small; png has the same pixels with every JPEG '
         'library (default: %(default)s)',
     )
     return parser.parse_args()

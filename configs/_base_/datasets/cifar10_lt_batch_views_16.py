@@ -1,6 +1,6 @@
 # CIFAR-10-LT (ratio 100) shrunk to 16 x 16 for small experiments on a CPU: the
 # loader gives images, the model makes the views, and features of the long tail
-# are asked about balanced images. Make data/cifar10_16 with
+# are evaluated on balanced images. Make data/cifar10_16 with
 #   python tools/dataset_converters/cifar10.py cifar10_jpg.zip data/cifar10_16 \
 #       --size 16
 # 500 images of each class are set aside for validation, so num_samples of the

@@ -24,7 +24,7 @@ test_pipeline = [
         meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape',
                    'scale_factor'))
 ]
-# Workers are not kept between epochs: mmengine seeds them anew each time, so
+# Workers are not kept between epochs: mmengine reseeds them each time, so
 # that a resumed run sees the batches of an uninterrupted one.
 train_dataloader = dict(
     batch_size=8,

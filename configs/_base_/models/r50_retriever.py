@@ -1,5 +1,5 @@
 # ResNet-50 from ImageNet weights with frozen batch norm and a linear
-# embedding; its length is set by who inherits.
+# embedding; its length is set by the inheriting config.
 model = dict(
     type='mmrank.EmbeddingRetriever',
     freeze_bn=True,

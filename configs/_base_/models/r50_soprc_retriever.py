@@ -1,6 +1,7 @@
 # ResNet-50 on SOPRC as in the paper's section 5.1, but for the step of the
-# score vector: the authors' code has 0.1 where the paper says 0.001. num_classes
-# is set by who inherits, who also needs mmrank.ClassCountsHook.
+# score vector: the authors' code has 0.1 where the paper has 0.001.
+# num_classes is set by the inheriting config, which also requires
+# mmrank.ClassCountsHook.
 _base_ = './r50_retriever.py'
 
 model = dict(

@@ -1,5 +1,5 @@
 # ResNet-50 on stable AP as in the paper's section 7.1; num_classes is set by
-# who inherits.
+# the inheriting config.
 _base_ = './r50_retriever.py'
 
 model = dict(

@@ -1,5 +1,5 @@
 # Momentum 0.9 and s=0 are the stable AP paper's (section 7.3); it tunes the
-# learning rate on validation data, and says nothing of epochs, batch size and
+# learning rate on validation data, and does not state epochs, batch size and
 # weight decay.
 _base_ = '../long_tail_runtime.py'
 

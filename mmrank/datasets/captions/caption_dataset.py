@@ -106,7 +106,7 @@ class CaptionDataset(BaseDataset):
         first = join_path(prefix, first) if prefix else first
         if not exists(first):
             raise AnnotationError(
-                f'the first image of {found.source} is not there: {first}. '
+                f'the first image of {found.source} does not exist: {first}. '
                 'Fix: check data_root and data_prefix'
             )
         labels = self._labels(found)
@@ -135,8 +135,8 @@ class CaptionDataset(BaseDataset):
                 ]
         if dropped:
             MMLogger.get_current_instance().info(
-                f'{found.source}: {dropped} captions that their image has '
-                "already are left out (duplicates='merge')."
+                f'{found.source}: {dropped} captions that repeat another of '
+                "the same image are dropped (duplicates='merge')."
             )
         return items
 

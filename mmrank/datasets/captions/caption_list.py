@@ -1,4 +1,4 @@
-"""Images and their captions as they stand in a file."""
+"""Images and their captions as a file lists them."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ _EXAMPLES = 3
 
 
 class CaptionedImage(NamedTuple):
-    """One image and what is said of it.
+    """One image and its captions.
 
     Attributes:
         path: Relative to the folder of the images.

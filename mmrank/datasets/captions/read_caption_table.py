@@ -95,8 +95,8 @@ def _json_list(path: Path) -> Iterator[tuple[str, object, str]]:
     except json.JSONDecodeError as error:
         raise AnnotationError(
             f'caption file {path} is not valid JSON: {error}. Fix: fetch it '
-            'again if it was cut off; a file with one object a line must be '
-            'called .jsonl'
+            'again if it was cut off; a file with one object per line must '
+            'have the suffix .jsonl'
         ) from error
     if not isinstance(entries, list):
         raise AnnotationError(
@@ -114,10 +114,10 @@ def _columns(path: Path, keys: list[str]) -> Iterator[tuple[str, object, str]]:
     missing = [x for x in keys if x not in names]
     if missing:
         raise AnnotationError(
-            f'{path} has no column {missing[0]!r}; its first line names '
-            f'{names[:6]}. Fix: set image_key and caption_key, or put a line '
-            "with the names first. (Conceptual Captions' own file holds "
-            'addresses: fetch the images and list the files)'
+            f'{path} has no column {missing[0]!r}; its header is {names[:6]}. '
+            'Fix: set image_key and caption_key, or add a header line. '
+            "(Conceptual Captions' own file holds URLs: download the images "
+            'and list the files)'
         )
     for number, line in enumerate(lines[1:], 2):
         if line.strip():

@@ -95,7 +95,7 @@ def _diagnose(
     seen_ids: set,
     found: Findings,
 ) -> set[str]:
-    """Say what is wrong with one annotation; the kinds found."""
+    """Report what is wrong with one annotation; return the kinds."""
     where = f'annotations[{index}]'
     keys = ('id', 'image_id', 'category_id', 'bbox', 'area', 'iscrowd')
     if lacks_keys(ann, where, keys, found):

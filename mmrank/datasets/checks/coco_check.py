@@ -147,11 +147,11 @@ def _refuse_empty_training(
     objects = sum(report.counts[n].total for n in wanted if n in report.counts)
     if split == 'train' and source.skip_empty_images and not objects:
         raise AnnotationError(
-            f'{source.where}: annotation file {source.ann_file} has no '
-            f'object of the classes {wanted[:5]}, and '
+            f'{source.where}: annotation file {source.ann_file} has no object '
+            f'of the classes {wanted[:5]}, and '
             'filter_cfg.filter_empty_gt=True drops images without objects: '
-            'nothing is left to train on. Fix: give the file that holds the '
-            'boxes, or correct metainfo.'
+            'nothing is left to train on. Fix: set ann_file to the file that '
+            'holds the boxes, or correct metainfo.'
         )
 
 
@@ -185,6 +185,5 @@ def _compare_num_classes(counts: dict[str, int], source: CocoSource) -> None:
             f'num_classes disagrees with the data: {values}, but '
             f'{source.where} has {expected} classes ({names}) by '
             f'{source.classes_from}. Fix: set num_classes={expected}, or '
-            'metainfo=dict(classes=...) of the data set if it is not what you '
-            'meant.'
+            'metainfo=dict(classes=...) of the data set if they are wrong.'
         )

@@ -28,7 +28,7 @@ def clean_coco(document: dict) -> tuple[dict, list[str]]:
     for key in ('images', 'annotations', 'categories'):
         if not isinstance(document.get(key), list):
             raise AnnotationError(
-                f'the document cannot be cleaned: {key!r} is no list but '
+                f'the document cannot be cleaned: {key!r} is not a list but '
                 f'{type(document.get(key)).__name__}. Fix: export the file '
                 'again as COCO.'
             )
@@ -49,7 +49,7 @@ def clean_coco(document: dict) -> tuple[dict, list[str]]:
             {**a, 'id': number} if isinstance(a, dict) else a
             for number, a in enumerate(annotations, start=1)
         ]
-        changes.append('numbered the annotations anew')
+        changes.append('renumbered the annotations')
     cleaned['annotations'] = annotations
     report = inspect_coco(cleaned, 'cleaned copy')
     cleaned['annotations'] = [
@@ -75,7 +75,7 @@ def _first_of_each_id(entries: list) -> list:
 
 
 def _complete(ann: object) -> object:
-    """A copy with ``area`` and ``iscrowd`` where they can be told."""
+    """A copy with ``area`` and ``iscrowd`` where they can be derived."""
     if not isinstance(ann, dict):
         return ann
     ann = dict(ann)

@@ -19,9 +19,9 @@ FIXES = {
         'silently be left out of training.'
     ),
     'malformed value': (
-        'write the value in the form COCO asks for: id an integer, bbox four '
-        'numbers [x, y, width, height], width and height of an image '
-        'positive integers.'
+        'write the value in the form COCO requires: id an integer, bbox four '
+        'numbers [x, y, width, height], width and height of an image positive '
+        'integers.'
     ),
     'box with NaN or infinity': (
         'remove the annotation or write its real box; NaN makes the loss NaN.'
@@ -51,7 +51,7 @@ FIXES = {
         "list metainfo['classes'] in the file's order; mmdet numbers labels "
         'by the file, so names in tables and drawings would be swapped.'
     ),
-    'no annotation at all': 'give the file that holds the boxes.',
+    'no annotation at all': 'use the file that holds the boxes.',
 }
 
 

@@ -49,7 +49,7 @@ def find_image_problems(
     if not image_dir.is_dir():
         yield ImageFinding(
             'missing image folder',
-            f'{image_dir} does not exist or is no folder',
+            f'{image_dir} does not exist or is not a folder',
             _MISSING_FIX,
         )
         return
@@ -112,6 +112,6 @@ def _verify(entry: dict, path: Path) -> Iterator[ImageFinding]:
         yield ImageFinding(
             'image size differs',
             f'image id {entry.get("id")!r}: {path} is {width} x {height}, '
-            f'the annotation file says {stated[0]} x {stated[1]}',
+            f'the annotation file has {stated[0]} x {stated[1]}',
             _SIZE_FIX,
         )

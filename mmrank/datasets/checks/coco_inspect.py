@@ -34,12 +34,12 @@ def inspect_coco(
         ann_file: Where it came from, for messages.
         image_dir: Folder that ``file_name`` is relative to; None checks no
             image file.
-        classes: Names the data set asks for (``metainfo['classes']``); None
+        classes: Names the data set requires (``metainfo['classes']``); None
             accepts what the file has.
         verify_images: Also read every image's header and compare its size.
-        skip_empty_images: Do not ask for the files of images without
+        skip_empty_images: Do not require the files of images without
             objects (``filter_cfg.filter_empty_gt``).
-        min_size: Do not ask for the files of images whose shorter side is
+        min_size: Do not require the files of images whose shorter side is
             below this many pixels (``filter_cfg.min_size``).
         require_annotations: Whether ``annotations`` must exist; test sets
             for submission have none.
@@ -159,7 +159,7 @@ def _scan_categories(categories: list, found: Findings) -> dict:
 def _compare_classes(
     classes: Sequence[str], names: list[str], found: Findings
 ) -> None:
-    """Compare the classes asked for with the file's categories."""
+    """Compare the requested classes with the file's categories."""
     absent = [name for name in classes if name not in names]
     present = [name for name in classes if name in names]
     if absent:

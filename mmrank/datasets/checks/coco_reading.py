@@ -1,4 +1,4 @@
-"""Reading of COCO files with errors that say what happened to the file."""
+"""Reading of COCO files with errors that name what is wrong with the file."""
 
 import json
 import os
@@ -43,19 +43,19 @@ def read_coco_json(ann_file: str | os.PathLike) -> dict:
         hint = (
             'it looks like a file of predictions'
             if isinstance(document, list)
-            else 'this is no annotation file'
+            else 'this is not an annotation file'
         )
         raise AnnotationError(
-            f'annotation file {path} holds a JSON '
-            f'{type(document).__name__} at top level, not an object with '
-            f"'images', 'annotations' and 'categories': {hint}. Fix: give "
-            'the ground-truth file.'
+            f'annotation file {path} holds a JSON {type(document).__name__} '
+            "at top level, not an object with 'images', 'annotations' and "
+            f"'categories': {hint}. Fix: set ann_file to the ground-truth "
+            'file.'
         )
     return document
 
 
 def _missing_message(path: Path) -> str:
-    """Say where the path breaks off and what lies beside it."""
+    """Describe where the path breaks off and what exists there."""
     parent = path.parent
     if parent.is_dir():
         names = sorted(p.name for p in parent.glob('*.json'))[:5]

@@ -88,7 +88,7 @@ def _is_coco(data_type: object, scope: str) -> bool:
     bases = getattr(found, '__mro__', ())
     coco = next((b for b in bases if b.__name__ == 'CocoDataset'), None)
     # A subclass that reads files its own way (panoptic, captions) has its
-    # own format; what it needs is not ours to say.
+    # own format; its requirements are unknown here.
     return coco is not None and all(
         getattr(found, name) is getattr(coco, name)
         for name in ('load_data_list', 'parse_data_info')

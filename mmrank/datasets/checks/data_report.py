@@ -1,4 +1,4 @@
-"""What a check of data found, and how it is told to the user."""
+"""Findings of a data check, and how they are reported."""
 
 from dataclasses import dataclass, field
 

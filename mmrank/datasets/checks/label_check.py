@@ -35,8 +35,8 @@ def check_labels(
         widths = sorted({part.shape[1] for part in parts})
         if len(widths) > 1:
             raise AnnotationError(
-                f'the {split} split joins data sets of {widths} classes. '
-                'Fix: give all the same `classes`'
+                f'the {split} split joins data sets of {widths} classes. Fix: '
+                'set the same `classes` for all'
             )
         targets, name = np.concatenate(parts), 'ConcatDataset'
     else:
@@ -67,15 +67,15 @@ def _targets(dataset, split: str, name: str) -> np.ndarray:
                 raise AnnotationError(
                     f'{place} of the {split} split of {name} has '
                     f'gt_score={row.tolist()[:20]}, not {size} numbers 0 or '
-                    '1. Fix: decide what other marks shall mean in the data '
-                    "set, and make it agree with metainfo['classes']"
+                    '1. Fix: map other values to 0 or 1 in the data set, one '
+                    "for each class of metainfo['classes']"
                 )
         elif 'gt_label' in info:
             labels = np.asarray(info['gt_label']).reshape(-1)
             if not size:
                 raise AnnotationError(
-                    f'{name} does not name its classes, so that their number '
-                    'is unknown. Fix: set metainfo=dict(classes=[...])'
+                    f'{name} does not name its classes, so their number is '
+                    'unknown. Fix: set metainfo=dict(classes=[...])'
                 )
             if (
                 (len(labels) and labels.dtype.kind not in 'iu')

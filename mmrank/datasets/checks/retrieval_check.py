@@ -17,7 +17,7 @@ from mmrank.datasets.retrieval.builders import (
 )
 
 SPLITS = ('train', 'val', 'test')
-# Where each launcher says how many processes it started.
+# Environment variable of each launcher for its number of processes.
 _WORLD_SIZES = {
     'pytorch': 'WORLD_SIZE',
     'slurm': 'SLURM_NTASKS',

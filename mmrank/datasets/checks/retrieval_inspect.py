@@ -174,7 +174,7 @@ def compare_splits(
     """Add to ``other`` what it has in common with the training split.
 
     Shared images are an error in the test split. Shared classes are a
-    warning: retrieval is meant to be measured on classes not trained on.
+    warning: retrieval is measured on classes not trained on.
 
     Args:
         train: Report of the training split.

@@ -55,13 +55,13 @@ def read_interactions(
         if min_rating is not None or duplicates != 'error':
             raise ValueError(
                 "file_format='xmc' has neither ratings nor duplicates to "
-                'merge; leave min_rating and duplicates out'
+                'merge; remove min_rating and duplicates'
             )
         return read_xmc(path, vocabulary, one_based)
     if one_based:
         raise ValueError(
-            f'one_based counts features, of which file_format={file_format!r}'
-            ' has none; leave it out'
+            f'one_based counts features, of which file_format={file_format!r} '
+            'has none; remove it'
         )
     separator = ','
     if file_format == 'movielens':
@@ -190,8 +190,8 @@ class TopKDataset(Dataset):
         if held_out.num_unknown:
             print_log(
                 f'{held_out.num_unknown} of the pairs in {ann_file} are left '
-                'out of the evaluation: the training pairs lack their user, '
-                'item or label.',
+                'out of the evaluation: their user, item or label does not '
+                'occur in the training pairs.',
                 logger='current',
                 level=logging.WARNING,
             )
@@ -229,7 +229,7 @@ class TopKDataset(Dataset):
 
         Returns:
             Dict with ``left`` as in :class:`InteractionDataset`, of B
-            entities in the order asked for; ``num_right`` n; ``true`` and
+            entities in the requested order; ``num_right`` n; ``true`` and
             ``seen``, each a dict of int64 tensors: ``cols`` of the held-out
             and the training pairs, and ``rows``, the number in the batch.
         """
@@ -248,7 +248,7 @@ class TopKDataset(Dataset):
 
 @FUNCTIONS.register_module()
 def pair_collate(batch: dict) -> dict:
-    """Hand on what ``__getitems__`` of a data set has put together.
+    """Return the batch that ``__getitems__`` of a data set collated.
 
     Args:
         batch: What :class:`InteractionDataset` returned.
@@ -260,7 +260,7 @@ def pair_collate(batch: dict) -> dict:
     if not isinstance(batch, dict):
         raise TypeError(
             'mmrank.pair_collate takes whole batches, which only '
-            'InteractionDataset and TopKDataset give, without a wrapper; got '
+            'InteractionDataset and TopKDataset without a wrapper return; got '
             f'{type(batch).__name__}'
         )
     return batch

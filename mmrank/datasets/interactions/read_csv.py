@@ -129,13 +129,14 @@ def _chunks(file, path, min_rating, separator) -> Iterator[tuple[list, list]]:
     columns = named if has_header else list(_COLUMNS[: len(first)])
     if len(columns) != len(first) or len(columns) < 2:
         raise ValueError(
-            f'{path}, line 1: expected user{separator}item with at most a '
-            f'rating and a timestamp behind, got {separator.join(first)!r}'
+            f'{path}, line 1: expected user{separator}item optionally '
+            'followed by a rating and a timestamp, got '
+            f'{separator.join(first)!r}'
         )
     if min_rating is not None and 'rating' not in columns:
         raise ValueError(
             f'min_rating={min_rating}, but {path} has no rating: its columns '
-            f'are {columns}; leave min_rating out'
+            f'are {columns}; remove min_rating'
         )
     user, item = columns.index('user'), columns.index('item')
     rating = columns.index('rating') if min_rating is not None else None

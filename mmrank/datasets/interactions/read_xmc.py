@@ -132,7 +132,7 @@ def _features(starts, indices, values, vocabulary, header, path):
     if vocabulary is None:
         if header and size > header[1]:
             raise ValueError(
-                f'{path} has feature {size - 1}, but its first line says '
+                f'{path} has feature {size - 1}, but its first line declares '
                 f'{header[1]} features; if they count from 1, set '
                 'one_based=True'
             )

@@ -126,7 +126,7 @@ class ChestXray14(MultiLabelDataset):
         if self.split in ('test', 'trainval'):
             return tests if self.split == 'test' else others
         patients = dict.fromkeys(entries[name].patient for name in others)
-        # 1/9 of nine tenths is the tenth that 8:1:1 asks for.
+        # 1/9 of nine tenths is the tenth that 8:1:1 requires.
         share = self.val_fraction if self.split_by == 'lists' else 1 / 9
         train, val = self._part(patients, share)
         wanted = train if self.split == 'train' else val

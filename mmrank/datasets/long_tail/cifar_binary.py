@@ -18,11 +18,11 @@ class CIFARBinaryLongTail(BaseDataset):
     """Base of the data sets of some classes against the rest.
 
     All 60,000 images are pooled, the long-tailed set is taken from them, the
-    ``positive`` classes are told apart from the rest, and what there is of
-    each original class is split 8:1:1. All three parts are thus as imbalanced
-    as the whole. So does section 7.3 of the stable AP paper (Chinese journal
-    of computers, 2025), which leaves open which classes are the positive
-    ones and how imbalanced the set is.
+    ``positive`` classes become the positives, and the images of each original
+    class are split 8:1:1. All three parts are thus as imbalanced as the whole.
+    So does section 7.3 of the stable AP paper (Chinese journal of computers,
+    2025), which leaves open which classes are the positive ones and how
+    imbalanced the set is.
 
     Items have ``img``, (H, W, 3) uint8 in RGB, and ``gt_label``; their
     ``sample_idx`` counts from 0 to ``len(dataset) - 1`` without a gap.
@@ -138,7 +138,7 @@ class CIFARBinaryLongTail(BaseDataset):
         return label if self.multi_label else [label]
 
     def extra_repr(self) -> list[str]:
-        """Say what was chosen, instead of mmpretrain's empty paths."""
+        """Describe the selection, instead of mmpretrain's empty paths."""
         return [
             f'Folder: \t{self.data_root}',
             f'Positive: \t{self.positive_name}',

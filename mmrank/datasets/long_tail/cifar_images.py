@@ -162,7 +162,7 @@ def _read_published(root: Path, split: str, host: type) -> LabelledImages:
         ).data_list
     except (AssertionError, RuntimeError) as error:
         raise AnnotationError(
-            f'{root / host.base_folder} is not whole: a file is missing or '
+            f'{root / host.base_folder} is incomplete: a file is missing or '
             f'its MD5 sum is wrong. Fix: unpack {host.filename} again'
         ) from error
     labels = np.array([item['gt_label'] for item in items], dtype=np.int64)

@@ -107,7 +107,7 @@ class CIFARLongTail(BaseDataset):
         return np.sort(np.concatenate(chosen))
 
     def extra_repr(self) -> list[str]:
-        """Say what was chosen, instead of mmpretrain's empty paths."""
+        """Describe the selection, instead of mmpretrain's empty paths."""
         return [
             f'Folder: \t{self.data_root}',
             f'Split: \t{self.split}',

@@ -101,9 +101,9 @@ def check_class_sizes(wanted, classes: list[np.ndarray], reason: str) -> None:
     """Refuse sizes that a class does not have.
 
     Args:
-        wanted: Images wanted of each class.
+        wanted: Images to take of each class.
         classes: Images that there are of each.
-        reason: What wants them, for the message.
+        reason: What takes them, for the message.
 
     Raises:
         ValueError: Naming the first class that is too small.

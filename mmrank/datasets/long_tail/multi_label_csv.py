@@ -108,9 +108,9 @@ class MultiLabelCSV(MultiLabelDataset):
                 cell = (row[name] or '').strip()
                 if cell not in _BITS:
                     raise AnnotationError(
-                        f'{self.ann_file}:{line}: {name!r} is {cell!r}, not '
-                        '0 or 1. Fix: decide what other marks, such as -1 '
-                        'for uncertain, or an empty cell, shall mean'
+                        f'{self.ann_file}:{line}: {name!r} is {cell!r}, not 0 '
+                        'or 1. Fix: replace other values, such as -1 for '
+                        'uncertain or an empty cell, by 0 or 1'
                     )
                 target[column] = _BITS[cell]
         if not rows:

@@ -51,8 +51,8 @@ def check_every_class(
         if bad.any():
             names = [name for name, is_bad in zip(classes, bad) if is_bad]
             raise AnnotationError(
-                f'the {split} split of {source} has {len(targets)} images '
-                f'and no {kind} of {", ".join(names)}, whose average '
-                'precision is thus not defined. Fix: another split, or leave '
-                'these classes out of `classes`'
+                f'the {split} split of {source} has {len(targets)} images and '
+                f'no {kind} of {", ".join(names)}, whose average precision is '
+                'undefined. Fix: use another split, or remove these classes '
+                'from `classes`'
             )

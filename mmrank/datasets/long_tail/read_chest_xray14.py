@@ -68,8 +68,8 @@ def read_entries(path: str | os.PathLike) -> dict[str, Entry]:
     if missing:
         raise AnnotationError(
             f'{path} has no column {", ".join(map(repr, missing))}; its first '
-            f'line is {",".join(header)[:200]!r}. Fix: fetch '
-            'Data_Entry_2017.csv again, or name the columns so'
+            f'line is {",".join(header)[:200]!r}. Fix: download '
+            'Data_Entry_2017.csv again, or rename the columns'
         )
     places = [header.index(name) for name in COLUMNS]
     entries: dict[str, Entry] = {}

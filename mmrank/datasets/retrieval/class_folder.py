@@ -50,9 +50,9 @@ class ClassFolder(RetrievalDataset):
     ) -> None:
         if split == 'test' and not test_fraction:
             raise ValueError(
-                f"split='test' needs a test_fraction above 0, got "
+                "split='test' needs a test_fraction above 0, got "
                 f'{test_fraction}. Fix: set it, the same in all splits, or '
-                "give the folder of the test images and split='trainval'"
+                "use the folder of the test images with split='trainval'"
             )
         if depth < 1:
             raise ValueError(f'depth must be at least 1, got {depth}')

@@ -19,7 +19,7 @@ def split_classes(
         fraction: Share of the classes of a group that is set aside, in
             [0, 1); rounded to the nearest number, and at least one class of
             the largest group.
-        seed: Another seed gives another split.
+        seed: Another seed makes another split.
 
     Returns:
         The classes that stay and those set aside, both in the order given.
@@ -43,7 +43,7 @@ def split_classes(
     if not stay:
         raise ValueError(
             f'a fraction of {fraction} of {len(groups)} classes leaves none. '
-            'Fix: a smaller fraction'
+            'Fix: set a smaller fraction'
         )
     return stay, [name for name in groups if name in aside]
 

@@ -77,7 +77,7 @@ class ImageList(NamedTuple):
         if not self.images:
             raise AnnotationError(
                 f'{self.source} lists no image. Fix: check data_root, and '
-                'that the data set was unpacked whole'
+                'that the data set was unpacked completely'
             )
 
 
@@ -266,7 +266,7 @@ def _read(
     except (OSError, UnicodeDecodeError) as error:
         raise AnnotationError(
             f'list {path} cannot be read: {error}. Fix: check data_root, and '
-            'that the data set was unpacked whole'
+            'that the data set was unpacked completely'
         ) from error
     images, bad_lines = [], []
     for number, line in enumerate(_without_header(text, header), 1):

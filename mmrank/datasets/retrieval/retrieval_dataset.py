@@ -16,7 +16,7 @@ SPLITS = ('train', 'val', 'trainval', 'test')
 class RetrievalDataset(BaseDataset):
     """Images with one class each, split by class.
 
-    A subclass says by :meth:`read_list` which images its training and its
+    A subclass defines by :meth:`read_list` which images its training and its
     test part consist of. The validation classes are taken from the training
     part. Labels are 0 to C-1 in each split, by the names of its classes in
     natural order (2 before 10), which ``metainfo['classes']`` holds.

@@ -74,7 +74,7 @@ class VehicleID(RetrievalDataset):
         )
 
     def load_data_list(self) -> list[dict]:
-        """Return the items, with ``in_gallery`` where it is asked for."""
+        """Return the items, with ``in_gallery`` where it is requested."""
         items = super().load_data_list()
         if self.gallery == 'one_per_class':
             by_class: dict[int, list[dict]] = {}

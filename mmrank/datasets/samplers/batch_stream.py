@@ -10,10 +10,10 @@ from torch.utils.data import Sampler
 class BatchStream(Sampler):
     """A stream of batches, each of which a subclass draws by its number.
 
-    Batch number t depends on the seed and t alone, so a training goes on
-    anywhere without drawing what came before, and the batches are the same
-    for every number of ranks. Epoch e has the batches ``e * num_batches`` to
-    ``(e + 1) * num_batches - 1``. Global random state is left alone.
+    Batch number t depends on the seed and t alone, so a training resumes
+    anywhere without drawing earlier batches, and the batches are the same for
+    every number of ranks. Epoch e has the batches ``e * num_batches`` to ``(e
+    + 1) * num_batches - 1``. Global random state is left alone.
 
     Subclasses define :meth:`rank_batch` and may use :meth:`generator`.
 
@@ -23,7 +23,7 @@ class BatchStream(Sampler):
             ``batch_size`` of the data loader.
         seed: Seed, the same on all ranks. None: drawn by mmengine on the
             first rank.
-        infinite: Go on for ever, as ``IterBasedTrainLoop`` wants it.
+        infinite: Iterate endlessly, as ``IterBasedTrainLoop`` requires.
 
     Raises:
         ValueError: If ``num_batches`` is not positive.
@@ -80,7 +80,7 @@ class BatchStream(Sampler):
         self.epoch = epoch
 
     def skip(self, num_samples: int) -> None:
-        """Go on after the first ``num_samples`` indices of this rank.
+        """Continue after the first ``num_samples`` indices of this rank.
 
         The contract of mmengine's ``InfiniteSampler.skip``: counted from the
         start of the stream, and called before the iteration.

@@ -28,7 +28,7 @@ def class_labels(dataset: object) -> np.ndarray:
         labels = np.asarray(dataset.get_gt_labels())
         if labels.shape != (len(dataset),):
             raise ValueError(
-                f'get_gt_labels() of {type(dataset).__name__} must give one '
+                f'get_gt_labels() of {type(dataset).__name__} must return one '
                 f'class for each of the {len(dataset)} items, got shape '
                 f'{labels.shape}'
             )

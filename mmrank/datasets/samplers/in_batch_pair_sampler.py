@@ -19,7 +19,7 @@ class InBatchPairSampler(BatchStream):
     on it: up to ``batch_size - 1`` pairs are left over in an epoch, others in
     each.
 
-    Where the data set says ``sampling='sogram'`` a batch is two independent
+    Where the data set has ``sampling='sogram'`` a batch is two independent
     samples, cut from two permutations, one behind the other, and a rank
     yields ``2 * batch_size / W`` indices for it.
 

@@ -17,8 +17,8 @@ class MultiLabelPositiveSampler(BatchStream):
     """Batches with at least n+ positives of each class.
 
     The rarest class is served first. An image that was taken for one class
-    counts for all that it has, so a common class may get more than it asks
-    for when it goes along with rarer ones. What is left of the batch is
+    counts for all that it has, so a common class may get more than its share
+    when it occurs together with rarer ones. What is left of the batch is
     filled with images that have no class, in shuffled rounds; where there are
     too few of those, with any others. No image comes twice in a batch.
 
@@ -37,7 +37,7 @@ class MultiLabelPositiveSampler(BatchStream):
             mmengine on the first rank.
         num_batches: Batches in an epoch. None: as many as all images fill,
             the same for every n+.
-        infinite: Go on for ever, as ``IterBasedTrainLoop`` wants it.
+        infinite: Iterate endlessly, as ``IterBasedTrainLoop`` requires.
 
     Raises:
         TypeError: If the labels are unknown.
@@ -146,14 +146,14 @@ def _numbers(
     if len(short):
         label = short[0]
         raise ValueError(
-            f'a batch takes {numbers[label]} positives of {names[label]}, '
-            f'but the data set has only {counts[label]}. Fix: a smaller '
-            'num_positives, also one number for each class'
+            f'a batch takes {numbers[label]} positives of {names[label]}, but '
+            f'the data set has only {counts[label]}. Fix: set a smaller '
+            'num_positives, optionally one number for each class'
         )
     if not 0 < numbers.sum() <= batch_size:
         raise ValueError(
-            f'num_positives={num_positives} are {numbers.sum()} images '
-            f'unless classes come together, but batch_size={batch_size}. '
-            'Fix: a larger batch_size or fewer positives, at least one'
+            f'num_positives={num_positives} are {numbers.sum()} images unless '
+            f'an image has several classes, but batch_size={batch_size}. Fix: '
+            'set a larger batch_size or fewer positives, at least one'
         )
     return numbers

@@ -17,11 +17,11 @@ _CLASS_WEIGHTS = ('uniform', 'size')
 class PKSampler(BatchStream):
     """Batches of exactly ``batch_size / num_per_class`` classes.
 
-    Each batch is drawn anew: first its classes, no class twice, then
+    Each batch is drawn independently: first its classes, no class twice, then
     ``num_per_class`` images of each, no image twice where the class has
     enough. Batch number t depends on the seed and t alone. So the batches are
-    the same for every number of ranks, and a training goes on at any of them
-    without drawing those before it.
+    the same for every number of ranks, and a training resumes at any of them
+    without drawing earlier ones.
 
     ``batch_size`` counts the images of all ranks. Rank r of W takes the r-th
     part of the batch's classes, whole classes only, hence W must divide
@@ -30,7 +30,7 @@ class PKSampler(BatchStream):
 
     Every epoch has ``num_batches`` batches; batch i of epoch e is batch
     ``e * num_batches + i`` of the stream. With ``infinite`` the stream has no
-    end, as ``IterBasedTrainLoop`` wants it.
+    end, as ``IterBasedTrainLoop`` requires.
 
     Args:
         dataset: Has ``get_gt_labels()`` or ``get_cat_ids(index)``, as
@@ -48,7 +48,7 @@ class PKSampler(BatchStream):
             or ``'size'``, in proportion to its images.
         num_batches: Batches in an epoch. None: as many as the usable images
             fill, at least one.
-        infinite: Go on for ever.
+        infinite: Iterate endlessly.
 
     Raises:
         ValueError: If the sizes do not divide, or the data set has too few
@@ -172,8 +172,8 @@ def _check_sizes(batch_size: int, num_per_class: int, world_size: int) -> None:
     num_classes = batch_size // num_per_class
     if num_classes % world_size:
         raise ValueError(
-            f'the {num_classes} classes of a batch (batch_size={batch_size} '
-            f'/ num_per_class={num_per_class}) cannot be dealt out to '
-            f'{world_size} ranks in equal parts. Fix: a batch_size that is a '
-            f'multiple of {num_per_class * world_size}'
+            f'the {num_classes} classes of a batch (batch_size={batch_size} / '
+            f'num_per_class={num_per_class}) cannot be divided equally among '
+            f'{world_size} ranks. Fix: set a batch_size that is a multiple of '
+            f'{num_per_class * world_size}'
         )

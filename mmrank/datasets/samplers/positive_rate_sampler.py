@@ -27,11 +27,11 @@ class PositiveRateSampler(BatchStream):
     the seed and resuming.
 
     Args:
-        dataset: Binary, or with a class to be told from the rest: items have
+        dataset: Binary, or with a class to rank against the rest: items have
             ``gt_label`` or ``gt_score``, see :func:`~mmrank.datasets.\
 samplers.label_pairs.label_pairs`.
         batch_size: Images in a batch, over all ranks.
-        num_positives: n+, over all ranks. Give it or ``positive_rate``.
+        num_positives: n+, over all ranks. Set it or ``positive_rate``.
         positive_rate: n+ as a share of the batch, rounded.
         positive_class: Index of the positive class. None: 1 of two classes,
             or the only one.
@@ -39,7 +39,7 @@ samplers.label_pairs.label_pairs`.
             mmengine on the first rank.
         num_batches: Batches in an epoch. None: as many as all images fill,
             the same for every positive rate.
-        infinite: Go on for ever, as ``IterBasedTrainLoop`` wants it.
+        infinite: Iterate endlessly, as ``IterBasedTrainLoop`` requires.
 
     Raises:
         TypeError: If the labels are unknown.
@@ -117,7 +117,7 @@ def _number(
 ) -> int:
     if (num_positives is None) == (positive_rate is None):
         raise ValueError(
-            'give either num_positives or positive_rate, got '
+            'set either num_positives or positive_rate, got '
             f'num_positives={num_positives!r} and '
             f'positive_rate={positive_rate!r}'
         )
@@ -127,9 +127,9 @@ def _number(
     if not 0 < number < batch_size:
         raise ValueError(
             f'num_positives={num_positives!r}, '
-            f'positive_rate={positive_rate!r} make {number} positives of a '
-            f'batch_size={batch_size}; at least one positive and one '
-            'negative are needed to rank'
+            f'positive_rate={positive_rate!r} make {number} positives in a '
+            f'batch of batch_size={batch_size}; a ranking requires at least '
+            'one positive and one negative'
         )
     return number
 

@@ -15,7 +15,7 @@ class ShuffledCycle:
     Args:
         members: (n,) indices.
         count: Members in a batch, at most n.
-        generator: Gives the random numbers of a round by its number.
+        generator: Returns the random numbers of a round by its number.
 
     Raises:
         ValueError: If there are fewer members than a batch takes.

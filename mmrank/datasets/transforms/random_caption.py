@@ -38,7 +38,7 @@ class RandomCaption(BaseTransform):
         texts = results['text']
         if isinstance(texts, str) or not texts:
             raise ValueError(
-                f'text={texts!r} is no list of captions; RandomCaption is '
+                f'text={texts!r} is not a list of captions; RandomCaption is '
                 "for data sets with unit='image'"
             )
         number = self._draw(len(texts))

@@ -44,7 +44,7 @@ class AtomicCheckpointHook(CheckpointHook):
       out, and with it the best checkpoint and a ``ReduceOnPlateau`` step.
     * In the middle of a gradient accumulation the gradients so far are part
       of the checkpoint; mmengine warns that they are lost, this hook puts
-      them back (one process; under several the loss remains and is said).
+      them back (one process; with several they are lost, with a warning).
 
     With :class:`RNGStateHook` beside it, a resumed training ends with the
     same bits as one that was not interrupted. Other storage backends, and the
@@ -86,13 +86,14 @@ class AtomicCheckpointHook(CheckpointHook):
             whole = find_last_whole_checkpoint(runner.work_dir)
             if whole is None:
                 runner.logger.warning(
-                    f'No checkpoint in {runner.work_dir} is whole: the '
+                    f'No complete checkpoint in {runner.work_dir}: the '
                     'training starts from the beginning.'
                 )
                 pointer.unlink()
             elif pointer.read_bytes().decode(errors='replace') != whole:
                 runner.logger.warning(
-                    f'{pointer} is set to the last whole checkpoint, {whole}.'
+                    f'{pointer} now points to the last complete checkpoint, '
+                    f'{whole}.'
                 )
                 write_atomically(whole.encode(), pointer)
         barrier()
@@ -125,8 +126,8 @@ class AtomicCheckpointHook(CheckpointHook):
             print_log(
                 'The checkpoint is taken in the middle of a gradient '
                 'accumulation: the gradients of other processes are not '
-                'saved, and a resume from it is not exact. Choose a '
-                'checkpoint interval divisible by `accumulative_counts`.',
+                'saved, and a resume from it is not exact. Set a checkpoint '
+                'interval divisible by `accumulative_counts`.',
                 logger='current',
                 level=logging.WARNING,
             )
@@ -152,7 +153,7 @@ class AtomicCheckpointHook(CheckpointHook):
         if self.file_client_args is not None:
             runner.logger.warning(
                 '`file_client_args` is deprecated and bypasses the atomic '
-                'writing of checkpoints: leave it out, or use `backend_args`.'
+                'writing of checkpoints: remove it, or use `backend_args`.'
             )
             return
         self.backend_args = {'backend': ATOMIC_BACKEND}
@@ -222,7 +223,7 @@ class AtomicCheckpointHook(CheckpointHook):
         if not self._atomic or not self.save_best:
             super()._save_best_checkpoint(runner, metrics)
             return
-        # The original removes the files it knows of before it writes.
+        # The original removes the files it recorded before it writes.
         single = hasattr(self, 'best_ckpt_path')
         before = (
             {None: self.best_ckpt_path}

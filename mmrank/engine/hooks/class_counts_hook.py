@@ -11,17 +11,17 @@ from mmrank.registry import HOOKS
 
 @HOOKS.register_module()
 class ClassCountsHook(Hook):
-    """Gives losses the class counts of the training set.
+    """Passes the class counts of the training set to losses.
 
-    Before training the labels are counted and every module of the model that
-    says ``wants_class_counts`` is told by ``set_class_counts``: losses with
+    Counts the labels before training and calls ``set_class_counts`` of every
+    module of the model with a true ``wants_class_counts``: losses with
     ``prior='counts'``, ``mmrank.LDAMLoss``, ``mmrank.ClassBalancedCELoss``.
     The data set may be wrapped (``ConcatDataset``, ``RepeatDataset``, and for
     one class per item ``ClassBalancedDataset``): what the wrapper shows is
     counted, without loading an image. Items may have several classes or none.
-    A loss with one class takes label 1 for its positives. A model without
-    such a module trains on as it is, so that a config with the hook serves
-    every loss.
+    A loss with one class takes label 1 for its positives. Has no effect on a
+    model without such a module, so a config with the hook works with every
+    loss.
 
     The counts come from the data set, so they are not part of a checkpoint:
     keep the hook when a run is resumed.
@@ -33,7 +33,7 @@ class ClassCountsHook(Hook):
     """
 
     def before_train(self, runner) -> None:
-        """Count and tell."""
+        """Count the labels and pass the counts on."""
         model = runner.model
         model = model.module if is_model_wrapper(model) else model
         told = {
@@ -43,7 +43,7 @@ class ClassCountsHook(Hook):
         }
         if not told:
             runner.logger.info(
-                'ClassCountsHook: no loss asks for the class counts.'
+                'ClassCountsHook: no loss requires class counts.'
             )
             return
         dataset = runner.train_loop.dataloader.dataset
@@ -61,7 +61,7 @@ class ClassCountsHook(Hook):
             module.set_class_counts(counts.tolist(), len(dataset))
         runner.logger.info(
             f'ClassCountsHook: {len(every)} classes of {every.min()} to '
-            f'{every.max()} of {len(dataset)} samples told to '
+            f'{every.max()} of {len(dataset)} samples passed to '
             f'{", ".join(told)}.'
         )
 

@@ -10,10 +10,10 @@ from mmrank.registry import HOOKS
 
 @HOOKS.register_module()
 class ClassPairsHook(Hook):
-    """Gives ``mmrank.InBatchRetrievalHead`` the classes of the images.
+    """Passes the image classes to ``mmrank.InBatchRetrievalHead``.
 
-    Before training every module of the model that says ``wants_class_labels``
-    is told by ``set_class_labels``. The classes come from the data set, so
+    Before training, calls ``set_class_labels`` of every module of the model
+    with a true ``wants_class_labels``. The classes come from the data set, so
     they are not part of a checkpoint: keep the hook when a run is resumed.
 
     Raises:
@@ -22,7 +22,7 @@ class ClassPairsHook(Hook):
     """
 
     def before_train(self, runner) -> None:
-        """Look the classes up and tell them."""
+        """Look up the classes and pass them on."""
         model = runner.model
         model = model.module if is_model_wrapper(model) else model
         told = [
@@ -31,7 +31,7 @@ class ClassPairsHook(Hook):
             if getattr(module, 'wants_class_labels', False)
         ]
         if not told:
-            runner.logger.info('ClassPairsHook: no head asks for classes.')
+            runner.logger.info('ClassPairsHook: no head requires classes.')
             return
         labels = torch.from_numpy(
             class_labels(runner.train_loop.dataloader.dataset)
@@ -39,6 +39,6 @@ class ClassPairsHook(Hook):
         for module in told:
             module.set_class_labels(labels)
         runner.logger.info(
-            f'ClassPairsHook: the classes of {len(labels)} images told to '
+            f'ClassPairsHook: the classes of {len(labels)} images passed to '
             f'{len(told)} heads.'
         )

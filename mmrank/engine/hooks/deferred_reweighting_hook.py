@@ -15,9 +15,9 @@ class DeferredReweightingHook(Hook):
     Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss,
     NeurIPS 2019, algorithm 1: at 160 of 200 epochs.
 
-    Every module with ``start_reweighting`` is told, as ``mmrank.LDAMLoss``. A
-    model without one trains on as it is, so that a config with the hook
-    serves every loss.
+    Calls ``start_reweighting`` of every module that has it, such as
+    ``mmrank.LDAMLoss``. Has no effect on other models, so a config with the
+    hook works with every loss.
 
     Args:
         begin: Epochs, or iterations, before the re-weighting starts, >= 0.
@@ -34,11 +34,11 @@ class DeferredReweightingHook(Hook):
         self._told = False
 
     def before_train(self, runner) -> None:
-        """Forget a training before this one."""
+        """Reset the state of an earlier training."""
         self._told = False
 
     def before_train_iter(self, runner, batch_idx, data_batch=None) -> None:
-        """Tell, once, when the time has come."""
+        """Start the re-weighting once, at ``begin``."""
         done = runner.epoch if self.by_epoch else runner.iter
         if self._told or done < self.begin:
             return
@@ -54,6 +54,6 @@ class DeferredReweightingHook(Hook):
             model.get_submodule(name).start_reweighting()
         if told:
             runner.logger.info(
-                f'DeferredReweightingHook: {", ".join(told)} weights the '
-                'classes from now on.'
+                'DeferredReweightingHook: class weights enabled in '
+                f'{", ".join(told)}.'
             )

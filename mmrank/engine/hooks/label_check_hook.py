@@ -28,7 +28,7 @@ class LabelCheckHook(Hook):
         self._checked: set[str] = set()
 
     def _check(self, runner, split: str, loop) -> None:
-        # All ranks have the same labels; the first one speaks.
+        # All ranks have the same labels; only the first one reports.
         if split in self._checked or not is_main_process():
             return
         self._checked.add(split)

@@ -16,7 +16,7 @@ _CHECKPOINT_KEY = 'mmrank_previous_weights'
 
 @HOOKS.register_module()
 class PreviousWeightsHook(Hook):
-    """Gives ``mean_mode='exact'`` the batch's mean under the old weights.
+    """Passes the batch mean under the old weights to ``mean_mode='exact'``.
 
     The variance-reduction term of the mean positive score needs ``m_k`` under
     ``theta_{k-1}``: before each iteration the batch is scored without gradient
@@ -29,7 +29,7 @@ class PreviousWeightsHook(Hook):
     checkpoint, from which they are resumed.
 
     Raises:
-        ValueError: Before training, if no part of the model asks for it.
+        ValueError: Before training, if no module of the model requires it.
     """
 
     def __init__(self) -> None:
@@ -52,9 +52,9 @@ class PreviousWeightsHook(Hook):
         """Refuse to run for nothing."""
         if not self._states(runner):
             raise ValueError(
-                'PreviousWeightsHook is in custom_hooks but no loss of the '
-                "model has mean_mode='exact': set it, or drop the hook, which "
-                'costs a forward per iteration'
+                'PreviousWeightsHook is in custom_hooks, but no loss of the '
+                "model has mean_mode='exact'. Set it, or remove the hook, "
+                'which adds a forward pass per iteration'
             )
 
     def before_train_iter(self, runner, batch_idx, data_batch=None) -> None:

@@ -101,8 +101,8 @@ class RankingMonitorHook(Hook):
             raise FloatingPointError(
                 f'{key} of {name} is {value} at iteration {runner.iter + 1}: '
                 'the scores are no longer finite. Lower the learning rate, '
-                'add optim_wrapper.clip_grad=dict(max_norm=10), or look for '
-                'broken images and boxes'
+                'add optim_wrapper.clip_grad=dict(max_norm=10), or check for '
+                'corrupt images and boxes'
             )
 
     def _check_saturation(self, runner, name: str, loss, value: float) -> None:
@@ -114,7 +114,7 @@ class RankingMonitorHook(Hook):
         self._warned.add(name)
         runner.logger.warning(
             f'{name} is saturated: its argument is {value:.0f}, where the '
-            'outer function is flat and hardly a gradient is left. '
+            'outer function is flat and the gradient vanishes. '
             f'{loss.saturation_advice}'
         )
 
@@ -144,9 +144,8 @@ class RankingMonitorHook(Hook):
             runner.logger.warning(
                 f'{name} has not moved for '
                 f'{(self._window - 1) * self.interval} iterations (it was '
-                f'{low:.6g} to {high:.6g}). If there is something left to '
-                'learn, raise the learning rate, check that the weights '
-                'before the loss are trained, and look at num_positive (are '
-                'there any?) and argument (far above 1 it is saturated) in '
-                'the log'
+                f'{low:.6g} to {high:.6g}). If training has not converged, '
+                'raise the learning rate, check that the weights before the '
+                'loss are trained, and check num_positive (0: no positives) '
+                'and argument (far above 1: saturated) in the log'
             )

@@ -78,7 +78,7 @@ class RNGStateHook(Hook):
             self._all_states = _gather(self._state)
 
     def after_val(self, runner) -> None:
-        """Go on where the training was before the validation."""
+        """Continue where the training was before the validation."""
         if self._state is not None:
             set_rng_state(self._state)
 
@@ -116,8 +116,9 @@ class RNGStateHook(Hook):
         if self._resumed is None:
             runner.logger.warning(
                 f'The checkpoint has no "{RNG_KEY}": the resumed training '
-                'draws other random numbers than an uninterrupted one. It was '
-                'saved without mmrank.RNGStateHook.'
+                'draws different random numbers than an uninterrupted one. '
+                'The checkpoint was saved without mmrank.RNGStateHook; add it '
+                'to custom_hooks.'
             )
             return
         loader = runner.train_loop.dataloader
@@ -167,8 +168,8 @@ class RNGStateHook(Hook):
         runner.logger.warning(
             'The random state of data loading workers that live longer than '
             'an epoch cannot be saved: if this training is interrupted, the '
-            'resumed one sees other augmentations. For an exact resume set '
-            f'{fix}.'
+            'resumed one draws different augmentations. For an exact resume '
+            f'set {fix}.'
         )
 
 

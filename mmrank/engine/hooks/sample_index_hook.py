@@ -33,7 +33,7 @@ class SampleIndexHook(Hook):
             if getattr(module, 'keeps_samples', False)
         }
         if not keepers:
-            runner.logger.info('SampleIndexHook: no loss keeps samples.')
+            runner.logger.info('SampleIndexHook: no loss has sample state.')
             return
         size = count_indices(runner.train_loop.dataloader.dataset)
         for name, module in keepers.items():

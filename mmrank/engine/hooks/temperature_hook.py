@@ -24,7 +24,7 @@ class TemperatureHook(Hook):
 write_temperature_report` adds the table of all samples, class frequency
     against temperature with their rank correlation, and a sheet of the
     images of the largest and the smallest temperatures. The history is kept
-    in checkpoints, so that a resumed training goes on with it.
+    in checkpoints, so that a resumed training continues it.
 
     ``tools/analysis_tools/temperatures.py`` does the same from checkpoints.
 
@@ -81,9 +81,9 @@ write_temperature_report` adds the table of all samples, class frequency
         ]
         if not states:
             raise ValueError(
-                'TemperatureHook is in custom_hooks but no loss of the model '
-                "has temperatures of samples: use type='mmrank.ISogCLRLoss', "
-                'or drop the hook'
+                'TemperatureHook is in custom_hooks, but no loss of the model '
+                "has per-sample temperatures. Use type='mmrank.ISogCLRLoss', "
+                'or remove the hook'
             )
         for state, found in zip(states, temperatures_of(self._model(runner))):
             self._histories.setdefault(

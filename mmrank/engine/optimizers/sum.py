@@ -84,8 +84,8 @@ class SUM(Optimizer):
         grads = [p.grad for p in params]
         if any(g.is_sparse for g in grads):
             raise RuntimeError(
-                'SUM does not take sparse gradients; use '
-                'sparse=False in the embedding'
+                'SUM does not support sparse gradients; set sparse=False in '
+                'the embedding'
             )
         for p in params:
             if 'drift' not in self.state[p]:

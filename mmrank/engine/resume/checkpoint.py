@@ -140,7 +140,7 @@ def find_last_whole_checkpoint(work_dir: str | os.PathLike) -> str | None:
 
 
 def _read_pointer(work_dir: Path) -> tuple[Path | None, float]:
-    """Give the file that ``last_checkpoint`` names, and the pointer's age."""
+    """Return the file ``last_checkpoint`` names, and the pointer's age."""
     pointer = work_dir / POINTER_NAME
     if not pointer.is_file():
         return None, 0.0

@@ -1,7 +1,7 @@
-"""Whether a resumed training still owes the validation of its last step.
+"""Whether a resumed training still has to validate its last step.
 
 mmengine saves the checkpoint of a step before it validates that step. A run
-that is killed in between resumes after the validation it never did.
+that is killed in between resumes after the validation that it skipped.
 """
 
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop

@@ -36,7 +36,8 @@ def set_rng_state(state: dict) -> None:
     if len(cuda) != devices:
         print_log(
             f'The checkpoint has random states of {len(cuda)} CUDA devices, '
-            f'{devices} are visible: those that both have are restored.',
+            f'{devices} are visible: only the states of devices present in '
+            'both are restored.',
             logger='current',
             level=logging.WARNING,
         )

@@ -33,7 +33,7 @@ BLOCK_ENTRIES = 1 << 22
 
 @dataclass
 class NegativeTerms:
-    """What a global contrastive loss needs to know of n anchors.
+    """Inputs of a global contrastive loss for n anchors.
 
     Attributes:
         log_mean: (n,) ``log g = log mean_z exp(h(z)/tau)``, differentiable;
@@ -76,7 +76,7 @@ def negative_terms(
 
     Returns:
         Terms in at least float32. The gradient reaches anchors, positives,
-        keys and a ``tau`` that asks for it, with
+        keys and a ``tau`` that requires it, with
         ``d log g/d tau = -mean_h/tau^2``.
 
     Raises:

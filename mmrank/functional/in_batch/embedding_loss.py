@@ -45,8 +45,8 @@ def in_batch_embedding_loss(
     :func:`weighted_cross_sum`.
 
     An entity that occurs in many pairs needs to be embedded, and multiplied,
-    only once: give each distinct entity once and say with ``left_index`` and
-    ``right_index`` where the pairs find theirs. With all pairs of a data set
+    only once: pass each distinct entity once and index them by ``left_index``
+    and ``right_index``, one entry per pair. With all pairs of a data set
     as the batch this is the full objective in O(m n D) or less.
 
     Args:
@@ -147,7 +147,7 @@ def _index(name: str, embeddings: Tensor, index, num_pairs: int) -> Tensor:
         if len(embeddings) != num_pairs:
             raise ValueError(
                 f'{name} has {len(embeddings)} embeddings for {num_pairs} '
-                f'pairs; with one for each distinct entity give {name}_index'
+                f'pairs; with one for each distinct entity pass {name}_index'
             )
         return torch.arange(num_pairs, device=embeddings.device)
     if index.shape != (num_pairs,):

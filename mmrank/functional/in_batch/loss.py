@@ -124,8 +124,8 @@ def check_samples(
         return
     if len(rows) > len(cols):
         raise ValueError(
-            "mode='sogram' takes the columns of both samples behind each "
-            f'other, got {len(cols)} for {len(rows)} rows'
+            "mode='sogram' takes the columns of both samples concatenated, "
+            f'got {len(cols)} for {len(rows)} rows'
         )
     check_pairs(rows[:first], cols[:first], shape, 'the first sample')
     if len(rows) == len(cols):

@@ -26,7 +26,7 @@ class _PairScores(Function):
     def backward(ctx, grad):
         left, right, left_index, right_index = ctx.saved_tensors
         # A sparse matrix times a dense one: half the time of index_add.
-        # Indices are checked by the callers; said, PyTorch does not warn.
+        # Indices are checked by the callers; set here, PyTorch does not warn.
         with torch.sparse.check_sparse_tensor_invariants(enable=False):
             matrix = torch.sparse_coo_tensor(
                 torch.stack([left_index, right_index]),

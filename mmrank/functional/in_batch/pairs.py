@@ -107,17 +107,16 @@ def check_counts(name: str, counts: Tensor, size: int) -> None:
         index = int((~(counts >= 1)).nonzero()[0, 0])
         raise ValueError(
             f'{name}[{index}]={counts[index].item()}: every row and column '
-            'needs at least one positive pair, for it is never sampled '
-            'otherwise. Fix: leave it out of the matrix and number the '
-            'others anew'
+            'requires at least one positive pair, otherwise it is never '
+            'sampled. Fix: remove it from the matrix and renumber the others'
         )
 
 
 def check_columns(cols: Tensor, col_counts: Tensor, what: str) -> None:
     """Refuse right entities that occur more often than they have positives.
 
-    It is what can be said of a sample whose left entities are unknown; on a
-    GPU it is a device-side assertion.
+    This is all that can be checked for a sample whose left entities are
+    unknown; on a GPU it is a device-side assertion.
 
     Args:
         cols: (B,) integers in ``[0, n)``.

@@ -18,9 +18,9 @@ def best_positive_rank(
     """Place of the first positive in the ranking of each query.
 
     ``1 + #{negatives whose score >= that of the best positive}``: among ties
-    the negatives stand first, the least favourable order, and no place
-    depends on the order of the gallery. Recall@K is the share of the queries
-    whose place is at most K.
+    the negatives come first, the least favourable order, and no place depends
+    on the order of the gallery. Recall@K is the share of the queries whose
+    place is at most K.
 
     Other than in :func:`mmrank.functional.retrieval_metrics` any pair may be
     positive: a caption of several images, an image with several captions.
@@ -49,8 +49,8 @@ def best_positive_rank(
     for name, x in (('queries', queries), ('gallery', gallery)):
         if not bool(x.isfinite().all()):
             raise ValueError(
-                f'{name} hold NaN or infinity; a ranking of such scores means '
-                'nothing: look for the reason in the model or its input'
+                f'{name} hold NaN or infinity; such scores cannot be ranked: '
+                'check the model and its input'
             )
     every = torch.arange(len(queries), device=rows.device)
     there = torch.searchsorted(rows, every, right=True)
@@ -58,7 +58,7 @@ def best_positive_rank(
     if not bool((rows[1:] >= rows[:-1]).all()) or not bool((there > 0).all()):
         raise ValueError(
             'rows must ascend and name every query at least once; sort the '
-            'pairs, and leave queries without a positive out'
+            'pairs, and remove queries without a positive'
         )
     dtype = torch.promote_types(queries.dtype, torch.float32)
     queries, gallery = queries.to(dtype), gallery.to(dtype).t()

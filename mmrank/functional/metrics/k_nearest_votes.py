@@ -30,7 +30,7 @@ def k_nearest_votes(
         bank_labels: (N,) integer classes in ``[0, num_classes)``.
         num_classes: C.
         k: Number of neighbours; those of a smaller bank all vote.
-        tau: Temperature > 0; a large one gives all neighbours one vote.
+        tau: Temperature > 0; a large one weights all neighbours equally.
 
     Returns:
         (Q, C), at least float32: shares of the votes, rows sum to 1. A row

@@ -231,7 +231,7 @@ class PairwiseTables:
 
         Returns:
             (L, P) sums over the negatives of the surrogate, and (L, P) their
-            derivatives by p; what stands at padding has no meaning.
+            derivatives by p; values at padding are undefined.
         """
         count, first, second = moments
         # Below the lowest threshold nothing counts, whatever is in there.

@@ -1,8 +1,8 @@
 """Smooth surrogates of the 0-1 pair loss ``l01(x) = 1 if x <= 0 else 0``.
 
-``x`` is a score difference, positive minus negative. Each surrogate answers
-three questions, which is all that the losses ask of it: its value, its
-derivative and its largest value over a range of scores.
+``x`` is a score difference, positive minus negative. The losses require three
+quantities of a surrogate: its value, its derivative and its largest value over
+a range of scores.
 """
 
 import math

@@ -95,7 +95,7 @@ def auc_lists(
         is_positive: (L, N) bool or integer, nonzero = positive of its list.
         surrogate: ``sigmoid`` or ``one_sided_huber``.
         tau: Temperature or margin in units of the scores, > 0.
-        mask: (L, N) bool, False for entries that take no part.
+        mask: (L, N) bool, False for entries to ignore.
         method: See :func:`pairwise_surrogate_sum`.
 
     Returns:

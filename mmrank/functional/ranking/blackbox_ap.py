@@ -30,7 +30,7 @@ class _GivenGradient(Function):
 
 
 class _Ranking:
-    """Who lies above whom, ties counted as above.
+    """Which scores rank above which, ties counted as above.
 
     Args:
         pos: (L, P) float64 scores, finite.
@@ -182,7 +182,7 @@ def blackbox_ap_lists(
         is_positive: (L, N) bool or integer, nonzero = positive of its list.
         lam: Strength of the perturbation, > 0.
         margin: Distance by which positives should lead, >= 0.
-        mask: (L, N) bool, False for entries that take no part.
+        mask: (L, N) bool, False for entries to ignore.
 
     Returns:
         (L,) losses in [0, 1], 0 for a list without positives; float64 for

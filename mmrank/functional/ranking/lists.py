@@ -128,7 +128,7 @@ def of_score_lists(
             and ``neg_mask``, as :func:`smooth_ap_padded`.
         scores: (L, N) float scores.
         is_positive: (L, N) bool or integer, nonzero = positive of its list.
-        mask: (L, N) bool, False for entries that take no part, or None.
+        mask: (L, N) bool, False for entries to ignore, or None.
         **settings: Passed on.
 
     Returns:

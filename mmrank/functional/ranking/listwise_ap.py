@@ -129,7 +129,7 @@ def listwise_ap_lists(
         is_positive: (L, N) bool or integer, nonzero = positive of its list.
         num_bins: Number of bins, >= 2.
         score_range: Centres of the last and of the first bin.
-        mask: (L, N) bool, False for entries that take no part.
+        mask: (L, N) bool, False for entries to ignore.
 
     Returns:
         (L,) losses in [0, 1], 0 for a list without positives; float64 for

@@ -48,7 +48,7 @@ def upper_semi_variance(scores: Tensor, mask: Tensor, group=None) -> Tensor:
 
     Args:
         scores: (L, N) float scores.
-        mask: (L, N) bool, False for what takes no part.
+        mask: (L, N) bool, False for entries to ignore.
         group: Process group over which the scores are spread. Every rank gets
             the value of all of them and the gradient of its own.
 

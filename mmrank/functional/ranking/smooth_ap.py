@@ -72,7 +72,7 @@ def smooth_ap_lists(
         scores: (L, N) float scores.
         is_positive: (L, N) bool or integer, nonzero = positive of its list.
         tau: Temperature in units of the scores, > 0.
-        mask: (L, N) bool, False for entries that take no part.
+        mask: (L, N) bool, False for entries to ignore.
 
     Returns:
         (L,) losses in [0, 1], 0 for a list without positives; float64 for

@@ -18,7 +18,7 @@ from .lists import count_negatives, of_one_list, of_score_lists
 
 
 class SOPRCTerms(NamedTuple):
-    """SOPRC of L lists and what one wants to watch of it.
+    """SOPRC of L lists and its diagnostics.
 
     Attributes:
         loss: (L,) risks in [0, 1]; 0 for a list without positives.
@@ -56,7 +56,7 @@ def soprc_terms(
     Args:
         pos: (L, P) scores of the positives, padded.
         neg: (L, N) scores of the negatives.
-        v: (V,) or (L, V) scores that stand for all positives of the data set,
+        v: (V,) or (L, V) scores that represent all positives of the data set,
             finite, in any order; a constant of the gradient.
         prior: Share pi of the positives in the data set, in (0, 1): a number
             or (L,). None: n+/(n+ + n-) of each list, the biased estimator of
@@ -181,7 +181,7 @@ def soprc_lists(
         prior: Share of the positives in the data set.
         tau1: Margin of l1, :func:`one_sided_huber`, > 0.
         tau2: Temperature of l2, :func:`one_sided_sigmoid`, > 0.
-        mask: (L, N) bool, False for entries that take no part.
+        mask: (L, N) bool, False for entries to ignore.
         rank_gradient: Whether the gradient goes through l2.
         method: See :func:`pairwise_surrogate_sum`.
 
@@ -225,7 +225,7 @@ def soprc_loss(
     Args:
         pos: (n+,) float scores of the positives.
         neg: (n-,) float scores of the negatives.
-        v: (V,) scores that stand for all positives of the data set.
+        v: (V,) scores that represent all positives of the data set.
         prior: Share of the positives in the data set, in (0, 1). None: that
             of the batch, the biased estimator.
         tau1: Margin of l1, > 0.

@@ -94,7 +94,7 @@ def rank_weighted_risk(
             then hold the positives of all ranks.
 
     Returns:
-        Risk and what one wants to watch of it, in float64.
+        Risk and its diagnostics, in float64.
 
     Raises:
         ValueError: On a parameter out of range or shapes that do not fit.
@@ -130,7 +130,7 @@ def rank_weighted_risk(
 
 
 class StableAPTerms(NamedTuple):
-    """Stable AP of L lists and what one wants to watch of it.
+    """Stable AP of L lists and its diagnostics.
 
     Attributes:
         loss: (L,) ``h(argument)``; 0 for a list without positives.
@@ -252,7 +252,7 @@ def stable_ap_lists(
             registered ``StableAPLoss`` caps it.
         weights: ``normalised`` or ``printed``, see
             :func:`rank_weighted_risk`.
-        mask: (L, N) bool, False for entries that take no part.
+        mask: (L, N) bool, False for entries to ignore.
         method: See :func:`pairwise_surrogate_sum`.
 
     Returns:

@@ -32,7 +32,7 @@ class CLIPLoss(ContrastiveLoss):
             dict(decay_mult=0)})``).
         tau_min: The learned temperature stays above; CLIP takes 0.01.
         tau_max: And below.
-        normalize: Give embeddings length 1, so that similarities are cosines.
+        normalize: Scale embeddings to length 1: similarities are cosines.
         scope: ``global``: negatives from all ranks. ``local``: from this one.
         loss_weight: Factor of the whole loss.
 

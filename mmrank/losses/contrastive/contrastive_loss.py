@@ -33,9 +33,9 @@ class ContrastedBatch:
             ranks; or those of this rank.
         all_view2: (M, D), likewise.
         all_ids: (M,) int64, likewise.
-        counts: Rows of each rank; those of this rank alone if nobody asked.
+        counts: Rows of each rank; those of this rank alone if not requested.
         negatives: Mean number of negatives of an anchor, once :meth:`terms`
-            was asked.
+            was called.
     """
 
     view1: Tensor
@@ -64,7 +64,7 @@ class ContrastedBatch:
             sample_idx: (n,) samples. None: all rows differ.
             group: Process group; None for a single process.
             together: Whether negatives come from all ranks. If not, the group
-                is only asked for its ``counts``.
+                only provides its ``counts``.
         """
         n, device = view1.size(0), view1.device
         counts = [n]
@@ -109,7 +109,7 @@ class ContrastiveLoss(nn.Module):
     Subclasses implement :meth:`row_losses`.
 
     Args:
-        normalize: Give embeddings length 1, so that similarities are cosines.
+        normalize: Scale embeddings to length 1: similarities are cosines.
         scope: ``global``: in distributed training the negatives come from the
             batches of all ranks, exactly as in a single process. ``local``:
             each rank has its own negatives.
@@ -228,9 +228,9 @@ class ContrastiveLoss(nn.Module):
                 raise TypeError(f'{name} must be floats, got {view.dtype}')
         if sample_idx is None and self.keeps_samples:
             raise ValueError(
-                f'{type(self).__name__} needs sample_idx, the index of each '
-                "sample in the training set; keep 'sample_idx' in meta_keys "
-                'of PackInputs'
+                f'{type(self).__name__} requires sample_idx, the index of '
+                "each sample in the training set; keep 'sample_idx' in "
+                'meta_keys of PackInputs'
             )
         if sample_idx is not None:
             check_sample_ids(sample_idx, view1.size(0))

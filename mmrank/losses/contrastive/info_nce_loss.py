@@ -23,7 +23,7 @@ class InfoNCELoss(ContrastiveLoss):
             samples. False: with both views of them.
         positive_in_denominator: False leaves the positive out of the
             denominator, as iSogCLR (ICML 2023) writes the loss in eq. 1.
-        normalize: Give embeddings length 1, so that similarities are cosines.
+        normalize: Scale embeddings to length 1: similarities are cosines.
         scope: ``global``: negatives from all ranks. ``local``: from this one.
         loss_weight: Factor of the whole loss.
 
@@ -71,7 +71,7 @@ class FlatCLRLoss(InfoNCELoss):
     Args:
         tau: Temperature > 0.
         bimodal: See :class:`InfoNCELoss`.
-        normalize: Give embeddings length 1, so that similarities are cosines.
+        normalize: Scale embeddings to length 1: similarities are cosines.
         scope: ``global``: negatives from all ranks. ``local``: from this one.
         loss_weight: Factor of the whole loss.
 

@@ -19,7 +19,7 @@ class IndividualTemperatureLoss(MovingAverageLoss):
         rho: Radius of the ball around uniform weights of the negatives, > 0:
             smaller ones give larger temperatures.
         tau0: Smallest temperature.
-        normalize: Give embeddings length 1, so that similarities are cosines.
+        normalize: Scale embeddings to length 1: similarities are cosines.
         scope: ``global``: negatives from all ranks. ``local``: from this one.
         loss_weight: Factor of the whole loss.
 
@@ -74,19 +74,19 @@ class ISogCLRLoss(IndividualTemperatureLoss):
             temperatures.
         tau_init: Temperature at the start.
         tau0: Smallest temperature, > 0.
-        tau_max: Largest temperature; the paper does not say it.
-        eta: Step size of the temperatures; the paper does not say it. Less
+        tau_max: Largest temperature; the paper does not state it.
+        eta: Step size of the temperatures; the paper does not state it. Less
             than ``tau / rho``, see :func:`mmrank.functional.temperature_step`.
         beta0: Weight of the batch in the moving average, in (0, 1]. The paper
             compares 0.7, 0.8 and 0.9.
         beta1: Weight of the new gradient in the momentum of the temperature,
-            in (0, 1]; the paper does not say it. 1: no momentum.
+            in (0, 1]; the paper does not state it. 1: no momentum.
         storage: Where the state is kept: ``device`` or ``host``. 12 bytes per
             sample. See :class:`mmrank.state.SampleState`.
-        load_state: False starts the state anew when a checkpoint is loaded.
+        load_state: False resets the state when a checkpoint is loaded.
         momentum_dtype: ``float32`` or ``float16``, which is shorter. See
             :class:`mmrank.state.SampleTemperature`.
-        normalize: Give embeddings length 1, so that similarities are cosines.
+        normalize: Scale embeddings to length 1: similarities are cosines.
         scope: ``global``: negatives from all ranks. ``local``: from this one.
         loss_weight: Factor of the whole loss.
 
@@ -150,20 +150,20 @@ class BimodalISogCLRLoss(IndividualTemperatureLoss):
             for what the moving average adds.
         tau_init: Temperature at the start.
         tau0: Smallest temperature, > 0.
-        tau_max: Largest temperature; the paper does not say it.
-        eta: Step size of the temperatures; the paper does not say it. Less
+        tau_max: Largest temperature; the paper does not state it.
+        eta: Step size of the temperatures; the paper does not state it. Less
             than ``tau / rho``, see :func:`mmrank.functional.temperature_step`.
         beta0: Weight of the batch in the moving average, in (0, 1]. The paper
             compares 0.7, 0.8 and 0.9.
         beta1: Weight of the new gradient in the momentum of the temperature,
-            in (0, 1]; the paper does not say it. 1: no momentum.
+            in (0, 1]; the paper does not state it. 1: no momentum.
         storage: Where the state is kept: ``device`` or ``host``. 24 bytes per
             pair, 20 with ``momentum_dtype='float16'``, 16 without momentum.
             See :class:`mmrank.state.SampleState`.
-        load_state: False starts the state anew when a checkpoint is loaded.
+        load_state: False resets the state when a checkpoint is loaded.
         momentum_dtype: ``float32`` or ``float16``, which is shorter. See
             :class:`mmrank.state.SampleTemperature`.
-        normalize: Give embeddings length 1, so that similarities are cosines.
+        normalize: Scale embeddings to length 1: similarities are cosines.
         scope: ``global``: negatives from all ranks. ``local``: from this one.
         loss_weight: Factor of the whole loss.
 

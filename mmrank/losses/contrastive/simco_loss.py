@@ -23,7 +23,7 @@ class SimCoLoss(ContrastiveLoss):
         tau_inter: Temperature across anchors; the paper's is 1.
         bimodal: True: each view is contrasted with the other one of all other
             samples, as SimCo does it. False: with both views of them.
-        normalize: Give embeddings length 1, so that similarities are cosines.
+        normalize: Scale embeddings to length 1: similarities are cosines.
         scope: ``global``: negatives from all ranks. ``local``: from this one.
         loss_weight: Factor of the whole loss.
 

@@ -31,7 +31,7 @@ class MovingAverageLoss(ContrastiveLoss):
     the negatives that each sample met on its own rank.
 
     Args:
-        normalize: Give embeddings length 1, so that similarities are cosines.
+        normalize: Scale embeddings to length 1: similarities are cosines.
         scope: ``global``: negatives from all ranks. ``local``: from this one.
         loss_weight: Factor of the whole loss.
     """
@@ -148,8 +148,8 @@ class SogCLRLoss(MovingAverageLoss):
             False: with both views of them, one average for both.
         storage: Where the state is kept: ``device`` or ``host``. See
             :class:`mmrank.state.SampleState`.
-        load_state: False starts the state anew when a checkpoint is loaded.
-        normalize: Give embeddings length 1, so that similarities are cosines.
+        load_state: False resets the state when a checkpoint is loaded.
+        normalize: Scale embeddings to length 1: similarities are cosines.
         scope: ``global``: negatives from all ranks. ``local``: from this one.
         loss_weight: Factor of the whole loss.
 

@@ -99,7 +99,7 @@ class ClassCountLoss(nn.Module):
         Raises:
             ValueError: If shapes or labels do not fit.
             TypeError: If the scores are not of a float dtype.
-            RuntimeError: If nobody has told the class counts.
+            RuntimeError: If the class counts are not set.
         """
         if reduction_override is not None:
             raise ValueError(

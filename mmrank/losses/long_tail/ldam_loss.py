@@ -18,11 +18,11 @@ from .class_count_loss import ClassCountLoss
 class LDAMLoss(ClassCountLoss):
     """Cross-entropy with larger margins for rarer classes.
 
-    The margin of a class is ``max_margin * (n_rarest / n_c)^(1/4)``. From
-    the moment that ``mmrank.DeferredReweightingHook`` says so, the classes
-    are weighted by their effective number besides and the mean is a weighted
-    one, as in the authors' code. Source: Cao et al., Learning Imbalanced
-    Datasets with Label-Distribution-Aware Margin Loss, NeurIPS 2019.
+    The margin of a class is ``max_margin * (n_rarest / n_c)^(1/4)``. Once
+    ``mmrank.DeferredReweightingHook`` starts the re-weighting, the classes are
+    also weighted by their effective number and the mean is weighted, as in the
+    authors' code. Source: Cao et al., Learning Imbalanced Datasets with
+    Label-Distribution-Aware Margin Loss, NeurIPS 2019.
 
     Args:
         num_classes: Number of classes C, columns of the scores.
@@ -36,7 +36,7 @@ class LDAMLoss(ClassCountLoss):
 
     Attributes:
         reweighting: () float32 buffer, 1 from the start of the re-weighting
-            on; saved, so that a resumed run goes on with it.
+            on; saved, so that a resumed run continues with it.
 
     Raises:
         ValueError: On a parameter out of range.

@@ -53,7 +53,7 @@ def build_part(place: str, config: Mapping, name: str) -> nn.Module:
 
 
 def check_loss(loss: nn.Module) -> None:
-    """Refuse a loss that cannot be told which pairs to take.
+    """Raise for a loss that does not accept the pairs to take.
 
     Raises:
         ValueError: If it takes its pairs from the labels alone, or with a
@@ -83,13 +83,13 @@ def check_loss(loss: nn.Module) -> None:
     if getattr(loss, 'swap', False):
         raise ValueError(
             f'swap=True of {kind} compares positives with negatives as if the '
-            'gallery were the queries; leave it False'
+            'gallery were the queries; set it to False'
         )
     for part in loss.modules():
         if type(part).__name__ in ('PerAnchorReducer', 'DoNothingReducer'):
             raise ValueError(
-                f'{type(part).__name__} does not give one number for queries '
-                'and a gallery; use MeanReducer or AvgNonZeroReducer'
+                f'{type(part).__name__} does not return one number for '
+                'queries and a gallery; use MeanReducer or AvgNonZeroReducer'
             )
 
 

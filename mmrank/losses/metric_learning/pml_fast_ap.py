@@ -37,7 +37,7 @@ class FastAPOfPairs(FastAPLoss):
 
         Args:
             embeddings: (Q, D) queries.
-            labels: Not used; the pairs say all.
+            labels: Not used; the pairs are sufficient.
             indices_tuple: Query and gallery indices of the positive pairs,
                 then of the negative ones.
             ref_emb: (G, D) gallery.

@@ -20,14 +20,14 @@ class PMLLoss(nn.Module):
 
     Takes its pair losses (contrastive, multi-similarity, NT-Xent, circle
     ...), ``TripletMarginLoss``, ``MarginLoss`` and ``FastAPLoss``. A query
-    never meets its own image. For cross-batch memory (XBM) give
-    ``mmrank.RetrievalHead`` a ``memory``: it is saved and resumed, whereas
+    never meets its own image. For cross-batch memory (XBM) set
+    ``memory`` of ``mmrank.RetrievalHead``: it is saved and resumed, whereas
     the package's own ``CrossBatchMemory`` keeps its write position and
     whether it is full outside of its ``state_dict``.
 
     Embeddings are used in float32 at least, also under autocast; a NaN among
     them makes the loss NaN, where the reducers of the package would drop it.
-    Which pairs there are is asked of the device: the host waits for it.
+    The pairs are read from the device: the host waits for it.
 
     Args:
         loss: Config of the loss: ``type`` and its arguments; ``distance``,
@@ -35,7 +35,7 @@ class PMLLoss(nn.Module):
         miner: Config of a miner, which chooses the pairs; None takes all.
             With a memory a miner sees the query's own image as a candidate
             (as in the package's ``CrossBatchMemory``) and the pair is dropped
-            afterwards: do not use one that asks for the easiest positive. A
+            afterwards: do not use one that selects the easiest positive. A
             random miner draws on every rank for itself, and the gradient is
             the mean of the draws.
         scope: ``global``: in distributed training the batches of all ranks
@@ -46,7 +46,7 @@ class PMLLoss(nn.Module):
     Raises:
         ImportError: If pytorch-metric-learning is not installed.
         KeyError: If it has no loss, miner or part of that name.
-        ValueError: If the loss cannot be told which pairs to take.
+        ValueError: If the loss does not accept the pairs to take.
 
     Example:
         >>> loss = dict(
@@ -72,8 +72,8 @@ class PMLLoss(nn.Module):
         if miner is not None:
             if loss['type'] == 'FastAPLoss':
                 raise ValueError(
-                    f'miner={miner!r} has no part in FastAPLoss, which ranks '
-                    'all pairs; leave it out'
+                    f'miner={miner!r} has no effect on FastAPLoss, which '
+                    'ranks all pairs; remove it'
                 )
             self.miner = build_part('miners', miner, 'miner')
 
@@ -140,7 +140,7 @@ class PMLLoss(nn.Module):
             # compares anything.
             mined = self.miner(queries, batch.query_labels)
         else:
-            # Empty slots of a memory are nobody's, also not the miner's.
+            # Empty slots of a memory are not passed to the miner.
             columns = (~itself.all(0)).nonzero()[:, 0]
             mined = self.miner(
                 queries,
@@ -148,7 +148,7 @@ class PMLLoss(nn.Module):
                 gallery[columns],
                 batch.gallery_labels[columns],
             )
-            # Queries stand in places 0 and 2 of pairs, in 0 of triplets.
+            # Queries are at positions 0 and 2 of pairs, at 0 of triplets.
             of_queries = (0, 2) if len(mined) == 4 else (0,)
             mined = [
                 x if place in of_queries else columns[x]

@@ -58,7 +58,7 @@ class MAUCLoss(RankingLoss):
         Args:
             scores: (C, N) raw scores.
             is_positive: (C, N) bool.
-            is_negative: (C, N) bool; an entry that is neither takes no part.
+            is_negative: (C, N) bool; an entry that is neither is ignored.
             values: Not used.
             entries_per_value: Not used.
             list_classes: None.
@@ -91,7 +91,7 @@ class AUCLoss(PaddedLoss):
     """Area under the ROC curve by a pair surrogate.
 
     ``mean_ij l(s_i - t_j)`` over positives i and negatives j of a list. Every
-    pair counts alike, whatever the rank: what AP losses are compared with.
+    pair has the same weight, whatever its rank: a baseline of AP losses.
 
     Args:
         surrogate: ``sigmoid``: ``l(x) = sigmoid(-x / tau)``, a smooth

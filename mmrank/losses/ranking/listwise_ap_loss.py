@@ -10,7 +10,7 @@ from .ranking_loss import PaddedLoss
 class ListwiseAPLoss(PaddedLoss):
     """Average precision of a soft histogram of the scores.
 
-    Known as DIR. The query itself is no part of its own list. With
+    Known as DIR. The query itself is excluded from its own list. With
     ``num_bins=k + 1`` on cosines this is FastAP with k bins. Source: Revaud
     et al., Learning with Average Precision: Training Image Retrieval with a
     Listwise Loss, ICCV 2019.

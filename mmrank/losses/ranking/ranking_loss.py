@@ -81,8 +81,8 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
         one_of('activation', activation, ACTIVATIONS)
         if not use_sigmoid:
             raise ValueError(
-                'use_sigmoid=False is not supported: a ranking '
-                'loss scores every class by itself'
+                'use_sigmoid=False is not supported: a ranking loss scores '
+                'every class independently; set use_sigmoid=True'
             )
         self.num_classes, self.mode = num_classes, mode
         self.activation, self.scope = activation, scope
@@ -166,7 +166,8 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
         if self.num_classes not in (None, classes):
             raise ValueError(
                 f'num_classes={self.num_classes} but cls_score has {classes} '
-                'columns; make num_classes of the loss and the head agree'
+                'columns; set num_classes of the loss and the head to the '
+                'same value'
             )
         is_positive = one_vs_all(target, classes)
         is_negative = ~is_positive

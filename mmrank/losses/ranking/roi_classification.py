@@ -1,4 +1,4 @@
-"""What mmdet's box heads of the second stage ask of a loss."""
+"""Interface that mmdet's second-stage box heads require of a loss."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from torch import Tensor
 class RoIClassificationMixin:
     """Answers the hooks of mmdet's ``BBoxHead`` for one-vs-all scores.
 
-    A stock head then gives C instead of C + 1 score channels to the loss, so
+    A stock head then passes C instead of C + 1 score channels to the loss, so
     ``loss_cls=dict(type='mmrank.StableAPLoss')`` in a stock config is enough.
     One thing a stock head cannot do: it skips the loss on a rank without a
     single proposal, for which the others would wait;
@@ -16,13 +16,13 @@ class RoIClassificationMixin:
     ``logit_centre()``.
 
     Attributes:
-        custom_cls_channels: Makes the head ask :meth:`get_cls_channels` and
+        custom_cls_channels: Makes the head call :meth:`get_cls_channels` and
             :meth:`get_activation`.
-        custom_activation: Makes the head ask :meth:`get_accuracy`, and
+        custom_activation: Makes the head call :meth:`get_accuracy`, and
             Cascade R-CNN :meth:`get_activation`.
-        custom_accuracy: Makes ``FCOSHead`` ask :meth:`get_accuracy`.
+        custom_accuracy: Makes ``FCOSHead`` call :meth:`get_accuracy`.
         roi_classes: Number of classes of the box head that the loss was built
-            into; None in a dense head, which never asks for channels.
+            into; None in a dense head, which never requests channels.
     """
 
     custom_cls_channels = True
@@ -46,8 +46,8 @@ class RoIClassificationMixin:
         if self.num_classes not in (None, num_classes):
             raise ValueError(
                 f'num_classes={self.num_classes} of the loss, but the box '
-                f'head has num_classes={num_classes}; make both the number '
-                'of classes of the data set, or leave it out of the loss'
+                f'head has num_classes={num_classes}; set both to the number '
+                'of classes of the data set, or remove it from the loss'
             )
         self.roi_classes = num_classes
         return num_classes

@@ -13,7 +13,7 @@ from .ranking_loss import PaddedLoss
 class SmoothAPLoss(PaddedLoss):
     """Average precision with sigmoids for the ranks.
 
-    The query itself is no part of its own list; the authors' code counts it
+    The query itself is excluded from its own list; the authors' code counts it
     as a positive on the first rank. Source: Brown et al., Smooth-AP:
     Smoothing the Path Towards Large-Scale Image Retrieval, ECCV 2020.
 

@@ -40,8 +40,7 @@ class SOAPLoss(RankingLoss):
         gamma: Weight of the batch in the moving averages, in (0, 1]. The
             authors' code has 0.1 to 0.9, by data set.
         mode: ``per_class``: one ranking per class. ``flatten``: one in all.
-        load_state: False starts the averages anew when a checkpoint is
-            loaded.
+        load_state: False resets the averages when a checkpoint is loaded.
         **kwargs: ``activation``, ``scope``, ``loss_weight``, ``use_sigmoid``
             and ``reduction`` of :class:`mmrank.losses.RankingLoss`.
 
@@ -86,7 +85,7 @@ class SOAPLoss(RankingLoss):
         Args:
             cls_score: (n, C) raw scores, any float dtype.
             target: (n,) class indices, C = background, or (n, C) of 0 and 1.
-            weight: (n,) or (n, C); entries that are not > 0 take no part.
+            weight: (n,) or (n, C); entries that are not > 0 are ignored.
             avg_factor: Not used.
             reduction_override: Only None is supported.
             sample_idx: (n,) integer index of each row in the training set.

@@ -25,7 +25,7 @@ class SOPRCLoss(RankingLoss):
     ``mean_i h((1-pi)/pi * mean_j l1(s_i - t_j) / E_v[l2(s_i - v)])`` with
     ``h(x) = x/(1 + x)``, plus a semi-variance regulariser. The class prior pi
     instead of the batch's ratio makes the estimate independent of the
-    sampling rate; v stands for the positives of the whole data set. Source:
+    sampling rate; v represents the positives of the whole data set. Source:
     Wen et al., Exploring the Algorithm-Dependent Generalization of AUPRC
     Optimization with List Stability, NeurIPS 2022, eq. 8 and 9.
 
@@ -57,7 +57,7 @@ class SOPRCLoss(RankingLoss):
         mode: ``flatten``: all classes in one ranking. ``per_class``: one
             ranking per class (or query), with a v for each class.
         prior: Class prior pi: a number or one per class, in (0, 1);
-            ``counts``: N_c/N, told by :meth:`set_class_counts`, which
+            ``counts``: N_c/N, set by :meth:`set_class_counts`, which
             ``mmrank.ClassCountsHook`` calls; ``batch``:
             the ratio of each list in the batch (the biased estimator of the
             paper's ablation).
@@ -68,7 +68,7 @@ class SOPRCLoss(RankingLoss):
         use_vector: False takes the interpolated scores of the batch instead
             of v (the paper's ablation).
         vector_scope: ``global``: one v; ``per_class``: one per class. None:
-            as ``mode`` says.
+            according to ``mode``.
         vector_length: Number of points V of v.
         momentum: beta, weight of the new batch in v. The paper gives 0.001,
             its code 0.1: a class is seen seldom, so small steps leave v where
@@ -123,8 +123,8 @@ class SOPRCLoss(RankingLoss):
             raise ValueError("vector_scope='per_class' needs mode='per_class'")
         if vector_scope == 'per_class' and num_classes is None:
             raise ValueError(
-                "vector_scope='per_class' needs num_classes: give the number "
-                'of classes of the training set'
+                "vector_scope='per_class' requires num_classes: set it to the "
+                'number of classes of the training set'
             )
         for name, lam in (('lam1', lam1), ('lam2', lam2)):
             if not lam >= 0:
@@ -137,13 +137,14 @@ class SOPRCLoss(RankingLoss):
             self.prior = ClassPrior(prior, num_classes, max_prior)
             if mode == 'flatten' and self.prior.prior.numel() > 1:
                 raise ValueError(
-                    "a prior per class needs mode='per_class'; flatten ranks "
-                    'all classes in one, which has one prior'
+                    "a prior per class requires mode='per_class'; "
+                    "mode='flatten' ranks all classes in one list, which has "
+                    'one prior'
                 )
         elif max_prior is not None:
             raise ValueError(
-                f"max_prior={max_prior!r} has no part in prior='batch'; "
-                "use prior='counts' or leave it out"
+                f"max_prior={max_prior!r} has no effect with prior='batch'; "
+                "use prior='counts' or remove it"
             )
         self.score_vector = ScoreVector(
             num_classes if vector_scope == 'per_class' else 1,
@@ -177,7 +178,7 @@ class SOPRCLoss(RankingLoss):
             self.prior.from_counts or self.prior.prior.numel() > 1
         ):
             raise ValueError(
-                "class counts need prior='counts' (or one prior per class) "
+                "class counts require prior='counts' (or one prior per class) "
                 'and num_classes'
             )
         self.prior.set_counts(counts, num_samples)

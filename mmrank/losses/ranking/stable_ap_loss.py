@@ -152,8 +152,8 @@ class StableAPLoss(RankingLoss):
             raise ValueError("mean_scope='per_class' needs mode='per_class'")
         if mean_scope == 'per_class' and num_classes is None:
             raise ValueError(
-                "mean_scope='per_class' needs num_classes: give the number of "
-                'classes of the data set'
+                "mean_scope='per_class' requires num_classes: set it to the "
+                'number of classes of the data set'
             )
         self.rho = rho if named else float(rho)
         self.weights = weights

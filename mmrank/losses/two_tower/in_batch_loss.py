@@ -18,8 +18,8 @@ class InBatchLoss(nn.Module):
 
     Source: "in-batch bias of two-tower models", appendices D.1 and F.3; see
     :func:`mmrank.functional.in_batch_loss` for the modes. The counts of the
-    training pairs are told by ``mmrank.PairCountsHook`` or
-    :meth:`set_pairs`; they are not part of a checkpoint.
+    training pairs are set by ``mmrank.PairCountsHook`` or :meth:`set_pairs`;
+    they are not part of a checkpoint.
 
     Args:
         mode: ``unbiased``, ``unbiased_omega``, ``popularity``, ``pos_neg``,
@@ -68,8 +68,8 @@ class InBatchLoss(nn.Module):
             raise ValueError(f'omega must be > 0, got {omega!r}')
         if omega != 1 and not mode.endswith('_omega'):
             raise ValueError(
-                f'omega={omega!r} has no part in mode={mode!r}; use '
-                "mode='unbiased_omega', or leave omega out"
+                f'omega={omega!r} has no effect with mode={mode!r}; use '
+                "mode='unbiased_omega', or remove omega"
             )
         if block_size < 1:
             raise ValueError(
@@ -118,7 +118,7 @@ class InBatchLoss(nn.Module):
             Scalar, times ``loss_weight``; may be negative.
 
         Raises:
-            RuntimeError: If the training pairs have not been told.
+            RuntimeError: If the training pairs are not set.
             ValueError: See :func:`mmrank.functional.in_batch_loss`.
         """
         self.counts.require()

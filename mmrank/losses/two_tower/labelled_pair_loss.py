@@ -14,7 +14,7 @@ class LabelledPairLoss(nn.Module):
     Source: "in-batch bias of two-tower models", sections 2.1 and 3.2. With
     ``mmrank.NaivePairSampler`` or ``mmrank.CrossPairSampler`` its expectation
     is the full objective (5). Over ranks it is a mean, so the ranks' equal
-    shares of a batch give what a single process gives.
+    shares of a batch return what a single process returns.
 
     Args:
         pointwise: ``square``, ``logistic``, or a

@@ -40,7 +40,7 @@ def DeepFeatureMixup(
     The result is the backbone itself, of a subclass: names in checkpoints,
     ``init_cfg`` and the options are those of the backbone. Each process mixes
     its own images, so give it whole classes (``mmrank.PKSampler`` does).
-    :func:`mmrank.models.retrievers.EmbeddingRetriever` hands it the labels;
+    :func:`mmrank.models.retrievers.EmbeddingRetriever` passes it the labels;
     nothing is mixed in evaluation.
 
     Args:
@@ -73,8 +73,8 @@ def DeepFeatureMixup(
         )
     if not isinstance(host, type):
         raise TypeError(
-            f'backbone.type={backbone["type"]!r} is no class, so its stages '
-            'cannot be reached; name the backbone class itself'
+            f'backbone.type={backbone["type"]!r} is not a class, so its '
+            'stages cannot be reached; set the backbone class itself'
         )
     return MODELS.build(
         {

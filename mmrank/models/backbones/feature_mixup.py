@@ -59,7 +59,7 @@ class FeatureMixupMixin:
             raise ValueError(f'u must be in [0, 1], got {mixup_share!r}')
         if not mixup_stages:
             raise ValueError(
-                'stages is empty: name a stage, or use the backbone without '
+                'stages is empty: set a stage, or use the backbone without '
                 'DeepFeatureMixup'
             )
         children = dict(self.named_children())
@@ -101,8 +101,8 @@ class FeatureMixupMixin:
         if labels.size(0) != batch:
             raise RuntimeError(
                 f'a stage got {batch} features for {self._labels.size(0)} '
-                'labels; deep feature mixup needs a backbone whose stages '
-                'follow each other'
+                'labels; deep feature mixup requires a backbone with '
+                'sequential stages'
             )
         dtype = torch.promote_types(features.dtype, torch.float32)
         # In (0, 1]: the weights of a class never sum to 0.

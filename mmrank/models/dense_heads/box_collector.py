@@ -31,35 +31,35 @@ BOX_ARGUMENTS = {'quality': 'quality', 'loss': 'box_loss'}
 
 
 def check_box_loss(loss_bbox: nn.Module, user: str) -> None:
-    """Refuse a box loss that does not see boxes.
+    """Raise for a box loss that is not computed on boxes.
 
     Args:
         loss_bbox: The box loss of a head.
-        user: Name of the loss that wants to know about the boxes.
+        user: Name of the loss that requires the boxes.
 
     Raises:
-        ValueError: If ``loss_bbox`` is no IoU loss.
+        ValueError: If ``loss_bbox`` is not an IoU loss.
     """
     name = type(loss_bbox).__name__
     if 'IoU' not in name:
         raise ValueError(
-            f'{user} needs decoded boxes, but loss_bbox.type={name!r} is '
+            f'{user} requires decoded boxes, but loss_bbox.type={name!r} is '
             'computed on box codes; use an IoU loss such as '
             "loss_bbox=dict(type='mmdet.GIoULoss')"
         )
 
 
 class BoxCollector(nn.Module):
-    """Stands in for ``loss_bbox`` of a head and notes the boxes it is given.
+    """Replaces ``loss_bbox`` of a head and records the boxes it is passed.
 
-    Between :meth:`open` and :meth:`close` each call is noted, in any order
+    Between :meth:`open` and :meth:`close` each call is recorded, in any order
     with the calls of the classification loss. Calls with a
-    ``reduction_override`` ask for something else and go straight through.
+    ``reduction_override`` go straight to the loss.
 
     Args:
         loss: The box loss, an IoU loss on decoded boxes.
-        kind: ``quality``: :meth:`close` gives IoUs and the head's own box
-            loss stays. ``loss``: :meth:`close` gives the box losses and the
+        kind: ``quality``: :meth:`close` returns IoUs and the head's own box
+            loss stays. ``loss``: :meth:`close` returns the box losses and the
             head gets 0.
     """
 
@@ -112,7 +112,7 @@ class BoxCollector(nn.Module):
         )
 
     def close(self, targets: list[Tensor], num_classes: int) -> Tensor:
-        """What the ranking loss wants to know of the positives' boxes.
+        """Values of the positives' boxes that the ranking loss requires.
 
         A head passes either all its rows, as many as there are scores, or
         the positives alone, and then no call where there are none.
@@ -137,8 +137,9 @@ class BoxCollector(nn.Module):
         joined = torch.cat(targets)
         if joined.dim() != 1:
             raise RuntimeError(
-                'boxes can be told to positives of one class each, (n,) '
-                f'class indices; got targets of shape {tuple(joined.shape)}'
+                'boxes can be assigned only to positives of one class each, '
+                '(n,) class indices; got targets of shape '
+                f'{tuple(joined.shape)}'
             )
         positive = (joined >= 0) & (joined < num_classes)
         rows = sum(pred.size(0) for pred, _ in calls)
@@ -171,8 +172,8 @@ class BoxCollector(nn.Module):
             torch._assert_async(positives == rows)
         elif positives != rows:
             raise RuntimeError(
-                f'loss_bbox was given {rows} boxes, but {int(positives)} of '
-                f'the {total} rows given to loss_cls are positives: this '
-                'head chooses the boxes in another way, so losses with a '
-                'box_input cannot be used with it'
+                f'loss_bbox received {rows} boxes, but {int(positives)} of '
+                f'the {total} rows passed to loss_cls are positives: this '
+                'head chooses the boxes differently, so it does not support '
+                'losses with a box_input'
             )

@@ -41,7 +41,7 @@ class HostTraits:
         other_losses: Further attributes that hold its classification loss.
         boxes: Attribute of the loss on the boxes it predicts.
         box_key: Name of that loss in its output, None if there is just one.
-        no_boxes: Why losses cannot be told about its boxes, None if they can.
+        no_boxes: Why its boxes cannot be passed to losses, None if they can.
     """
 
     pointwise: bool = False
@@ -92,7 +92,7 @@ def traits_of(host: type) -> HostTraits:
     for base in host.__mro__:
         if base.__name__ in REFUSED:
             raise TypeError(
-                f'ListwiseHead does not serve {host.__name__}: '
+                f'ListwiseHead does not support {host.__name__}: '
                 f'{REFUSED[base.__name__]}. Use for example '
                 "head_type='mmdet.ATSSHead'"
             )
@@ -100,8 +100,8 @@ def traits_of(host: type) -> HostTraits:
             return TRAITS[base.__name__]
     if not hasattr(host, 'loss_by_feat'):
         raise TypeError(
-            f'ListwiseHead does not serve {host.__name__}: it is no dense '
-            'head, it has no loss_by_feat'
+            f'ListwiseHead does not support {host.__name__}: it is not a '
+            'dense head, it has no loss_by_feat'
         )
     return HostTraits()
 

@@ -37,7 +37,7 @@ class _NoObjectnessLoss(nn.Module):
 
 
 class _NotingSampler:
-    """Keeps whom a sampler took last, with their labels.
+    """Keeps the indices a sampler selected last, with their labels.
 
     The host's targets are IoU times one-hot labels: a point whose box misses
     its object by far has lost its class there.

@@ -5,9 +5,9 @@ from torch import Tensor, nn
 
 
 class LevelCollector(nn.Module):
-    """Stands in for ``loss_cls`` of a head that calls it once per level.
+    """Replaces ``loss_cls`` of a head that calls it once per level.
 
-    While open, each call is noted and answered with 0; :meth:`close` then
+    While open, each call is recorded and returns 0; :meth:`close` then
     calls the real loss once, on everything.
 
     Args:
@@ -57,12 +57,12 @@ class LevelCollector(nn.Module):
                 place in a ranking of positives against negatives.
             weight: (n,) weights or None.
             avg_factor: The head's normaliser.
-            reduction_override: A call with one is no training loss but asks
-                how hard each entry is; the pointwise loss answers.
+            reduction_override: A call with one is not a training loss but
+                computes how hard each entry is, with the pointwise loss.
 
         Returns:
-            Scalar 0 in the place of the level's loss, or the detached answer
-            of the pointwise loss, (n, C) for ``none``.
+            Scalar 0 in place of the level's loss, or the detached output of
+            the pointwise loss, (n, C) for ``none``.
 
         Raises:
             RuntimeError: If called outside ``loss_by_feat``, or with a
@@ -75,7 +75,7 @@ class LevelCollector(nn.Module):
         if self._calls is None:
             raise RuntimeError(
                 'the classification loss of a listwise head was called '
-                'outside loss_by_feat, where no level can be gathered'
+                'outside loss_by_feat, where levels cannot be gathered'
             )
         if isinstance(target, tuple):
             target = target[0]
@@ -86,7 +86,7 @@ class LevelCollector(nn.Module):
         """Call the loss on all that was gathered.
 
         Args:
-            **boxes: What the loss wants to know of the boxes, passed on.
+            **boxes: Box values that the loss requires, passed on.
 
         Returns:
             What the loss returns.
@@ -122,9 +122,9 @@ class LevelCollector(nn.Module):
     def _answer(self, pred, target, weight, avg_factor, reduction):
         if self.pointwise is None:
             raise RuntimeError(
-                'this head asks its classification loss for '
-                f'reduction_override={reduction!r}, which a ranking does not '
-                'have; ListwiseHead does not serve it'
+                'this head calls its classification loss with '
+                f'reduction_override={reduction!r}, which a ranking loss does '
+                'not support; ListwiseHead does not support this head'
             )
         centre = getattr(self.loss, 'logit_centre', lambda: None)()
         if centre is not None:

@@ -52,7 +52,7 @@ def ListwiseHead(
             any head whose ``loss_by_feat`` calls ``self.loss_cls`` on (n, C)
             scores and class indices. The README lists those of mmdet.
         loss_cls: Config of the loss. ``num_classes`` is filled in where the
-            loss takes it and the config does not say. Losses with a
+            loss takes it and the config does not set it. Losses with a
             ``box_input`` (Rank & Sort, aLRP) need an IoU loss on decoded
             boxes.
         centre_scores: At test time show the mean positive score as 0.5
@@ -62,7 +62,7 @@ def ListwiseHead(
             classification loss to it (Rank & Sort, ICCV 2021, section 4).
         pointwise_loss: For heads that choose their positives by an
             element-wise classification loss (PAA, PISA): config of that loss,
-            which is asked on scores centred as at test time and never
+            which is evaluated on scores centred as at test time and never
             trained on. None: focal loss.
         **kwargs: Arguments of the head.
 

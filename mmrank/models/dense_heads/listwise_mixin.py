@@ -20,10 +20,9 @@ from .level_collector import LevelCollector, to_logits
 class ListwiseMixin:
     """Put before a dense head: one call of the loss per batch.
 
-    The head runs its own ``loss_by_feat`` with a collector in the place of
-    ``loss_cls``, and one in the place of ``loss_bbox`` if the loss wants to
-    know about the boxes; the gathered scores then go through the real loss
-    once.
+    The head runs its own ``loss_by_feat`` with a collector in place of
+    ``loss_cls``, and one in place of ``loss_bbox`` if the loss requires the
+    boxes; the gathered scores then go through the real loss once.
 
     Attributes:
         host: Class of the head.
@@ -60,9 +59,9 @@ class ListwiseMixin:
         if not self.traits.pointwise:
             if config is not None:
                 raise ValueError(
-                    f'pointwise_loss={config!r} would do nothing: '
-                    f'{self.host.__name__} chooses no positives by it; leave '
-                    'it out'
+                    f'pointwise_loss={config!r} has no effect: '
+                    f'{self.host.__name__} does not choose positives with it; '
+                    'remove it'
                 )
             return None
         if config is None:
@@ -76,14 +75,14 @@ class ListwiseMixin:
         traits, host = self.traits, self.host
         if traits.no_boxes is not None:
             raise ValueError(
-                f'{user} needs the boxes of the positives, which '
-                f'{host.__name__} cannot tell: {traits.no_boxes}. Use for '
-                "example head_type='mmdet.ATSSHead'"
+                f'{user} requires the boxes of the positives, which '
+                f'{host.__name__} does not provide: {traits.no_boxes}. Use '
+                "for example head_type='mmdet.ATSSHead'"
             )
         if kind == 'loss' and self.balance_boxes:
             raise ValueError(
-                f'balance_boxes=True: {user} sets the box loss itself; leave '
-                'balance_boxes out'
+                f'balance_boxes=True: {user} computes the box loss itself; '
+                'remove balance_boxes'
             )
         from mmdet.models.dense_heads import AnchorHead
 
@@ -91,7 +90,7 @@ class ListwiseMixin:
         level_loss = getattr(host, 'loss_by_feat_single', None)
         if undecoded and level_loss is AnchorHead.loss_by_feat_single:
             raise ValueError(
-                f'{user} needs decoded boxes, but {host.__name__} has '
+                f'{user} requires decoded boxes, but {host.__name__} has '
                 'reg_decoded_bbox=False; set reg_decoded_bbox=True and an IoU '
                 "loss such as loss_bbox=dict(type='mmdet.GIoULoss')"
             )
@@ -148,8 +147,8 @@ class ListwiseMixin:
         if len(keys) != 1:
             raise RuntimeError(
                 f'{self.host.__name__} reports {len(keys)} {kind} losses '
-                f'({keys}) among {list(losses)}; ListwiseHead serves heads '
-                'with one'
+                f'({keys}) among {list(losses)}; ListwiseHead supports heads '
+                'with exactly one'
             )
         return keys[0]
 

@@ -19,7 +19,7 @@ class HuggingFaceTextEncoder(BaseModule):
     Args:
         name_or_path: Name of the model, such as ``distilbert-base-uncased``,
             or a folder with it. Without a network set the environment
-            variable ``HF_HUB_OFFLINE=1`` and give a folder or a cached name.
+            variable ``HF_HUB_OFFLINE=1`` and pass a folder or a cached name.
         max_length: Most tokens of a text; 30 is what iSogCLR's authors take.
         pooling: ``first``: state of the first token, as BERT's ``[CLS]``.
             ``mean``: mean over the tokens.

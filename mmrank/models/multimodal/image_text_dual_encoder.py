@@ -19,8 +19,8 @@ _TEXTS = 512
 class ImageTextDualEncoder(BaseModel):
     """Two encoders and a linear projection each, as in CLIP.
 
-    In training a data sample has one ``text``, a string, and what the head
-    wants to know. In evaluation it may have none, one or a list of them.
+    In training a data sample has one ``text``, a string, and the fields that
+    the head requires. In evaluation it may have none, one or a list of them.
 
     Args:
         image_encoder: Config of a backbone, or a list of configs that are run
@@ -35,7 +35,7 @@ class ImageTextDualEncoder(BaseModel):
         head: Config of ``mmrank.ImageTextContrastHead`` or
             ``mmrank.ImageTextInBatchHead``; None for a model that is not
             trained.
-        normalize: Give embeddings length 1.
+        normalize: Scale embeddings to length 1.
         zero_shot: Arguments of :class:`ZeroShotPrompts`: ``classes`` and
             ``templates``. Evaluation then also classifies the images. None:
             it does not.
@@ -129,7 +129,7 @@ class ImageTextDualEncoder(BaseModel):
             (B, D), at least float32; of length 1 with ``normalize``.
 
         Raises:
-            ValueError: If the encoder gives another shape.
+            ValueError: If the encoder returns another shape.
         """
         feats = inputs
         for layer in self.image_encoder:
@@ -138,7 +138,7 @@ class ImageTextDualEncoder(BaseModel):
             feats = feats[-1]
         if feats.dim() != 2 or feats.size(1) != self.image_channels:
             raise ValueError(
-                'the image encoder must give features (images, '
+                'the image encoder must return features (images, '
                 f'{self.image_channels}), got shape {tuple(feats.shape)}; set '
                 'image_channels, or end image_encoder with '
                 "dict(type='mmpretrain.GlobalAveragePooling')"
@@ -167,25 +167,25 @@ class ImageTextDualEncoder(BaseModel):
             data_samples: B data samples with ``text`` and what the head needs.
 
         Returns:
-            What the head says.
+            The losses of the head.
 
         Raises:
             ValueError: If there is no head, or a sample has not one text.
         """
         if self.head is None:
             raise ValueError(
-                'the model has no head, which it needs for training; give it '
+                'the model has no head, which training requires; set '
                 "head=dict(type='mmrank.ImageTextContrastHead', loss=...)"
             )
         texts = [x.get('text') for x in data_samples]
         wrong = [x for x in texts if not isinstance(x, str)]
         if wrong:
             raise ValueError(
-                f'{len(wrong)} of {len(texts)} data samples have not one text '
-                f'but {wrong[0]!r}; keep it by PackInputs(algorithm_keys='
-                "['text']), and with several captions an image use "
-                "unit='pair' of the data set or dict(type='mmrank."
-                "RandomCaption')"
+                f'{len(wrong)} of {len(texts)} data samples do not have one '
+                f'text but {wrong[0]!r}; keep it with '
+                "PackInputs(algorithm_keys=['text']), and with several "
+                "captions an image use unit='pair' of the data set or "
+                "dict(type='mmrank.RandomCaption')"
             )
         read = self.head.read_samples(data_samples, inputs.device)
         images = self.embed_images(inputs)

@@ -1,4 +1,4 @@
-"""Texts that stand for classes in zero-shot classification."""
+"""Texts that represent classes in zero-shot classification."""
 
 from collections.abc import Sequence
 from importlib import import_module

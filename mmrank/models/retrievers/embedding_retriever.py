@@ -56,8 +56,8 @@ class EmbeddingRetriever(ImageToImageRetriever):
             gallery.
         freeze_bn: Batch norm layers of the encoder keep their running
             statistics and their weights, as in the papers, which start from
-            pretrained weights. That of a neck is meant too: give
-            ``LinearNeck`` a ``norm_cfg=None``.
+            pretrained weights. This includes the neck: set
+            ``norm_cfg=None`` of ``LinearNeck``.
         similarity_fn: ``cosine_similarity`` or a function of (N, D) and
             (M, D) to (N, M), between images and prototypes.
         train_cfg: Not supported, see below.
@@ -84,7 +84,7 @@ class EmbeddingRetriever(ImageToImageRetriever):
         if train_cfg:
             raise ValueError(
                 f'train_cfg={train_cfg!r}: batch augmentations mix classes, '
-                'which a retrieval loss cannot use; drop it, or use '
+                'which a retrieval loss does not support; remove it, or use '
                 "type='mmrank.DeepFeatureMixup'"
             )
         if similarity_fn == 'cosine_similarity':
@@ -133,18 +133,18 @@ class EmbeddingRetriever(ImageToImageRetriever):
 
         Args:
             inputs: (B, C, H, W) images.
-            data_samples: What the head needs to know of them.
+            data_samples: Data samples with the fields that the head requires.
 
         Returns:
-            What the head says.
+            The losses of the head.
 
         Raises:
             ValueError: If there is no head.
         """
         if self.head is None:
             raise ValueError(
-                'the retriever has no head, which it needs for training; give '
-                "it head=dict(type='mmrank.RetrievalHead', loss=...)"
+                'the retriever has no head, which training requires; set '
+                "head=dict(type='mmrank.RetrievalHead', loss=...)"
             )
         mixups = [
             m
@@ -176,7 +176,7 @@ class EmbeddingRetriever(ImageToImageRetriever):
 
         Returns:
             B data samples with ``feature``, (D,), of length 1 unless the head
-            says ``normalize=False``.
+            sets ``normalize=False``.
         """
         if self.prototype is not None and not self.prototype_inited:
             self.prepare_prototype()

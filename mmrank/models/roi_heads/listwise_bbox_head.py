@@ -20,7 +20,7 @@ _AVERAGES = ('rois', 'positives')
 
 
 class ListwiseBBoxMixin:
-    """Put before a box head: the loss is told about the boxes it ranks."""
+    """Put before a box head: passes the loss the boxes it ranks."""
 
     def __init__(
         self,
@@ -33,20 +33,20 @@ class ListwiseBBoxMixin:
         one_of('box_average', box_average, _AVERAGES)
         if not isinstance(self.loss_cls, RankingLoss):
             raise TypeError(
-                f'loss_cls={type(self.loss_cls).__name__} ranks nothing; use '
-                'the box head itself, or a ranking loss such as '
+                f'loss_cls={type(self.loss_cls).__name__} is not a ranking '
+                'loss; use the box head itself, or a ranking loss such as '
                 'mmrank.StableAPLoss'
             )
         if not self.with_cls:
             raise ValueError(
-                'with_cls=False leaves the ranking loss nothing to rank; use '
-                'the box head itself'
+                'with_cls=False leaves no scores to rank; use the box head '
+                'itself'
             )
         if balance_boxes and box_average != 'rois':
             raise ValueError(
                 f'box_average={box_average!r} scales the box loss and '
-                'balance_boxes=True takes every scale away again; use one of '
-                'them'
+                'balance_boxes=True removes every scale again; set only one '
+                'of them'
             )
         if not self.with_reg and (balance_boxes or box_average != 'rois'):
             raise ValueError(
@@ -64,16 +64,16 @@ class ListwiseBBoxMixin:
         name = type(self.loss_cls).__name__
         if not (self.with_reg and self.reg_decoded_bbox):
             raise ValueError(
-                f'{name} needs decoded boxes, but the box head has with_reg='
-                f'{self.with_reg} and reg_decoded_bbox='
-                f'{self.reg_decoded_bbox}; set both to True'
+                f'{name} requires decoded boxes, but the box head has '
+                f'with_reg={self.with_reg} and '
+                f'reg_decoded_bbox={self.reg_decoded_bbox}; set both to True'
             )
         check_box_loss(self.loss_bbox, name)
         if self.box_input == 'loss' and (
             self.balance_boxes or self.box_average != 'rois'
         ):
             raise ValueError(
-                f'{name} computes and balances the box loss itself: leave out '
+                f'{name} computes and balances the box loss itself: remove '
                 f'balance_boxes={self.balance_boxes} and '
                 f'box_average={self.box_average!r}'
             )
@@ -170,7 +170,7 @@ def ListwiseBBoxHead(head_type: str | type, *, loss_cls: dict, **kwargs):
 
     Losses that rank the scores alone also work in the stock head; this one
     fills in their settings, offers the box weights below, and passes the
-    boxes to the losses that want them (Rank & Sort, aLRP)::
+    boxes to the losses that require them (Rank & Sort, aLRP)::
 
         bbox_head=dict(
             type='mmrank.ListwiseBBoxHead',
@@ -186,7 +186,7 @@ def ListwiseBBoxHead(head_type: str | type, *, loss_cls: dict, **kwargs):
             ``mmdet.DoubleConvFCBBoxHead``: any head that uses
             ``BBoxHead.loss``.
         loss_cls: Config of the loss. ``num_classes`` is filled in where the
-            loss takes it and the config does not say.
+            loss takes it and the config does not set it.
         **kwargs: Arguments of the head, and
 
             - ``balance_boxes`` (bool): multiply the box loss by the detached
@@ -217,9 +217,9 @@ def ListwiseBBoxHead(head_type: str | type, *, loss_cls: dict, **kwargs):
 
     if getattr(host, 'loss', None) is not BBoxHead.loss:
         raise TypeError(
-            f'head_type={head_type!r} does not use the loss method of '
-            "mmdet's BBoxHead, so a ranking loss has no place in it; use for "
-            "example 'mmdet.Shared2FCBBoxHead'"
+            f"head_type={head_type!r} does not use the loss method of mmdet's "
+            'BBoxHead, so it does not support a ranking loss; use for example '
+            "'mmdet.Shared2FCBBoxHead'"
         )
     loss_cls = with_head_settings(loss_cls, kwargs.get('num_classes'))
     return listwise_bbox_class(host)(loss_cls=loss_cls, **kwargs)

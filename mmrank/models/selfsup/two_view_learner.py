@@ -14,7 +14,7 @@ from mmrank.registry import MODELS
 
 
 class TwoViewLearner(BaseSelfSupervisor):
-    """Two views through one network; the loss is told which images they are.
+    """Two views through one network; the loss receives the image indices.
 
     Both views go through backbone and neck as one batch, as in SimCLR. The
     loss gets the embeddings and ``sample_idx`` of the data samples, by which
@@ -94,7 +94,7 @@ class TwoViewLearner(BaseSelfSupervisor):
                 "dict(type='MultiView', num_views=[2], transforms=[...]) into "
                 'the pipeline'
             )
-        # On the host: state that is kept there is asked without waiting for
+        # On the host: state that is kept there is read without waiting for
         # the device.
         ids = ids_of(data_samples, 'sample_idx', torch.device('cpu'))
         if hasattr(self.loss_module, 'prefetch'):

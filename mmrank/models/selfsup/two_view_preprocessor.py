@@ -16,18 +16,18 @@ class TwoViewPreprocessor(BaseDataPreprocessor):
     """Augments whole batches where the model is, instead of in the loader.
 
     For small images, of which a network takes more in a second than a loader
-    augments one by one. In training it gives two views of each image, in
-    evaluation the images. The loader gives ``inputs``, (B, 3, H, W) uint8, and
-    ``data_samples``; its pipeline needs no ``MultiView``. Views are SimCLR's
-    without blur: see :func:`random_crops` and :func:`random_colours`. Random
-    numbers are torch's own, so ``mmrank.RNGStateHook`` resumes them.
+    augments one by one. In training it returns two views of each image, in
+    evaluation the images. The loader returns ``inputs``, (B, 3, H, W) uint8,
+    and ``data_samples``; its pipeline needs no ``MultiView``. Views are
+    SimCLR's without blur: see :func:`random_crops` and :func:`random_colours`.
+    Random numbers are torch's own, so ``mmrank.RNGStateHook`` resumes them.
 
     Args:
         mean: Mean of each channel, red first, in 0 to 255.
         std: Standard deviation of each channel, likewise.
         crop: Arguments of :func:`random_crops`.
         colours: Arguments of :func:`random_colours`.
-        bgr_to_rgb: Whether the loader gives blue first.
+        bgr_to_rgb: Whether the loader returns BGR images.
         channels_last: Whether images lie pixel by pixel in memory, which
             convolutions on CPUs and in half precision on GPUs are faster for.
         non_blocking: See mmengine's ``BaseDataPreprocessor``.

@@ -1,4 +1,4 @@
-"""ATSS for anchor heads that do not say how many anchors a level has."""
+"""ATSS for anchor heads that do not report how many anchors a level has."""
 
 from functools import cache
 

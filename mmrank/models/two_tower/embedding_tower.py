@@ -15,8 +15,8 @@ class EmbeddingTower(nn.Module):
         channels: Width D of an embedding.
         init_std: Standard deviation of the initial weights; small, so that
             scores begin near 0.
-        sparse: Give the gradient of the batch's entities only, which SGD and
-            Adagrad of PyTorch can take and others refuse.
+        sparse: Compute the gradient of the batch's entities only, which SGD
+            and Adagrad of PyTorch can take and others refuse.
     """
 
     def __init__(

@@ -56,7 +56,7 @@ class TwoTower(BaseModel):
 
         Args:
             mode: ``tensor``, ``loss`` or ``predict``.
-            **batch: What ``mmrank.InteractionDataset`` gives, for
+            **batch: What ``mmrank.InteractionDataset`` returns, for
                 ``predict`` ``mmrank.TopKDataset``.
 
         Returns:
@@ -116,8 +116,8 @@ class TwoTower(BaseModel):
             wanted = "'naive' or 'cross'" if takes_labels else "'in_batch'"
             raise ValueError(
                 f'{type(self.pair_loss).__name__} is for sampling={wanted}, '
-                'but the data set samples in another way; change its '
-                'sampling, or the loss'
+                'but the data set uses another sampling; change its sampling, '
+                'or the loss'
             )
         f, g = self.left(left), self.right(right)
         if takes_labels:
@@ -156,7 +156,7 @@ class TwoTower(BaseModel):
         return [dict(top_k=x) for x in best]
 
     def _embed_right(self, number: int) -> Tensor:
-        """All right entities, computed anew only when the tower changed."""
+        """All right entities, recomputed only when the tower changed."""
         weights = list(self.right.parameters())
         # An optimiser that writes a weight in place raises its version.
         state = [number, *((id(x), x._version, x.device) for x in weights)]

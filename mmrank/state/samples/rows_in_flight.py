@@ -21,7 +21,7 @@ class _Write:
 
 @dataclass
 class _LookUp:
-    """Rows that a batch asked for."""
+    """Rows that a batch requested."""
 
     host_ids: Tensor
     ids: Tensor
@@ -74,7 +74,7 @@ class RowsInFlight:
             yield write.host_ids, write.host_entries
 
     def ask(self, ids: Tensor, entries: Tensor, device: torch.device) -> None:
-        """Start a look-up; it takes the place of one that nobody awaited.
+        """Start a look-up; it replaces one that was never awaited.
 
         Args:
             ids: (n,) on the host.

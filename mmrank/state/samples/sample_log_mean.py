@@ -80,7 +80,7 @@ class SampleLogMean(SampleState):
             ids: (n,) checked indices, on the device of the batch.
             entries: (quantities, n) what :meth:`fetch` gave for them.
             log_batch: (n,) log g.
-            gradient: (n,) what else a subclass wants to know of a row.
+            gradient: (n,) a further quantity that a subclass requires per row.
             counts: Rows of each rank, where they are several.
             group: Process group whose ranks hold different rows; None if
                 these are the whole batch.

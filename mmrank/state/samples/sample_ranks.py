@@ -42,8 +42,8 @@ class SampleRanks(SampleState):
             raise ValueError(f'gamma must be in (0, 1], got {gamma!r}')
         if not (type(num_samples) is int and num_samples >= 1):
             raise ValueError(
-                f'num_samples must be an int >= 1, got {num_samples!r}; give '
-                'the number of samples in the training set'
+                f'num_samples must be an int >= 1, got {num_samples!r}; set '
+                'it to the number of samples in the training set'
             )
         super().__init__(
             num_samples * num_classes,
@@ -84,7 +84,7 @@ class SampleRanks(SampleState):
         return ids[:, None] + self.num_samples * first
 
     def step(self, entries: Tensor, batch: Tensor) -> Tensor:
-        """Give u as it is after a batch, without keeping it.
+        """Return u after a batch, without storing it.
 
         Args:
             entries: Indices of the table, any shape S.

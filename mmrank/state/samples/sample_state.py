@@ -15,29 +15,29 @@ _HALF_RANGE = (
 class SampleState(nn.Module):
     """Dense table with one row per quantity, by sample index.
 
-    Rows are float32, or float16 where ``dtypes`` says so. The table is saved
-    with the module, but on purpose it is no buffer: mmengine's
+    Rows are float32, or float16 where set in ``dtypes``. The table is saved
+    with the module, but on purpose it is not a buffer: mmengine's
     ``SyncBuffersHook`` would average it over ranks,
     ``DistributedDataParallel`` send it around and refuse it on the host
     beside a model on a GPU, and ``model.half()`` round it. All ranks hold the
     whole table and store the same numbers, so there is nothing to
     synchronise. A checkpoint has one (size,) tensor per quantity.
 
-    With ``storage='host'`` the table stays in host memory, whatever
-    ``model.to`` says: 4 or 2 bytes per sample and quantity. Only the entries
-    of a batch travel, through pinned memory, and neither side waits:
+    With ``storage='host'`` the table stays in host memory, regardless of
+    ``model.to``: 4 or 2 bytes per sample and quantity. Only the entries of a
+    batch travel, through pinned memory, and neither side waits:
     :meth:`prefetch` sends them to the GPU while it is busy with other things,
     what :meth:`store` sends back is written once it has come, and a look-up
     that is ahead of it gets the new entries on the GPU; see
-    :class:`RowsInFlight`. Give the indices as a CPU tensor: those on a GPU
-    the host has to wait for.
+    :class:`RowsInFlight`. Pass the indices as a CPU tensor: the host has to
+    wait for those on a GPU.
 
     Args:
         size: Number of samples in the training set.
         initial: Quantities and the number that all samples start with.
         storage: ``device``: where the model is. ``host``.
-        load_state: False starts anew when a checkpoint is loaded: for a
-            model that goes on with other data.
+        load_state: False resets the state when a checkpoint is loaded: for a
+            model that continues with other data.
         dtypes: Quantities that are not float32, and their dtype.
 
     Raises:
@@ -55,8 +55,8 @@ class SampleState(nn.Module):
         super().__init__()
         if not (type(size) is int and size >= 1):
             raise ValueError(
-                f'num_samples must be an int >= 1, got {size!r}; give the '
-                'number of samples in the training set'
+                f'num_samples must be an int >= 1, got {size!r}; set it to '
+                'the number of samples in the training set'
             )
         if storage not in STORAGES:
             raise ValueError(

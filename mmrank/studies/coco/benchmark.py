@@ -92,7 +92,7 @@ def read_models(
         check_predictions(boxes, image_ids, category_ids, where)
         if not boxes and not allow_empty:
             raise PredictionError(
-                f'there is not one box in the {where}. Fix: lower '
+                f'there are no boxes in the {where}. Fix: lower '
                 'test_cfg.score_thr of the detector; --allow-empty shows it '
                 'with an AP of 0.'
             )
@@ -141,9 +141,9 @@ def run_benchmark(
     if is_lvis(document):
         if evaluator != 'auto':
             raise EvaluatorError(
-                f'evaluator {evaluator!r} does not know LVIS, and {ann_file} '
-                'has LVIS annotations. Fix: leave --evaluator out; lvis '
-                'evaluates them.'
+                f'evaluator {evaluator!r} does not support LVIS, and '
+                f'{ann_file} has LVIS annotations. Fix: remove --evaluator; '
+                'lvis evaluates them.'
             )
         require_lvis()
         evaluators = []

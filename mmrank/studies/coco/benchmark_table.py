@@ -173,7 +173,7 @@ def rich_benchmark(rows: Sequence[BenchmarkRow]) -> Table:
 
 
 def describe_runs(rows: Sequence[BenchmarkRow]) -> list[str]:
-    """Say how speed and memory were measured, model by model where needed.
+    """Describe how speed and memory were measured, per model where needed.
 
     Args:
         rows: The models.

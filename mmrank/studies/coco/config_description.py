@@ -1,4 +1,4 @@
-"""What a table says about a detector, read from its config."""
+"""Description of a detector for tables, read from its config."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

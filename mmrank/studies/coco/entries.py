@@ -51,7 +51,7 @@ def parse_entries(words: Sequence[str]) -> list[Entry]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise EntryError(
-            f'the name {twice[0]!r} is given to {names.count(twice[0])} '
+            f'the name {twice[0]!r} is used for {names.count(twice[0])} '
             'models. Fix: name each differently, NAME=PATH.'
         )
     return entries
@@ -62,14 +62,14 @@ def _parse(word: str) -> Entry:
     path = Path(text)
     if not text or not path.exists():
         raise EntryError(
-            f'{word!r}: {text!r} does not exist. Fix: give NAME=PATH of a '
+            f'{word!r}: {text!r} does not exist. Fix: pass NAME=PATH of a '
             '*.bbox.json, of a folder with one, or NAME=CONFIG.py,CHECKPOINT '
             f'(paths start at {Path.cwd()}).'
         )
     if checkpoint is not None and path.suffix != '.py':
         raise EntryError(
-            f'{word!r} has a checkpoint but {text!r} is no config. Fix: give '
-            'NAME=CONFIG.py,CHECKPOINT.'
+            f'{word!r} has a checkpoint but {text!r} is not a config. Fix: '
+            'pass NAME=CONFIG.py,CHECKPOINT.'
         )
     checkpoint = find_checkpoint(
         word, checkpoint, '; leave it and the comma out to train first'
@@ -104,8 +104,8 @@ def read_result(entry: Entry) -> ModelResult:
     if len(files) != 1:
         found = ', '.join(f.name for f in files) or 'none'
         raise EntryError(
-            f'{entry.name}: the folder {entry.path} must have one '
-            f'*.bbox.json and has {found}. Fix: give the file itself.'
+            f'{entry.name}: the folder {entry.path} must have one *.bbox.json '
+            f'and has {found}. Fix: pass the file itself.'
         )
     return ModelResult(entry.name, files[0], record)
 
@@ -124,23 +124,23 @@ def check_pair(
 
     Raises:
         EntryError: If a name is unknown or given twice, or neither model's
-            run says where the images are.
+            run names the image folder.
     """
     records = {r.name: r.record for r in results}
     for name in names:
         if name not in records:
             raise EntryError(
-                f'--side-by-side {name!r} is none of the models '
-                f'{list(records)}. Fix: give two of their names.'
+                f'--side-by-side {name!r} is not one of the models '
+                f'{list(records)}. Fix: pass two of their names.'
             )
     if len(set(names)) < 2:
         raise EntryError(
-            f'--side-by-side has {names[0]!r} twice. Fix: give two models.'
+            f'--side-by-side has {names[0]!r} twice. Fix: pass two models.'
         )
     if image_dir is None and not any(records[name] for name in names):
         raise EntryError(
-            'the folder of the images is not known: prediction files do not '
-            'name it. Fix: give --image-dir.'
+            'the image folder is unknown: prediction files do not name it. '
+            'Fix: pass --image-dir.'
         )
 
 
@@ -163,8 +163,8 @@ def find_annotations(
     recorded = {r.name: Path(r.record.ann_file) for r in results if r.record}
     if given is None and not recorded:
         raise EntryError(
-            'the annotation file is not known: the predictions do not name '
-            'it. Fix: give --ann-file.'
+            'the annotation file is unknown: the predictions do not name it. '
+            'Fix: pass --ann-file.'
         )
     files = dict(recorded)
     if given is not None:
@@ -176,7 +176,7 @@ def find_annotations(
         elif name == '--ann-file' or given is None:
             raise EntryError(
                 f'{name}: the annotation file {path} does not exist. Fix: '
-                'give --ann-file, the file of the test split.'
+                'pass --ann-file, the file of the test split.'
             )
     first = next(iter(digests))
     for name, digest in digests.items():

@@ -1,7 +1,7 @@
 """COCO's box evaluation by pycocotools or by faster-coco-eval.
 
-Both give an object with the interface of ``COCOeval``, so that what reads its
-figures (:mod:`mmrank.studies.coco.box_evaluation`, the curves, the tables)
+Both return an object with the interface of ``COCOeval``, so that what reads
+its figures (:mod:`mmrank.studies.coco.box_evaluation`, the curves, the tables)
 does not care which it was.
 """
 
@@ -81,7 +81,7 @@ def index_quietly(truth: Any) -> Any:
 
 
 def find_evaluators(choice: str = 'auto') -> list[BoxEvaluator]:
-    """Give the evaluators that a choice stands for.
+    """Return the evaluators of a choice.
 
     Args:
         choice: ``'auto'`` is faster-coco-eval where it is installed, else
@@ -96,7 +96,7 @@ def find_evaluators(choice: str = 'auto') -> list[BoxEvaluator]:
     """
     if choice not in CHOICES:
         raise EvaluatorError(
-            f'evaluator {choice!r} is unknown. Fix: take one of '
+            f'evaluator {choice!r} is unknown. Fix: use one of '
             f'{", ".join(CHOICES)}.'
         )
     slow = BoxEvaluator(PYCOCOTOOLS, COCO, COCOeval)
@@ -109,8 +109,8 @@ def find_evaluators(choice: str = 'auto') -> list[BoxEvaluator]:
         if choice == 'auto':
             return [slow]
         raise EvaluatorError(
-            f'evaluator {choice!r} needs the package faster-coco-eval, which '
-            f'cannot be imported here ({error}). Fix: pip install '
+            f'evaluator {choice!r} requires the package faster-coco-eval, '
+            f'which cannot be imported ({error}). Fix: pip install '
             f'faster-coco-eval, or choose {PYCOCOTOOLS!r}.'
         ) from error
     fast = BoxEvaluator(FASTER, FastCOCO, COCOeval_faster)
@@ -145,7 +145,7 @@ def check_equality(
         if one.shape != two.shape:
             raise EvaluatorError(
                 f'{where}: the evaluators disagree on the shape of {key}, '
-                f'{one.shape} against {two.shape}. Fix: give --evaluator '
+                f'{one.shape} against {two.shape}. Fix: pass --evaluator '
                 'pycocotools and report this file.'
             )
         gap = float(np.abs(one - two).max(initial=0.0))

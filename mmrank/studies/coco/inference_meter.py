@@ -119,7 +119,7 @@ class InferenceMeter(Hook):
             )
 
     def after_test(self, runner) -> None:
-        """Give the model its own ``test_step`` back.
+        """Restore the model's own ``test_step``.
 
         Args:
             runner: Not used.
@@ -139,7 +139,7 @@ def _proc_bytes(key: str) -> int | None:
 
 
 def _reset_peak() -> bool:
-    """Make the peak of resident memory start anew; whether that was done."""
+    """Reset the peak of resident memory; return whether it was reset."""
     try:
         Path('/proc/self/clear_refs').write_text('5', 'ascii')
     except OSError:

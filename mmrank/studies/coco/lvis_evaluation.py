@@ -29,7 +29,7 @@ LVIS_NAMES = {
 
 
 class LvisError(RuntimeError):
-    """LVIS figures cannot be had; the text says what to change."""
+    """LVIS figures cannot be computed; the message names the fix."""
 
 
 class _NumpyWithFloat(ModuleType):
@@ -55,8 +55,8 @@ def require_lvis() -> ModuleType:
         import lvis.eval
     except ImportError as error:
         raise LvisError(
-            'LVIS annotations need the package lvis, which cannot be imported '
-            f'here ({error}). Fix: pip install lvis'
+            'LVIS annotations require the package lvis, which cannot be '
+            f'imported ({error}). Fix: pip install lvis'
         ) from error
     if lvis.eval.np is np and not hasattr(np, 'float'):
         lvis.eval.np = _NumpyWithFloat('numpy')

@@ -2,7 +2,7 @@
 
 For ``custom_imports`` of configs whose evaluator is mmdet's ``LVISMetric``.
 Without the package ``lvis`` nothing happens here: training does not need it
-before mmdet asks for it, with a message of its own.
+until mmdet requires it, with its own message.
 """
 
 from contextlib import suppress

@@ -16,7 +16,7 @@ KEYS = ('image_id', 'category_id', 'bbox', 'score')
 
 
 class PredictionError(ValueError):
-    """Predictions that cannot be evaluated; the text says what to change."""
+    """Predictions that cannot be evaluated; the message names the fix."""
 
 
 def load_predictions(
@@ -47,7 +47,7 @@ def load_predictions(
     ):
         raise PredictionError(
             f'{where} must be a list of objects with the keys '
-            f'{", ".join(KEYS)}. Fix: give the *.bbox.json that CocoMetric '
+            f'{", ".join(KEYS)}. Fix: pass the *.bbox.json that CocoMetric '
             'writes with outfile_prefix=..., not the annotation file.'
         )
     # Evaluators add keys such as id and area to each box.
@@ -57,7 +57,7 @@ def load_predictions(
 def _read(path: Path, where: str) -> object:
     if not path.is_file():
         raise FileNotFoundError(
-            f'{where} does not exist. Fix: give the *.bbox.json that '
+            f'{where} does not exist. Fix: pass the *.bbox.json that '
             'CocoMetric writes with outfile_prefix=...'
         )
     try:
@@ -92,13 +92,13 @@ def check_predictions(
         (box['image_id'] for box in boxes),
         image_ids,
         f'image_id of the {where}',
-        'give the annotation file of the split that was predicted.',
+        'pass the annotation file of the split that was predicted.',
     )
     _check_ids(
         (box['category_id'] for box in boxes),
         category_ids,
         f'category_id of the {where}',
-        'give the annotation file that the model was evaluated on; labels '
+        'pass the annotation file that the model was evaluated on; labels '
         'that start at 0 must be mapped to category ids first.',
     )
     if not boxes:
@@ -112,16 +112,16 @@ def check_predictions(
         shape_is_right = False
     if not shape_is_right:
         raise PredictionError(
-            f'bbox or score of the {where} is not always four numbers and '
-            'one. Fix: write bbox as [x, y, width, height] and score as a '
+            f'bbox or score of the {where} is not always four numbers and one '
+            'number. Fix: write bbox as [x, y, width, height] and score as a '
             'number.'
         )
     bad = np.flatnonzero(~np.isfinite(numbers).all(axis=1))
     if bad.size:
         raise PredictionError(
             f'{bad.size} of the {where} are not finite, the first at index '
-            f'{bad[0]}: {_shown(boxes[bad[0]])}. Fix: look for a NaN in the '
-            'model; such a box has no rank.'
+            f'{bad[0]}: {_shown(boxes[bad[0]])}. Fix: check the model for '
+            'NaN; such a box cannot be ranked.'
         )
     bad = np.flatnonzero((numbers[:, 2:4] < 0).any(axis=1))
     if bad.size:

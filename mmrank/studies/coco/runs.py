@@ -29,7 +29,7 @@ _TESTED = re.compile(r'Epoch\(test\)\s+\[\s*(\d+)/(\d+)\]')
 def plan_run(
     entry: Entry, config: dict, device: str, out_dir: str | os.PathLike
 ) -> tuple[Path, str]:
-    """Give the folder of a run and what it is recognised by.
+    """Return the folder of a run and the digest that identifies it.
 
     A changed config, override, checkpoint or kind of device has a folder of
     its own.
@@ -49,7 +49,7 @@ def plan_run(
 
 
 def find_finished(name: str, folder: Path, digest: str) -> ModelResult | None:
-    """Give the result of a run that has been made before, if there is one."""
+    """Return the result of an earlier run, if there is one."""
     record = read_record(folder)
     predictions = folder / PREDICTIONS_NAME
     if record is None or record.digest != digest or not predictions.is_file():
@@ -58,7 +58,7 @@ def find_finished(name: str, folder: Path, digest: str) -> ModelResult | None:
 
 
 def describe_progress(log: str) -> str:
-    """Give the last progress of training or testing that a log shows."""
+    """Return the last progress of training or testing in a log."""
     tested = _TESTED.findall(log)
     if tested:
         done, total = tested[-1]
@@ -101,9 +101,9 @@ def run_command(
     if process.returncode:
         tail = '\n'.join(read_tail(log).splitlines()[-12:])
         raise EntryError(
-            f'{Path(command[1]).name} ended with status '
-            f'{process.returncode}. Fix: see the end of {log}, and give the '
-            f'same command again.\n{tail}'
+            f'{Path(command[1]).name} ended with status {process.returncode}. '
+            f'Fix: see the end of {log}, and run the same command again.\n'
+            f'{tail}'
         )
 
 

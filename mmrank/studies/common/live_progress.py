@@ -1,7 +1,7 @@
 """Progress of an mmengine run on the console: a bar, or a line now and then.
 
-mmengine logs for files; a person who waits wants to see that it moves and
-when it ends.
+mmengine logs for files; on a console the user needs to see progress and the
+time left.
 """
 
 import time
@@ -109,7 +109,7 @@ class LiveProgressHook(Hook):
             )
 
     def before_val(self, runner) -> None:
-        """Say that evaluation runs.
+        """Show that evaluation runs.
 
         Args:
             runner: The runner.

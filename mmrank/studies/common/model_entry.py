@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 class EntryError(ValueError):
-    """What is asked for is wrong; the text says what to change."""
+    """The input of a tool is wrong; the message names the fix."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ def find_checkpoint(
     """Check that the checkpoint is there.
 
     Args:
-        word: What the command line says of the model.
-        checkpoint: As :func:`split_entry` gives it.
+        word: Entry of the model on the command line.
+        checkpoint: As :func:`split_entry` returns it.
         otherwise: What else can be done, for the error.
 
     Returns:
@@ -75,7 +75,7 @@ def find_checkpoint(
         return None
     if not Path(checkpoint).is_file():
         raise EntryError(
-            f'{word!r}: checkpoint {checkpoint!r} does not exist. Fix: give '
+            f'{word!r}: checkpoint {checkpoint!r} does not exist. Fix: pass '
             f'the .pth file of a training{otherwise}.'
         )
     return Path(checkpoint)

@@ -18,7 +18,7 @@ class RunRecord:
     """One test run.
 
     Attributes:
-        digest: Stands for config, overrides, checkpoint and kind of device;
+        digest: Identifies config, overrides, checkpoint and kind of device;
             see :func:`digest_run`.
         config: Path of the config, as it was given.
         checkpoint: Path of the checkpoint.
@@ -118,6 +118,6 @@ def read_record(folder: str | os.PathLike) -> RunRecord | None:
         return RunRecord(**{k: content[k] for k in content if k in known})
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f'{path} is no record of a test run ({error}). Fix: delete it to '
-            'run the test again.'
+            f'{path} is not a record of a test run ({error}). Fix: delete it '
+            'to run the test again.'
         ) from error

@@ -142,8 +142,8 @@ def chosen_omega(
     if not rivals:
         raise ValueError(
             f'{cell.key}: its omega is that of pos_neg at its best batch '
-            "ratio, but no cell of pos_neg is finished; add 'pos_neg' to the "
-            'modes'
+            "ratio, but no cell of pos_neg is finished. Fix: add 'pos_neg' to "
+            'the modes'
         )
     best = max(rivals, key=lambda x: x['best'].get(CHOICE, 0.0))
     size = data.batch_size(best['batch_ratio'])
@@ -158,7 +158,7 @@ def run_cell(
     all_pairs: dict,
     report=None,
 ) -> dict:
-    """Train what a cell stands for.
+    """Train the setting of a cell.
 
     Args:
         cell: Which.

@@ -35,7 +35,7 @@ class TwoTowerData:
             if not isinstance(dataset, wanted):
                 raise TypeError(
                     f'the config has a {type(dataset).__name__} where a '
-                    f'{wanted.__name__} is needed; give a config of '
+                    f'{wanted.__name__} is required; use a config of '
                     'configs/in_batch'
                 )
         self._test = held_out.__getitems__(range(len(held_out)))

@@ -51,9 +51,9 @@ def minimise_by_lbfgs(
         model: Holds the parameters.
         objective: Given the model, the scalar to minimise.
         tolerance: Norm of the gradient, all parameters together, to reach.
-        max_iterations: Give up after so many.
+        max_iterations: Stop after this many.
         check_interval: Iterations between checks of metrics and norm.
-        history_size: Pairs of vectors that stand for the Hessian.
+        history_size: Pairs of vectors that approximate the Hessian.
         evaluate: Given the model, metrics, larger better; None: none.
         report: Called after each check.
 

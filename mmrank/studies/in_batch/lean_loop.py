@@ -77,7 +77,7 @@ class LeanLoop:
         self.model.train()
 
     def train(self, steps: int) -> None:
-        """Go on for some steps."""
+        """Continue for some steps."""
         for _ in range(steps):
             indices = self._sampler.rank_batch(self.step)
             batch = self._dataset.__getitems__(indices)

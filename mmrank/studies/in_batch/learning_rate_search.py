@@ -172,7 +172,7 @@ def search_learning_rate(
             return training, diverged
         diverged.append(training)
     raise RuntimeError(
-        f'the training diverges at every learning rate from '
+        'the training diverges at every learning rate from '
         f'2^{rule.first_exponent} to 2^{rule.last_exponent}; lower '
-        'last_exponent, or look for NaN in the data'
+        'last_exponent, or check the data for NaN'
     )

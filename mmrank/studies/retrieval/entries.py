@@ -33,8 +33,8 @@ def parse_entries(words: Sequence[str]) -> list[Entry]:
     twice = [e.name for e in entries if names.count(e.file_name) > 1]
     if twice:
         raise EntryError(
-            f'the names {sorted(set(twice))} stand for one file name. Fix: '
-            'name each model differently, NAME=PATH.'
+            f'the names {sorted(set(twice))} map to one file name. Fix: name '
+            'each model differently, NAME=PATH.'
         )
     return entries
 
@@ -44,14 +44,14 @@ def _parse(word: str) -> Entry:
     path = Path(text)
     if not path.is_file() or path.suffix not in ('.py', '.npz'):
         raise EntryError(
-            f'{word!r}: {text!r} is no .npz or .py file that exists. Fix: '
-            'give NAME=FEATURES.npz or NAME=CONFIG.py,CHECKPOINT (paths '
-            f'start at {Path.cwd()}).'
+            f'{word!r}: {text!r} is not an existing .npz or .py file. Fix: '
+            'pass NAME=FEATURES.npz or NAME=CONFIG.py,CHECKPOINT (paths start '
+            f'at {Path.cwd()}).'
         )
     if (path.suffix == '.py') != (checkpoint is not None):
         raise EntryError(
-            f'{word!r}: a config needs a checkpoint, and features have none. '
-            'Fix: give NAME=CONFIG.py,CHECKPOINT or NAME=FEATURES.npz.'
+            f'{word!r}: a config requires a checkpoint, and features take '
+            'none. Fix: pass NAME=CONFIG.py,CHECKPOINT or NAME=FEATURES.npz.'
         )
     return Entry(name or path.stem, path, find_checkpoint(word, checkpoint))
 
@@ -59,7 +59,7 @@ def _parse(word: str) -> Entry:
 def plan_features(
     entry: Entry, config: dict, device: str, out_dir: str | os.PathLike
 ) -> Path:
-    """Give the file of a config's features.
+    """Return the file of a config's features.
 
     A changed config, override, checkpoint or kind of device has a file of
     its own.
@@ -96,7 +96,7 @@ def use_retrieval_metric(cfg: Any, out_file: str, name: str) -> list[str]:
     if not cfg.get('test_dataloader') or cfg.get('test_cfg') is None:
         raise EntryError(
             f'{name}: the config has no test_dataloader or no test_cfg. Fix: '
-            'add both, or give features.'
+            'add both, or pass features.'
         )
     metrics = cfg.get('test_evaluator') or []
     metrics = [metrics] if isinstance(metrics, dict) else metrics

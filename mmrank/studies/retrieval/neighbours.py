@@ -78,9 +78,9 @@ def find_neighbours(
     if features.paths is None:
         raise FeaturesError(
             f'the features of {result.name!r} have no image paths, which a '
-            'retrieval sheet needs. Fix: write them with RetrievalMetric('
-            "out_file=..., path_key=...) from samples with 'img_path', or "
-            'leave the sheets out.'
+            'retrieval sheet needs. Fix: write them with '
+            'RetrievalMetric(out_file=..., path_key=...) from samples with '
+            "'img_path', or skip the sheets."
         )
     device = features.features.device
     gallery = features.rows_of_gallery()

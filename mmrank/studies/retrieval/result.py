@@ -122,7 +122,7 @@ def check_same_test_set(models: dict[str, RetrievalFeatures]) -> None:
         FeaturesError: If there is no model or labels or galleries differ.
     """
     if not models:
-        raise FeaturesError('no model is given. Fix: name at least one.')
+        raise FeaturesError('no model is passed. Fix: pass at least one.')
     first_name, first = next(iter(models.items()))
     for name, other in models.items():
         if not first.labels.equal(other.labels):
@@ -136,6 +136,6 @@ def check_same_test_set(models: dict[str, RetrievalFeatures]) -> None:
             masks[0] is not None and not masks[0].equal(masks[1])
         ):
             raise FeaturesError(
-                f'{name!r} has another gallery than {first_name!r}. Fix: '
-                'give both configs the same gallery_key.'
+                f'{name!r} has another gallery than {first_name!r}. Fix: set '
+                'the same gallery_key in both configs.'
             )

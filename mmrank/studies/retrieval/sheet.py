@@ -15,7 +15,7 @@ from mmrank.studies.retrieval.neighbours import Neighbour, Neighbours
 from mmrank.visualization.figures import fit_text, fit_two_lines
 
 # Okabe and Ito's bluish green and vermilion, which differ for any colour
-# vision; the dashes and the marks say the same without colour.
+# vision; the dashes and the marks show the same without colour.
 _RIGHT, _WRONG, _QUERY = '#009E73', '#D55E00', '#555555'
 _BACKGROUND = 242
 # Pixels of an image's side, and inches of it on the sheet.
@@ -37,7 +37,7 @@ def draw_retrieval_sheet(
     """Draw a sheet: a row a query, the query first, the best image next.
 
     Right images have a solid frame and a tick, wrong ones a dashed frame, a
-    cross and the name of their class. Scores stand below.
+    cross and the name of their class. Scores are below.
 
     Args:
         rows: Queries, at least one; several rows may show one query by
@@ -95,7 +95,7 @@ def draw_retrieval_sheet(
 
 
 def _row_tops(rows: Sequence[Neighbours]) -> list[float]:
-    """Inches from above; rows of one query stand together."""
+    """Inches from above; rows of one query are grouped."""
     tops, top = [], _TOP
     for index, row in enumerate(rows):
         follows = index > 0 and row.path == rows[index - 1].path
@@ -110,7 +110,7 @@ def _row_tops(rows: Sequence[Neighbours]) -> list[float]:
 
 
 def _draw_key(figure: Figure, width: float, height: float) -> None:
-    """Say what the frames mean, to the right of the title's line."""
+    """Explain the frames, to the right of the title's line."""
     y = 1 - 0.46 / height
     figure.text((_LEFT + 0.02) / width, y, 'query', fontsize=8, va='center')
     x = _LEFT + _CELL + _GAP
@@ -148,7 +148,7 @@ def _read(path: Path) -> np.ndarray:
     """An image fitted into a square, as a person would see it."""
     if not path.is_file():
         raise FileNotFoundError(
-            f'image {str(path)!r} does not exist. Fix: give the folder that '
+            f'image {str(path)!r} does not exist. Fix: pass the folder that '
             'the paths of the features start from (--image-root).'
         )
     with Image.open(path) as image:

@@ -50,7 +50,7 @@ def retrieval_cells(
 
 
 def describe_test_set(result: RetrievalResult) -> str:
-    """Say in a sentence what was searched."""
+    """Describe in a sentence what was searched."""
     text = f'{result.queries:,} queries in a gallery of '
     text += f'{result.gallery_size:,}'
     if result.queries_without_positive:

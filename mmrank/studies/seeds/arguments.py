@@ -7,7 +7,7 @@ from .plan import PlanError, SeedPlan
 from .plan_file import parse_plan, read_plan
 from .runs import count_cores
 
-# What a plan file says itself.
+# Settings that a plan file has itself.
 PLAN_ARGUMENTS = (
     'names',
     'seeds',
@@ -24,7 +24,7 @@ PLAN_ARGUMENTS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser, train_command: str) -> None:
-    """Add what says which trainings there are, and how they are run.
+    """Add the options that define the trainings and how they are run.
 
     Args:
         parser: Where to.
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser, train_command: str) -> None:
         action='append',
         metavar='KEY=V1,V2',
         help='tune this config key over these values, in ascending order; '
-        'give it again for another key (all combinations are tried)',
+        'repeat it for another key (all combinations are tried)',
     )
     parser.add_argument(
         '--tune-seeds', nargs='+', type=int, help='seeds of the tuning'
@@ -132,8 +132,8 @@ def make_plan(args: argparse.Namespace) -> SeedPlan:
         ]
         if args.configs or given:
             raise PlanError(
-                f'--plan says what is run: leave out {args.configs + given}, '
-                'or put it into the plan file.'
+                f'--plan defines the runs: remove {args.configs + given}, or '
+                'put it into the plan file.'
             )
         return read_plan(args.plan)
     names = args.names or [Path(path).stem for path in args.configs]

@@ -18,7 +18,7 @@ def draw_box_plot(plan: SeedPlan, values: Values, path: str | Path) -> None:
     """Draw a box per method with each seed as a dot, a panel per metric.
 
     Boxes lie, with the first method on top, so that the names of many methods
-    never overlap; they stand at the first panel of each row.
+    never overlap; they are at the first panel of each row.
 
     Args:
         plan: The plan.

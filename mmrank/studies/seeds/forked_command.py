@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def preload_modules(names: Sequence[str]) -> None:
-    """Say what is imported once, before the first :class:`ForkedCommand`.
+    """Set what is imported once, before the first :class:`ForkedCommand`.
 
     Args:
         names: Modules; those that are not installed are left out.

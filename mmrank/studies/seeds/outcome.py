@@ -44,8 +44,8 @@ def read_result(run: Run, metrics: Sequence[str] = ()) -> dict | None:
         found = json.loads(run.result_file.read_text())['metrics']
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise PlanError(
-            f'{run.result_file} is no result ({error!r}): delete it to run '
-            'the training again.'
+            f'{run.result_file} is not a valid result ({error!r}): delete it '
+            'to run the training again.'
         ) from error
     missing = [key for key in metrics if key not in found]
     if missing:

@@ -19,7 +19,7 @@ TUNE, FINAL = 'tune', 'final'
 
 
 class PlanError(ValueError):
-    """Wrong input of a comparison; the message says what to change."""
+    """Wrong input of a comparison; the message names the fix."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Method:
     grid: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def choices(self) -> Iterator[dict[str, str]]:
-        """Give each combination of the grid."""
+        """Return each combination of the grid."""
         for values in itertools.product(*self.grid.values()):
             yield dict(zip(self.grid, values))
 
@@ -73,7 +73,7 @@ class Run:
 
     @property
     def result_file(self) -> Path:
-        """The file whose presence says that the run is finished."""
+        """The file whose presence marks the run as finished."""
         return self.folder / 'result.json'
 
     @property
@@ -93,13 +93,13 @@ class SeedPlan:
         seeds: Seeds of the final runs.
         metrics: Keys of the metrics in the table, as the evaluator names
             them (``'coco/bbox_mAP'``); the first decides when tuning, unless
-            ``tune_metric`` says otherwise.
+            ``tune_metric`` sets another.
         lower_better: Those of the metrics of which less is better.
         baseline: Name of the method that the others are tested against.
         tune_seeds: Seeds of the tuning; none of ``seeds``.
         tune_metric: Metric that decides the tuning, on validation data.
         allow_shared_split: Whether tuned methods may be measured on data
-            that they were tuned on. The report says so then.
+            that they were tuned on. The report then notes it.
         scale: Factor of the metrics in the report, 100 for percent.
     """
 
@@ -131,7 +131,7 @@ class SeedPlan:
         """
         names = [method.name for method in self.methods]
         if not names:
-            raise PlanError('`methods` is empty: give at least one config.')
+            raise PlanError('`methods` is empty: set at least one config.')
         if len(set(names)) < len(names):
             raise PlanError(
                 f'`methods` has the names {names}: two rows of the table '
@@ -139,10 +139,11 @@ class SeedPlan:
             )
         if self.baseline not in names:
             raise PlanError(
-                f'`baseline` {self.baseline!r} is none of the methods {names}.'
+                f'`baseline` {self.baseline!r} is not one of the methods '
+                f'{names}.'
             )
         if not self.seeds:
-            raise PlanError('`seeds` is empty: give one or more integers.')
+            raise PlanError('`seeds` is empty: set one or more integers.')
         if not self.metrics:
             raise PlanError(
                 '`metrics` is empty: name the keys that the evaluator '
@@ -158,15 +159,15 @@ class SeedPlan:
             return
         if not self.tune_seeds:
             raise PlanError(
-                '`tune.seeds` is empty although there is a grid: give seeds '
-                'for the tuning that are none of `seeds`.'
+                '`tune.seeds` is empty although there is a grid: set tuning '
+                'seeds that are not in `seeds`.'
             )
         common = set(self.seeds) & set(self.tune_seeds)
         if common:
             raise PlanError(
                 f'`seeds` and `tune.seeds` share {sorted(common)}: a seed '
-                'that helped to choose a value would be measured with it. '
-                'Take fresh seeds.'
+                'used for tuning must not be used for measuring. Use other '
+                'seeds.'
             )
 
     def tuning_runs(self) -> list[Run]:
@@ -242,7 +243,7 @@ def load_config(path: str) -> dict:
         PlanError: When there is no such file or it is no config.
     """
     if not Path(path).is_file():
-        raise PlanError(f'There is no config {path!r}.')
+        raise PlanError(f'Config {path!r} does not exist.')
     key = (str(path), Path(path).stat().st_mtime)
     if key not in _CONFIGS:
         try:

@@ -61,13 +61,13 @@ def read_plan(path: str | Path) -> SeedPlan:
     """
     path = Path(path)
     if not path.is_file():
-        raise PlanError(f'There is no plan file {str(path)!r}.')
+        raise PlanError(f'Plan file {str(path)!r} does not exist.')
     if path.suffix == '.py':
         content = Config.fromfile(path).to_dict()
     else:
         content = mmengine.load(path)
     if not isinstance(content, Mapping):
-        raise PlanError(f'The plan {path} is no mapping of fields.')
+        raise PlanError(f'The plan {path} is not a mapping of fields.')
     return parse_plan(content)
 
 
@@ -83,7 +83,7 @@ def _read_method(
     name = str(entry.pop('name', Path(config).stem))
     if not re.fullmatch(r'[\w.+-]+', name):
         raise PlanError(
-            f'The method name {name!r} is a folder name as well: use '
+            f'The method name {name!r} is also used as a folder name: use '
             'letters, digits and _ . + - only.'
         )
     own = _read_options(entry.pop('cfg_options', {}), f'{name}.cfg_options')
@@ -98,18 +98,18 @@ def _read_method(
 
 def _read_options(options: Any, where: str) -> dict[str, str]:
     if not isinstance(options, Mapping):
-        raise PlanError(f'`{where}` is {options!r}: give key: value pairs.')
+        raise PlanError(f'`{where}` is {options!r}: set key: value pairs.')
     return {str(key): _text(value) for key, value in options.items()}
 
 
 def _read_grid(grid: Any, where: str) -> dict[str, tuple[str, ...]]:
     if not isinstance(grid, Mapping):
-        raise PlanError(f'`{where}` is {grid!r}: give key: [values].')
+        raise PlanError(f'`{where}` is {grid!r}: set key: [values].')
     made = {}
     for key, values in grid.items():
         if isinstance(values, (str, int, float)) or not values:
             raise PlanError(
-                f'`{where}.{key}` is {values!r}: give a list of values.'
+                f'`{where}.{key}` is {values!r}: set a list of values.'
             )
         made[str(key)] = tuple(_text(value) for value in values)
     return made
@@ -122,7 +122,7 @@ def _read_seeds(seeds: Any, where: str) -> tuple[int, ...]:
         made = tuple(int(seed) for seed in seeds)
     except (TypeError, ValueError) as error:
         raise PlanError(
-            f'`{where}` is {seeds!r}: give a list of integers.'
+            f'`{where}` is {seeds!r}: set a list of integers.'
         ) from error
     if len(set(made)) < len(made):
         raise PlanError(f'`{where}` {list(made)} has a seed twice.')

@@ -68,7 +68,7 @@ def build_command(template: str, run: Run) -> list[str]:
 
 
 def parse_progress(log: str) -> str:
-    """Give the last progress that mmengine's log shows, shortly."""
+    """Return the last progress in mmengine's log, in short form."""
     epochs, iters = _EPOCH.findall(log), _ITER.findall(log)
     if epochs:
         epoch, iteration, length, eta = epochs[-1]
@@ -89,7 +89,7 @@ def read_tail(path: Path, size: int = 8192) -> str:
 
 
 class RunQueue:
-    """Work off runs, some at a time; go on when one fails.
+    """Execute runs, some at a time; continue when one fails.
 
     A run whose result file is there is not run again; one that was
     interrupted is started with the same folder, from which its command

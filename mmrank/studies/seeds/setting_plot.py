@@ -68,7 +68,7 @@ def plot_setting(
         setting: Name of the horizontal axis, which is logarithmic.
         metric: Name of the vertical axis.
         mark: Value of the setting to mark by a line, or None.
-        mark_name: What the line stands for.
+        mark_name: Name of the line.
 
     Returns:
         ``path``.

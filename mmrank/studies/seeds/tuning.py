@@ -21,9 +21,9 @@ def check_splits(plan: SeedPlan) -> None:
         if method.grid and has_shared_split(load_config(method.config)):
             raise PlanError(
                 f'{method.config} tests on its validation data, on which '
-                f'{list(method.grid)} is tuned: the measured value would '
-                'be too good. Give the config a `test_dataloader` of its '
-                'own, or say `allow_shared_split` (the report will).'
+                f'{list(method.grid)} is tuned: the measured value would be '
+                'too good. Add a separate `test_dataloader` to the config, or '
+                'set `allow_shared_split` (the report notes it).'
             )
 
 

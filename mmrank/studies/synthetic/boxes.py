@@ -1,6 +1,6 @@
 """COCO annotations and predictions made of numbers alone, without images.
 
-They stand in for a detector's results where evaluators are compared or timed.
+They replace a detector's results where evaluators are compared or timed.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ def make_annotations(
         classes: Number of classes, equally frequent; their ids are multiples
             of three, so that an id is no index.
         objects: Mean number of objects an image (Poisson).
-        seed: Equal arguments give equal annotations.
+        seed: Equal arguments return equal annotations.
 
     Returns:
         A COCO document.
@@ -75,7 +75,7 @@ def make_predictions(
         jitter: Standard deviation of each coordinate, relative to the size.
         missed: Share of objects without a box, in [0, 1].
         false: False boxes an image.
-        seed: Equal arguments give equal predictions.
+        seed: Equal arguments return equal predictions.
 
     Returns:
         COCO predictions; scores have three digits, so that some are equal.

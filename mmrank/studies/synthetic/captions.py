@@ -40,7 +40,7 @@ _OBJECT_TEMPLATES = (
 
 
 def describe_image(image: np.ndarray) -> tuple[str, str]:
-    """Say how bright an image is and what colour its border has.
+    """Describe the brightness of an image and the colour of its border.
 
     Args:
         image: (H, W, 3) uint8 in RGB.

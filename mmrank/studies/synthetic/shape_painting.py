@@ -249,7 +249,7 @@ def _blend(
     size: float,
     hue: float,
 ) -> None:
-    """Fill ``cover`` with a textured colour that stands off the ground."""
+    """Fill ``cover`` with a textured colour unlike the ground."""
     covered = cover >= _HALF_COVER
     ground = canvas[covered].mean(axis=0) if covered.any() else canvas[0, 0]
     first = _colour(rng, hue)

@@ -1,10 +1,10 @@
 """A seeded, COCO-format data set of textured shapes on cluttered ground.
 
-It stands in for a real detection set where none can be fetched: class
+It replaces a real detection set where none can be downloaded: class
 frequencies have a long tail, most objects are small, objects occlude each
 other, and some of the clutter resembles them without being annotated. Each
 image draws from a generator seeded by ``(seed, split, index)``, so image 7
-of a split is the same whether 10 or 1,000 images are asked for.
+of a split is the same whether 10 or 1,000 images are requested.
 """
 
 import json

@@ -1,8 +1,8 @@
 """Whether rare classes get smaller temperatures, over random class orders.
 
 In one training the frequency of a class and what its images show cannot be
-told apart. Where several trainings draw at random which class is how rare,
-they can: the draw itself is the null distribution.
+separated. Where several trainings draw at random which class is how rare, they
+can: the draw itself is the null distribution.
 """
 
 import csv
@@ -82,7 +82,7 @@ def read_order_runs(paths: Sequence[str | os.PathLike]) -> OrderRuns:
         if set(table) != set(classes):
             raise ValueError(
                 f'{path} has the classes {sorted(table)}, {paths[0]} has '
-                f'{sorted(classes)}. Fix: give trainings on the same classes'
+                f'{sorted(classes)}. Fix: pass trainings on the same classes'
             )
     numbers = np.array([[t[name] for name in classes] for t in tables])
     return OrderRuns(classes, numbers[..., 0], numbers[..., 1])
@@ -96,7 +96,7 @@ def order_test(
     The slope is least squares of log temperature on log10 of class size, with
     a constant for each class and each training. If sizes did not matter, the
     temperatures would be the same whatever the order, and any order was as
-    likely: so sizes are dealt out anew within each training. The p-value is
+    likely: so sizes are permuted within each training. The p-value is
     exact for any number of classes and trainings, apart from the number of
     draws, if the orders were drawn at random.
 
@@ -120,8 +120,8 @@ def order_test(
     if not (spread**2).sum() > 1e-9:
         raise ValueError(
             'all trainings have the same class sizes, so size and content of '
-            'a class cannot be told apart. Fix: give trainings with '
-            'different order_seed of the data set'
+            'a class cannot be separated. Fix: pass trainings with different '
+            'order_seed of the data set'
         )
     slope = _slopes(spread, relative)
     slopes = np.concatenate(
@@ -156,7 +156,7 @@ def _slopes(spread: np.ndarray, relative: np.ndarray) -> np.ndarray:
 
 
 def _read_classes(path: str | os.PathLike) -> dict[str, tuple[float, float]]:
-    fix = 'Fix: give a classes_*.csv of tools/analysis_tools/temperatures.py'
+    fix = 'Fix: pass a classes_*.csv of tools/analysis_tools/temperatures.py'
     with open(path, newline='', encoding='utf-8') as file:
         rows = list(csv.DictReader(file))
     table = {}
@@ -165,13 +165,13 @@ def _read_classes(path: str | os.PathLike) -> dict[str, tuple[float, float]]:
             count, mean = int(row['samples']), float(row['mean'] or 'nan')
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f'{path} is no table of classes: {error!r}. {fix}'
+                f'{path} is not a table of classes: {error!r}. {fix}'
             ) from error
         if count < 1 or not 0 < mean < np.inf:
             raise ValueError(
                 f'{path}: class {row["class"]!r} has {count} visited samples '
-                f'and the mean temperature {mean}. Fix: leave out a training '
-                'that has not seen all classes'
+                f'and the mean temperature {mean}. Fix: remove trainings that '
+                'have not seen all classes'
             )
         table[row['class']] = (count, mean)
     if not table:

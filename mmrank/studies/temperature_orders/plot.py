@@ -22,7 +22,7 @@ def plot_orders(
 
     Args:
         runs: The trainings.
-        found: What :func:`order_test` says of them.
+        found: The result of :func:`order_test`.
         path: Image file to write.
 
     Returns:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class ZeroOne:
-    """``l01(x) = 1 if x <= 0 else 0``, what the surrogates stand for.
+    """``l01(x) = 1 if x <= 0 else 0``, which the surrogates approximate.
 
     With it a loss shows what its estimator does, apart from what its
     surrogates do. It has no gradient, so it trains nothing.

@@ -1,4 +1,4 @@
-"""Error of the interpolated scores phi against the quantiles they stand for.
+"""Error of the interpolated scores phi against the quantiles they approximate.
 
 The simulation of SOPRC (NeurIPS 2022), figures 1c and 5, for its
 proposition 3.

@@ -1,7 +1,7 @@
 """How well the mean positive score is tracked while the model moves.
 
 Runs the state that training uses, stable AP (2025), eq. 6, on scores that
-drift by the same amount at every step and then stand still.
+drift by the same amount at every step and then stop.
 """
 
 from dataclasses import dataclass

@@ -180,7 +180,7 @@ def bias_rows(
             least one positive is drawn.
         trials: Batches of each composition, >= 2.
         seed: Every composition has random numbers of its own, so rows do not
-            depend on which others are asked for.
+            depend on which others are requested.
         setting: Of the estimators; None for the defaults.
 
     Yields:

@@ -155,7 +155,7 @@ def plot_interpolation_error(
     seed: int,
     path: str | os.PathLike,
 ) -> Path:
-    """The scores that phi stands for, and its errors against their bound.
+    """The scores that phi approximates, and its errors against their bound.
 
     Args:
         rows: Errors by distribution and number of scores.

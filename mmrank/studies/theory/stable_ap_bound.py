@@ -196,7 +196,7 @@ def climb(
     """Change lists at random and keep what raises their ratio.
 
     Args:
-        ratio: Takes the lists and gives (L,) ratios.
+        ratio: Takes the lists and returns (L,) ratios.
         lists: (L, n) tensors of scores in [-1, 1].
         steps: Changes tried on each list. The scores are moved together,
             scaled about their mean, or each on its own, in steps from large
@@ -242,7 +242,7 @@ class WeightSumRow:
         mean_weight: ``sum_i w(r_i) / n+`` of theorem 1.
         upper: Its upper bound, q/2. The lower one is 1.
         mean_inverse_rank: ``sum_i (1/r_i) / n+``, the weights that Jensen's
-            inequality alone would ask for (eq. 3); grows like log n+.
+            inequality alone would require (eq. 3); grows like log n+.
     """
 
     rho_bound: float

@@ -66,13 +66,13 @@ def write_temperature_report(
     if len(dataset) != len(tau):
         raise ValueError(
             f'there are {len(tau):,} temperatures, but the training set has '
-            f'{len(dataset):,} samples. Fix: give the config that the '
+            f'{len(dataset):,} samples. Fix: pass the config that the '
             'checkpoint was trained with'
         )
     if not visited.any():
         raise ValueError(
-            f'{temperatures.name}: no sample was visited, all temperatures '
-            'are those of the start. Fix: give a later checkpoint'
+            f'{temperatures.name}: no sample was visited: all temperatures '
+            'are the initial ones. Fix: pass a later checkpoint'
         )
     folder, name = Path(folder), temperatures.name
     labels, names = _classes(dataset)

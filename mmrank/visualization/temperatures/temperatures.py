@@ -60,7 +60,7 @@ def read_temperatures(path: str | os.PathLike) -> list[Temperatures]:
         ValueError: If the file is no checkpoint, or has no temperatures.
     """
     path = Path(path)
-    fix = 'Fix: give the .pth file of a training with mmrank.ISogCLRLoss'
+    fix = 'Fix: pass the .pth file of a training with mmrank.ISogCLRLoss'
     if not path.is_file():
         raise ValueError(f'checkpoint {path} does not exist. {fix}')
     try:
@@ -68,7 +68,8 @@ def read_temperatures(path: str | os.PathLike) -> list[Temperatures]:
         states = content.get('state_dict', content)
     except Exception as error:
         raise ValueError(
-            f'{path} is no checkpoint: {type(error).__name__}: {error}. {fix}'
+            f'{path} is not a checkpoint: {type(error).__name__}: {error}. '
+            f'{fix}'
         ) from error
     found = {
         key.removesuffix('.tau'): (tau, states[f'{key[:-4]}.log_s'])
@@ -77,7 +78,7 @@ def read_temperatures(path: str | os.PathLike) -> list[Temperatures]:
     }
     if not found:
         raise ValueError(
-            f'{path} has no temperatures of samples: no NAME.tau beside a '
+            f'{path} has no per-sample temperatures: no NAME.tau beside a '
             f'NAME.log_s. {fix}'
         )
     return _named(found)

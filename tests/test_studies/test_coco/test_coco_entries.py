@@ -82,12 +82,12 @@ def test_entries_with_equals_signs_in_paths(files):
 @pytest.mark.parametrize(
     ('words', 'match'),
     [
-        (['m=a.bbox.json', 'm=c.py'], "'m' is given to 2 models"),
-        (['a.bbox.json', 'a=d'], "'a' is given to 2 models"),
+        (['m=a.bbox.json', 'm=c.py'], "'m' is used for 2 models"),
+        (['a.bbox.json', 'a=d'], "'a' is used for 2 models"),
         (['m=nothing.json'], "'nothing.json' does not exist"),
         (['m='], "'' does not exist"),
         (['x=z/b.json'], "'z/b.json' does not exist"),
-        (['m=a.bbox.json,c.pth'], 'is no config'),
+        (['m=a.bbox.json,c.pth'], 'is not a config'),
         (['m=c.py,d.pth'], "checkpoint 'd.pth' does not exist"),
         (['m=c.py,'], "checkpoint '' does not exist"),
     ],
@@ -113,7 +113,7 @@ def test_predictions_of_a_folder_are_found(files):
     (files / 'd/predictions.bbox.json').write_text('[]')
     assert result_of('d').predictions.name == 'predictions.bbox.json'
     (files / 'd/run.json').write_text('{"digest": 1}')
-    with pytest.raises(EntryError, match='is no record'):
+    with pytest.raises(EntryError, match='is not a record'):
         result_of('d')
     (files / 'empty').mkdir()
     with pytest.raises(EntryError, match='and has none'):
@@ -140,7 +140,7 @@ def test_annotations_are_those_of_the_runs(files):
         find(make_results(files, a=one, b=other), None)
     with pytest.raises(EntryError, match='--ann-file and a have different'):
         find(make_results(files, a=one), str(other))
-    with pytest.raises(EntryError, match='is not known.*give --ann-file'):
+    with pytest.raises(EntryError, match='is unknown.*pass --ann-file'):
         find(make_results(files, a=None), None)
     gone = files / 'gone.json'
     with pytest.raises(EntryError, match='a: the annotation file'):
@@ -155,9 +155,9 @@ def test_a_pair_is_two_models_with_images(files):
     results = make_results(files, a=files, b=None, c=None)
     check_pair(results, ['a', 'b'], None)
     check_pair(results, ['b', 'c'], 'images')
-    with pytest.raises(EntryError, match='give --image-dir'):
+    with pytest.raises(EntryError, match='pass --image-dir'):
         check_pair(results, ['b', 'c'], None)
-    with pytest.raises(EntryError, match="'x' is none of the models"):
+    with pytest.raises(EntryError, match="'x' is not one of the models"):
         check_pair(results, ['a', 'x'], None)
     with pytest.raises(EntryError, match="has 'a' twice"):
         check_pair(results, ['a', 'a'], None)

@@ -131,7 +131,7 @@ def test_dry_run_lists_and_stops(call, tmp_path):
         ([*BASIC, '--names', 'x'], '1 names for 2 configs'),
         ([*BASIC, '--tune', 'lr'], "'lr' is not of the form KEY=VALUE"),
         ([*BASIC, '--jobs', '0'], '`jobs` is 0'),
-        ([*BASIC, '--plan', 'x.yaml'], '--plan says what is run'),
+        ([*BASIC, '--plan', 'x.yaml'], '--plan defines the runs'),
     ],
 )
 def test_wrong_arguments_are_named(call, arguments, message):

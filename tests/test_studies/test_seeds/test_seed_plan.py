@@ -100,11 +100,11 @@ def test_read_yaml_json_and_python(content, tmp_path):
         ({'seeds': [1, 1]}, 'a seed twice'),
         ({'seeds': ['x']}, 'a list of integers'),
         ({'metrics': []}, '`metrics` is empty'),
-        ({'baseline': 'c'}, "`baseline` 'c' is none of the methods"),
+        ({'baseline': 'c'}, "`baseline` 'c' is not one of the methods"),
         ({'lower_better': ['loss']}, "`lower_better` names \\['loss'\\]"),
-        ({'seeds': [9, 10]}, 'share \\[10\\].*Take fresh seeds'),
+        ({'seeds': [9, 10]}, 'share \\[10\\].*Use other seeds'),
         ({'tune': {}}, '`tune.seeds` is empty'),
-        ({'tune': {'grid': {LR: 0.1}, 'seeds': [9]}}, 'give a list'),
+        ({'tune': {'grid': {LR: 0.1}, 'seeds': [9]}}, 'set a list'),
         ({'sedes': [1]}, "unknown fields \\['sedes'\\]"),
     ],
 )
@@ -136,7 +136,7 @@ def test_two_methods_of_a_name_are_refused(content):
 
 def test_a_missing_config_is_named(content):
     content['methods'] = [{'config': 'absent.py'}]
-    with pytest.raises(ValueError, match=r"no config 'absent\.py'"):
+    with pytest.raises(ValueError, match=r"'absent\.py' does not exist"):
         parse_plan(content).final_runs()
 
 

@@ -112,7 +112,7 @@ def figures_of_ranks(
     valid = place <= sizes[:, None]
     ascending = positives.neg()
     pos_at_or_above = torch.searchsorted(ascending, ascending, right=True)
-    # Among ties the negatives stand first: what a cut-off keeps is then the
+    # Among ties the negatives come first: what a cut-off keeps is then the
     # least that any order of the ties keeps.
     position = at_or_above - pos_at_or_above + place
     kept = valid & (position <= sizes[:, None])

@@ -48,9 +48,9 @@ def _largest(x: Tensor, name: str) -> float:
         finite = x.isfinite().all(1)
         row = int(finite.logical_not().nonzero()[0])
         raise ValueError(
-            f'{name}[{row}] holds NaN or infinity ({int((~finite).sum())} '
-            f'of {x.size(0)} rows do); a ranking of such scores means '
-            'nothing: look for the reason in the model or its input'
+            f'{name}[{row}] holds NaN or infinity ({int((~finite).sum())} of '
+            f'{x.size(0)} rows do); such scores cannot be ranked: check the '
+            'model and its input'
         )
     return largest
 
@@ -91,8 +91,8 @@ def prepare_retrieval(
         )
     if (gallery is None) != (gallery_labels is None):
         raise ValueError(
-            'gallery and gallery_labels go together: give both, or neither '
-            'to search the queries among themselves'
+            'gallery and gallery_labels go together: pass both, or neither to '
+            'search the queries among themselves'
         )
     same_set = gallery is None
     _check_embeddings(queries, 'queries')

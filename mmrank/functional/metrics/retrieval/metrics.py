@@ -55,7 +55,7 @@ def retrieval_metrics(
             queries and gallery and a few indices for each row of them.
         progress: Called as ``progress(done, total)`` after each panel, with
             numbers of queries, of this process alone with ``group``.
-        group: Processes that share the work. All give the same input and
+        group: Processes that share the work. All pass the same input and
             get the same figures, which are those of a single process bit for
             bit where the machines are equal. None: this process alone.
 

@@ -38,7 +38,7 @@ _MIN_CELLS = 2**8
 _CELLS_PER_THRESHOLD = 4
 
 
-# Asks without importing.
+# Checks without importing.
 HAS_TRITON = importlib.util.find_spec('triton') is not None
 
 
@@ -53,7 +53,7 @@ def can_run(device: torch.device) -> bool:
 def is_supported(index: int) -> bool:
     """Whether triton compiles for that GPU: Ampere or later, a C compiler.
 
-    Where it does not, the torch path is right; nobody asked for kernels.
+    Where it does not, the torch path is used; kernels are optional.
     """
     compiler = os.environ.get('CC') or shutil.which('gcc') or 'clang'
     return (
@@ -235,7 +235,7 @@ class TritonIntervalSums:
     """Exact sums in O(N + P^2) work and O(N + P) memory per list.
 
     Same contract as :class:`~.interval_sums.IntervalSums`; keeps no state
-    between the two passes but what it hands out.
+    between the two passes except what it returns.
 
     Args:
         tau: Margin, > 0.

@@ -143,7 +143,7 @@ def table_kernel(
     The grid's cells per unit of score go behind the thresholds in ``cut``.
     ``crowd`` receives the largest number of thresholds in a grid cell. The
     sign of ``1 / width`` is negative for an interval too wide for a window;
-    0 stands for one too wide for fixed point.
+    0 marks one too wide for fixed point.
     """
     row = tl.program_id(0)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)

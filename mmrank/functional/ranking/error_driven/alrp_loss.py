@@ -111,7 +111,7 @@ def alrp_loss(
         logits: Float scores of any shape, all in one ranking.
         targets: Same shape; > 0 positive, 0 negative, < 0 left out.
         box_errors: (n+,) localisation errors of the positives, in the order
-            in which they stand in ``targets``.
+            of ``targets``.
         delta: Half width of the step in units of the scores, > 0.
         method: See :func:`pairwise_surrogate_sum`.
 

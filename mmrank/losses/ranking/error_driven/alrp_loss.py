@@ -15,8 +15,8 @@ class ALRPLoss(ErrorDrivenLoss):
     """Average localisation-recall-precision loss with self-balancing.
 
     Takes the place of the classification and the box loss of a head: the
-    head's own ``loss_bbox`` is asked for the error of each positive's box, in
-    [0, 1] by the paper, so use ``GIoULoss(loss_weight=0.5)`` for
+    head's own ``loss_bbox`` computes the error of each positive's box. The
+    paper has it in [0, 1], so use ``GIoULoss(loss_weight=0.5)`` for
     ``(1 - GIoU)/2``, on decoded boxes. Needs ``mmrank.ListwiseHead`` or
     ``mmrank.ListwiseBBoxHead``. Source: Oksuz et al., A Ranking-based,
     Balanced Loss Function Unifying Classification and Localisation in Object
@@ -26,7 +26,7 @@ class ALRPLoss(ErrorDrivenLoss):
         delta: Half width of the step in units of the logits, > 0.
         balance: Ratio by which the box part is multiplied in the first
             period; None turns self-balancing off.
-        balance_period: Iterations after which the ratio is set anew; set it
+        balance_period: Iterations after which the ratio is updated; set it
             to those of an epoch of your data.
         momentum: Weight of the new batch in the mean positive logit, which
             centres the scores shown at test time.

@@ -14,7 +14,7 @@ class ErrorDrivenLoss(RankingLoss):
 
     They count with the step ``H(x) = clamp(x / (2 delta) + 1/2, 0, 1)`` of
     raw logits and set the gradient by an update rule. The mean positive
-    logit is tracked for :meth:`logit_centre` alone; it has no part in the
+    logit is tracked for :meth:`logit_centre` alone; it does not affect the
     loss.
 
     Args:

@@ -28,7 +28,7 @@ class DrawnBox:
 
 
 def true_boxes(truth: COCO, image_id: int) -> list[DrawnBox]:
-    """Give the ground-truth boxes of one image, crowds left out.
+    """Return the ground-truth boxes of one image, without crowds.
 
     Args:
         truth: Annotations.
@@ -52,7 +52,7 @@ def matched_boxes(
     thresholds: Mapping[int, float] | None = None,
     top_k: int | None = None,
 ) -> list[DrawnBox]:
-    """Give the predicted boxes of one image and how they fared.
+    """Return the predicted boxes of one image and their matches.
 
     Boxes are taken by descending score; each is right if an object of its
     class that no better box has taken overlaps it by IoU 0.5 or more.

@@ -71,10 +71,10 @@ def draw_detections(
         FileNotFoundError: If an image file is missing.
     """
     if not models:
-        raise ValueError('draw_detections needs the results of a model')
+        raise ValueError('draw_detections requires results of a model')
     if top_k is not None and score_thr is not None:
         raise ValueError(
-            'give top_k or score_thr to draw_detections, not both'
+            'pass top_k or score_thr to draw_detections, not both'
         )
     truth = next(iter(models.values())).cocoGt
     image_ids = _choose_images(truth, image_ids, num_images)
@@ -145,7 +145,7 @@ def _rule(
 
 
 def _named(boxes: list[DrawnBox], names: Mapping[int, str]) -> list[DrawnBox]:
-    """Boxes with their class in the label, for want of a legend."""
+    """Boxes with their class in the label, as there is no legend."""
     return [
         replace(box, label=f'{names[box.cat_id]} {box.label}'.strip())
         for box in boxes
@@ -180,13 +180,13 @@ def class_colours(
 def _choose_images(
     truth: COCO, image_ids: Sequence[int] | None, num_images: int
 ) -> list[int]:
-    """The ids asked for, or some spread over the images with objects."""
+    """The requested ids, or some spread over the images with objects."""
     if image_ids is not None:
         unknown = [i for i in image_ids if i not in truth.imgs]
         if unknown or not image_ids:
             raise ValueError(
                 f'image ids {unknown or image_ids} are not in the '
-                'annotations. Fix: give ids of the file evaluated, for '
+                'annotations. Fix: pass ids of the evaluated file, for '
                 f'example {sorted(truth.imgs)[:3]}.'
             )
         return list(image_ids)
@@ -210,7 +210,7 @@ def _read(
     if not path.is_file():
         raise FileNotFoundError(
             f'image file {path} of image id {image_id} does not exist. Fix: '
-            'give the folder that file_name is relative to.'
+            'pass the folder that file_name is relative to.'
         )
     with Image.open(path) as image:
         return np.asarray(image.convert('RGB'))

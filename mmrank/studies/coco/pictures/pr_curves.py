@@ -178,7 +178,7 @@ def plot_pr_curves(
     panels = panels if with_mean else []
     panels += [(_title(first, i), 0.5, first.classes[i]) for i in shown]
     if not panels:
-        raise ValueError('plot_pr_curves has neither classes nor means')
+        raise ValueError('plot_pr_curves requires classes or means')
     rows = math.ceil(len(panels) / _COLUMNS)
     figure = Figure(
         figsize=(
@@ -221,7 +221,7 @@ def check_same_classes(models: Mapping[str, PRCurves]) -> PRCurves:
         ValueError: If there is no model, or they have different classes.
     """
     if not models:
-        raise ValueError('plot_pr_curves needs the curves of a model')
+        raise ValueError('plot_pr_curves requires curves of a model')
     first = next(iter(models.values()))
     for name, curves in models.items():
         if curves.classes != first.classes:
