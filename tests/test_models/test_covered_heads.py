@@ -116,7 +116,7 @@ def test_head_predicts_centred_scores(name):
         )
         head.loss_cls.loss.mean_positive.mean.fill_(-4.0)
         features, _, metas = covered_inputs(name)
-        if not name.startswith('GA'):  # Masked convolutions want a GPU.
+        if not name.startswith('GA'):  # Masked convolutions require CUDA.
             head.eval()
         with torch.no_grad():
             outs = head(features)
@@ -135,7 +135,7 @@ def test_head_predicts_centred_scores(name):
 
 @pytest.mark.parametrize(
     'name',
-    # The others weigh their levels or want qualities as targets.
+    # The others weigh their levels or require qualities as targets.
     sorted(
         set(COVERED)
         - {'DDODHead', 'GFLHead', 'LDHead', 'TOODHead', 'VFNetHead'}

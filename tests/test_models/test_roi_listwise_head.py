@@ -30,7 +30,7 @@ POSITIVE = torch.tensor([0, 2])
 
 @MODELS.register_module()
 class _Ranking(RankingLoss):
-    """Notes what it is told; a loss that any head can train on."""
+    """Records its arguments; a loss that any head can train on."""
 
     def forward(self, cls_score, target, weight=None, **kwargs):
         kwargs.pop('reduction_override')
