@@ -266,7 +266,7 @@ def test_pointwise_answers_are_centred_and_not_trained_on():
 
 
 def test_pointwise_loss_has_to_have_a_use():
-    with pytest.raises(ValueError, match='would do nothing: RetinaHead'):
+    with pytest.raises(ValueError, match='has no effect: RetinaHead'):
         build_covered('RetinaHead', STABLE_AP, pointwise_loss=FOCAL)
     head = build_covered('RetinaHead', STABLE_AP)
     with pytest.raises(RuntimeError, match="reduction_override='none'"):

@@ -234,7 +234,7 @@ def test_wrong_use_is_named():
         _build('NoLoss')
     with pytest.raises(TypeError, match='SABLHead.*does not use the loss'):
         _build(head_type='mmdet.SABLHead')
-    with pytest.raises(TypeError, match='CrossEntropyLoss ranks nothing'):
+    with pytest.raises(TypeError, match='CrossEntropyLoss is not a ranking'):
         _build(dict(type='mmdet.CrossEntropyLoss'))
     with pytest.raises(ValueError, match="box_average='boxes'"):
         _build(box_average='boxes')
