@@ -20,7 +20,7 @@ class MeanPositiveScore(RunningMean):
     AP (2025), eq. 6.
 
     Modes:
-        ``exact``: the formula as it stands. ``m_k(theta_{k-1})`` comes from a
+        ``exact``: the formula unchanged. ``m_k(theta_{k-1})`` comes from a
             forward inside :meth:`probing`, which
             :class:`mmrank.engine.hooks.PreviousWeightsHook` runs.
         ``plain``: without the last term; lags behind a drifting score.

@@ -26,7 +26,7 @@ class ScoreVector(nn.Module):
     The state is the same on all ranks and for any world size.
 
     Modes:
-        ``ema``: the formula as it stands.
+        ``ema``: the formula unchanged.
         ``off``: every list is given the phi of its own scores (the paper's
             ablation without v); a row keeps that of the last batch.
 

@@ -270,12 +270,12 @@ MORE_HEADS = {
 
 
 def build_covered(name, loss_cls, **kwargs):
-    """A small head of the given name, listwise unless told otherwise."""
+    """A small head of the given name, listwise unless set otherwise."""
     return build_head(name, loss_cls, heads={**HEADS, **MORE_HEADS}, **kwargs)
 
 
 def covered_inputs(name, boxes=True):
-    """Features, truths and image information as the head wants them."""
+    """Features, truths and image information as the head requires."""
     features, truths, metas = make_inputs(boxes)
     if name == 'YOLOFHead':
         features = features[1:2]

@@ -8,7 +8,7 @@ from mmrank.state.samples.sample_state import SampleState
 
 
 class Arrival:
-    """Stands for the event of a copy."""
+    """Replaces the event of a copy."""
 
     def __init__(self, link, deliver):
         self.link, self.deliver, self.come = link, deliver, False

@@ -55,7 +55,7 @@ def build_retriever(encoder=None, head=None, **kwargs):
 
 
 class Sample(dict):
-    """What a head asks of a data sample."""
+    """What a head requires of a data sample."""
 
     def __getattr__(self, name):
         return self[name]

@@ -56,7 +56,7 @@ def test_mmengines_own_has_collisions():
     parts = [Numbers(0, 3), Numbers(10, 2)]
     plain = DATASETS.build(dict(type='mmengine.ConcatDataset', datasets=parts))
     indices = [plain[i]['data_samples'].sample_idx for i in range(5)]
-    assert indices == [0, 1, 2, 0, 1]  # else nobody needs ours
+    assert indices == [0, 1, 2, 0, 1]  # else ours is not needed
 
 
 def test_data_sets_of_other_classes_are_refused():

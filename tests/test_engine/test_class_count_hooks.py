@@ -1,4 +1,4 @@
-"""Class counts told before training, and re-weighting that starts late."""
+"""Class counts set before training, and re-weighting that starts late."""
 
 import copy
 from types import SimpleNamespace
@@ -73,7 +73,7 @@ def test_multi_label(dataset):
 
 def test_items_and_classes_through_wrappers():
     twice = RepeatDataset(MULTI, 2)
-    # ConcatDataset wants one metainfo.
+    # ConcatDataset requires one metainfo.
     binary = Labelled([0, 0, 1, 0, 0], 'abc')
     joined = ConcatDataset([binary, SCORES])
     items, classes = label_pairs(twice)

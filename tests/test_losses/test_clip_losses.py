@@ -80,7 +80,7 @@ def test_fixed_temperature_is_info_nce_of_two_modalities():
 
 
 def test_temperature_is_learned_within_its_bounds():
-    # Pairs that fit want it small, pairs that don't want it large.
+    # Matching pairs make it small, other pairs make it large.
     for aligned, end in ((True, 0.1), (False, 2.0)):
         loss = CLIPLoss(tau=0.5, tau_min=0.1, tau_max=2.0)
         optimizer = torch.optim.SGD(loss.parameters(), lr=1.0)

@@ -157,7 +157,7 @@ def test_gradient_is_tau_times_info_nce():
     ids = torch.arange(6)
     loss = SogCLRLoss(SAMPLES, tau=0.2, beta0=1.0)
     info_nce = InfoNCELoss(tau=0.2, positive_in_denominator=False)
-    for seed in range(2):  # the state of an earlier batch has no part in it
+    for seed in range(2):  # the state of an earlier batch has no effect
         loss(*data(6, 7 + seed), ids)
     got = torch.autograd.grad(loss(*views, ids), views)
     expected = torch.autograd.grad(0.2 * info_nce(*views), views)

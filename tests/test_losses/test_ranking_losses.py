@@ -211,7 +211,7 @@ class TestBoxInput:
 
 def test_a_loss_that_takes_no_boxes_refuses_them():
     logits, target, boxes = batch()
-    with pytest.raises(ValueError, match='takes no quality'):
+    with pytest.raises(ValueError, match='does not take quality'):
         build('APLoss')(logits, target, quality=boxes)
 
 

@@ -1,4 +1,4 @@
-"""What losses are told about the boxes of dense heads."""
+"""What losses receive on the boxes of dense heads."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ NAMES = ['RetinaHead', 'ATSSHead', 'FCOSHead', 'GFLHead']
 
 
 class _Told(nn.Module):
-    """Keeps what it was told; a fake loss."""
+    """Keeps its arguments; a fake loss."""
 
     def __init__(self, box_input, use_sigmoid=True):
         super().__init__()

@@ -116,7 +116,7 @@ def test_head_predicts_centred_scores(name):
         )
         head.loss_cls.loss.mean_positive.mean.fill_(-4.0)
         features, _, metas = covered_inputs(name)
-        if not name.startswith('GA'):  # Masked convolutions want a GPU.
+        if not name.startswith('GA'):  # Masked convolutions require CUDA.
             head.eval()
         with torch.no_grad():
             outs = head(features)
@@ -135,7 +135,7 @@ def test_head_predicts_centred_scores(name):
 
 @pytest.mark.parametrize(
     'name',
-    # The others weigh their levels or want qualities as targets.
+    # The others weigh their levels or require qualities as targets.
     sorted(
         set(COVERED)
         - {'DDODHead', 'GFLHead', 'LDHead', 'TOODHead', 'VFNetHead'}
@@ -266,7 +266,7 @@ def test_pointwise_answers_are_centred_and_not_trained_on():
 
 
 def test_pointwise_loss_has_to_have_a_use():
-    with pytest.raises(ValueError, match='would do nothing: RetinaHead'):
+    with pytest.raises(ValueError, match='has no effect: RetinaHead'):
         build_covered('RetinaHead', STABLE_AP, pointwise_loss=FOCAL)
     head = build_covered('RetinaHead', STABLE_AP)
     with pytest.raises(RuntimeError, match="reduction_override='none'"):

@@ -253,7 +253,7 @@ class TestClassCounts:
 
 
 def test_prototypes_from_a_data_loader_and_its_hook(tmp_path):
-    """The hook embeds the gallery anew before each validation."""
+    """The hook re-embeds the gallery before each validation."""
     model = build_retriever(prototype=_loader(Blots(per_class=2), False))
     runner = _runner(tmp_path, model)
     model.train()

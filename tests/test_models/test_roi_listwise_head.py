@@ -30,7 +30,7 @@ POSITIVE = torch.tensor([0, 2])
 
 @MODELS.register_module()
 class _Ranking(RankingLoss):
-    """Notes what it is told; a loss that any head can train on."""
+    """Records its arguments; a loss that any head can train on."""
 
     def forward(self, cls_score, target, weight=None, **kwargs):
         kwargs.pop('reduction_override')
@@ -234,7 +234,7 @@ def test_wrong_use_is_named():
         _build('NoLoss')
     with pytest.raises(TypeError, match='SABLHead.*does not use the loss'):
         _build(head_type='mmdet.SABLHead')
-    with pytest.raises(TypeError, match='CrossEntropyLoss ranks nothing'):
+    with pytest.raises(TypeError, match='CrossEntropyLoss is not a ranking'):
         _build(dict(type='mmdet.CrossEntropyLoss'))
     with pytest.raises(ValueError, match="box_average='boxes'"):
         _build(box_average='boxes')

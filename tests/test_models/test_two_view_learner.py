@@ -226,7 +226,7 @@ def test_in_a_runner(tmp_path):
         assert len(scalars[f'train/{key}'].data[0]) == 12, key
     assert scalars['val/knn/accuracy'].current() > 80
     assert scalars['val/linear/accuracy'].current() > 80
-    # A resumed run goes on with the same views and temperatures.
+    # A resumed run continues with the same views and temperatures.
     runner(tmp_path / 'parts', 2).train()
     resumed = runner(tmp_path / 'parts', 4, resume=True)
     resumed.train()

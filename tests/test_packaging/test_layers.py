@@ -21,7 +21,7 @@ FLOORS = (
     ('studies',),
 )
 FLOOR_OF = {name: i for i, names in enumerate(FLOORS) for name in names}
-#: Between neighbours on one floor: who may import whom.
+#: Between neighbours on one floor: which may import which.
 NEIGHBOURS = {('engine', 'visualization'), ('evaluation', 'visualization')}
 #: Beside the floors; the first two need no package but the standard library.
 COMMON = {'version', 'atomic_file', 'optional_class', 'registry'}

@@ -16,10 +16,10 @@ from .contrastive_loss import ContrastedBatch, ContrastiveLoss
 class CLIPLoss(ContrastiveLoss):
     """Symmetric cross-entropy of images and texts.
 
-    The image of a pair is told from the texts of the batch, and its text from
-    the images; the two losses are averaged. Source: Radford et al., Learning
-    Transferable Visual Models From Natural Language Supervision, ICML 2021,
-    section 2.3.
+    The image of a pair is classified among the texts of the batch, and its
+    text among the images; the two losses are averaged. Source: Radford et al.,
+    Learning Transferable Visual Models From Natural Language Supervision, ICML
+    2021, section 2.3.
 
     ``forward(images, texts, sample_idx)``, see :class:`ContrastiveLoss`. Rows
     of one sample are no negatives of each other.

@@ -1,6 +1,6 @@
 """Cases for the kernels on the CPU, run by test_triton_interval_sums.
 
-Not collected by name: triton must be told of its interpreter before it is
+Not collected by name: triton must have its interpreter set before it is
 imported, which only a process of its own can do.
 """
 
@@ -177,7 +177,7 @@ def test_order_of_the_scores_changes_no_bit():
 
 @pytest.mark.parametrize('delta', [0.05, 0.5])
 def test_step_counts_and_their_transpose(delta):
-    """What the AP, aLRP and Rank & Sort losses ask for."""
+    """What the AP, aLRP and Rank & Sort losses require."""
     pos, neg = (x.float() for x in scores('random'))
     mask = torch.ones_like(pos, dtype=torch.bool)
     weight = torch.rand(pos.shape, dtype=torch.float64)
