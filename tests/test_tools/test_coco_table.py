@@ -254,7 +254,7 @@ def test_evaluators_are_timed(capsys):
     assert f'{ratio:.1f}' in shown
     with pytest.raises(SystemExit):
         speed.parse_args(['--images', '0'])
-    assert '--images is 0' in capsys.readouterr().err
+    assert '--images must be >= 1' in capsys.readouterr().err
 
 
 TINY = """
