@@ -112,7 +112,7 @@ def tiny_detector(cfg):
     return cfg
 
 
-def train_detector(cfg, images, work_dir, iterations=210, seed=0):
+def train_detector(cfg, images, work_dir, iterations, warm_up):
     """Train with the optimiser of the base config; AP of the same images.
 
     Returns:
@@ -148,7 +148,7 @@ def train_detector(cfg, images, work_dir, iterations=210, seed=0):
         param_scheduler=[
             one
             for one in cfg.param_scheduler
-            if one.type == 'LinearLR' and not one.by_epoch
+            if one.type == 'LinearLR' and not one.by_epoch and warm_up
         ],
         default_scope='mmdet',
         default_hooks=dict(
@@ -156,9 +156,9 @@ def train_detector(cfg, images, work_dir, iterations=210, seed=0):
             checkpoint=None,
         ),
         custom_hooks=cfg.get('custom_hooks', []),
-        randomness=dict(seed=seed),
+        randomness=dict(seed=0),
         log_level='WARNING',
-        experiment_name=Path(work_dir).name + str(seed),
+        experiment_name=Path(work_dir).name,
     )
     runner = Runner.from_cfg(Config(settings))
     runner.train()
