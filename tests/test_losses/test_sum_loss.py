@@ -174,7 +174,7 @@ def test_parts_that_want_the_quality_of_the_boxes():
     assert total.box_input == 'quality'
     expected = parts[0](leaf, target, quality=quality) + parts[1](leaf, target)
     assert torch.equal(total(leaf, target, quality=quality), expected)
-    with pytest.raises(ValueError, match='needs the boxes of the positives'):
+    with pytest.raises(ValueError, match='requires the boxes'):
         total(leaf, target)
     with pytest.raises(ValueError, match=r'no part .* takes quality'):
         build(AUC)(leaf, target, quality=quality)
