@@ -19,6 +19,17 @@ def model_type(named: str | type):
     return MODELS.get(named) if isinstance(named, str) else named
 
 
+def _loss_type(field: str, loss: dict):
+    """The class of a loss, or an error that names the field."""
+    loss_type = model_type(loss['type'])
+    if loss_type is None:
+        raise KeyError(
+            f'{field}.type={loss["type"]!r} is not registered; write it with '
+            "its scope, as in 'mmrank.StableAPLoss'"
+        )
+    return loss_type
+
+
 def with_num_classes(loss: dict, num_classes: int | None) -> dict:
     """Config of a loss with the number of classes, if it takes one.
 
@@ -33,12 +44,7 @@ def with_num_classes(loss: dict, num_classes: int | None) -> dict:
     Raises:
         KeyError: If the loss is not registered.
     """
-    loss_type = model_type(loss['type'])
-    if loss_type is None:
-        raise KeyError(
-            f'loss.type={loss["type"]!r} is not registered; write it with its '
-            "scope, as in 'mmrank.StableAPLoss'"
-        )
+    loss_type = _loss_type('loss', loss)
     takes = takes_num_classes(loss_type) or (
         inspect.isclass(loss_type) and issubclass(loss_type, ClassCountLoss)
     )
@@ -61,12 +67,7 @@ def with_head_settings(loss_cls: dict, num_classes: int | None) -> dict:
     Raises:
         KeyError: If the loss is not registered.
     """
-    loss_type = model_type(loss_cls['type'])
-    if loss_type is None:
-        raise KeyError(
-            f'loss_cls.type={loss_cls["type"]!r} is not registered;'
-            " write it with its scope, as in 'mmrank.StableAPLoss'"
-        )
+    loss_type = _loss_type('loss_cls', loss_cls)
     settings = dict(use_sigmoid=True)
     if num_classes is not None and takes_num_classes(loss_type):
         settings['num_classes'] = num_classes

@@ -63,10 +63,7 @@ class CappedImbalance(RunningMean):
         """
         risk = risk.detach().double()
         mean = self.update(risk[:, None], has_positive[:, None], group, rows)
-        if rows is None or self.mean.numel() == 1:
-            seen = self.num_updates > 0
-        else:
-            seen = (self.num_updates > 0)[rows.long()]
+        seen = self._of_lists(self.num_updates > 0, rows)
         mean = torch.where(seen, mean.double(), risk)
         return torch.minimum(ratio, self.TARGET / mean)
 

@@ -100,8 +100,13 @@ class RunningMean(nn.Module):
             dist.all_reduce(totals, group=group)
         batch_mean = totals[0] / totals[1].clamp(min=1)
         usable = (totals[1] > 0) & batch_mean.isfinite()
-        mean = self._used(batch_mean, usable)
-        return mean if rows is None else mean[rows.long()]
+        return self._of_lists(self._used(batch_mean, usable), rows)
+
+    def _of_lists(self, values: Tensor, rows: Tensor | None) -> Tensor:
+        """Values of the means, (size,), for the lists with these rows."""
+        if rows is None or self.mean.numel() == 1:
+            return values
+        return values[rows.long()]
 
     def _used(self, batch_mean: Tensor, usable: Tensor) -> Tensor:
         """Take a step where one is due; (size,) means to use."""

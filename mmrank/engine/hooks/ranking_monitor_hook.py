@@ -124,6 +124,8 @@ class RankingMonitorHook(Hook):
         if not names and outputs and 'loss' in outputs:
             names = ['loss']
         for name in names:
+            if name in self._warned_still:
+                continue
             value = float(outputs[name])
             readings = self._readings.setdefault(
                 name, deque(maxlen=self._window)
@@ -135,7 +137,6 @@ class RankingMonitorHook(Hook):
             mean = abs(sum(readings)) / len(readings)
             if (
                 len(readings) < self._window
-                or name in self._warned_still
                 or high - low > 0.005 * mean
                 or largest > 2 * mean
             ):

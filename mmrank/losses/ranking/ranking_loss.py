@@ -106,7 +106,7 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
         Args:
             cls_score: (n, C) raw scores, any float dtype.
             target: (n,) class indices, C = background, or (n, C) of 0 and 1.
-            weight: (n,) or (n, C); entries that are not > 0 take no part.
+            weight: (n,) or (n, C); entries that are not > 0 are ignored.
             avg_factor: Accepted because mmdet heads pass it. A ranking loss
                 has its own normalisation, so it is not used.
             reduction_override: Likewise; only None is supported.
@@ -218,7 +218,7 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
         Args:
             scores: (L, N) raw scores.
             is_positive: (L, N) bool.
-            is_negative: (L, N) bool; an entry that is neither takes no part.
+            is_negative: (L, N) bool; an entry that is neither is ignored.
             values: (N / entries_per_value,) values of the positives' boxes,
                 for losses with a ``box_input``.
             entries_per_value: Neighbouring entries of a list that share one

@@ -104,7 +104,7 @@ class SumLoss(RankingLoss):
         Args:
             cls_score: (n, C) raw scores, any float dtype.
             target: (n,) class indices, C = background, or (n, C) of 0 and 1.
-            weight: (n,) or (n, C); entries that are not > 0 take no part.
+            weight: (n,) or (n, C); entries that are not > 0 are ignored.
             avg_factor: Not used.
             reduction_override: Only None is supported.
             quality: (n_pos,) quality in [0, 1] of each row with a class, in
