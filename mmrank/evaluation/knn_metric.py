@@ -49,7 +49,12 @@ class KNNMetric(FrozenFeatureMetric):
         collect_dir: str | None = None,
     ) -> None:
         super().__init__(
-            bank_idx, per_class, device, collect_device, prefix, collect_dir
+            bank_idx=bank_idx,
+            per_class=per_class,
+            device=device,
+            collect_device=collect_device,
+            prefix=prefix,
+            collect_dir=collect_dir,
         )
         for name, value in (('k', k), ('tau', tau)):
             if not value > 0:

@@ -142,7 +142,12 @@ class LinearProbeMetric(FrozenFeatureMetric):
         collect_dir: str | None = None,
     ) -> None:
         super().__init__(
-            bank_idx, per_class, device, collect_device, prefix, collect_dir
+            bank_idx=bank_idx,
+            per_class=per_class,
+            device=device,
+            collect_device=collect_device,
+            prefix=prefix,
+            collect_dir=collect_dir,
         )
         if not l2 > 0:
             raise ValueError(f'l2 must be > 0, got {l2!r}')

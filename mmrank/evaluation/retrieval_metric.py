@@ -152,7 +152,12 @@ class RetrievalMetric(FeatureMetric):
         collect_dir: str | None = None,
     ) -> None:
         super().__init__(
-            feature_key, label_key, device, collect_device, prefix, collect_dir
+            feature_key=feature_key,
+            label_key=label_key,
+            device=device,
+            collect_device=collect_device,
+            prefix=prefix,
+            collect_dir=collect_dir,
         )
         check_recall_at(recall_at)
         if similarity not in SIMILARITIES:

@@ -64,7 +64,6 @@ from .pairwise.pairwise_surrogate import (
     pairwise_surrogate_mean,
     pairwise_surrogate_sum,
 )
-from .pairwise.step_sums import piecewise_linear_step
 from .pairwise.surrogates import (
     SURROGATES,
     Logistic,
@@ -80,21 +79,39 @@ from .pairwise.surrogates import (
 )
 from .ranking.auc import auc_lists, auc_loss
 from .ranking.blackbox_ap import blackbox_ap_lists, blackbox_ap_loss
-from .ranking.dr_loss import dr_loss, dr_loss_lists, softmax_mean
-from .ranking.error_driven.alrp_loss import ALRP, alrp_loss, alrp_loss_lists
-from .ranking.error_driven.ap_loss import ap_loss, ap_loss_lists
+from .ranking.dr_loss import (
+    distributional_ranking,
+    dr_loss,
+    dr_loss_lists,
+    softmax_mean,
+)
+from .ranking.error_driven.alrp_loss import (
+    ALRP,
+    alrp_loss,
+    alrp_loss_lists,
+    error_driven_alrp,
+)
+from .ranking.error_driven.ap_loss import (
+    ap_loss,
+    ap_loss_lists,
+    error_driven_ap,
+)
 from .ranking.error_driven.rank_sort import (
     RankSort,
+    error_driven_rank_sort,
     rank_sort_loss,
     rank_sort_loss_lists,
 )
+from .ranking.error_driven.update import piecewise_linear_step
 from .ranking.lists import (
     count_negatives,
     gather_positives,
     positive_index,
+    ranking_function,
+    score_lists,
 )
 from .ranking.listwise_ap import listwise_ap_lists, listwise_ap_loss
-from .ranking.mauc import mauc_terms
+from .ranking.mauc import MAUCTerms, mauc_terms
 from .ranking.rank_weights import (
     mean_one,
     normalised_positive_rank,
@@ -108,7 +125,13 @@ from .ranking.score_interpolation import (
 )
 from .ranking.semi_variance import semi_variance, upper_semi_variance
 from .ranking.smooth_ap import smooth_ap_lists, smooth_ap_loss
-from .ranking.soap import moving_ranks, soap_loss, soap_padded, surrogate_ranks
+from .ranking.soap import (
+    moving_ranks,
+    soap_lists,
+    soap_loss,
+    soap_of_ranks,
+    surrogate_ranks,
+)
 from .ranking.soprc import SOPRCTerms, soprc_lists, soprc_loss, soprc_terms
 from .ranking.stable_ap import (
     StableAPTerms,
@@ -128,6 +151,7 @@ __all__ = [
     'SURROGATES',
     'Logistic',
     'LogisticPointwise',
+    'MAUCTerms',
     'NegativeTerms',
     'OneSidedHuber',
     'OneSidedSigmoid',
@@ -162,10 +186,14 @@ __all__ = [
     'count_negatives',
     'cross_correlation_terms',
     'cyclic_consistency',
+    'distributional_ranking',
     'dr_loss',
     'dr_loss_lists',
     'dual_temperature_losses',
     'effective_number_weights',
+    'error_driven_alrp',
+    'error_driven_ap',
+    'error_driven_rank_sort',
     'gather_positives',
     'global_contrastive_loss',
     'in_batch_embedding_loss',
@@ -199,15 +227,18 @@ __all__ = [
     'rank_sort_loss',
     'rank_sort_loss_lists',
     'rank_weighted_risk',
+    'ranking_function',
     'recall_curve',
     'retrieval_curves',
     'retrieval_metrics',
+    'score_lists',
     'semi_variance',
     'smooth_ap_lists',
     'smooth_ap_loss',
     'smoothed_rank',
+    'soap_lists',
     'soap_loss',
-    'soap_padded',
+    'soap_of_ranks',
     'softmax_mean',
     'soprc_lists',
     'soprc_loss',

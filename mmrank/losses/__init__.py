@@ -8,11 +8,24 @@ from .contrastive.isogclr_loss import BimodalISogCLRLoss, ISogCLRLoss
 from .contrastive.simco_loss import SimCoLoss
 from .contrastive.sogclr_loss import SogCLRLoss
 from .contrastive.spectral_contrastive_loss import SpectralContrastiveLoss
-from .inputs import EmbeddingBatch, RankedLists
+from .inputs import EmbeddingBatch
 from .long_tail.class_balanced_ce_loss import ClassBalancedCELoss
 from .long_tail.class_count_loss import ClassCountLoss
 from .long_tail.ldam_loss import LDAMLoss
 from .metric_learning.pml_loss import PMLLoss
+from .protocols import (
+    HasDiagnostics,
+    HasLogitCentre,
+    KeepsSampleState,
+    Prefetches,
+    Reweights,
+    TakesBoxValues,
+    TakesClassCounts,
+    TakesClassLabels,
+    TakesPairCounts,
+    TakesPairLabels,
+    TrainsEmbeddings,
+)
 from .ranking.auc_loss import AUCLoss, MAUCLoss
 from .ranking.blackbox_ap_loss import BlackBoxAPLoss
 from .ranking.dr_loss import DRLoss
@@ -21,7 +34,7 @@ from .ranking.error_driven.ap_loss import APLoss
 from .ranking.error_driven.error_driven_loss import ErrorDrivenLoss
 from .ranking.error_driven.rank_sort_loss import RankSortLoss
 from .ranking.listwise_ap_loss import ListwiseAPLoss
-from .ranking.ranking_loss import PaddedLoss, RankingLoss
+from .ranking.ranking_loss import PaddedLoss, RankedLists, RankingLoss
 from .ranking.smooth_ap_loss import SmoothAPLoss
 from .ranking.soap_loss import SOAPLoss
 from .ranking.soprc_loss import SOPRCLoss
@@ -46,18 +59,23 @@ __all__ = [
     'EmbeddingBatch',
     'ErrorDrivenLoss',
     'FlatCLRLoss',
+    'HasDiagnostics',
+    'HasLogitCentre',
     'ISogCLRLoss',
     'InBatchLoss',
     'InfoNCELoss',
+    'KeepsSampleState',
     'LDAMLoss',
     'LabelledPairLoss',
     'ListwiseAPLoss',
     'MAUCLoss',
     'PMLLoss',
     'PaddedLoss',
+    'Prefetches',
     'RankSortLoss',
     'RankedLists',
     'RankingLoss',
+    'Reweights',
     'SOAPLoss',
     'SOPRCLoss',
     'SimCoLoss',
@@ -66,5 +84,11 @@ __all__ = [
     'SpectralContrastiveLoss',
     'StableAPLoss',
     'SumLoss',
+    'TakesBoxValues',
+    'TakesClassCounts',
+    'TakesClassLabels',
+    'TakesPairCounts',
+    'TakesPairLabels',
+    'TrainsEmbeddings',
     'VICRegLoss',
 ]

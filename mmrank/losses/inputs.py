@@ -1,39 +1,10 @@
-"""What losses are computed from: lists, embeddings, labels, box values."""
+"""What heads pass to losses beside scores: embeddings, values of boxes."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-
-
-@dataclass
-class RankedLists:
-    """L rankings of a batch, what a listwise loss is computed from.
-
-    Attributes:
-        pos: (L, P) activated scores of the positives, padded; those of all
-            ranks when ``group`` is set.
-        pos_mask: (L, P) bool, False for padding.
-        scores: (L, N) activated scores of this rank.
-        neg_mask: (L, N) bool, True for the negatives.
-        values: (L, P) what the head passed on the boxes of the positives
-            (their quality or their box loss), or None.
-        group: Process group over which the negatives are spread, or None.
-        state_group: Process group whose ranks hold other positives than
-            those in ``pos``, or None.
-        list_classes: (L,) integer class of each list, or None if list i is
-            that of class i or there is one list in all.
-    """
-
-    pos: Tensor
-    pos_mask: Tensor
-    scores: Tensor
-    neg_mask: Tensor
-    values: Tensor | None
-    group: object
-    state_group: object
-    list_classes: Tensor | None = None
 
 
 @dataclass
@@ -91,55 +62,6 @@ class EmbeddingBatch:
 
     def _same(self) -> Tensor:
         return self.query_labels[:, None] == self.gallery_labels
-
-
-def one_vs_all(target: Tensor, num_classes: int) -> Tensor:
-    """Positives of every class from class indices or a multi-label matrix.
-
-    Args:
-        target: (n,) class indices, ``num_classes`` = background, or (n, C)
-            of 0 and 1.
-        num_classes: C.
-
-    Returns:
-        (n, C) bool.
-
-    Raises:
-        ValueError: If the shape does not fit or an index is outside
-            ``[0, C]``. On a GPU the index check is a device-side assertion,
-            which does not make the host wait.
-    """
-    if target.dim() == 2 and target.size(1) == num_classes:
-        return target > 0
-    if target.dim() != 1:
-        raise ValueError(
-            f'target must be (n,) class indices or (n, {num_classes}) labels '
-            f'for {num_classes} classes, got shape {tuple(target.shape)}'
-        )
-    if target.numel():
-        fits = ((target >= 0) & (target <= num_classes)).all()
-        if target.device.type != 'cpu':
-            torch._assert_async(fits)
-        elif not fits:
-            raise ValueError(
-                f'target holds class indices from {int(target.min())} to '
-                f'{int(target.max())}, but the scores have {num_classes} '
-                f'classes ({num_classes} = background); set num_classes of '
-                'the head to the number of classes of the data set'
-            )
-    classes = torch.arange(num_classes, device=target.device)
-    return target.unsqueeze(1) == classes
-
-
-def _sigmoid(scores: Tensor) -> Tensor:
-    # In half precision all scores near 1 would tie.
-    return scores.to(
-        torch.promote_types(scores.dtype, torch.float32)
-    ).sigmoid()
-
-
-#: By the ``activation`` of the losses.
-ACTIVATIONS = {'none': lambda scores: scores, 'sigmoid': _sigmoid}
 
 
 def one_of(name: str, value, allowed: Collection) -> None:

@@ -1,12 +1,10 @@
 """State that outlives a training step: saved, resumed, synchronised."""
 
-from .capped_imbalance import CappedImbalance
 from .class_prior import ClassPrior
 from .cross_batch_memory import CrossBatchMemory, MemoryEntries
 from .label_counts import LabelCounts
-from .mean_positive_score import MeanPositiveScore
 from .pair_counts import PairCounts
-from .running_mean import RunningMean
+from .running_mean import CappedImbalance, MeanPositiveScore, RunningMean
 from .samples.sample_log_mean import SampleLogMean
 from .samples.sample_ranks import SampleRanks
 from .samples.sample_state import SampleState

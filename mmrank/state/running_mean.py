@@ -1,10 +1,19 @@
-"""Moving average of a value that each batch measures."""
+"""Moving averages of what each batch measures on its positives.
+
+:class:`RunningMean` is the average itself; :class:`MeanPositiveScore` and
+:class:`CappedImbalance` are the two that stable AP keeps.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from .updates import check_rows, inside_backward
+
+MEAN_MODES = ('plain', 'exact', 'off')
 
 
 class RunningMean(nn.Module):
@@ -146,3 +155,156 @@ class RunningMean(nn.Module):
         result = totals.new_zeros(2, self.mean.numel())
         result[:, rows.long()] = torch.where(broken, torch.nan, pooled)
         return result
+
+
+class MeanPositiveScore(RunningMean):
+    """EMA of the mean positive score with variance reduction.
+
+    ``mu_k = (1-lam) mu_{k-1} + lam m_k(theta_k)
+    + (1-lam) (m_k(theta_k) - m_k(theta_{k-1}))``, where ``m_k(theta)`` is the
+    mean positive score of batch k under the weights ``theta``. Source: stable
+    AP (2025), eq. 6.
+
+    Modes:
+        ``exact``: the formula unchanged. ``m_k(theta_{k-1})`` comes from a
+            forward inside :meth:`probing`, which
+            :class:`mmrank.engine.hooks.PreviousWeightsHook` runs.
+        ``plain``: without the last term; lags behind a drifting score.
+        ``off``: mu is the mean of the batch at hand (the paper's ablation).
+
+    :class:`RunningMean` says what :meth:`update` does with batches that are
+    empty or not finite, and with classes.
+
+    Args:
+        size: Number of estimates: 1 for a global one, C for one per class.
+        momentum: lam in ``(0, 1]``, the weight of the new batch.
+        mode: One of ``exact``, ``plain``, ``off``.
+
+    Attributes:
+        mean: (size,) float32 buffer, in units of the scores.
+        num_updates: (size,) int64 buffer, batches that each estimate saw.
+
+    Raises:
+        ValueError: On a parameter out of range.
+        RuntimeError: By :meth:`update` in mode ``exact``, if the batch's mean
+            under the previous weights was not measured.
+    """
+
+    def __init__(
+        self, size: int = 1, momentum: float = 0.01, mode: str = 'plain'
+    ) -> None:
+        super().__init__(size, momentum)
+        if mode not in MEAN_MODES:
+            raise ValueError(
+                f'mode={mode!r} is unknown; use one of {MEAN_MODES}'
+            )
+        self.mode = mode
+        self._probing = False
+        self._previous: Tensor | None = None
+
+    def extra_repr(self) -> str:
+        return f'{super().extra_repr()}, mode={self.mode!r}'
+
+    @contextmanager
+    def probing(self) -> Iterator[None]:
+        """Within, :meth:`update` only notes ``m_k(theta_{k-1})``."""
+        self._probing, self._previous = True, None
+        try:
+            yield
+        finally:
+            self._probing = False
+
+    def _used(self, batch_mean: Tensor, usable: Tensor) -> Tensor:
+        if self._probing:
+            self._previous = batch_mean
+            return self.mean.clone()
+        return super()._used(batch_mean, usable)
+
+    def _target(self, mean: Tensor, batch_mean: Tensor) -> Tensor:
+        if self.mode == 'off':
+            return batch_mean
+        target = super()._target(mean, batch_mean)
+        if self.mode == 'exact':
+            target = target + (1 - self.momentum) * self._correction(
+                batch_mean
+            )
+        return target
+
+    def _correction(self, batch_mean: Tensor) -> Tensor:
+        previous, self._previous = self._previous, None
+        if previous is None:
+            raise RuntimeError(
+                "mode='exact' requires the batch's mean positive score under "
+                'the previous weights: add '
+                "custom_hooks=[dict(type='mmrank.PreviousWeightsHook')] or "
+                "use mode='plain'"
+            )
+        step = batch_mean - previous
+        return torch.where(step.isfinite(), step, 0)
+
+
+class CappedImbalance(RunningMean):
+    """``rho = min(n-/n+, 1/EMA(X))``, X the mean weighted risk of a batch.
+
+    With one list, rho and h only scale the step: h(x) has the slope
+    ``1/(2 h (1 + x)^2)``, so an argument ``rho X`` far above 1 leaves hardly
+    a gradient. The paper's ``rho = n-/n+`` is 10^3 to 10^4 for the anchors of
+    a detector. The cap keeps the argument near 1 while X falls, until the
+    paper's rho is reached. Of X of the batch itself every step would have the
+    same size; the EMA lets a batch with a larger risk count for more.
+
+    A batch counts as at most :attr:`LARGEST_STEP` times the mean, so that one
+    broken batch does not double the EMA.
+
+    Args:
+        size: Number of means: 1, or one per class.
+        momentum: Weight of the new batch in the EMA, in ``(0, 1]``.
+
+    Attributes:
+        mean: (size,) float32 buffer, EMA of X.
+        num_updates: (size,) int64 buffer, batches that each mean saw.
+
+    Raises:
+        ValueError: On a parameter out of range.
+    """
+
+    TARGET = 1.0
+    LARGEST_STEP = 10.0
+
+    def __init__(self, size: int = 1, momentum: float = 0.1) -> None:
+        super().__init__(size, momentum)
+
+    @torch.no_grad()
+    def rho(
+        self,
+        risk: Tensor,
+        ratio: Tensor,
+        has_positive: Tensor,
+        group=None,
+        rows: Tensor | None = None,
+    ) -> Tensor:
+        """Take in the risks of a batch and return rho for its lists.
+
+        Args:
+            risk: (L,) weighted risks X of the lists, >= 0.
+            ratio: (L,) n-/n+ of the lists.
+            has_positive: (L,) bool; other lists are ignored.
+            group: Process group whose ranks hold different lists, or parts of
+                them; None if these are the lists of the whole batch.
+            rows: (L,) integer mean that each list belongs to, or None. See
+                :meth:`RunningMean.update`.
+
+        Returns:
+            (L,) float64 imbalances > 0. Where the EMA saw no batch yet, as in
+            an evaluation before training, X is that of the list itself.
+        """
+        risk = risk.detach().double()
+        mean = self.update(risk[:, None], has_positive[:, None], group, rows)
+        seen = self._of_lists(self.num_updates > 0, rows)
+        mean = torch.where(seen, mean.double(), risk)
+        return torch.minimum(ratio, self.TARGET / mean)
+
+    def _target(self, mean: Tensor, batch_mean: Tensor) -> Tensor:
+        # A mean of 0 (all ranked right so far) must be able to rise again.
+        largest = torch.where(mean > 0, self.LARGEST_STEP * mean, batch_mean)
+        return super()._target(mean, torch.minimum(batch_mean, largest))

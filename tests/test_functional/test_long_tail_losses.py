@@ -17,7 +17,7 @@ from mmrank.functional import (
     mauc_terms,
     moving_ranks,
     soap_loss,
-    soap_padded,
+    soap_of_ranks,
     surrogate_ranks,
 )
 
@@ -70,7 +70,7 @@ def test_soap_gradient_is_that_of_the_paper():
             total = total + weight * (1 - x).clamp(min=0) ** 2 / 8 / 3
     (expected,) = torch.autograd.grad(total, scores)
     batch = surrogate_ranks(scores[None, :3], scores[None, 3:])
-    loss = soap_padded(batch, u[:, None])
+    loss = soap_of_ranks(batch, u[:, None])
     assert loss.item() == pytest.approx((1 - u[0] / u[1]).mean().item())
     (got,) = torch.autograd.grad(loss.sum(), scores)
     torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-14)
@@ -180,10 +180,10 @@ def test_mauc_several_labels_and_left_out_entries():
     """A sample is no negative of its own classes; what is out stays out."""
     scores = randn(2, 5)
     positive = torch.tensor([[1, 1, 0, 0, 0], [1, 0, 1, 0, 0]]).bool()
-    negative = ~positive
-    negative[:, 4] = False
+    mask = torch.ones(2, 5, dtype=torch.bool)
+    mask[:, 4] = False
     scores[:, 4] = torch.nan
-    terms = mauc_terms(scores, positive, negative)
+    terms = mauc_terms(scores, positive, mask=mask)
     a, b = scores
 
     def mean(pos, neg):
@@ -215,6 +215,8 @@ def test_mauc_edges():
         mauc_terms(torch.zeros(1, 2).long(), torch.zeros(1, 2).bool())
     with pytest.raises(ValueError, match='of one shape'):
         mauc_terms(torch.zeros(2, 3), torch.zeros(3, 2).bool())
+    with pytest.raises(ValueError, match='mask must have shape'):
+        mauc_terms(empty, empty.bool(), mask=torch.ones(3, 1).bool())
 
 
 def test_effective_number():

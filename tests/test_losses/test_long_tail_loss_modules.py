@@ -300,7 +300,9 @@ def test_mauc_is_the_mean_over_classes_with_pairs():
     total = MAUCLoss(num_classes=CLASSES, reduction='sum')(scores, index)
     assert total.item() == pytest.approx(terms.loss.sum().item())
     with pytest.raises(ValueError, match=r'use mmrank\.AUCLoss'):
-        MAUCLoss().rank(scores, positive, ~positive, list_classes=index)
+        MAUCLoss().rank(
+            scores.t(), positive, ~positive, list_classes=torch.arange(CLASSES)
+        )
     with pytest.raises(ValueError, match='tau must be'):
         MAUCLoss(tau=0.0)
 

@@ -292,8 +292,8 @@ def _risk(scores, target):
     """X of one ranking, by the definition."""
     labels = _labels(scores, target)
     terms = rank_weighted_risk(
-        scores[labels][None],
-        scores[~labels][None],
+        scores[labels].double(),
+        scores[~labels].double(),
         scores[labels].double().mean(),
         surrogate=OneSidedHuber(1.0),
         bound=21.0,

@@ -204,7 +204,7 @@ def test_class_counts():
         torch.tensor([0.25, 0.15, 0.1]),
     )
     assert not build(AUC).wants_class_counts
-    with pytest.raises(ValueError, match='no part .* wants class counts'):
+    with pytest.raises(ValueError, match='no part .* takes class counts'):
         build(AUC).set_class_counts([1, 2, 3])
 
 

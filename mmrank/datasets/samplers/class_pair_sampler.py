@@ -67,7 +67,8 @@ class ClassPairSampler(BatchStream):
             )
         if num_batches is None:
             num_batches = max(1, int(sizes[sizes > 1].sum()) // batch_size)
-        super().__init__(num_batches, 2 * self._part, seed, infinite)
+        share = 2 * self._part
+        super().__init__(num_batches, share, seed=seed, infinite=infinite)
 
     def rank_batch(self, number: int) -> np.ndarray:
         """Left images of the pairs of this rank, then right ones."""

@@ -56,7 +56,8 @@ class CrossPairSampler(BatchStream):
         self.num_rows, self.num_cols = num_rows, num_cols
         if num_batches is None:
             num_batches = max(1, self._shape[0] // num_rows)
-        super().__init__(num_batches, self._part + num_cols, seed, infinite)
+        share = self._part + num_cols
+        super().__init__(num_batches, share, seed=seed, infinite=infinite)
 
     def rank_batch(self, number: int) -> np.ndarray:
         """Rows of this rank, then all columns, which begin at m."""

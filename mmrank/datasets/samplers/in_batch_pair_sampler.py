@@ -62,8 +62,8 @@ class InBatchPairSampler(BatchStream):
         super().__init__(
             len(pairs) // batch_size,
             self._part * self.num_samples,
-            seed,
-            infinite,
+            seed=seed,
+            infinite=infinite,
         )
         self._permuted_epoch, self._orders = -1, []
 

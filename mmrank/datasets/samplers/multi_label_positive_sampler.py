@@ -64,7 +64,7 @@ class MultiLabelPositiveSampler(BatchStream):
             )
         if num_batches is None:
             num_batches = max(1, size // batch_size)
-        super().__init__(num_batches, share, seed, infinite)
+        super().__init__(num_batches, share, seed=seed, infinite=infinite)
 
         items, classes = label_pairs(dataset)
         names = (getattr(dataset, 'metainfo', None) or {}).get('classes')

@@ -50,7 +50,7 @@ class NaivePairSampler(BatchStream):
             )
         if num_batches is None:
             num_batches = max(1, len(pairs) // batch_size)
-        super().__init__(num_batches, share, seed, infinite)
+        super().__init__(num_batches, share, seed=seed, infinite=infinite)
 
     def rank_batch(self, number: int) -> np.ndarray:
         """The cells of this rank."""

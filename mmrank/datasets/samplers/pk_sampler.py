@@ -115,7 +115,7 @@ class PKSampler(BatchStream):
         if num_batches is None:
             num_batches = max(1, int(self._sizes.sum()) // batch_size)
         share = batch_size // self.world_size
-        super().__init__(num_batches, share, seed, infinite)
+        super().__init__(num_batches, share, seed=seed, infinite=infinite)
 
     def global_batch(self, number: int) -> np.ndarray:
         """Draw one batch of the stream.

@@ -70,7 +70,7 @@ samplers.label_pairs.label_pairs`.
         self.num_positives = _number(batch_size, num_positives, positive_rate)
         if num_batches is None:
             num_batches = max(1, len(dataset) // batch_size)
-        super().__init__(num_batches, share, seed, infinite)
+        super().__init__(num_batches, share, seed=seed, infinite=infinite)
 
         items, classes = label_pairs(dataset)
         if positive_class is None:

@@ -6,6 +6,7 @@ from mmengine.model import is_model_wrapper
 
 from mmrank.datasets.samplers.class_labels import class_labels
 from mmrank.datasets.samplers.label_pairs import label_pairs
+from mmrank.losses.protocols import TakesClassCounts
 from mmrank.registry import HOOKS
 
 
@@ -39,7 +40,8 @@ class ClassCountsHook(Hook):
         told = {
             name: module
             for name, module in model.named_modules()
-            if getattr(module, 'wants_class_counts', False)
+            if isinstance(module, TakesClassCounts)
+            and module.wants_class_counts
         }
         if not told:
             runner.logger.info(

@@ -5,6 +5,7 @@ from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 
 from mmrank.datasets.samplers.class_labels import class_labels
+from mmrank.losses.protocols import TakesClassLabels
 from mmrank.registry import HOOKS
 
 
@@ -28,7 +29,8 @@ class ClassPairsHook(Hook):
         told = [
             module
             for module in model.modules()
-            if getattr(module, 'wants_class_labels', False)
+            if isinstance(module, TakesClassLabels)
+            and module.wants_class_labels
         ]
         if not told:
             runner.logger.info('ClassPairsHook: no head requires classes.')

@@ -3,6 +3,7 @@
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 
+from mmrank.losses.protocols import Reweights
 from mmrank.registry import HOOKS
 
 
@@ -48,7 +49,7 @@ class DeferredReweightingHook(Hook):
         told = [
             name
             for name, module in model.named_modules()
-            if hasattr(module, 'start_reweighting')
+            if isinstance(module, Reweights)
         ]
         for name in told:
             model.get_submodule(name).start_reweighting()

@@ -3,6 +3,7 @@
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 
+from mmrank.losses.protocols import TakesPairCounts
 from mmrank.registry import HOOKS
 
 
@@ -27,7 +28,7 @@ class PairCountsHook(Hook):
         told = [
             module
             for module in model.modules()
-            if getattr(module, 'wants_pair_counts', False)
+            if isinstance(module, TakesPairCounts) and module.wants_pair_counts
         ]
         if not told:
             runner.logger.info('PairCountsHook: no loss requires the pairs.')

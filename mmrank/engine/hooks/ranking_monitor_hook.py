@@ -6,13 +6,13 @@ from collections import deque
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 
-from mmrank.losses import ContrastiveLoss, RankingLoss
+from mmrank.losses.protocols import HasDiagnostics
 from mmrank.registry import HOOKS
 
 
 @HOOKS.register_module()
 class RankingMonitorHook(Hook):
-    """Logs the diagnostics of the ranking and contrastive losses of the model.
+    """Logs the diagnostics of the losses of the model.
 
     For stable AP: ``risk`` (the weighted pair loss X, which shows what is
     learnt), ``rho``, ``argument`` (``rho X``, what the outer function h is
@@ -83,7 +83,7 @@ class RankingMonitorHook(Hook):
         losses = [
             (name, m)
             for name, m in model.named_modules()
-            if isinstance(m, (RankingLoss, ContrastiveLoss)) and m.diagnostics
+            if isinstance(m, HasDiagnostics) and m.diagnostics
         ]
         for name, loss in losses:
             prefix = '' if len(losses) == 1 else f'{name}.'

@@ -5,6 +5,7 @@ from mmengine.model import is_model_wrapper
 from torch.utils.data import ConcatDataset
 
 from mmrank.datasets.indexed_concat_dataset import IndexedConcatDataset
+from mmrank.losses.protocols import KeepsSampleState
 from mmrank.registry import HOOKS
 
 
@@ -30,7 +31,7 @@ class SampleIndexHook(Hook):
         keepers = {
             name: module
             for name, module in model.named_modules()
-            if getattr(module, 'keeps_samples', False)
+            if isinstance(module, KeepsSampleState) and module.keeps_samples
         }
         if not keepers:
             runner.logger.info('SampleIndexHook: no loss has sample state.')

@@ -10,9 +10,9 @@ from .pairwise_tables import (
     CHUNK,
     PairwiseTables,
     ScoreBinner,
-    clamp_infinite,
     column_blocks,
 )
+from .surrogates import clamp_infinite
 from .triton.sums import (
     TritonIntervalSums,
     can_run,

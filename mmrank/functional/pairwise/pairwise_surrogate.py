@@ -15,8 +15,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from .interval_sums import IntervalSums
-from .pairwise_tables import clamp_infinite, column_blocks
-from .surrogates import OneSidedHuber, Surrogate
+from .surrogates import OneSidedHuber, Surrogate, clamp_infinite
 
 # Pairs of one block of the pair matrix, each a float64: 32 MiB a temporary.
 _PAIRS_PER_BLOCK = 2**22
@@ -35,7 +34,8 @@ class PairMatrix:
         """Yield columns, their score differences and what counts of them."""
         pos = clamp_infinite(pos.double()).unsqueeze(2)
         size = max(_PAIRS_PER_BLOCK // max(pos.numel(), 1), 1)
-        for part in column_blocks(neg.size(1), size):
+        for begin in range(0, neg.size(1), size):
+            part = slice(begin, begin + size)
             x = pos - clamp_infinite(neg[:, part].double()).unsqueeze(1)
             keep = None if neg_mask is None else neg_mask[:, None, part]
             yield part, x, keep
@@ -141,11 +141,16 @@ def pair_evaluator(
     return IntervalSums(surrogate.tau, backend[method])
 
 
-def check_lists(pos: Tensor, neg: Tensor) -> None:
+def check_lists(pos: Tensor, neg: Tensor, or_one: bool = False) -> None:
     """Refuse scores that are no lists of positives and negatives.
 
+    Args:
+        pos: What should be (L, P) floats.
+        neg: What should be (L, N) floats.
+        or_one: Whether one list, (P,) and (N,), is allowed too.
+
     Raises:
-        ValueError: If they are not (L, P) and (L, N).
+        ValueError: If the shapes do not fit.
         TypeError: If one is not of a float dtype.
     """
     for name, scores in (('pos', pos), ('neg', neg)):
@@ -154,10 +159,13 @@ def check_lists(pos: Tensor, neg: Tensor) -> None:
                 f'{name} must be of a float dtype, got '
                 f'{scores.dtype}; call {name}.float()'
             )
+    if or_one and pos.dim() == neg.dim() == 1:
+        return
     if pos.dim() != 2 or neg.dim() != 2 or pos.size(0) != neg.size(0):
+        one = '1-D, or ' if or_one else ''
         raise ValueError(
-            'pos and neg must be (lists, scores) with as many lists, got '
-            f'shapes {tuple(pos.shape)} and {tuple(neg.shape)}'
+            f'pos and neg must be {one}(lists, scores) with as many lists, '
+            f'got shapes {tuple(pos.shape)} and {tuple(neg.shape)}'
         )
 
 

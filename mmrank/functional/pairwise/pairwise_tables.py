@@ -24,6 +24,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .surrogates import clamp_infinite
+
 # Scores per pass: the float64 temporaries of a pass stay in a core's cache.
 CHUNK = 32768
 # Grid cells per threshold, and their least and largest number: the share of
@@ -105,14 +107,6 @@ class ScoreBinner:
 
 # A window of one unit covers intervals of at most three neighbouring anchors.
 _ANCHORS_PER_WINDOW = 3
-# Infinite scores act as this: its square and its sum over any list are
-# finite in float64, and it is a float32.
-SCORE_LIMIT = 1e30
-
-
-def clamp_infinite(scores: Tensor) -> Tensor:
-    """Scores within ``+-SCORE_LIMIT``; NaN stays NaN."""
-    return scores.clamp(-SCORE_LIMIT, SCORE_LIMIT)
 
 
 def round_down(values: Tensor, dtype: torch.dtype) -> Tensor:

@@ -12,6 +12,15 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+# Infinite scores act as this: its square and its sum over any list are
+# finite in float64, and it is a float32.
+SCORE_LIMIT = 1e30
+
+
+def clamp_infinite(scores: Tensor) -> Tensor:
+    """Scores within ``+-SCORE_LIMIT``; NaN stays NaN."""
+    return scores.clamp(-SCORE_LIMIT, SCORE_LIMIT)
+
 
 class Surrogate(Protocol):
     """What a loss needs of a pair surrogate."""

@@ -8,7 +8,7 @@ from mmrank.functional.pairwise.pairwise_surrogate import (
 )
 from mmrank.functional.pairwise.surrogates import OneSidedHuber, Sigmoid
 
-from .lists import count_negatives, of_one_list, of_score_lists
+from .lists import count_negatives, ranking_function, score_lists
 
 # Surrogate and what its value is multiplied by: 1/2 makes the sigmoid a
 # smooth 0-1 loss, so that the mean is a smooth 1 - AUC.
@@ -18,7 +18,8 @@ _SURROGATES = {
 }
 
 
-def auc_padded(
+@ranking_function
+def auc_loss(
     pos: Tensor,
     neg: Tensor,
     *,
@@ -29,13 +30,13 @@ def auc_padded(
     method: str = 'auto',
     group=None,
 ) -> Tensor:
-    """AUC loss of L lists with padded positives.
+    """AUC loss.
 
     ``mean_ij l(s_i - t_j)`` over all pairs of a positive and a negative.
 
     Args:
-        pos: (L, P) scores of the positives, padded.
-        neg: (L, N) scores of the negatives.
+        pos: (P,) or padded (L, P) scores of the positives.
+        neg: (N,) or (L, N) scores of the negatives.
         surrogate: ``sigmoid``: ``l(x) = sigmoid(-x / tau)``;
             ``one_sided_huber``: :func:`one_sided_huber`, exact in near-linear
             time.
@@ -47,13 +48,19 @@ def auc_padded(
             then hold the positives of all ranks.
 
     Returns:
-        (L,) float64 losses >= 0, with the sigmoid at most 1; 0 for a list
-        without positives or without negatives.
+        Scalar, or (L,) float64 losses, >= 0, with the sigmoid at most 1; 0,
+        still attached to the graph, for a list without positives or without
+        negatives.
 
     Raises:
         ValueError: If the surrogate is unknown, ``tau`` is not > 0 or the
             shapes do not fit.
         TypeError: If a score tensor is not of a float dtype.
+
+    Example:
+        >>> pos, neg = torch.tensor([0.9, 0.2]), torch.tensor([0.5, -0.5])
+        >>> auc_loss(pos, neg, tau=0.01)
+        tensor(0.2500)
     """
     if surrogate not in _SURROGATES:
         raise ValueError(
@@ -61,8 +68,6 @@ def auc_padded(
             f'{tuple(_SURROGATES)}'
         )
     kind, factor = _SURROGATES[surrogate]
-    if pos_mask is None:
-        pos_mask = torch.ones_like(pos, dtype=torch.bool)
     total = pairwise_surrogate_sum(
         pos,
         neg,
@@ -79,76 +84,4 @@ def auc_padded(
     return factor * total.sum(1) / pairs
 
 
-def auc_lists(
-    scores: Tensor,
-    is_positive: Tensor,
-    *,
-    surrogate: str = 'sigmoid',
-    tau: float = 0.1,
-    mask: Tensor | None = None,
-    method: str = 'auto',
-) -> Tensor:
-    """AUC loss of L lists in one call.
-
-    Args:
-        scores: (L, N) float scores.
-        is_positive: (L, N) bool or integer, nonzero = positive of its list.
-        surrogate: ``sigmoid`` or ``one_sided_huber``.
-        tau: Temperature or margin in units of the scores, > 0.
-        mask: (L, N) bool, False for entries to ignore.
-        method: See :func:`pairwise_surrogate_sum`.
-
-    Returns:
-        (L,) losses >= 0, 0 for a list without positives or without
-        negatives; float64 for float64 scores, else float32.
-
-    Raises:
-        ValueError: If the surrogate is unknown, ``tau`` is not > 0 or the
-            shapes do not fit.
-        TypeError: If the scores are not of a float dtype.
-    """
-    return of_score_lists(
-        auc_padded,
-        scores,
-        is_positive,
-        mask,
-        surrogate=surrogate,
-        tau=tau,
-        method=method,
-    )
-
-
-def auc_loss(
-    pos: Tensor,
-    neg: Tensor,
-    *,
-    surrogate: str = 'sigmoid',
-    tau: float = 0.1,
-    method: str = 'auto',
-) -> Tensor:
-    """AUC loss of one list.
-
-    Args:
-        pos: (n+,) float scores of the positives.
-        neg: (n-,) float scores of the negatives.
-        surrogate: ``sigmoid`` or ``one_sided_huber``.
-        tau: Temperature or margin in units of the scores, > 0.
-        method: See :func:`pairwise_surrogate_sum`.
-
-    Returns:
-        Scalar >= 0; 0, still attached to the graph, when there is no positive
-        or no negative.
-
-    Raises:
-        ValueError: If the surrogate is unknown, ``tau`` is not > 0 or an
-            input is not 1-D.
-        TypeError: If a score tensor is not of a float dtype.
-
-    Example:
-        >>> pos, neg = torch.tensor([0.9, 0.2]), torch.tensor([0.5, -0.5])
-        >>> auc_loss(pos, neg, tau=0.01)
-        tensor(0.2500)
-    """
-    return of_one_list(
-        auc_padded, pos, neg, surrogate=surrogate, tau=tau, method=method
-    )
+auc_lists = score_lists(auc_loss)

@@ -6,10 +6,9 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from mmrank.functional.pairwise.pairwise_surrogate import check_lists
-from mmrank.functional.pairwise.pairwise_tables import clamp_infinite
+from mmrank.functional.pairwise.surrogates import clamp_infinite
 
-from .lists import of_one_list, of_score_lists
+from .lists import ranking_function, score_lists
 
 
 class _GivenGradient(Function):
@@ -86,7 +85,8 @@ def check_blackbox(lam: float, margin: float) -> None:
         )
 
 
-def blackbox_ap_padded(
+@ranking_function
+def blackbox_ap_loss(
     pos: Tensor,
     neg: Tensor,
     *,
@@ -96,14 +96,15 @@ def blackbox_ap_padded(
     neg_mask: Tensor | None = None,
     group=None,
 ) -> Tensor:
-    """BlackBox AP loss of L lists with padded positives.
+    """BlackBox AP loss.
 
     The value is ``1 - AP`` of the scores after positives were lowered and
     negatives raised by ``margin / 2``. The ranks are the solution of a linear
     problem in the scores, so their gradient is taken from a second ranking,
     of ``s' = s + lam * dL/drank``: ``dL/ds = (rank(s') - rank(s)) / lam``.
     The rank among the positives is a constant, as in the authors' code.
-    Source: Rolinek et al. (CVPR 2020), algorithm 1 and section 4.
+    Source: Rolinek et al., Optimizing Rank-Based Metrics with Blackbox
+    Differentiation, CVPR 2020, algorithm 1 and section 4.
 
     Ranks are 1, 2, ... and L is the loss of one list, whatever factor the
     incoming gradient has: a loss weight, a mean over lists or the scaler of
@@ -113,8 +114,8 @@ def blackbox_ap_padded(
     a batch is a query, and ``lam`` is the authors' times n/Q otherwise.
 
     Args:
-        pos: (L, P) scores of the positives, padded.
-        neg: (L, N) scores of the negatives.
+        pos: (P,) or padded (L, P) scores of the positives.
+        neg: (N,) or (L, N) scores of the negatives.
         lam: Strength of the perturbation, > 0.
         margin: Distance by which positives should lead, in units of the
             scores, >= 0.
@@ -124,18 +125,21 @@ def blackbox_ap_padded(
             then hold the positives of all ranks.
 
     Returns:
-        (L,) float64 losses in [0, 1], 0 for a list without positives; ties
-        count as ranked above, as in :func:`average_precision`. Infinite
-        scores act as +-1e30; NaN gives NaN. O((P + N) log P) time.
+        Scalar, or (L,) float64 losses, in [0, 1]; 0, still attached to the
+        graph, for a list without positives. Ties count as ranked above, as in
+        :func:`average_precision`. Infinite scores act as +-1e30; NaN gives
+        NaN. O((P + N) log P) time.
 
     Raises:
         ValueError: On a parameter out of range or shapes that do not fit.
         TypeError: If a score tensor is not of a float dtype.
+
+    Example:
+        >>> pos, neg = torch.tensor([0.9, 0.2]), torch.tensor([0.5, -0.5])
+        >>> blackbox_ap_loss(pos, neg)
+        tensor(0.1667)
     """
     check_blackbox(lam, margin)
-    check_lists(pos, neg)
-    if pos_mask is None:
-        pos_mask = torch.ones_like(pos, dtype=torch.bool)
     if neg_mask is None:
         neg_mask = torch.ones_like(neg, dtype=torch.bool)
     with torch.no_grad():
@@ -167,61 +171,4 @@ def blackbox_ap_padded(
     )
 
 
-def blackbox_ap_lists(
-    scores: Tensor,
-    is_positive: Tensor,
-    *,
-    lam: float = 4.0,
-    margin: float = 0.02,
-    mask: Tensor | None = None,
-) -> Tensor:
-    """BlackBox AP loss of L lists in one call.
-
-    Args:
-        scores: (L, N) float scores.
-        is_positive: (L, N) bool or integer, nonzero = positive of its list.
-        lam: Strength of the perturbation, > 0.
-        margin: Distance by which positives should lead, >= 0.
-        mask: (L, N) bool, False for entries to ignore.
-
-    Returns:
-        (L,) losses in [0, 1], 0 for a list without positives; float64 for
-        float64 scores, else float32.
-
-    Raises:
-        ValueError: On a parameter out of range or shapes that do not fit.
-        TypeError: If the scores are not of a float dtype.
-    """
-    return of_score_lists(
-        blackbox_ap_padded, scores, is_positive, mask, lam=lam, margin=margin
-    )
-
-
-def blackbox_ap_loss(
-    pos: Tensor, neg: Tensor, *, lam: float = 4.0, margin: float = 0.02
-) -> Tensor:
-    """BlackBox AP loss of one list.
-
-    Source: Rolinek et al., Optimizing Rank-Based Metrics with Blackbox
-    Differentiation, CVPR 2020.
-
-    Args:
-        pos: (n+,) float scores of the positives.
-        neg: (n-,) float scores of the negatives.
-        lam: Strength of the perturbation, > 0.
-        margin: Distance by which positives should lead, >= 0.
-
-    Returns:
-        Scalar in [0, 1]; 0, still attached to the graph, when there is no
-        positive.
-
-    Raises:
-        ValueError: On a parameter out of range or an input that is not 1-D.
-        TypeError: If a score tensor is not of a float dtype.
-
-    Example:
-        >>> pos, neg = torch.tensor([0.9, 0.2]), torch.tensor([0.5, -0.5])
-        >>> blackbox_ap_loss(pos, neg)
-        tensor(0.1667)
-    """
-    return of_one_list(blackbox_ap_padded, pos, neg, lam=lam, margin=margin)
+blackbox_ap_lists = score_lists(blackbox_ap_loss)

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from .lists import split_targets
+from .lists import ranking_function, score_lists, split_targets
 
 
 def _weights(values, mask, temperature, peak):
@@ -97,7 +97,8 @@ POS_LAMBDA = 1.0
 NEG_LAMBDA = 0.1 / math.log(3.5)
 
 
-def dr_loss_lists(
+@ranking_function
+def distributional_ranking(
     pos: Tensor,
     neg: Tensor,
     *,
@@ -110,7 +111,7 @@ def dr_loss_lists(
     neg_mask: Tensor | None = None,
     group=None,
 ) -> Tensor:
-    """DR loss of L lists of probabilities.
+    """DR loss of probabilities.
 
     ``scale/L log(1 + exp(L (P- - P+ + margin)))`` with L = ``sharpness``,
     ``P- = sum_j q_j p_j``, ``q = softmax(p / neg_lambda)`` over the negatives
@@ -118,8 +119,8 @@ def dr_loss_lists(
     Source: DR loss (CVPR 2020), eqs. 6 to 9.
 
     Args:
-        pos: (L, P) probabilities of the positives, padded.
-        neg: (L, N) probabilities of the negatives.
+        pos: (P,) or padded (L, P) probabilities of the positives.
+        neg: (N,) or (L, N) probabilities of the negatives.
         pos_lambda: Temperature of the positives, > 0: the smaller, the more
             the worst of them counts.
         neg_lambda: Temperature of the negatives, > 0: likewise.
@@ -132,11 +133,12 @@ def dr_loss_lists(
             then hold the positives of all ranks.
 
     Returns:
-        (L,) float64 losses > 0. Without positives ``P+ = 1``, as the authors
-        have it: the negatives are still pushed down.
+        Scalar, or (L,) float64 losses, > 0. Without positives ``P+ = 1``, as
+        in the authors' code: the negatives are still pushed down.
 
     Raises:
         ValueError: On a parameter out of range or shapes that do not fit.
+        TypeError: If a score tensor is not of a float dtype.
     """
     for name, value in (
         ('pos_lambda', pos_lambda),
@@ -146,18 +148,14 @@ def dr_loss_lists(
     ):
         if not value > 0:
             raise ValueError(f'{name} must be > 0, got {value!r}')
-    if pos.dim() != 2 or neg.dim() != 2 or pos.size(0) != neg.size(0):
-        raise ValueError(
-            'pos and neg must be (lists, scores) with as many lists, got '
-            f'shapes {tuple(pos.shape)} and {tuple(neg.shape)}'
-        )
     low = softmax_mean(pos, -pos_lambda, mask=pos_mask)
     high = softmax_mean(neg, neg_lambda, mask=neg_mask, group=group)
-    if pos_mask is None:
-        pos_mask = torch.ones_like(pos, dtype=torch.bool)
     low = torch.where(pos_mask.any(1), low, 1)
     gap = sharpness * (high - low + margin)
     return scale / sharpness * torch.nn.functional.softplus(gap, threshold=50)
+
+
+dr_loss_lists = score_lists(distributional_ranking, 'dr_loss_lists')
 
 
 def dr_loss(logits: Tensor, targets: Tensor, **settings) -> Tensor:
@@ -171,7 +169,7 @@ def dr_loss(logits: Tensor, targets: Tensor, **settings) -> Tensor:
             ranked.
         targets: Same shape; > 0 positive, 0 negative, < 0 left out.
         **settings: ``pos_lambda``, ``neg_lambda``, ``margin``, ``sharpness``
-            and ``scale`` of :func:`dr_loss_lists`.
+            and ``scale`` of :func:`distributional_ranking`.
 
     Returns:
         Scalar > 0, float64 for float64 logits, else float32.
@@ -186,10 +184,9 @@ def dr_loss(logits: Tensor, targets: Tensor, **settings) -> Tensor:
     """
     pos, neg, neg_mask, _ = split_targets(logits, targets)
     dtype = torch.promote_types(logits.dtype, torch.float32)
-    loss = dr_loss_lists(
+    return distributional_ranking(
         pos.to(dtype).sigmoid(),
         neg.to(dtype).sigmoid(),
         neg_mask=neg_mask,
         **settings,
     )
-    return loss[0].to(dtype)

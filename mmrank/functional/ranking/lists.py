@@ -1,15 +1,280 @@
 """Positives and negatives of lists, and the forms that users call.
 
-A loss is written once, for padded positives and masked negatives, as the
-registered losses call it. :func:`of_score_lists` and :func:`of_one_list` give
-it the form for a score matrix and the form for a single list.
+Every ranking function has one calling form::
+
+    X(pos, neg, *extra, pos_mask=None, neg_mask=None, group=None, **settings)
+
+for one list, ``(P,)`` positives and ``(N,)`` negatives, or for L padded
+lists, ``(L, P)`` and ``(L, N)``. It is written once, for padded lists;
+:func:`ranking_function` adds the form for one list, and :func:`score_lists`
+makes ``X_lists(scores, is_positive, *extra, mask=None, **settings)`` from it.
 """
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Sequence
+from functools import wraps
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from mmrank.docstrings import arguments, docstring, sections
+from mmrank.functional.pairwise.pairwise_surrogate import check_lists
+
+_MASKS = ('pos_mask', 'neg_mask', 'group')
+
+
+def ranking_function(
+    function: Callable | None = None, *, of_positives: Sequence[str] = ()
+) -> Callable:
+    """Make a ranking function of the maths of padded lists.
+
+    A decorator. The maths is ``function(pos, neg, *extra, pos_mask, neg_mask,
+    group, **settings)`` with (L, P) ``pos``, (L, N) ``neg``, a ``pos_mask``
+    that is never None and a ``neg_mask`` that may be. It returns (L,) float64
+    values, or a NamedTuple of tensors whose first dimension is L.
+
+    Args:
+        function: The maths.
+        of_positives: Names of the extra tensors with one value for each
+            positive, of the shape of ``pos``.
+
+    Returns:
+        A function of the same signature. For 2-D scores it checks the shapes
+        and calls the maths. For 1-D scores it returns the values of the one
+        list, without the dimension of the lists: float64 if a score is
+        float64, else float32. An extra tensor then has no dimension of the
+        lists either. It raises ValueError where shapes do not fit and
+        TypeError where scores are not of a float dtype.
+
+    Example:
+        >>> @ranking_function
+        ... def gap(pos, neg, *, pos_mask=None, neg_mask=None, group=None):
+        ...     return neg.amax(1).double() - pos.amin(1)
+        >>> gap(torch.tensor([3.0, 2.0]), torch.tensor([1.0]))
+        tensor(-1.)
+        >>> gap(torch.tensor([[3.0, 2.0]]), torch.tensor([[1.0]]))
+        tensor([-1.], dtype=torch.float64)
+    """
+    if function is None:
+        return lambda maths: ranking_function(maths, of_positives=of_positives)
+    names = _extra_names(function)
+
+    @wraps(function)
+    def ranked(pos, neg, *extra, pos_mask=None, neg_mask=None, **settings):
+        check_lists(pos, neg, or_one=True)
+        one_list = pos.dim() == 1
+        given = [*zip(names, extra), *settings.items()]
+        for name, value in given:
+            if name in of_positives and value.shape != pos.shape:
+                raise ValueError(
+                    f'{name} must have the shape {tuple(pos.shape)} of pos, '
+                    f'one value for each positive, got {tuple(value.shape)}'
+                )
+        for name, mask, of in (
+            ('pos_mask', pos_mask, pos),
+            ('neg_mask', neg_mask, neg),
+        ):
+            if mask is not None and mask.shape != of.shape:
+                raise ValueError(
+                    f'{name} must have shape {tuple(of.shape)}, got '
+                    f'{tuple(mask.shape)}'
+                )
+        if pos_mask is None:
+            pos_mask = torch.ones_like(pos, dtype=torch.bool)
+        if not one_list:
+            return function(
+                pos,
+                neg,
+                *extra,
+                pos_mask=pos_mask,
+                neg_mask=neg_mask,
+                **settings,
+            )
+        dtype = torch.promote_types(
+            torch.promote_types(pos.dtype, neg.dtype), torch.float32
+        )
+        values = function(
+            pos[None],
+            neg[None],
+            *(_as_lists(*x) for x in zip(names, extra)),
+            *extra[len(names) :],
+            pos_mask=pos_mask[None],
+            neg_mask=None if neg_mask is None else neg_mask[None],
+            **{
+                key: _as_lists(key, value) if key in names else value
+                for key, value in settings.items()
+            },
+        )
+        return _map(lambda x: _cast(x[0], dtype), values)
+
+    ranked.of_positives = tuple(of_positives)
+    return ranked
+
+
+def score_lists(
+    function: Callable[..., Tensor], name: str | None = None
+) -> Callable[..., Tensor]:
+    """Make the form for score matrices of a ranking function.
+
+    Args:
+        function: A :func:`ranking_function` X.
+        name: Name of the result. None: that of X, with ``_lists`` at its end
+            in place of ``_loss``.
+
+    Returns:
+        ``X_lists(scores, is_positive, *extra, mask=None, **settings)`` with
+        (L, N) scores, whose signature and docstring say so.
+
+    Example:
+        >>> from mmrank.functional import smooth_ap_loss
+        >>> smooth_ap_lists = score_lists(smooth_ap_loss)
+        >>> smooth_ap_lists(torch.tensor([[0.9, 0.5, 0.2, -0.5]]),
+        ...                 torch.tensor([[1, 0, 1, 0]]))
+        tensor([0.1667])
+        >>> print(inspect.signature(smooth_ap_lists))  # doctest: +ELLIPSIS
+        (scores: ..., is_positive: ..., *, tau: float = 0.01, mask: ...
+    """
+    names = _extra_names(function)
+    of_positives = getattr(function, 'of_positives', ())
+
+    def of_scores(scores, is_positive, *extra, mask=None, **settings):
+        if scores.dim() != 2 or scores.shape != is_positive.shape:
+            raise ValueError(
+                'scores and is_positive must be (lists, scores) of one '
+                f'shape, got {tuple(scores.shape)} and '
+                f'{tuple(is_positive.shape)}'
+            )
+        if mask is not None and mask.shape != scores.shape:
+            raise ValueError(
+                f'mask must have shape {tuple(scores.shape)}, got '
+                f'{tuple(mask.shape)}'
+            )
+        is_positive = is_positive.bool()
+        neg_mask = ~is_positive
+        if mask is not None:
+            is_positive, neg_mask = is_positive & mask, neg_mask & mask
+        index, pos_mask = positive_index(is_positive)
+
+        def at_positives(name, values):
+            if name not in of_positives:
+                return values
+            if values.shape != scores.shape:
+                raise ValueError(
+                    f'{name} must have the shape {tuple(scores.shape)} of '
+                    f'scores, got {tuple(values.shape)}'
+                )
+            return values.gather(1, index)
+
+        values = function(
+            scores.gather(1, index),
+            scores,
+            *(at_positives(*x) for x in zip(names, extra)),
+            *extra[len(names) :],
+            pos_mask=pos_mask,
+            neg_mask=neg_mask,
+            **{key: at_positives(key, x) for key, x in settings.items()},
+        )
+        dtype = torch.promote_types(scores.dtype, torch.float32)
+        return _map(lambda x: _cast(x, dtype), values)
+
+    of_scores.__name__ = of_scores.__qualname__ = (
+        name or function.__name__.removesuffix('_loss') + '_lists'
+    )
+    of_scores.__module__ = function.__module__
+    of_scores.__signature__ = _signature_of_scores(function)
+    of_scores.__doc__ = _docstring_of_scores(function)
+    return of_scores
+
+
+def _extra_names(function: Callable) -> list[str]:
+    """Names of the extra tensors: the positional arguments after two."""
+    return [
+        p.name
+        for p in inspect.signature(function).parameters.values()
+        if p.kind is p.POSITIONAL_OR_KEYWORD
+    ][2:]
+
+
+def _as_lists(name: str, value):
+    """An extra argument of one list as that of L = 1 lists."""
+    if not isinstance(value, Tensor) or value.dim() == 0:
+        return value
+    if value.dim() > 1:
+        raise ValueError(
+            f'{name} must be 1-D for one list, got shape {tuple(value.shape)}'
+        )
+    return value[None]
+
+
+def _map(change: Callable[[Tensor], Tensor], values):
+    """Change a tensor, or each tensor of nested NamedTuples."""
+    if isinstance(values, tuple):
+        return type(values)(*(_map(change, x) for x in values))
+    return change(values)
+
+
+def _cast(values: Tensor, dtype: torch.dtype) -> Tensor:
+    return values.to(dtype) if values.is_floating_point() else values
+
+
+def _signature_of_scores(function: Callable) -> inspect.Signature:
+    signature = inspect.signature(function)
+    _, _, *own = signature.parameters.values()
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    new = [
+        inspect.Parameter(name, kind, annotation=Tensor)
+        for name in ('scores', 'is_positive')
+    ]
+    mask = inspect.Parameter(
+        'mask',
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Tensor | None,
+    )
+    own = [p for p in own if p.name not in _MASKS]
+    return signature.replace(parameters=[*new, *own, mask])
+
+
+def _docstring_of_scores(function: Callable) -> str | None:
+    if not function.__doc__:  # python -OO
+        return None
+    parts = sections(function.__doc__)
+    of_positives = getattr(function, 'of_positives', ())
+    summary, _, rest = parts[''].partition('\n\n')
+    entries = {
+        'scores': '    scores: (L, N) float scores.',
+        'is_positive': '    is_positive: (L, N) bool or integer, nonzero = '
+        'positive of its list.',
+    }
+    skipped = {'pos', 'neg', *_MASKS}
+    for name, text in arguments(function.__doc__).items():
+        if name in of_positives:
+            text = (
+                f'    {name}: (L, N) floats, read at the positives; see\n'
+                f'        :func:`{function.__name__}`.'
+            )
+        if name not in skipped:
+            entries[name] = text
+    entries['mask'] = '    mask: (L, N) bool, False for entries to ignore.'
+    returns = (
+        '    What ``{0}`` returns for L lists, float64 for float64\n'
+        '    scores, else float32.'
+    )
+    form = (
+        f'Form of :func:`{function.__name__}` for a score matrix. The lists '
+        'are the\nclasses of a one-vs-all problem (``scores = logits.t()``) '
+        'or the queries\nof a retrieval batch, where ``mask`` leaves out the '
+        'query itself.'
+    )
+    return docstring(
+        {
+            '': '\n\n'.join(x for x in (summary, form, rest) if x),
+            'Args': '\n'.join(entries.values()),
+            'Returns': returns.format(function.__name__),
+            'Raises': parts.get('Raises', ''),
+        }
+    )
 
 
 def positive_index(is_positive: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,6 +322,44 @@ def gather_positives(
     return scores.gather(1, index), mask
 
 
+def one_vs_all(target: Tensor, num_classes: int) -> Tensor:
+    """Positives of every class from class indices or a multi-label matrix.
+
+    Args:
+        target: (n,) class indices, ``num_classes`` = background, or (n, C)
+            of 0 and 1.
+        num_classes: C.
+
+    Returns:
+        (n, C) bool.
+
+    Raises:
+        ValueError: If the shape does not fit or an index is outside
+            ``[0, C]``. On a GPU the index check is a device-side assertion,
+            which does not make the host wait.
+    """
+    if target.dim() == 2 and target.size(1) == num_classes:
+        return target > 0
+    if target.dim() != 1:
+        raise ValueError(
+            f'target must be (n,) class indices or (n, {num_classes}) labels '
+            f'for {num_classes} classes, got shape {tuple(target.shape)}'
+        )
+    if target.numel():
+        fits = ((target >= 0) & (target <= num_classes)).all()
+        if target.device.type != 'cpu':
+            torch._assert_async(fits)
+        elif not fits:
+            raise ValueError(
+                f'target holds class indices from {int(target.min())} to '
+                f'{int(target.max())}, but the scores have {num_classes} '
+                f'classes ({num_classes} = background); set num_classes of '
+                'the head to the number of classes of the data set'
+            )
+    classes = torch.arange(num_classes, device=target.device)
+    return target.unsqueeze(1) == classes
+
+
 def count_negatives(
     neg: Tensor, neg_mask: Tensor | None = None, group=None
 ) -> Tensor:
@@ -84,15 +387,15 @@ def count_negatives(
 def split_targets(
     logits: Tensor, targets: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """One list as the pairwise functions take it.
+    """One list of logits and targets as a ranking function takes it.
 
     Args:
         logits: Float scores of any shape.
         targets: Same shape; > 0 positive, 0 negative, < 0 (or NaN) left out.
 
     Returns:
-        (1, P) positives, (1, N) all scores, (1, N) bool mask of the negatives
-        and (1, P) targets of the positives.
+        (P,) positives, (N,) all scores, (N,) bool mask of the negatives and
+        (P,) targets of the positives.
 
     Raises:
         ValueError: If the shapes differ.
@@ -108,81 +411,6 @@ def split_targets(
             'logits and targets must have one shape, got '
             f'{tuple(logits.shape)} and {tuple(targets.shape)}'
         )
-    scores, targets = logits.reshape(1, -1), targets.reshape(1, -1)
-    index, _ = positive_index(targets > 0)
-    values = targets.gather(1, index)
-    return scores.gather(1, index), scores, targets == 0, values
-
-
-def of_score_lists(
-    padded: Callable[..., Tensor],
-    scores: Tensor,
-    is_positive: Tensor,
-    mask: Tensor | None,
-    **settings,
-) -> Tensor:
-    """Loss of each row of a score matrix.
-
-    Args:
-        padded: Loss of (L, P) positives and (L, N) scores with ``pos_mask``
-            and ``neg_mask``, as :func:`smooth_ap_padded`.
-        scores: (L, N) float scores.
-        is_positive: (L, N) bool or integer, nonzero = positive of its list.
-        mask: (L, N) bool, False for entries to ignore, or None.
-        **settings: Passed on.
-
-    Returns:
-        (L,) losses, float64 for float64 scores, else float32.
-
-    Raises:
-        ValueError: If the shapes differ.
-        TypeError: If the scores are not of a float dtype.
-    """
-    if scores.dim() != 2 or scores.shape != is_positive.shape:
-        raise ValueError(
-            'scores and is_positive must be (lists, scores) of one shape, got '
-            f'{tuple(scores.shape)} and {tuple(is_positive.shape)}'
-        )
-    if mask is not None and mask.shape != scores.shape:
-        raise ValueError(
-            f'mask must have shape {tuple(scores.shape)}, got '
-            f'{tuple(mask.shape)}'
-        )
-    is_positive = is_positive.bool()
-    neg_mask = ~is_positive
-    if mask is not None:
-        is_positive, neg_mask = is_positive & mask, neg_mask & mask
-    pos, pos_mask = gather_positives(scores, is_positive)
-    loss = padded(
-        pos, scores, pos_mask=pos_mask, neg_mask=neg_mask, **settings
-    )
-    return loss.to(torch.promote_types(scores.dtype, torch.float32))
-
-
-def of_one_list(
-    padded: Callable[..., Tensor], pos: Tensor, neg: Tensor, **settings
-) -> Tensor:
-    """Loss of one list.
-
-    Args:
-        padded: See :func:`of_score_lists`.
-        pos: (n+,) float scores of the positives.
-        neg: (n-,) float scores of the negatives.
-        **settings: Passed on.
-
-    Returns:
-        Scalar, float64 if an input is, else float32.
-
-    Raises:
-        ValueError: If an input is not 1-D.
-        TypeError: If a score tensor is not of a float dtype.
-    """
-    if pos.dim() != 1 or neg.dim() != 1:
-        raise ValueError(
-            'pos and neg must be 1-D, got shapes '
-            f'{tuple(pos.shape)} and {tuple(neg.shape)}'
-        )
-    dtype = torch.promote_types(
-        torch.promote_types(pos.dtype, neg.dtype), torch.float32
-    )
-    return padded(pos[None], neg[None], **settings)[0].to(dtype)
+    scores, targets = logits.reshape(-1), targets.reshape(-1)
+    index = (targets > 0).nonzero()[:, 0]
+    return scores[index], scores, targets == 0, targets[index]

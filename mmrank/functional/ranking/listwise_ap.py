@@ -4,9 +4,8 @@ import torch
 from torch import Tensor
 
 from mmrank.functional.distributed import all_reduce_sum
-from mmrank.functional.pairwise.pairwise_surrogate import check_lists
 
-from .lists import of_one_list, of_score_lists
+from .lists import ranking_function, score_lists
 
 
 def check_bins(num_bins: int, score_range: tuple[float, float]) -> None:
@@ -61,7 +60,8 @@ def soft_histogram(
     return histogram.scatter_add(1, first + 1, torch.where(mask, share, 0))
 
 
-def listwise_ap_padded(
+@ranking_function
+def listwise_ap_loss(
     pos: Tensor,
     neg: Tensor,
     *,
@@ -71,16 +71,18 @@ def listwise_ap_padded(
     neg_mask: Tensor | None = None,
     group=None,
 ) -> Tensor:
-    """List-wise AP loss of L lists with padded positives.
+    """List-wise AP loss.
 
     ``1 - sum_m h+_m/n+ * H+_m/H_m``: h+ is the soft histogram of the
     positives, H+ and H are the running sums of those of the positives and of
-    all scores, from the highest bin down. Source: Revaud et al. (ICCV 2019),
-    eqs. 5 to 8.
+    all scores, from the highest bin down. Source: Revaud et al., Learning
+    with Average Precision: Training Image Retrieval with a Listwise Loss,
+    ICCV 2019, eqs. 5 to 8. With ``num_bins=k + 1`` and cosines this is FastAP
+    (Cakir et al., CVPR 2019) with k bins.
 
     Args:
-        pos: (L, P) scores of the positives, padded.
-        neg: (L, N) scores of the negatives.
+        pos: (P,) or padded (L, P) scores of the positives.
+        neg: (N,) or (L, N) scores of the negatives.
         num_bins: Number of bins, >= 2.
         score_range: Centres of the last and of the first bin; scores outside
             count there and have no gradient.
@@ -90,17 +92,20 @@ def listwise_ap_padded(
             then hold the positives of all ranks.
 
     Returns:
-        (L,) float64 losses in [0, 1], 0 for a list without positives. Time
-        and memory do not grow with ``num_bins`` times the scores.
+        Scalar, or (L,) float64 losses, in [0, 1]; 0, still attached to the
+        graph, for a list without positives. Time and memory do not grow with
+        ``num_bins`` times the scores.
 
     Raises:
         ValueError: On a parameter out of range or shapes that do not fit.
         TypeError: If a score tensor is not of a float dtype.
+
+    Example:
+        >>> pos, neg = torch.tensor([0.9, 0.2]), torch.tensor([0.5, -0.5])
+        >>> listwise_ap_loss(pos, neg, num_bins=21)
+        tensor(0.1667)
     """
     check_bins(num_bins, score_range)
-    check_lists(pos, neg)
-    if pos_mask is None:
-        pos_mask = torch.ones_like(pos, dtype=torch.bool)
     if neg_mask is None:
         neg_mask = torch.ones_like(neg, dtype=torch.bool)
     own = soft_histogram(pos, pos_mask, num_bins, score_range)
@@ -114,77 +119,4 @@ def listwise_ap_padded(
     return (own * share).sum(1) / pos_mask.sum(1).clamp(min=1)
 
 
-def listwise_ap_lists(
-    scores: Tensor,
-    is_positive: Tensor,
-    *,
-    num_bins: int = 20,
-    score_range: tuple[float, float] = (-1.0, 1.0),
-    mask: Tensor | None = None,
-) -> Tensor:
-    """List-wise AP loss of L lists in one call.
-
-    Args:
-        scores: (L, N) float scores.
-        is_positive: (L, N) bool or integer, nonzero = positive of its list.
-        num_bins: Number of bins, >= 2.
-        score_range: Centres of the last and of the first bin.
-        mask: (L, N) bool, False for entries to ignore.
-
-    Returns:
-        (L,) losses in [0, 1], 0 for a list without positives; float64 for
-        float64 scores, else float32.
-
-    Raises:
-        ValueError: On a parameter out of range or shapes that do not fit.
-        TypeError: If the scores are not of a float dtype.
-    """
-    return of_score_lists(
-        listwise_ap_padded,
-        scores,
-        is_positive,
-        mask,
-        num_bins=num_bins,
-        score_range=score_range,
-    )
-
-
-def listwise_ap_loss(
-    pos: Tensor,
-    neg: Tensor,
-    *,
-    num_bins: int = 20,
-    score_range: tuple[float, float] = (-1.0, 1.0),
-) -> Tensor:
-    """List-wise AP loss of one list.
-
-    Source: Revaud et al., Learning with Average Precision: Training Image
-    Retrieval with a Listwise Loss, ICCV 2019. With ``num_bins=k + 1`` and
-    cosines this is FastAP (Cakir et al., CVPR 2019) with k bins.
-
-    Args:
-        pos: (n+,) float scores of the positives.
-        neg: (n-,) float scores of the negatives.
-        num_bins: Number of bins, >= 2.
-        score_range: Centres of the last and of the first bin.
-
-    Returns:
-        Scalar in [0, 1]; 0, still attached to the graph, when there is no
-        positive.
-
-    Raises:
-        ValueError: On a parameter out of range or an input that is not 1-D.
-        TypeError: If a score tensor is not of a float dtype.
-
-    Example:
-        >>> pos, neg = torch.tensor([0.9, 0.2]), torch.tensor([0.5, -0.5])
-        >>> listwise_ap_loss(pos, neg, num_bins=21)
-        tensor(0.1667)
-    """
-    return of_one_list(
-        listwise_ap_padded,
-        pos,
-        neg,
-        num_bins=num_bins,
-        score_range=score_range,
-    )
+listwise_ap_lists = score_lists(listwise_ap_loss)

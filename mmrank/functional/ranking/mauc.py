@@ -9,8 +9,7 @@ from mmrank.functional.distributed import all_gather_lists, all_reduce_sum
 from mmrank.functional.pairwise.pairwise_surrogate import (
     pairwise_surrogate_sum,
 )
-from mmrank.functional.pairwise.pairwise_tables import clamp_infinite
-from mmrank.functional.pairwise.surrogates import OneSidedHuber
+from mmrank.functional.pairwise.surrogates import OneSidedHuber, clamp_infinite
 
 from .lists import gather_positives
 
@@ -18,7 +17,7 @@ MAUC_SURROGATES = ('square', 'one_sided_huber')
 
 
 class MAUCTerms(NamedTuple):
-    """MAUC of C classes.
+    """MAUC of C classes and its diagnostics.
 
     Attributes:
         loss: (C,) float64 losses, 0 for a class without pairs.
@@ -32,10 +31,10 @@ class MAUCTerms(NamedTuple):
 def mauc_terms(
     scores: Tensor,
     is_positive: Tensor,
-    is_negative: Tensor | None = None,
     *,
     surrogate: str = 'square',
     tau: float = 1.0,
+    mask: Tensor | None = None,
     group=None,
 ) -> MAUCTerms:
     """Multi-class AUC loss, one against one.
@@ -51,12 +50,12 @@ def mauc_terms(
     Args:
         scores: (C, N) float scores.
         is_positive: (C, N) bool.
-        is_negative: (C, N) bool. None: what is not positive.
         surrogate: ``square``: ``l(x) = (1 - x/tau)^2``, O(C^2 N) from sums
             and sums of squares of the classes, without a pair;
             ``one_sided_huber``: :func:`one_sided_huber`, by sorting where the
             matrix of pairs would be large.
         tau: Margin in units of the scores, > 0.
+        mask: (C, N) bool, False for entries to ignore.
         group: Process group over which the samples are spread.
 
     Returns:
@@ -77,15 +76,19 @@ def mauc_terms(
             f'scores must be of a float dtype, got {scores.dtype}; call '
             'scores.float()'
         )
-    is_negative = ~is_positive if is_negative is None else is_negative
-    if scores.dim() != 2 or not (
-        scores.shape == is_positive.shape == is_negative.shape
-    ):
+    if scores.dim() != 2 or scores.shape != is_positive.shape:
         raise ValueError(
-            'scores, is_positive and is_negative must be (classes, samples) '
-            f'of one shape, got {tuple(scores.shape)}, '
-            f'{tuple(is_positive.shape)} and {tuple(is_negative.shape)}'
+            'scores and is_positive must be (classes, samples) of one shape, '
+            f'got {tuple(scores.shape)} and {tuple(is_positive.shape)}'
         )
+    if mask is not None and mask.shape != scores.shape:
+        raise ValueError(
+            f'mask must have shape {tuple(scores.shape)}, got '
+            f'{tuple(mask.shape)}'
+        )
+    is_negative = ~is_positive
+    if mask is not None:
+        is_positive, is_negative = is_positive & mask, is_negative & mask
     sides = _Sides.of(is_positive, is_negative, group)
     if surrogate == 'square':
         pairs = _square_means(scores, sides, tau)
@@ -98,7 +101,7 @@ def mauc_terms(
 
 
 class _Sides(NamedTuple):
-    """Who is compared: samples (C, N), members (G, N), counts (C, 1 or G).
+    """What is compared: samples (C, N), members (G, N), counts (C, 1 or G).
 
     G = C + 1 groups of negatives: the classes, and samples of no class.
     """

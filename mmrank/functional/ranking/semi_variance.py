@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from mmrank.functional.pairwise.pairwise_tables import clamp_infinite
+from mmrank.functional.pairwise.surrogates import clamp_infinite
 
 
 class _UpperSemiVariance(Function):

@@ -8,10 +8,11 @@ from mmrank.functional.pairwise.pairwise_surrogate import (
 )
 from mmrank.functional.pairwise.surrogates import Sigmoid
 
-from .lists import of_one_list, of_score_lists
+from .lists import ranking_function, score_lists
 
 
-def smooth_ap_padded(
+@ranking_function
+def smooth_ap_loss(
     pos: Tensor,
     neg: Tensor,
     *,
@@ -20,15 +21,16 @@ def smooth_ap_padded(
     neg_mask: Tensor | None = None,
     group=None,
 ) -> Tensor:
-    """SmoothAP loss of L lists with padded positives.
+    """SmoothAP loss.
 
     ``1 - mean_i R+_i / (R+_i + sum_j G(t_j - s_i))`` with the rank among the
     positives ``R+_i = 1 + sum_{k != i} G(s_k - s_i)`` and
-    ``G(x) = sigmoid(x / tau)``. Source: SmoothAP (ECCV 2020), eqs. 5 to 7.
+    ``G(x) = sigmoid(x / tau)``. Source: Brown et al., Smooth-AP: Smoothing
+    the Path Towards Large-Scale Image Retrieval, ECCV 2020, eqs. 5 to 7.
 
     Args:
-        pos: (L, P) scores of the positives, padded.
-        neg: (L, N) scores of the negatives.
+        pos: (P,) or padded (L, P) scores of the positives.
+        neg: (N,) or (L, N) scores of the negatives.
         tau: Temperature in units of the scores, > 0.
         pos_mask: (L, P) bool, False for padding. None: all are real.
         neg_mask: (L, N) bool, False for what is no negative. None: all are.
@@ -36,16 +38,20 @@ def smooth_ap_padded(
             then hold the positives of all ranks.
 
     Returns:
-        (L,) float64 losses in [0, 1], 0 for a list without positives. The
-        pairs are formed in blocks: memory does not grow with P * N.
+        Scalar, or (L,) float64 losses, in [0, 1]; 0, still attached to the
+        graph, for a list without positives. The pairs are formed in blocks:
+        memory does not grow with P * N.
 
     Raises:
         ValueError: If ``tau`` is not > 0 or the shapes do not fit.
         TypeError: If a score tensor is not of a float dtype.
+
+    Example:
+        >>> pos, neg = torch.tensor([0.9, 0.2]), torch.tensor([0.5, -0.5])
+        >>> smooth_ap_loss(pos, neg)
+        tensor(0.1667)
     """
     sigmoid = Sigmoid(tau)
-    if pos_mask is None:
-        pos_mask = torch.ones_like(pos, dtype=torch.bool)
     # The surrogate is twice the sigmoid of the paper.
     above = 0.5 * pairwise_surrogate_sum(
         pos, neg, sigmoid, pos_mask=pos_mask, neg_mask=neg_mask, group=group
@@ -59,54 +65,4 @@ def smooth_ap_padded(
     return risk.sum(1) / pos_mask.sum(1).clamp(min=1)
 
 
-def smooth_ap_lists(
-    scores: Tensor,
-    is_positive: Tensor,
-    *,
-    tau: float = 0.01,
-    mask: Tensor | None = None,
-) -> Tensor:
-    """SmoothAP loss of L lists in one call.
-
-    Args:
-        scores: (L, N) float scores.
-        is_positive: (L, N) bool or integer, nonzero = positive of its list.
-        tau: Temperature in units of the scores, > 0.
-        mask: (L, N) bool, False for entries to ignore.
-
-    Returns:
-        (L,) losses in [0, 1], 0 for a list without positives; float64 for
-        float64 scores, else float32.
-
-    Raises:
-        ValueError: If ``tau`` is not > 0 or the shapes do not fit.
-        TypeError: If the scores are not of a float dtype.
-    """
-    return of_score_lists(smooth_ap_padded, scores, is_positive, mask, tau=tau)
-
-
-def smooth_ap_loss(pos: Tensor, neg: Tensor, *, tau: float = 0.01) -> Tensor:
-    """SmoothAP loss of one list.
-
-    Source: Brown et al., Smooth-AP: Smoothing the Path Towards Large-Scale
-    Image Retrieval, ECCV 2020.
-
-    Args:
-        pos: (n+,) float scores of the positives.
-        neg: (n-,) float scores of the negatives.
-        tau: Temperature in units of the scores, > 0.
-
-    Returns:
-        Scalar in [0, 1]; 0, still attached to the graph, when there is no
-        positive.
-
-    Raises:
-        ValueError: If ``tau`` is not > 0 or an input is not 1-D.
-        TypeError: If a score tensor is not of a float dtype.
-
-    Example:
-        >>> pos, neg = torch.tensor([0.9, 0.2]), torch.tensor([0.5, -0.5])
-        >>> smooth_ap_loss(pos, neg)
-        tensor(0.1667)
-    """
-    return of_one_list(smooth_ap_padded, pos, neg, tau=tau)
+smooth_ap_lists = score_lists(smooth_ap_loss)

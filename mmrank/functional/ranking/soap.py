@@ -8,7 +8,7 @@ from mmrank.functional.pairwise.pairwise_surrogate import (
 )
 from mmrank.functional.pairwise.surrogates import SquaredHinge
 
-from .lists import count_negatives, of_one_list
+from .lists import count_negatives, ranking_function, score_lists
 
 
 def surrogate_ranks(
@@ -81,10 +81,10 @@ def moving_ranks(old: Tensor, batch: Tensor, gamma: float) -> Tensor:
     return torch.where(finite, mixed, torch.where(old[1] > 0, old, new))
 
 
-def soap_padded(
+def soap_of_ranks(
     batch: Tensor, moving: Tensor, pos_mask: Tensor | None = None
 ) -> Tensor:
-    """SOAP loss of L lists with padded positives.
+    """SOAP loss of L lists from surrogate ranks and their averages.
 
     The value is ``mean_i 1 - u_i1/u_i2``. The gradient is
     ``mean_i (-1/u_i2) grad g_i1 + (u_i1/u_i2^2) grad g_i2``, in which u is a
@@ -112,20 +112,33 @@ def soap_padded(
     return risk.sum(1) / pos_mask.sum(1).clamp(min=1)
 
 
-def soap_loss(pos: Tensor, neg: Tensor, *, margin: float = 1.0) -> Tensor:
-    """SOAP loss of one list without a past: u is the g of the batch.
+@ranking_function
+def soap_loss(
+    pos: Tensor,
+    neg: Tensor,
+    *,
+    margin: float = 1.0,
+    pos_mask: Tensor | None = None,
+    neg_mask: Tensor | None = None,
+    group=None,
+) -> Tensor:
+    """SOAP loss without moving averages: u is the g of the batch.
 
     Args:
-        pos: (n+,) float scores of the positives.
-        neg: (n-,) float scores of the negatives.
+        pos: (P,) or padded (L, P) scores of the positives.
+        neg: (N,) or (L, N) scores of the negatives.
         margin: Margin in units of the scores, > 0.
+        pos_mask: (L, P) bool, False for padding. None: all are real.
+        neg_mask: (L, N) bool, False for what is no negative. None: all are.
+        group: Process group over which the negatives are spread; ``pos`` must
+            then hold the positives of all ranks.
 
     Returns:
-        Scalar in [0, 1]; 0, still attached to the graph, when there is no
-        positive; float64 if an input is, else float32.
+        Scalar, or (L,) float64 losses, in [0, 1]; 0, still attached to the
+        graph, for a list without positives.
 
     Raises:
-        ValueError: If ``margin`` is not > 0 or an input is not 1-D.
+        ValueError: If ``margin`` is not > 0 or the shapes do not fit.
         TypeError: If a score tensor is not of a float dtype.
 
     Example:
@@ -133,9 +146,15 @@ def soap_loss(pos: Tensor, neg: Tensor, *, margin: float = 1.0) -> Tensor:
         >>> soap_loss(pos, neg)
         tensor(0.0455)
     """
-    return of_one_list(_without_past, pos, neg, margin=margin)
+    batch = surrogate_ranks(
+        pos,
+        neg,
+        margin=margin,
+        pos_mask=pos_mask,
+        neg_mask=neg_mask,
+        group=group,
+    )
+    return soap_of_ranks(batch, batch, pos_mask)
 
 
-def _without_past(pos, neg, **settings) -> Tensor:
-    batch = surrogate_ranks(pos, neg, **settings)
-    return soap_padded(batch, batch, settings.get('pos_mask'))
+soap_lists = score_lists(soap_loss)

@@ -14,11 +14,13 @@ from mmrank.functional.pairwise.surrogates import (
     Surrogate,
 )
 
-from .lists import count_negatives, of_one_list, of_score_lists
+from .lists import count_negatives, ranking_function, score_lists
 
 
 class SOPRCTerms(NamedTuple):
-    """SOPRC of L lists and its diagnostics.
+    """SOPRC and its diagnostics.
+
+    Without the dimension L where there is one list of 1-D scores.
 
     Attributes:
         loss: (L,) risks in [0, 1]; 0 for a list without positives.
@@ -32,6 +34,7 @@ class SOPRCTerms(NamedTuple):
     has_positive: Tensor
 
 
+@ranking_function
 def soprc_terms(
     pos: Tensor,
     neg: Tensor,
@@ -46,7 +49,7 @@ def soprc_terms(
     method: str = 'auto',
     group=None,
 ) -> SOPRCTerms:
-    """SOPRC of L lists with padded positives.
+    """SOPRC with any surrogate, and its diagnostics.
 
     ``mean_i h((1-pi)/pi * mean_j l1(s_i - t_j) / r_i)`` per list, with
     ``h(x) = x/(1 + x)`` and ``r_i = (1 + sum_v l2(s_i - v)) / (V + 1)``, which
@@ -54,8 +57,8 @@ def soprc_terms(
     eq. 8.
 
     Args:
-        pos: (L, P) scores of the positives, padded.
-        neg: (L, N) scores of the negatives.
+        pos: (P,) or padded (L, P) scores of the positives.
+        neg: (N,) or (L, N) scores of the negatives.
         v: (V,) or (L, V) scores that represent all positives of the data set,
             finite, in any order; a constant of the gradient.
         prior: Share pi of the positives in the data set, in (0, 1): a number
@@ -73,15 +76,13 @@ def soprc_terms(
             then hold the positives of all ranks.
 
     Returns:
-        Terms in float64.
+        Terms, in float64 where the scores are 2-D.
 
     Raises:
         ValueError: On a parameter out of range or shapes that do not fit.
         TypeError: If a score tensor is not of a float dtype.
     """
     v = _vector_of_lists(v, pos)
-    if pos_mask is None:
-        pos_mask = torch.ones_like(pos, dtype=torch.bool)
     total = pairwise_surrogate_sum(
         pos,
         neg,
@@ -151,62 +152,7 @@ def _odds(prior, num_pos: Tensor, num_neg: Tensor) -> Tensor:
     return ((1 - prior) / prior).expand_as(num_pos)
 
 
-def _losses(pos: Tensor, neg: Tensor, *, tau1: float, **settings) -> Tensor:
-    terms = soprc_terms(pos, neg, surrogate=OneSidedHuber(tau1), **settings)
-    return terms.loss
-
-
-def soprc_lists(
-    scores: Tensor,
-    is_positive: Tensor,
-    v: Tensor,
-    *,
-    prior: Tensor | float | None,
-    tau1: float,
-    tau2: float,
-    mask: Tensor | None = None,
-    rank_gradient: bool = True,
-    method: str = 'auto',
-) -> Tensor:
-    """SOPRC loss of L lists in one call.
-
-    The lists are the classes of a one-vs-all problem or the queries of a
-    retrieval batch (``mask`` leaves the query itself out; ``v[labels]`` gives
-    each query the vector of its class). Source: SOPRC (NeurIPS 2022), eq. 8.
-
-    Args:
-        scores: (L, N) float scores.
-        is_positive: (L, N) bool or integer, nonzero = positive of its list.
-        v: See :func:`soprc_terms`, as ``prior`` and ``rank_gradient``.
-        prior: Share of the positives in the data set.
-        tau1: Margin of l1, :func:`one_sided_huber`, > 0.
-        tau2: Temperature of l2, :func:`one_sided_sigmoid`, > 0.
-        mask: (L, N) bool, False for entries to ignore.
-        rank_gradient: Whether the gradient goes through l2.
-        method: See :func:`pairwise_surrogate_sum`.
-
-    Returns:
-        (L,) losses in [0, 1], 0 for a list without positives; float64 for
-        float64 scores, else float32.
-
-    Raises:
-        ValueError: On a parameter out of range or shapes that do not fit.
-        TypeError: If the scores are not of a float dtype.
-    """
-    return of_score_lists(
-        _losses,
-        scores,
-        is_positive,
-        mask,
-        v=v,
-        prior=prior,
-        tau1=tau1,
-        tau2=tau2,
-        rank_gradient=rank_gradient,
-        method=method,
-    )
-
-
+@ranking_function
 def soprc_loss(
     pos: Tensor,
     neg: Tensor,
@@ -215,27 +161,37 @@ def soprc_loss(
     prior: Tensor | float | None,
     tau1: float,
     tau2: float,
+    pos_mask: Tensor | None = None,
+    neg_mask: Tensor | None = None,
     rank_gradient: bool = True,
     method: str = 'auto',
+    group=None,
 ) -> Tensor:
-    """SOPRC loss of one list.
+    """SOPRC loss with the one-sided Huber surrogate.
 
     Source: SOPRC (NeurIPS 2022), eq. 8.
 
     Args:
-        pos: (n+,) float scores of the positives.
-        neg: (n-,) float scores of the negatives.
-        v: (V,) scores that represent all positives of the data set.
-        prior: Share of the positives in the data set, in (0, 1). None: that
-            of the batch, the biased estimator.
-        tau1: Margin of l1, > 0.
-        tau2: Temperature of l2, > 0.
-        rank_gradient: See :func:`soprc_terms`.
+        pos: (P,) or padded (L, P) scores of the positives.
+        neg: (N,) or (L, N) scores of the negatives.
+        v: (V,) or (L, V) scores that represent all positives of the data set,
+            finite, in any order; a constant of the gradient. ``v[labels]``
+            gives each query of a retrieval batch the vector of its class.
+        prior: Share of the positives in the data set, in (0, 1): a number or
+            (L,). None: that of each list, the biased estimator.
+        tau1: Margin of l1, :func:`one_sided_huber`, > 0.
+        tau2: Temperature of l2, :func:`one_sided_sigmoid`, > 0.
+        pos_mask: (L, P) bool, False for padding. None: all are real.
+        neg_mask: (L, N) bool, False for what is no negative. None: all are.
+        rank_gradient: Whether the gradient goes through l2, see
+            :func:`soprc_terms`.
         method: See :func:`pairwise_surrogate_sum`.
+        group: Process group over which the negatives are spread; ``pos`` must
+            then hold the positives of all ranks.
 
     Returns:
-        Scalar in [0, 1]; 0, still attached to the graph, when there is no
-        positive.
+        Scalar, or (L,) float64 losses, in [0, 1]; 0, still attached to the
+        graph, for a list without positives.
 
     Raises:
         ValueError: On a parameter out of range or shapes that do not fit.
@@ -247,16 +203,19 @@ def soprc_loss(
         >>> soprc_loss(pos, neg, v, prior=0.5, tau1=0.1, tau2=0.001)
         tensor(0.3571)
     """
-    if v.dim() != 1:
-        raise ValueError(f'v must be 1-D, got shape {tuple(v.shape)}')
-    return of_one_list(
-        _losses,
+    return soprc_terms(
         pos,
         neg,
-        v=v,
+        v,
         prior=prior,
-        tau1=tau1,
+        surrogate=OneSidedHuber(tau1),
         tau2=tau2,
+        pos_mask=pos_mask,
+        neg_mask=neg_mask,
         rank_gradient=rank_gradient,
         method=method,
-    )
+        group=group,
+    ).loss
+
+
+soprc_lists = score_lists(soprc_loss)

@@ -10,7 +10,7 @@ from mmrank.functional.pairwise.pairwise_surrogate import (
 )
 from mmrank.functional.pairwise.surrogates import OneSidedHuber, Surrogate
 
-from .lists import count_negatives, of_one_list, of_score_lists
+from .lists import count_negatives, ranking_function, score_lists
 from .rank_weights import mean_one, practical_weight, smoothed_rank
 
 WEIGHTS = ('normalised', 'printed')
@@ -41,7 +41,9 @@ def stable_ap_outer(x: Tensor, eps: float) -> Tensor:
 
 
 class WeightedRisk(NamedTuple):
-    """Rank-weighted pair loss of L lists, before rho and h.
+    """Rank-weighted pair loss, before rho and h.
+
+    Without the dimension L where there is one list of 1-D scores.
 
     Attributes:
         risk: (L,) ``X = 1/(n+ n-) sum_ij sg[w_i] l(s_i - t_j)``, >= 0; 0 for
@@ -57,6 +59,7 @@ class WeightedRisk(NamedTuple):
     has_positive: Tensor
 
 
+@ranking_function
 def rank_weighted_risk(
     pos: Tensor,
     neg: Tensor,
@@ -72,13 +75,13 @@ def rank_weighted_risk(
     method: str = 'auto',
     group=None,
 ) -> WeightedRisk:
-    """Rank-weighted pair loss of L lists with padded positives.
+    """Rank-weighted pair loss.
 
     Source: stable AP (2025), the argument of h in OP2 without rho.
 
     Args:
-        pos: (L, P) scores of the positives, padded.
-        neg: (L, N) scores of the negatives.
+        pos: (P,) or padded (L, P) scores of the positives.
+        neg: (N,) or (L, N) scores of the negatives.
         mean_pos: (L,) or scalar mean positive scores mu, no gradient.
         surrogate: Pair surrogate l.
         bound: Largest value B of l on the score range, > 0.
@@ -104,8 +107,6 @@ def rank_weighted_risk(
         raise ValueError(
             f'weights={weights!r} is unknown; use one of {WEIGHTS}'
         )
-    if pos_mask is None:
-        pos_mask = torch.ones_like(pos, dtype=torch.bool)
     total = pairwise_surrogate_sum(
         pos,
         neg,
@@ -130,20 +131,20 @@ def rank_weighted_risk(
 
 
 class StableAPTerms(NamedTuple):
-    """Stable AP of L lists and its diagnostics.
+    """Stable AP and its diagnostics.
+
+    Without the dimension L where there is one list of 1-D scores.
 
     Attributes:
         loss: (L,) ``h(argument)``; 0 for a list without positives.
         argument: (L,) what h is applied to, >= 0, detached. Far above 1, h is
             flat and its gradient vanishes.
-        weight: (L, P) weights of the positives, detached.
-        has_positive: (L,) bool.
+        weighted: What it was computed from.
     """
 
     loss: Tensor
     argument: Tensor
-    weight: Tensor
-    has_positive: Tensor
+    weighted: WeightedRisk
 
 
 def stable_ap_of_risk(
@@ -173,113 +174,74 @@ def stable_ap_of_risk(
     loss = torch.where(
         weighted.has_positive, stable_ap_outer(argument, eps), 0
     )
-    return StableAPTerms(
-        loss, argument.detach(), weighted.weight, weighted.has_positive
-    )
+    return StableAPTerms(loss, argument.detach(), weighted)
 
 
+@ranking_function
 def stable_ap_terms(
     pos: Tensor,
     neg: Tensor,
-    mean_pos: Tensor,
+    mean_pos: Tensor | float,
     *,
+    surrogate: Surrogate,
+    bound: float,
+    a: float = 0.1,
+    t: float = 2.0,
     eps: float = 0.1,
     rho: float | Tensor | None = None,
-    **settings,
+    weights: str = 'normalised',
+    pos_mask: Tensor | None = None,
+    neg_mask: Tensor | None = None,
+    method: str = 'auto',
+    group=None,
 ) -> StableAPTerms:
-    """Stable AP of L lists with padded positives.
+    """Stable AP with any surrogate, and its diagnostics.
 
     ``h(rho / (n+ n-) * sum_ij sg[w_i] l(s_i - t_j))`` per list. Source:
     stable AP (2025), OP1 and OP2.
 
     Args:
-        pos: (L, P) scores of the positives, padded.
-        neg: (L, N) scores of the negatives.
+        pos: (P,) or padded (L, P) scores of the positives.
+        neg: (N,) or (L, N) scores of the negatives.
         mean_pos: (L,) or scalar mean positive scores mu, no gradient.
+        surrogate: Pair surrogate l.
+        bound: See :func:`rank_weighted_risk`, as all that follow but two.
+        a: Offset of the weight, > 0.
+        t: Power of the weight, >= 0.
         eps: See :func:`stable_ap_of_risk`, as ``rho``.
         rho: Imbalance, > 0. None: n-/n+ of each list.
-        **settings: See :func:`rank_weighted_risk`.
+        weights: ``normalised`` or ``printed``.
+        pos_mask: (L, P) bool, False for padding. None: all are real.
+        neg_mask: (L, N) bool, False for what is no negative. None: all are.
+        method: See :func:`pairwise_surrogate_sum`.
+        group: Process group over which the negatives are spread; ``pos`` must
+            then hold the positives of all ranks.
 
     Returns:
-        Terms in float64.
+        Terms, in float64 where the scores are 2-D.
 
     Raises:
         ValueError: On a parameter out of range or shapes that do not fit.
         TypeError: If a score tensor is not of a float dtype.
     """
-    weighted = rank_weighted_risk(pos, neg, mean_pos, **settings)
-    return stable_ap_of_risk(weighted, rho, eps)
-
-
-def _losses(pos: Tensor, neg: Tensor, *, tau: float, **settings) -> Tensor:
-    terms = stable_ap_terms(pos, neg, surrogate=OneSidedHuber(tau), **settings)
-    return terms.loss
-
-
-def stable_ap_lists(
-    scores: Tensor,
-    is_positive: Tensor,
-    mean_pos: Tensor | float,
-    *,
-    tau: float,
-    bound: float,
-    a: float = 0.1,
-    t: float = 2.0,
-    eps: float = 0.1,
-    rho: float | None = None,
-    weights: str = 'normalised',
-    mask: Tensor | None = None,
-    method: str = 'auto',
-) -> Tensor:
-    """Stable AP loss of L lists in one call.
-
-    The lists are the classes of a one-vs-all problem (``scores =
-    logits.t()``) or the queries of a retrieval batch (``mask`` leaves the
-    query itself out). Source: stable AP (2025), OP2.
-
-    Args:
-        scores: (L, N) float scores.
-        is_positive: (L, N) bool or integer, nonzero = positive of its list.
-        mean_pos: (L,) or scalar mean positive scores mu.
-        tau: Margin of the one-sided Huber surrogate, > 0.
-        bound: Largest value B of the surrogate on the score range;
-            ``1 + 2 (high - low)/tau``, so ``1 + 4/tau`` for cosines.
-        a: Offset of the weight, > 0.
-        t: Power of the weight, >= 0.
-        eps: Smoothing of the outer function, > 0.
-        rho: Imbalance, > 0. None: n-/n+ of each list. In lists of thousands
-            of negatives h saturates at that from random weights on; the
-            registered ``StableAPLoss`` caps it.
-        weights: ``normalised`` or ``printed``, see
-            :func:`rank_weighted_risk`.
-        mask: (L, N) bool, False for entries to ignore.
-        method: See :func:`pairwise_surrogate_sum`.
-
-    Returns:
-        (L,) losses in ``[eps, sqrt(1 + eps^2)]``, or 0 for a list without
-        positives; float64 for float64 scores, else float32.
-
-    Raises:
-        ValueError: On a parameter out of range or shapes that do not fit.
-        TypeError: If the scores are not of a float dtype.
-    """
-    return of_score_lists(
-        _losses,
-        scores,
-        is_positive,
-        mask,
-        mean_pos=mean_pos,
-        tau=tau,
+    weighted = rank_weighted_risk(
+        pos,
+        neg,
+        mean_pos,
+        surrogate=surrogate,
         bound=bound,
         a=a,
         t=t,
-        eps=eps,
-        rho=rho,
         weights=weights,
+        pos_mask=pos_mask,
+        neg_mask=neg_mask,
         method=method,
+        group=group,
     )
+    return stable_ap_of_risk(weighted, rho, eps)
 
 
+@ranking_function
 def stable_ap_loss(
     pos: Tensor,
     neg: Tensor,
@@ -290,32 +252,45 @@ def stable_ap_loss(
     a: float = 0.1,
     t: float = 2.0,
     eps: float = 0.1,
-    rho: float | None = None,
+    rho: float | Tensor | None = None,
     weights: str = 'normalised',
+    pos_mask: Tensor | None = None,
+    neg_mask: Tensor | None = None,
     method: str = 'auto',
+    group=None,
 ) -> Tensor:
-    """Stable AP loss of one list.
+    """Stable AP loss with the one-sided Huber surrogate.
 
     Source: stable AP (2025), OP2.
 
     Args:
-        pos: (n+,) float scores of the positives.
-        neg: (n-,) float scores of the negatives.
-        mean_pos: Mean positive score mu: an estimate that outlives the batch.
-        tau: See :func:`stable_ap_lists`, as all that follow.
-        bound: Largest value B of the surrogate on the score range.
-        a: Offset of the weight.
-        t: Power of the weight.
-        eps: Smoothing of the outer function.
-        rho: Imbalance. None: n-/n+.
-        weights: ``normalised`` or ``printed``.
+        pos: (P,) or padded (L, P) scores of the positives.
+        neg: (N,) or (L, N) scores of the negatives.
+        mean_pos: (L,) or scalar mean positive scores mu, no gradient: an
+            estimate that outlives the batch.
+        tau: Margin of the surrogate in units of the scores, > 0.
+        bound: Largest value B of the surrogate on the score range;
+            ``1 + 2 (high - low)/tau``, so ``1 + 4/tau`` for cosines.
+        a: Offset of the weight, > 0.
+        t: Power of the weight, >= 0.
+        eps: Smoothing of the outer function, > 0.
+        rho: Imbalance, > 0: a number, or (L,). None: n-/n+ of each list. In
+            lists of thousands of negatives h saturates at that from random
+            weights on; the registered ``StableAPLoss`` caps it.
+        weights: ``normalised`` or ``printed``, see
+            :func:`rank_weighted_risk`.
+        pos_mask: (L, P) bool, False for padding. None: all are real.
+        neg_mask: (L, N) bool, False for what is no negative. None: all are.
         method: See :func:`pairwise_surrogate_sum`.
+        group: Process group over which the negatives are spread; ``pos`` must
+            then hold the positives of all ranks.
 
     Returns:
-        Scalar; 0, still attached to the graph, when there is no positive.
+        Scalar, or (L,) float64 losses, in ``[eps, sqrt(1 + eps^2)]``; 0,
+        still attached to the graph, for a list without positives.
 
     Raises:
-        ValueError: On a parameter out of range or an input that is not 1-D.
+        ValueError: On a parameter out of range or shapes that do not fit.
         TypeError: If a score tensor is not of a float dtype.
 
     Example:
@@ -323,17 +298,22 @@ def stable_ap_loss(
         >>> stable_ap_loss(pos, neg, pos.mean(), tau=1.0, bound=21.0)
         tensor(0.3409)
     """
-    return of_one_list(
-        _losses,
+    return stable_ap_terms(
         pos,
         neg,
-        mean_pos=mean_pos,
-        tau=tau,
+        mean_pos,
+        surrogate=OneSidedHuber(tau),
         bound=bound,
         a=a,
         t=t,
         eps=eps,
         rho=rho,
         weights=weights,
+        pos_mask=pos_mask,
+        neg_mask=neg_mask,
         method=method,
-    )
+        group=group,
+    ).loss
+
+
+stable_ap_lists = score_lists(stable_ap_loss)

@@ -32,9 +32,6 @@ class CLIPLoss(ContrastiveLoss):
             dict(decay_mult=0)})``).
         tau_min: The learned temperature stays above; CLIP takes 0.01.
         tau_max: And below.
-        normalize: Scale embeddings to length 1: similarities are cosines.
-        scope: ``global``: negatives from all ranks. ``local``: from this one.
-        loss_weight: Factor of the whole loss.
 
     Attributes:
         log_tau: () parameter, or a buffer that is not saved, if the
@@ -59,7 +56,9 @@ class CLIPLoss(ContrastiveLoss):
         scope: str = 'global',
         loss_weight: float = 1.0,
     ) -> None:
-        super().__init__(normalize, scope, loss_weight)
+        super().__init__(
+            normalize=normalize, scope=scope, loss_weight=loss_weight
+        )
         if not 0 < tau < math.inf:
             raise ValueError(f'tau must be > 0 and finite, got {tau!r}')
         if learnable and not 0 < tau_min <= tau <= tau_max < math.inf:

@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from mmrank.docstrings import inherit_arguments
 from mmrank.functional.contrastive.negative_terms import (
     NegativeTerms,
     two_modality_terms,
@@ -104,9 +105,10 @@ class ContrastedBatch:
 
 
 class ContrastiveLoss(nn.Module):
-    """Base of losses that tell the samples of a batch apart.
+    """Base of losses that distinguish the samples of a batch.
 
-    Subclasses implement :meth:`row_losses`.
+    Subclasses implement :meth:`row_losses`. Their docstrings leave out the
+    arguments that this class or another base describes: these are added.
 
     Args:
         normalize: Scale embeddings to length 1: similarities are cosines.
@@ -117,6 +119,8 @@ class ContrastiveLoss(nn.Module):
 
     Attributes:
         diagnostics: Detached scalars of this rank's last batch, by name.
+        saturation_advice: Empty; see
+            :class:`mmrank.losses.protocols.HasDiagnostics`.
 
     Raises:
         ValueError: On an unknown choice.
@@ -124,6 +128,11 @@ class ContrastiveLoss(nn.Module):
 
     # Whether the loss keeps state per sample, the same on all ranks.
     keeps_samples = False
+    saturation_advice = ''
+
+    def __init_subclass__(cls, **kwargs) -> None:
+        super().__init_subclass__(**kwargs)
+        inherit_arguments(cls)
 
     def __init__(
         self,

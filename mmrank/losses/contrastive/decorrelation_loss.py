@@ -20,13 +20,12 @@ class DecorrelationLoss(ContrastiveLoss):
 
     Args:
         scope: ``global``: statistics of all ranks. ``local``: of this one.
-        loss_weight: Factor of the whole loss.
     """
 
     def __init__(
         self, scope: str = 'global', loss_weight: float = 1.0
     ) -> None:
-        super().__init__(False, scope, loss_weight)
+        super().__init__(normalize=False, scope=scope, loss_weight=loss_weight)
 
     def row_losses(
         self, batch: ContrastedBatch, sample_idx: Tensor | None, group
@@ -66,8 +65,6 @@ class BarlowTwinsLoss(DecorrelationLoss):
 
     Args:
         off_diagonal: Weight of the correlation of different columns.
-        scope: ``global``: statistics of all ranks. ``local``: of this one.
-        loss_weight: Factor of the whole loss.
 
     Raises:
         ValueError: If the weight is negative.
@@ -107,8 +104,6 @@ class VICRegLoss(DecorrelationLoss):
         invariance: Weight of the difference of the views.
         variance: Weight of columns with a standard deviation below 1.
         covariance: Weight of the covariance of different columns.
-        scope: ``global``: statistics of all ranks. ``local``: of this one.
-        loss_weight: Factor of the whole loss.
 
     Raises:
         ValueError: If a weight is negative.

@@ -23,9 +23,6 @@ class InfoNCELoss(ContrastiveLoss):
             samples. False: with both views of them.
         positive_in_denominator: False leaves the positive out of the
             denominator, as iSogCLR (ICML 2023) writes the loss in eq. 1.
-        normalize: Scale embeddings to length 1: similarities are cosines.
-        scope: ``global``: negatives from all ranks. ``local``: from this one.
-        loss_weight: Factor of the whole loss.
 
     Raises:
         ValueError: On a parameter out of range.
@@ -40,7 +37,9 @@ class InfoNCELoss(ContrastiveLoss):
         scope: str = 'global',
         loss_weight: float = 1.0,
     ) -> None:
-        super().__init__(normalize, scope, loss_weight)
+        super().__init__(
+            normalize=normalize, scope=scope, loss_weight=loss_weight
+        )
         if not tau > 0:
             raise ValueError(f'tau must be > 0, got {tau!r}')
         self.tau, self.bimodal = float(tau), bimodal
@@ -67,13 +66,6 @@ class FlatCLRLoss(InfoNCELoss):
     learnt. It is below 0 once the positive outweighs all negatives. Source:
     Chen et al., Simpler, Faster, Stronger: Breaking The log-K Curse On
     Contrastive Learners With FlatNCE, 2021.
-
-    Args:
-        tau: Temperature > 0.
-        bimodal: See :class:`InfoNCELoss`.
-        normalize: Scale embeddings to length 1: similarities are cosines.
-        scope: ``global``: negatives from all ranks. ``local``: from this one.
-        loss_weight: Factor of the whole loss.
 
     Raises:
         ValueError: On a parameter out of range.

@@ -23,9 +23,6 @@ class SimCoLoss(ContrastiveLoss):
         tau_inter: Temperature across anchors; the paper's is 1.
         bimodal: True: each view is contrasted with the other one of all other
             samples, as SimCo does it. False: with both views of them.
-        normalize: Scale embeddings to length 1: similarities are cosines.
-        scope: ``global``: negatives from all ranks. ``local``: from this one.
-        loss_weight: Factor of the whole loss.
 
     Raises:
         ValueError: On a parameter out of range.
@@ -40,7 +37,9 @@ class SimCoLoss(ContrastiveLoss):
         scope: str = 'global',
         loss_weight: float = 1.0,
     ) -> None:
-        super().__init__(normalize, scope, loss_weight)
+        super().__init__(
+            normalize=normalize, scope=scope, loss_weight=loss_weight
+        )
         for name, value in (('tau', tau), ('tau_inter', tau_inter)):
             if not value > 0:
                 raise ValueError(f'{name} must be > 0, got {value!r}')

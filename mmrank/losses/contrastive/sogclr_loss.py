@@ -29,11 +29,6 @@ class MovingAverageLoss(ContrastiveLoss):
     The state is the same on all ranks and for any world size with
     ``scope='global'``. With ``scope='local'`` it is the same on all ranks, of
     the negatives that each sample met on its own rank.
-
-    Args:
-        normalize: Scale embeddings to length 1: similarities are cosines.
-        scope: ``global``: negatives from all ranks. ``local``: from this one.
-        loss_weight: Factor of the whole loss.
     """
 
     keeps_samples = True
@@ -149,9 +144,6 @@ class SogCLRLoss(MovingAverageLoss):
         storage: Where the state is kept: ``device`` or ``host``. See
             :class:`mmrank.state.SampleState`.
         load_state: False resets the state when a checkpoint is loaded.
-        normalize: Scale embeddings to length 1: similarities are cosines.
-        scope: ``global``: negatives from all ranks. ``local``: from this one.
-        loss_weight: Factor of the whole loss.
 
     Raises:
         ValueError: On a parameter out of range.
@@ -169,7 +161,9 @@ class SogCLRLoss(MovingAverageLoss):
         scope: str = 'global',
         loss_weight: float = 1.0,
     ) -> None:
-        super().__init__(normalize, scope, loss_weight)
+        super().__init__(
+            normalize=normalize, scope=scope, loss_weight=loss_weight
+        )
         if not tau > 0:
             raise ValueError(f'tau must be > 0, got {tau!r}')
         self.tau, self.bimodal = float(tau), bimodal

@@ -23,8 +23,6 @@ class SpectralContrastiveLoss(ContrastiveLoss):
 
     Args:
         mu: Largest squared length of an embedding, > 0.
-        scope: ``global``: negatives from all ranks. ``local``: from this one.
-        loss_weight: Factor of the whole loss.
 
     Raises:
         ValueError: On a parameter out of range.
@@ -36,7 +34,7 @@ class SpectralContrastiveLoss(ContrastiveLoss):
         scope: str = 'global',
         loss_weight: float = 1.0,
     ) -> None:
-        super().__init__(False, scope, loss_weight)
+        super().__init__(normalize=False, scope=scope, loss_weight=loss_weight)
         if not mu > 0:
             raise ValueError(f'mu must be > 0, got {mu!r}')
         self.mu = float(mu)

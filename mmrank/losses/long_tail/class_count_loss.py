@@ -10,7 +10,8 @@ from mmrank.functional.distributed import (
     scale_gradient,
     world_group,
 )
-from mmrank.losses.inputs import one_of, one_vs_all
+from mmrank.functional.ranking.lists import one_vs_all
+from mmrank.losses.inputs import one_of
 from mmrank.state import LabelCounts
 
 

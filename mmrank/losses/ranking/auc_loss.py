@@ -3,13 +3,11 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.distributed import scale_gradient, world_group
-from mmrank.functional.ranking.auc import auc_padded
+from mmrank.functional.ranking.auc import auc_loss
 from mmrank.functional.ranking.mauc import mauc_terms
-from mmrank.losses.inputs import ACTIVATIONS
 from mmrank.registry import MODELS
 
-from .ranking_loss import PaddedLoss, RankingLoss
+from .ranking_loss import PaddedLoss, RankedLists, RankingLoss
 
 
 @MODELS.register_module()
@@ -44,46 +42,27 @@ class MAUCLoss(RankingLoss):
         nothing = torch.zeros(1, 0)
         mauc_terms(nothing, nothing.bool(), **self.settings)
 
-    def rank(
-        self,
-        scores: Tensor,
-        is_positive: Tensor,
-        is_negative: Tensor,
-        values: Tensor | None = None,
-        entries_per_value: int = 1,
-        list_classes: Tensor | None = None,
-    ) -> Tensor:
-        """Loss of the columns of a classifier.
-
-        Args:
-            scores: (C, N) raw scores.
-            is_positive: (C, N) bool.
-            is_negative: (C, N) bool; an entry that is neither is ignored.
-            values: Not used.
-            entries_per_value: Not used.
-            list_classes: None.
-
-        Returns:
-            Scalar >= 0, without ``loss_weight``.
+    def list_losses(self, lists: RankedLists) -> Tensor:
+        """MAUC of the columns of a classifier.
 
         Raises:
             ValueError: If the lists are the queries of a retrieval batch.
         """
-        if list_classes is not None:
+        if lists.list_classes is not None:
             raise ValueError(
                 'MAUCLoss compares the classes of a classifier; for '
                 'retrieval use mmrank.AUCLoss'
             )
-        group = world_group() if self.scope == 'global' else None
-        if group is not None:
-            scores = scale_gradient(scores, group.size())
-        scores = ACTIVATIONS[self.activation](scores)
         terms = mauc_terms(
-            scores, is_positive, is_negative, group=group, **self.settings
+            lists.scores,
+            lists.is_positive,
+            mask=lists.is_positive | lists.neg_mask,
+            group=lists.group,
+            **self.settings,
         )
-        self.diagnostics = {'num_positive': is_positive.sum()}
+        self.diagnostics = {'num_positive': lists.is_positive.sum()}
         loss = self.reduce_lists(terms.loss, terms.has_pairs)
-        return loss.to(torch.promote_types(scores.dtype, torch.float32))
+        return loss.to(torch.promote_types(lists.scores.dtype, torch.float32))
 
 
 @MODELS.register_module()
@@ -109,7 +88,7 @@ class AUCLoss(PaddedLoss):
         ValueError: On a parameter out of range.
     """
 
-    padded = staticmethod(auc_padded)
+    function = staticmethod(auc_loss)
 
     def __init__(
         self, surrogate: str = 'sigmoid', tau: float = 0.1, **kwargs

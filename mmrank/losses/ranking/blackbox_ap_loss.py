@@ -1,6 +1,6 @@
 """BlackBox AP as a registered loss."""
 
-from mmrank.functional.ranking.blackbox_ap import blackbox_ap_padded
+from mmrank.functional.ranking.blackbox_ap import blackbox_ap_loss
 from mmrank.registry import MODELS
 
 from .ranking_loss import PaddedLoss
@@ -16,7 +16,7 @@ class BlackBoxAPLoss(PaddedLoss):
     Args:
         lam: Strength of the perturbation, > 0: the authors' lambda where
             every image of a batch is a query, see
-            :func:`blackbox_ap_padded`.
+            :func:`blackbox_ap_loss`.
         margin: Distance by which positives should lead, in units of the
             (activated) scores, >= 0: the authors' alpha.
         **kwargs: ``num_classes``, ``mode`` (``flatten`` or ``per_class``),
@@ -28,7 +28,7 @@ class BlackBoxAPLoss(PaddedLoss):
         ValueError: On a parameter out of range.
     """
 
-    padded = staticmethod(blackbox_ap_padded)
+    function = staticmethod(blackbox_ap_loss)
 
     def __init__(
         self, lam: float = 4.0, margin: float = 0.02, **kwargs

@@ -6,12 +6,11 @@ from torch import Tensor
 from mmrank.functional.ranking.dr_loss import (
     NEG_LAMBDA,
     POS_LAMBDA,
-    dr_loss_lists,
+    distributional_ranking,
 )
-from mmrank.losses.inputs import RankedLists
 from mmrank.registry import MODELS
 
-from .ranking_loss import PaddedLoss
+from .ranking_loss import PaddedLoss, RankedLists
 
 
 @MODELS.register_module()
@@ -38,7 +37,7 @@ class DRLoss(PaddedLoss):
         ValueError: On a parameter out of range.
     """
 
-    padded = staticmethod(dr_loss_lists)
+    function = staticmethod(distributional_ranking)
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """List-wise AP (DIR) as a registered loss."""
 
-from mmrank.functional.ranking.listwise_ap import listwise_ap_padded
+from mmrank.functional.ranking.listwise_ap import listwise_ap_loss
 from mmrank.registry import MODELS
 
 from .ranking_loss import PaddedLoss
@@ -29,7 +29,7 @@ class ListwiseAPLoss(PaddedLoss):
         ValueError: On a parameter out of range.
     """
 
-    padded = staticmethod(listwise_ap_padded)
+    function = staticmethod(listwise_ap_loss)
 
     def __init__(
         self,

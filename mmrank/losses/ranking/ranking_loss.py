@@ -1,7 +1,7 @@
 """Bases of the registered ranking losses."""
 
-import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -12,17 +12,52 @@ from mmrank.functional.distributed import (
     scale_gradient,
     world_group,
 )
-from mmrank.functional.ranking.lists import positive_index
-from mmrank.losses.inputs import (
-    ACTIVATIONS,
-    EmbeddingBatch,
-    RankedLists,
-    box_values,
-    one_of,
-    one_vs_all,
-)
+from mmrank.functional.ranking.lists import one_vs_all, positive_index
+from mmrank.losses.inputs import EmbeddingBatch, box_values, one_of
 
 from .roi_classification import RoIClassificationMixin
+
+
+def _sigmoid(scores: Tensor) -> Tensor:
+    # In half precision all scores near 1 would tie.
+    return scores.to(
+        torch.promote_types(scores.dtype, torch.float32)
+    ).sigmoid()
+
+
+#: Functions of the raw scores, by ``activation``.
+ACTIVATIONS = {'none': lambda scores: scores, 'sigmoid': _sigmoid}
+
+
+@dataclass
+class RankedLists:
+    """L rankings of a batch, what a listwise loss is computed from.
+
+    Attributes:
+        pos: (L, P) activated scores of the positives, padded; those of all
+            ranks when ``group`` is set.
+        pos_mask: (L, P) bool, False for padding.
+        scores: (L, N) activated scores of this rank.
+        is_positive: (L, N) bool, True for the positives of this rank.
+        neg_mask: (L, N) bool, True for the negatives.
+        values: (L, P) one value for each positive, such as the quality of its
+            box or its box loss, or None.
+        group: Process group over which the negatives are spread, or None.
+        state_group: Process group whose ranks hold other positives than
+            those in ``pos``, or None.
+        list_classes: (L,) integer class of each list, or None if list i is
+            that of class i or there is one list in all.
+    """
+
+    pos: Tensor
+    pos_mask: Tensor
+    scores: Tensor
+    is_positive: Tensor
+    neg_mask: Tensor
+    values: Tensor | None
+    group: object
+    state_group: object
+    list_classes: Tensor | None = None
 
 
 class RankingLoss(RoIClassificationMixin, nn.Module):
@@ -48,9 +83,9 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
             ``mean`` over the classes that have a positive, or ``sum``.
 
     Attributes:
-        box_input: What the loss wants to know of the boxes: None,
-            ``'quality'`` ((n_pos,) IoU of each positive's predicted box) or
-            ``'loss'`` ((n_pos,) its box loss, with gradient).
+        box_input: What the loss requires of the boxes: None, ``'quality'``
+            ((n_pos,) IoU of each positive's predicted box) or ``'loss'``
+            ((n_pos,) its box loss, with gradient).
         diagnostics: Detached scalars of the last forward by name;
             :class:`mmrank.engine.hooks.RankingMonitorHook` logs them.
             ``argument`` is what an outer function like ``x/(1 + x)`` is
@@ -127,11 +162,20 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
         lists = self.one_vs_all_lists(
             cls_score, target, weight, reduction_override
         )
-        classes = cls_score.size(1)
-        values = box_values(self, target, classes, quality, box_loss)
-        losses = self.rank(
-            *lists, values, classes if self.mode == 'flatten' else 1
-        )
+        values_at = None
+        if any(x is not None for x in (self.box_input, quality, box_loss)):
+            classes = cls_score.size(1)
+            values = box_values(self, target, classes, quality, box_loss)
+            # One dtype on all ranks: one without boxes has its own zeros.
+            values = values.to(
+                torch.promote_types(cls_score.dtype, torch.float32)
+            )
+            share = classes if self.mode == 'flatten' else 1
+
+            def values_at(columns):
+                return values[columns // share]
+
+        losses = self.rank(*lists, values_at)
         if isinstance(losses, dict):
             return {k: self.loss_weight * v for k, v in losses.items()}
         return self.loss_weight * losses
@@ -188,7 +232,7 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         """Compute the loss of a retrieval batch, each query one ranking.
 
-        ``mode`` has no part in it but for the state that it stands for.
+        ``mode`` only decides whether there is a state for each class.
 
         Args:
             batch: Queries and gallery of this rank.
@@ -209,64 +253,80 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
         scores: Tensor,
         is_positive: Tensor,
         is_negative: Tensor,
-        values: Tensor | None = None,
-        entries_per_value: int = 1,
+        values_at: Callable[[Tensor], Tensor] | None = None,
         list_classes: Tensor | None = None,
     ) -> Tensor | dict[str, Tensor]:
         """Loss of L lists of raw scores: classes, or queries of a batch.
 
         Args:
-            scores: (L, N) raw scores.
+            scores: See :meth:`ranked_lists`, as all that follow.
             is_positive: (L, N) bool.
-            is_negative: (L, N) bool; an entry that is neither is ignored.
-            values: (N / entries_per_value,) values of the positives' boxes,
-                for losses with a ``box_input``.
-            entries_per_value: Neighbouring entries of a list that share one
-                value.
-            list_classes: (L,) integer class of each list, where the lists are
-                queries, for losses that keep state per class.
+            is_negative: (L, N) bool.
+            values_at: Values of the positives, or None.
+            list_classes: (L,) integers, or None.
 
         Returns:
             Scalar >= 0, or a dict of such, without ``loss_weight``.
         """
+        return self.list_losses(
+            self.ranked_lists(
+                scores, is_positive, is_negative, values_at, list_classes
+            )
+        )
+
+    def ranked_lists(
+        self,
+        scores: Tensor,
+        is_positive: Tensor,
+        is_negative: Tensor,
+        values_at: Callable[[Tensor], Tensor] | None = None,
+        list_classes: Tensor | None = None,
+    ) -> RankedLists:
+        """Activate the scores and gather the positives, those of all ranks.
+
+        Args:
+            scores: (L, N) raw scores.
+            is_positive: (L, N) bool.
+            is_negative: (L, N) bool; an entry that is neither is ignored.
+            values_at: Returns one float for each positive, given its column:
+                (L, P) of (L, P). None: the positives have no values.
+            list_classes: (L,) integer class of each list, where the lists are
+                queries, for losses that keep state per class.
+
+        Returns:
+            What :meth:`list_losses` computes the loss from.
+        """
         world = world_group()
         group = world if self.scope == 'global' else None
         if group is not None:
-            size = dist.get_world_size()
-            scores = scale_gradient(scores, size)
-            if values is not None:
-                values = scale_gradient(values, size)
+            scores = scale_gradient(scores, dist.get_world_size(group))
         scores = ACTIVATIONS[self.activation](scores)
-        if values is not None:
-            # One dtype on all ranks: one without boxes has its own zeros.
-            values = values.to(
-                torch.promote_types(scores.dtype, torch.float32)
-            )
         index, pos_mask = positive_index(is_positive)
-        pos = scores.gather(1, index)
-        if values is not None:
-            values = values[index // entries_per_value]
-            values = torch.where(pos_mask, values, 0)
+        pos, values = scores.gather(1, index), None
+        if values_at is not None:
+            values = torch.where(pos_mask, values_at(index), 0)
         if group is not None:
+            parts = [pos]
+            if values is not None:
+                size = dist.get_world_size(group)
+                parts.append(scale_gradient(values, size))
             # Scores and values travel together: one wait for the width.
-            parts = [pos] if values is None else [pos, values]
             joined, masks = all_gather_lists(
                 torch.cat(parts), pos_mask.repeat(len(parts), 1), group
             )
             pos, *rest = joined.chunk(len(parts))
             values = rest[0] if rest else None
             pos_mask = masks[: pos.size(0)]
-        return self.list_losses(
-            RankedLists(
-                pos,
-                pos_mask,
-                scores,
-                is_negative,
-                values,
-                group,
-                world if group is None else None,
-                list_classes,
-            )
+        return RankedLists(
+            pos,
+            pos_mask,
+            scores,
+            is_positive,
+            is_negative,
+            values,
+            group,
+            world if group is None else None,
+            list_classes,
         )
 
     def list_losses(self, lists: RankedLists) -> Tensor | dict[str, Tensor]:
@@ -298,8 +358,8 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
     def logit_centre(self) -> Tensor | None:
         """Raw score that heads show as 0.5 at test time.
 
-        A ranking loss does not care for the offset of the scores, so a fixed
-        score threshold needs to be told where the positives lie.
+        The offset of the scores does not change a ranking loss, so a fixed
+        score threshold requires the place of the positives.
 
         Returns:
             (1,) or (C,) tensor, or None to leave the scores as they are.
@@ -310,33 +370,33 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
 class PaddedLoss(RankingLoss):
     """Base of losses without state: a function of the lists, and settings.
 
-    Subclasses name the function and hand its settings on.
+    Subclasses set the function and pass its settings on.
 
     Args:
         settings: Keyword arguments of the function.
         **kwargs: Those of :class:`RankingLoss`.
 
     Attributes:
-        padded: Loss of (L, P) positives and (L, N) scores with ``pos_mask``,
-            ``neg_mask`` and ``group``, as :func:`smooth_ap_padded`; a
-            ``staticmethod`` of the subclass. Gives (L,) losses.
+        function: A :func:`mmrank.functional.ranking_function` such as
+            :func:`mmrank.functional.smooth_ap_loss`; a ``staticmethod`` of
+            the subclass.
 
     Raises:
         ValueError: On a parameter out of range.
     """
 
-    padded: Callable[..., Tensor]
+    function: Callable[..., Tensor]
 
     def __init__(self, settings: dict, **kwargs) -> None:
         super().__init__(**kwargs)
         self.settings = settings
         # Refuse a bad setting before training starts.
         nothing = torch.zeros(1, 0)
-        self.padded(nothing, nothing, **settings)
+        self.function(nothing, nothing, **settings)
 
     def list_losses(self, lists: RankedLists) -> Tensor:
-        """The function's value for the lists, reduced."""
-        losses = self.padded(
+        """Reduced losses of the lists."""
+        losses = self.function(
             lists.pos,
             lists.scores,
             pos_mask=lists.pos_mask,
@@ -365,18 +425,3 @@ class PaddedLoss(RankingLoss):
     def counted(self, lists: RankedLists) -> Tensor:
         """(L,) bool, the lists that ``reduction='mean'`` divides by."""
         return lists.pos_mask.any(1)
-
-
-def takes_num_classes(loss_type) -> bool:
-    """Whether a class is a ranking loss that takes ``num_classes``.
-
-    Args:
-        loss_type: What a config names; any object.
-    """
-    if not (inspect.isclass(loss_type) and issubclass(loss_type, RankingLoss)):
-        return False
-    accepted = inspect.signature(loss_type).parameters.values()
-    return any(
-        p.name == 'num_classes' or p.kind is inspect.Parameter.VAR_KEYWORD
-        for p in accepted
-    )

@@ -2,11 +2,10 @@
 
 from torch import Tensor
 
-from mmrank.functional.ranking.smooth_ap import smooth_ap_padded
-from mmrank.losses.inputs import RankedLists
+from mmrank.functional.ranking.smooth_ap import smooth_ap_loss
 from mmrank.registry import MODELS
 
-from .ranking_loss import PaddedLoss
+from .ranking_loss import PaddedLoss, RankedLists
 
 
 @MODELS.register_module()
@@ -29,7 +28,7 @@ class SmoothAPLoss(PaddedLoss):
         ValueError: On a parameter out of range.
     """
 
-    padded = staticmethod(smooth_ap_padded)
+    function = staticmethod(smooth_ap_loss)
     saturation_advice = (
         'There are too many negatives for a positive: raise the learning '
         'rate or loss_weight, or use mmrank.StableAPLoss, which rescales '

@@ -3,19 +3,13 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.distributed import (
-    all_gather_lists,
-    scale_gradient,
-    world_group,
-)
+from mmrank.functional.distributed import all_gather_lists
 from mmrank.functional.pairwise.surrogates import SquaredHinge
-from mmrank.functional.ranking.lists import positive_index
-from mmrank.functional.ranking.soap import soap_padded, surrogate_ranks
-from mmrank.losses.inputs import ACTIVATIONS
+from mmrank.functional.ranking.soap import soap_of_ranks, surrogate_ranks
 from mmrank.registry import MODELS
 from mmrank.state.samples.sample_ranks import SampleRanks
 
-from .ranking_loss import RankingLoss
+from .ranking_loss import RankedLists, RankingLoss
 
 
 @MODELS.register_module()
@@ -65,7 +59,7 @@ class SOAPLoss(RankingLoss):
         load_state: bool = True,
         **kwargs,
     ) -> None:
-        super().__init__(num_classes, mode, **kwargs)
+        super().__init__(num_classes=num_classes, mode=mode, **kwargs)
         self.num_samples = num_samples
         self.margin = SquaredHinge(margin).tau
         self.ranks = SampleRanks(num_samples, num_classes, gamma, load_state)
@@ -110,7 +104,11 @@ class SOAPLoss(RankingLoss):
                 'PackInputs'
             )
         entries = self.ranks.entries_of(sample_idx, cls_score.device)
-        return self.loss_weight * self._rank(*lists, self.lists_of(entries))
+        # float64 holds every index.
+        entries = self.lists_of(entries).double()
+        return self.loss_weight * self.rank(
+            *lists, lambda columns: entries.gather(1, columns)
+        )
 
     def embedding_loss(self, batch) -> Tensor:
         """Refuse retrieval: the state is one per sample, not per query.
@@ -123,33 +121,21 @@ class SOAPLoss(RankingLoss):
             'retrieval use mmrank.StableAPLoss or mmrank.SmoothAPLoss'
         )
 
-    def _rank(
-        self,
-        scores: Tensor,
-        is_positive: Tensor,
-        is_negative: Tensor,
-        entries: Tensor,
-    ) -> Tensor:
-        world = world_group()
-        group = world if self.scope == 'global' else None
-        if group is not None:
-            scores = scale_gradient(scores, group.size())
-        scores = ACTIVATIONS[self.activation](scores)
-        index, pos_mask = positive_index(is_positive)
-        pos, entries = scores.gather(1, index), entries.gather(1, index)
-        if group is not None:
-            pos, entries, pos_mask = _gather(pos, entries, pos_mask, group)
+    def list_losses(self, lists: RankedLists) -> Tensor:
+        """SOAP of the lists; their values are places in the state."""
+        pos_mask = lists.pos_mask
+        entries = lists.values.detach().long()
         batch = surrogate_ranks(
-            pos,
-            scores,
+            lists.pos,
+            lists.scores,
             margin=self.margin,
             pos_mask=pos_mask,
-            neg_mask=is_negative,
-            group=group,
+            neg_mask=lists.neg_mask,
+            group=lists.group,
         )
         moving = self.ranks.step(entries, batch)
-        losses = soap_padded(batch, moving, pos_mask)
-        self._keep(entries, batch, pos_mask, world if group is None else None)
+        losses = soap_of_ranks(batch, moving, pos_mask)
+        self._keep(entries, batch, pos_mask, lists.state_group)
         self.diagnostics = {
             'num_positive': pos_mask.sum(),
             'u_positive': self._mean(moving[0], pos_mask),
@@ -159,7 +145,7 @@ class SOAPLoss(RankingLoss):
             ),
         }
         loss = self.reduce_lists(losses, pos_mask.any(1))
-        return loss.to(torch.promote_types(scores.dtype, torch.float32))
+        return loss.to(torch.promote_types(lists.scores.dtype, torch.float32))
 
     @torch.no_grad()
     def _keep(self, entries, batch, pos_mask, others) -> None:
@@ -178,15 +164,3 @@ class SOAPLoss(RankingLoss):
     @staticmethod
     def _mean(values: Tensor, mask: Tensor) -> Tensor:
         return torch.where(mask, values, 0).sum() / mask.sum().clamp(min=1)
-
-
-def _gather(pos, entries, pos_mask, group) -> tuple[Tensor, Tensor, Tensor]:
-    """Positives of all ranks with their places, in one exchange."""
-    lists = len(pos)
-    # float64 holds every index.
-    joined, masks = all_gather_lists(
-        torch.cat([pos.double(), entries.double()]),
-        pos_mask.repeat(2, 1),
-        group,
-    )
-    return joined[:lists], joined[lists:].long().detach(), masks[:lists]

@@ -11,11 +11,11 @@ from mmrank.functional.pairwise.surrogates import (
 )
 from mmrank.functional.ranking.semi_variance import semi_variance
 from mmrank.functional.ranking.soprc import soprc_terms
-from mmrank.losses.inputs import RankedLists, one_of
+from mmrank.losses.inputs import one_of
 from mmrank.registry import MODELS
 from mmrank.state import ClassPrior, ScoreVector
 
-from .ranking_loss import RankingLoss
+from .ranking_loss import RankedLists, RankingLoss
 
 
 @MODELS.register_module()
@@ -114,7 +114,7 @@ class SOPRCLoss(RankingLoss):
         score_range: tuple[float, float] = (-1.0, 1.0),
         **kwargs,
     ) -> None:
-        super().__init__(num_classes, mode, **kwargs)
+        super().__init__(num_classes=num_classes, mode=mode, **kwargs)
         vector_scope = vector_scope or (
             'global' if mode == 'flatten' else 'per_class'
         )

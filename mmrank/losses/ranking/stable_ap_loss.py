@@ -6,15 +6,16 @@ from torch import Tensor
 from mmrank.functional.pairwise.surrogates import build_surrogate
 from mmrank.functional.ranking.stable_ap import (
     WEIGHTS,
+    StableAPTerms,
     WeightedRisk,
     rank_weighted_risk,
     stable_ap_of_risk,
 )
-from mmrank.losses.inputs import RankedLists, one_of
+from mmrank.losses.inputs import one_of
 from mmrank.registry import MODELS
 from mmrank.state import CappedImbalance, MeanPositiveScore
 
-from .ranking_loss import RankingLoss
+from .ranking_loss import RankedLists, RankingLoss
 
 
 @MODELS.register_module()
@@ -125,13 +126,13 @@ class StableAPLoss(RankingLoss):
         use_sigmoid: bool = True,
     ) -> None:
         super().__init__(
-            num_classes,
-            mode,
-            activation,
-            scope,
-            loss_weight,
-            use_sigmoid,
-            reduction,
+            num_classes=num_classes,
+            mode=mode,
+            activation=activation,
+            scope=scope,
+            loss_weight=loss_weight,
+            use_sigmoid=use_sigmoid,
+            reduction=reduction,
         )
         one_of('penalty_reduction', penalty_reduction, ('mean', 'sum'))
         mean_scope = mean_scope or (
@@ -190,9 +191,9 @@ class StableAPLoss(RankingLoss):
         )
         rho = self._rho(weighted, lists)
         terms = stable_ap_of_risk(weighted, rho, self.eps)
-        loss = self.reduce_lists(terms.loss, terms.has_positive)
+        loss = self.reduce_lists(terms.loss, weighted.has_positive)
         penalty = self.score_penalty * self._score_offset(pos, pos_mask)
-        self._note(weighted, rho, terms.argument, mu, pos_mask, penalty)
+        self._note(terms, rho, mu, pos_mask, penalty)
         # Without a positive both parts are 0 and still hang on the scores,
         # through the empty gather: DDP finds no unused parameter.
         loss = loss + penalty
@@ -230,20 +231,20 @@ class StableAPLoss(RankingLoss):
     @torch.no_grad()
     def _note(
         self,
-        weighted: WeightedRisk,
+        terms: StableAPTerms,
         rho: Tensor,
-        argument: Tensor,
         mu: Tensor,
         pos_mask: Tensor,
         penalty: Tensor,
     ) -> None:
+        weighted = terms.weighted
         count = pos_mask.sum().clamp(min=1)
         mean_weight = weighted.weight.sum() / count
         spread = torch.where(pos_mask, weighted.weight - mean_weight, 0)
         has = weighted.has_positive
         lists = has.sum().clamp(min=1)
         self.diagnostics = {
-            'argument': torch.where(has, argument, 0).sum() / lists,
+            'argument': torch.where(has, terms.argument, 0).sum() / lists,
             'rho': torch.where(has, rho, 0).sum() / lists,
             'risk': torch.where(has, weighted.risk.detach(), 0).sum() / lists,
             'mean_positive': mu.mean(),

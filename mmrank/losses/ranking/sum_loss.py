@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor, nn
 
 from mmrank.losses.inputs import EmbeddingBatch
+from mmrank.losses.loss_type import with_num_classes
+from mmrank.losses.protocols import KeepsSampleState, TakesClassCounts
 from mmrank.registry import MODELS
 
-from .ranking_loss import RankingLoss, takes_num_classes
+from .ranking_loss import RankingLoss
 
 
 @MODELS.register_module()
 class SumLoss(RankingLoss):
-    """Weighted sum of ranking losses, wherever one ranking loss goes.
+    """Weighted sum of ranking losses, used in place of one ranking loss.
 
     ``loss_weight * sum_k weights[k] * losses[k]``, each part with its own
     ``mode``, ``activation``, ``reduction`` and state::
@@ -25,13 +27,13 @@ class SumLoss(RankingLoss):
                 dict(type='mmrank.AUCLoss', tau=1.0)],
             weights=[1.0, 0.2])
 
-    At test time the scores are centred as the first part with a
-    :meth:`logit_centre` says.
+    At test time the scores are centred by the :meth:`logit_centre` of the
+    first part that has one.
 
     Args:
         losses: The parts, at least one: configs or modules of ranking losses
-            that return a scalar. ``num_classes`` is filled in where the
-            config of a part does not say.
+            that return a scalar. ``num_classes`` is filled in for configs of
+            parts that leave it out.
         weights: One finite number >= 0 for each part. None: 1 for each.
         num_classes: Number of classes C, checked against the scores. None:
             that of the parts.
@@ -43,8 +45,8 @@ class SumLoss(RankingLoss):
         losses: The parts, whose state is saved under ``losses.0``, ....
         diagnostics: ``part_0``, ...: the weighted value of each part, which
             add up to the loss.
-        box_input: ``'quality'`` if a part wants the quality of the boxes.
-        keeps_samples: Whether a part wants the index of each sample.
+        box_input: ``'quality'`` if a part needs the quality of the boxes.
+        keeps_samples: Whether a part needs the index of each sample.
 
     Raises:
         KeyError: If a part is not registered.
@@ -80,9 +82,7 @@ class SumLoss(RankingLoss):
         self.weights = _check_weights(weights, len(parts))
         self.losses = nn.ModuleList(parts)
         self.box_input = _common('box_input', parts)
-        self.keeps_samples = any(
-            getattr(part, 'keeps_samples', False) for part in parts
-        )
+        self.keeps_samples = any(_keeps_samples(part) for part in parts)
         self.num_samples = _common('num_samples', parts)
 
     def extra_repr(self) -> str:
@@ -130,7 +130,7 @@ class SumLoss(RankingLoss):
             extra = {}
             if part.box_input is not None:
                 extra['quality'] = quality
-            if getattr(part, 'keeps_samples', False):
+            if _keeps_samples(part):
                 extra['sample_idx'] = sample_idx
             values.append(
                 part(
@@ -161,7 +161,7 @@ class SumLoss(RankingLoss):
         return self._sum([part.embedding_loss(batch) for part in self.losses])
 
     def logit_centre(self) -> Tensor | None:
-        """That of the first part that has one, or None."""
+        """Centre of the first part that has one, or None."""
         centres = (part.logit_centre() for part in self.losses)
         return next((c for c in centres if c is not None), None)
 
@@ -180,7 +180,7 @@ class SumLoss(RankingLoss):
 
     @property
     def wants_class_counts(self) -> bool:
-        """Whether a part wants the class counts of the training set."""
+        """Whether a part needs the class counts of the training set."""
         return bool(self._count_parts())
 
     def set_class_counts(
@@ -188,19 +188,19 @@ class SumLoss(RankingLoss):
         counts: Sequence[int] | Tensor,
         num_samples: int | None = None,
     ) -> None:
-        """Give the class counts to the parts that want them.
+        """Pass the class counts to the parts that need them.
 
         Args:
             counts: (C,) number of samples of each class.
             num_samples: Number of samples. None: the sum of the counts.
 
         Raises:
-            ValueError: If no part wants them, or they do not fit.
+            ValueError: If no part needs them, or they do not fit.
         """
         parts = self._count_parts()
         if not parts:
             raise ValueError(
-                'no part of SumLoss wants class counts; set '
+                'no part of SumLoss takes class counts; set '
                 "prior='counts' of a mmrank.SOPRCLoss"
             )
         for part in parts:
@@ -210,11 +210,11 @@ class SumLoss(RankingLoss):
         return [
             part
             for part in self.losses
-            if getattr(part, 'wants_class_counts', False)
+            if isinstance(part, TakesClassCounts) and part.wants_class_counts
         ]
 
     def _sum(self, values: list[Tensor]) -> Tensor:
-        """Weigh, note and add the values of the parts."""
+        """Weight, log and add the values of the parts."""
         for i, (part, value) in enumerate(zip(self.losses, values)):
             if not isinstance(value, Tensor) or value.dim():
                 raise TypeError(
@@ -229,6 +229,10 @@ class SumLoss(RankingLoss):
             f'part_{i}': value.detach() for i, value in enumerate(values)
         }
         return sum(values[1:], values[0])
+
+
+def _keeps_samples(part: RankingLoss) -> bool:
+    return isinstance(part, KeepsSampleState) and part.keeps_samples
 
 
 def _describe(value) -> str:
@@ -264,7 +268,7 @@ def _build_part(
 ) -> RankingLoss:
     """The module of a part, checked."""
     if isinstance(part, Mapping):
-        part = _from_config(name, part, num_classes)
+        part = MODELS.build(with_num_classes(name, part, num_classes))
     if not isinstance(part, RankingLoss):
         raise TypeError(
             f'{name}={type(part).__name__} is not a ranking loss; use one '
@@ -281,30 +285,8 @@ def _build_part(
     return part
 
 
-def _from_config(name: str, config: Mapping, num_classes: int | None):
-    kind = config.get('type')
-    if kind is None:
-        raise KeyError(
-            f'{name}={dict(config)!r} has no type; write for example '
-            "dict(type='mmrank.StableAPLoss')"
-        )
-    # Without mmengine the node knows no names; build explains this.
-    find = getattr(MODELS, 'get', None)
-    if isinstance(kind, str) and find is not None:
-        kind = find(kind)
-        if kind is None:
-            raise KeyError(
-                f'{name}.type={config["type"]!r} is not registered; write it '
-                "with its scope, as in 'mmrank.StableAPLoss'"
-            )
-    settings = {}
-    if num_classes is not None and takes_num_classes(kind):
-        settings['num_classes'] = num_classes
-    return MODELS.build({**settings, **config})
-
-
 def _common(field: str, parts: list[RankingLoss], own=None):
-    """The one value of a field that is not None; None if there is none."""
+    """The value that a field of the parts has in common, or None."""
     said = {} if own is None else {field: own}
     for i, part in enumerate(parts):
         value = getattr(part, field, None)
@@ -337,7 +319,7 @@ def _check_weights(weights, number: int) -> list[float]:
         if weight < 0:
             raise ValueError(
                 f'weights[{i}]={weight!r} must be >= 0: a part with a '
-                'negative weight would be made worse'
+                'negative weight gets worse in training'
             )
     return weights
 

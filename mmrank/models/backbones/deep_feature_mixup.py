@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from mmrank.models.head_settings import model_type
+from mmrank.losses.loss_type import model_type
 from mmrank.registry import MODELS
 
 from .feature_mixup import FeatureMixupMixin

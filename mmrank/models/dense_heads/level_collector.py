@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from mmrank.losses.protocols import HasLogitCentre
+
 
 class LevelCollector(nn.Module):
     """Replaces ``loss_cls`` of a head that calls it once per level.
@@ -126,7 +128,9 @@ class LevelCollector(nn.Module):
                 f'reduction_override={reduction!r}, which a ranking loss does '
                 'not support; ListwiseHead does not support this head'
             )
-        centre = getattr(self.loss, 'logit_centre', lambda: None)()
+        centre = None
+        if isinstance(self.loss, HasLogitCentre):
+            centre = self.loss.logit_centre()
         if centre is not None:
             # The offset of the scores is free in a ranking, not here.
             pred = pred - centre.to(pred.dtype)

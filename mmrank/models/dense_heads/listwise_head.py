@@ -2,7 +2,8 @@
 
 from functools import cache
 
-from mmrank.models.head_settings import model_type, with_head_settings
+from mmrank.losses.loss_type import model_type
+from mmrank.models.head_settings import with_head_settings
 from mmrank.registry import MODELS
 
 from .host_heads import has_objectness, own_arguments, traits_of

@@ -4,7 +4,7 @@ import torch
 from mmengine.dist import all_reduce, get_world_size
 from torch import Tensor
 
-from mmrank.losses import RankingLoss
+from mmrank.losses.protocols import HasLogitCentre, TakesBoxValues
 from mmrank.registry import MODELS
 
 from .box_collector import (
@@ -43,9 +43,9 @@ class ListwiseMixin:
         self.centre_scores = centre_scores
         self.balance_boxes = balance_boxes
         self.traits = traits_of(self.host)
-        box_input = getattr(self.loss_cls, 'box_input', None)
-        if box_input is not None:
-            self._collect_boxes(box_input)
+        loss = self.loss_cls
+        if isinstance(loss, TakesBoxValues) and loss.box_input is not None:
+            self._collect_boxes(loss.box_input)
         self.loss_cls = LevelCollector(
             self.loss_cls,
             self._build_pointwise(pointwise_loss),
@@ -191,7 +191,9 @@ class ListwiseMixin:
         it makes ``score_thr`` mean the same for every run.
         """
         centre = None
-        if self.centre_scores and isinstance(self.loss_cls.loss, RankingLoss):
+        if self.centre_scores and isinstance(
+            self.loss_cls.loss, HasLogitCentre
+        ):
             centre = self.loss_cls.loss.logit_centre()
         if centre is not None:
             cls_scores = [self._centre(s, centre) for s in cls_scores]

@@ -1,4 +1,4 @@
-"""Head that tells pairs of image and text apart."""
+"""Head for contrastive losses of images and texts."""
 
 from collections.abc import Sequence
 
@@ -14,18 +14,18 @@ from .sample_fields import ids_of
 
 @MODELS.register_module()
 class ImageTextContrastHead(BaseModule):
-    """Gives a contrastive loss the embeddings and who they belong to.
+    """Passes embeddings and their samples to a contrastive loss.
 
     Args:
         loss: Config of a loss with ``forward(images, texts, sample_idx)``:
             ``mmrank.CLIPLoss``, ``CyCLIPLoss``, ``SogCLRLoss`` and
             ``InfoNCELoss`` with ``bimodal=True``, ``BimodalISogCLRLoss``.
-        id_key: Field of the data samples with what the loss keeps its state
-            by; rows with the same are no negatives of each other.
+        id_key: Field of the data samples with the index of the state of the
+            loss; rows with the same index are no negatives of each other.
             ``sample_idx``: the pair. ``image_id``: the image, whose captions
-            then share a state; the loss wants the number of images as its
-            ``num_samples`` then, and ``mmrank.SampleIndexHook``, which counts
-            ``sample_idx``, is to be left out.
+            then share a state. Set ``num_samples`` of the loss to the number
+            of images then, and leave out ``mmrank.SampleIndexHook``, which
+            counts ``sample_idx``.
         init_cfg: See mmengine's ``BaseModule``.
 
     Raises:
@@ -58,9 +58,9 @@ class ImageTextContrastHead(BaseModule):
     def read_samples(
         self, data_samples: Sequence, device: torch.device
     ) -> tuple[Tensor]:
-        """What :meth:`loss` wants of a batch, before the encoders run.
+        """Read what :meth:`loss` needs of a batch, before the encoders run.
 
-        What the loss keeps of the samples is fetched while they do.
+        The loss fetches the state of the samples meanwhile.
 
         Args:
             data_samples: B data samples with ``id_key``.
@@ -72,7 +72,7 @@ class ImageTextContrastHead(BaseModule):
         Raises:
             ValueError: If a data sample lacks the field.
         """
-        # On the host, where a state in host memory wants them.
+        # On the host, where a state in host memory needs them.
         ids = ids_of(data_samples, self.id_key, torch.device('cpu'))
         self.loss_module.prefetch(ids, device)
         return (ids,)

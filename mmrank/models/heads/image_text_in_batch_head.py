@@ -14,20 +14,20 @@ from .sample_fields import ids_of
 
 @MODELS.register_module()
 class ImageTextInBatchHead(BaseModule):
-    """Gives ``mmrank.InBatchLoss`` the pairs of a batch.
+    """Passes the pairs of a batch to ``mmrank.InBatchLoss``.
 
     Images are its left and captions its right entities. An image may have
-    several captions, and a caption several images: the loss takes both counts
-    out of the bias, which a contrastive loss with the same negatives leaves
-    in. The counts are those of the training set:
-    ``custom_hooks=[dict(type='mmrank.PairCountsHook')]``. Batches are to be
-    drawn without replacement over all ranks:
-    ``sampler=dict(type='mmrank.InBatchPairSampler', batch_size=...)``. For
-    ``mode='sogram'`` let the data set have ``sampling='sogram'`` too.
+    several captions, and a caption several images: the loss corrects the bias
+    of both counts, which a contrastive loss with the same negatives keeps.
+    The counts are those of the training set:
+    ``custom_hooks=[dict(type='mmrank.PairCountsHook')]``. Draw batches
+    without replacement over all ranks:
+    ``sampler=dict(type='mmrank.InBatchPairSampler', batch_size=...)``. With
+    ``mode='sogram'`` set ``sampling='sogram'`` of the data set too.
 
     The scores are the inner products of the embeddings times ``scale``. Plain
-    inner products (``normalize=False`` of the model) are what the paper has;
-    cosines leave the logistic loss hardly a range.
+    inner products (``normalize=False`` of the model) are the paper's; cosines
+    are too narrow a range for the logistic loss.
 
     Args:
         loss: Config of ``mmrank.InBatchLoss``.
@@ -37,7 +37,7 @@ class ImageTextInBatchHead(BaseModule):
         init_cfg: See mmengine's ``BaseModule``.
 
     Raises:
-        TypeError: If the loss is another.
+        TypeError: If the loss is not ``mmrank.InBatchLoss``.
         ValueError: If ``scale`` is not > 0.
 
     Example:
@@ -70,14 +70,14 @@ class ImageTextInBatchHead(BaseModule):
     def read_samples(
         self, data_samples: Sequence, device: torch.device
     ) -> tuple[Tensor, Tensor]:
-        """What :meth:`loss` wants of a batch, before the encoders run.
+        """Read what :meth:`loss` needs of a batch, before the encoders run.
 
         Args:
             data_samples: B data samples with ``row_key`` and ``col_key``.
             device: Where the embeddings will be.
 
         Returns:
-            (B,) ``row_key`` and (B,) ``col_key`` of each pair, there.
+            (B,) ``row_key`` and (B,) ``col_key`` of each pair, on ``device``.
 
         Raises:
             ValueError: If a data sample lacks a field.
@@ -103,7 +103,7 @@ class ImageTextInBatchHead(BaseModule):
             Dict with ``loss``.
 
         Raises:
-            RuntimeError: If nobody has told the training pairs.
+            RuntimeError: If the training pairs are not set.
         """
         loss = self.loss_module(self.scale * images, texts, rows, cols)
         return dict(loss=loss)

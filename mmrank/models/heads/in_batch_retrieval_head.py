@@ -7,6 +7,7 @@ from mmengine.model import BaseModule
 from torch import Tensor
 from torch.nn.functional import normalize, pad
 
+from mmrank.losses.protocols import TakesPairCounts
 from mmrank.registry import MODELS
 
 from .sample_fields import labels_of, sample_ids_of
@@ -20,7 +21,7 @@ class InBatchRetrievalHead(BaseModule):
     cells of an image with itself count as negatives; the cosine there is 1
     whatever the weights are, so they have no gradient.
 
-    The counts ``|O_i,:|``, class size - 1, are told by
+    The counts ``|O_i,:|``, class size - 1, are set by
     ``mmrank.ClassPairsHook`` or :meth:`set_class_labels`, and batches must
     come from ``mmrank.ClassPairSampler``: the losses assume a uniform sample
     of positive pairs.
@@ -29,7 +30,7 @@ class InBatchRetrievalHead(BaseModule):
 
     Args:
         loss: Config of ``mmrank.InBatchLoss``.
-        scale: Factor of the cosine, > 0: the logistic loss wants scores
+        scale: Factor of the cosine, > 0: the logistic loss needs scores
             beyond [-1, 1].
         bias: Constant of the score. Where positives are rare, about the log
             of their share starts a logistic loss at rest.
@@ -60,18 +61,21 @@ class InBatchRetrievalHead(BaseModule):
             raise ValueError(f'scale must be > 0, got {scale!r}')
         self.scale, self.bias = scale, bias
         self.loss_module = MODELS.build(loss)
-        if not getattr(self.loss_module, 'wants_pair_counts', False):
+        if not (
+            isinstance(self.loss_module, TakesPairCounts)
+            and self.loss_module.wants_pair_counts
+        ):
             raise TypeError(
                 f'loss.type={loss["type"]!r} is no loss of sampled pairs; '
                 "use 'mmrank.InBatchLoss', or type='mmrank.RetrievalHead'"
             )
-        # Told here, not from interactions.
+        # The counts come from the classes, not from interactions.
         self.loss_module.wants_pair_counts = False
         self._labels = torch.zeros(0, dtype=torch.long)
         self._places = torch.zeros(0, dtype=torch.long)
 
     def set_class_labels(self, labels: Tensor) -> None:
-        """Tell the classes of the training set, which define the pairs.
+        """Take the classes of the training set, which define the pairs.
 
         Args:
             labels: (N,) integers, by ``sample_idx``.
@@ -99,7 +103,7 @@ class InBatchRetrievalHead(BaseModule):
         """Embeddings of length 1.
 
         Args:
-            feats: (n, D) floats, or a tuple of which the last counts.
+            feats: (n, D) floats, or a tuple whose last entry is used.
 
         Returns:
             (n, D), at least float32.
@@ -115,7 +119,7 @@ class InBatchRetrievalHead(BaseModule):
         """Loss of a batch of pairs.
 
         Args:
-            feats: (2 B, D) floats, or a tuple of which the last counts: the
+            feats: (2 B, D) floats, or a tuple whose last entry is used: the
                 left images of the pairs, then the right ones.
             data_samples: 2 B data samples with ``gt_label`` and
                 ``sample_idx``.
@@ -125,9 +129,9 @@ class InBatchRetrievalHead(BaseModule):
             (``pos_score``).
 
         Raises:
-            RuntimeError: If the classes have not been told.
+            RuntimeError: If the classes of the training set are not set.
             ValueError: If the batch is not one of pairs, or its classes are
-                not those that were told.
+                not those of the training set.
         """
         embeddings = self(feats)
         size = len(data_samples) // 2
@@ -140,7 +144,7 @@ class InBatchRetrievalHead(BaseModule):
             )
         if not len(self._labels):
             raise RuntimeError(
-                'the head does not know the classes of the training set: add '
+                'the classes of the training set are not set: add '
                 'custom_hooks=[dict(type="mmrank.ClassPairsHook")], or call '
                 'set_class_labels(labels) before training'
             )
@@ -158,11 +162,11 @@ class InBatchRetrievalHead(BaseModule):
         return dict(loss=loss, pos_score=scores.sum() / max(size, 1))
 
     def _check(self, labels: Tensor, ids: Tensor, size: int) -> None:
-        told = self._labels.to(labels.device)
-        known = ids.clamp(max=len(told) - 1)
+        expected = self._labels.to(labels.device)
+        known = ids.clamp(max=len(expected) - 1)
         paired = (labels[:size] == labels[size:]).all()
         paired = paired & (ids[:size] != ids[size:]).all()
-        agree = ((told[known] == labels) & (ids == known)).all()
+        agree = ((expected[known] == labels) & (ids == known)).all()
         if labels.device.type != 'cpu':
             torch._assert_async(paired & agree)
         elif not paired:
@@ -173,7 +177,7 @@ class InBatchRetrievalHead(BaseModule):
             )
         elif not agree:
             raise ValueError(
-                'sample_idx and gt_label of the batch are not those of the '
-                'classes that were told; data sets joined by a ConcatDataset '
+                'sample_idx and gt_label of the batch differ from those of '
+                'the training set; data sets joined by a ConcatDataset '
                 'repeat their indices: use one data set'
             )

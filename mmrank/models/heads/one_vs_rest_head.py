@@ -1,4 +1,4 @@
-"""Head that scores every class by itself."""
+"""Head that scores each class independently of the others."""
 
 from collections.abc import Sequence
 
@@ -7,8 +7,9 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from mmrank.losses.long_tail.class_count_loss import ClassCountLoss
+from mmrank.losses.loss_type import with_num_classes
+from mmrank.losses.protocols import KeepsSampleState
 from mmrank.losses.ranking.ranking_loss import RankingLoss
-from mmrank.models.head_settings import with_num_classes
 from mmrank.registry import MODELS
 
 from .one_vs_rest_targets import one_vs_rest_targets
@@ -25,16 +26,16 @@ class OneVsRestHead(BaseModule):
     too: ``mmrank.LDAMLoss``, ``mmrank.ClassBalancedCELoss``, and mmpretrain's
     ``CrossEntropyLoss`` with ``use_sigmoid=True`` and ``FocalLoss``.
 
-    Scores at test time are plain sigmoids. A ranking loss teaches an order,
-    not probabilities: calibrate before you read them as such.
+    Scores at test time are plain sigmoids. A ranking loss trains an order, not
+    probabilities: calibrate the scores before you use them as such.
 
     Args:
         num_classes: Number of classes C. With 1 the problem is binary, and
             ``gt_label`` is 0 or 1.
         in_channels: Length of the features.
-        loss: Config of the loss. ``num_classes`` is filled in where a loss of
-            mmrank does not say.
-        thr: Score from which on a class is among the predicted labels.
+        loss: Config of the loss. ``num_classes`` is filled in for losses of
+            mmrank whose config leaves it out.
+        thr: Lowest score of a predicted label.
         init_cfg: See mmengine's ``BaseModule``.
 
     Raises:
@@ -65,11 +66,13 @@ class OneVsRestHead(BaseModule):
                 f'num_classes must be an int >= 1, got {num_classes!r}'
             )
         self.num_classes, self.thr = num_classes, thr
-        self.loss_module = MODELS.build(with_num_classes(loss, num_classes))
-        said = getattr(self.loss_module, 'num_classes', None)
-        if said not in (None, num_classes):
+        config = with_num_classes('loss', loss, num_classes)
+        self.loss_module = MODELS.build(config)
+        own = isinstance(self.loss_module, (RankingLoss, ClassCountLoss))
+        given = self.loss_module.num_classes if own else None
+        if given not in (None, num_classes):
             raise ValueError(
-                f'num_classes={said} of the loss, but the head has '
+                f'num_classes={given} of the loss, but the head has '
                 f'num_classes={num_classes}; leave it out of the loss'
             )
         self.fc = nn.Linear(in_channels, num_classes)
@@ -100,7 +103,7 @@ class OneVsRestHead(BaseModule):
         """Loss of a batch.
 
         Args:
-            feats: (n, in_channels), or a tuple of which the last counts.
+            feats: (n, in_channels), or a tuple whose last entry is used.
             data_samples: n data samples with ``gt_label`` or ``gt_score``
                 and, for losses with a state per sample, ``sample_idx``.
 
@@ -123,7 +126,10 @@ class OneVsRestHead(BaseModule):
             # mmpretrain's losses read (n, 1) targets as class indices.
             scores, target = scores.unsqueeze(-1), target.unsqueeze(-1)
         extra = {}
-        if getattr(self.loss_module, 'keeps_samples', False):
+        if (
+            isinstance(self.loss_module, KeepsSampleState)
+            and self.loss_module.keeps_samples
+        ):
             extra['sample_idx'] = ids_of(
                 data_samples, 'sample_idx', scores.device
             )
@@ -141,13 +147,13 @@ class OneVsRestHead(BaseModule):
         """Scores of a batch.
 
         Args:
-            feats: (n, in_channels), or a tuple of which the last counts.
+            feats: (n, in_channels), or a tuple whose last entry is used.
             data_samples: n data samples, or None.
 
         Returns:
             The data samples with ``pred_score``, (C,) sigmoids, and
-            ``pred_label``: the classes from ``thr`` on, or 0 or 1 where there
-            is one class.
+            ``pred_label``: the classes with a score of at least ``thr``, or 0
+            or 1 where there is one class.
         """
         scores = self(feats)
         # In half precision all scores near 1 would tie.

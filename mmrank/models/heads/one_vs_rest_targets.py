@@ -13,8 +13,8 @@ def one_vs_rest_targets(
 
     Args:
         data_samples: Data samples with ``gt_score``, (C,) of 0 and 1, or else
-            ``gt_label``: class indices, any number of them. With one class
-            ``gt_label`` is 0 or 1 itself.
+            ``gt_label``: any number of class indices. With one class
+            ``gt_label`` is 0 or 1.
         num_classes: Number of classes C.
         device: Where to put the result.
 
@@ -36,11 +36,11 @@ def one_vs_rest_targets(
         if having:
             raise ValueError(
                 f'{having} of {len(data_samples)} data samples have a {key}; '
-                'let the data set give it to all'
+                'set it for all in the data set'
             )
     raise ValueError(
-        'the data samples have neither gt_label nor gt_score; let the data '
-        'set give one and the pipeline end with PackInputs'
+        'the data samples have neither gt_label nor gt_score; set one in the '
+        'data set, and end the pipeline with PackInputs'
     )
 
 
@@ -98,7 +98,7 @@ def _binary(labels: list[Tensor], device) -> Tensor:
     if wrong:
         raise ValueError(
             'with num_classes=1 gt_label must be 0 or 1, one number for each '
-            f'sample, got {wrong[0]}; let the data set give it so, or a '
+            f'sample, got {wrong[0]}; change it in the data set, or set '
             'gt_score'
         )
     target = _stacked(labels, 1).to(device, non_blocking=True)

@@ -10,7 +10,8 @@ from torch.nn.functional import normalize
 
 from mmrank.functional.distributed import world_group
 from mmrank.losses.inputs import EmbeddingBatch
-from mmrank.models.head_settings import with_num_classes
+from mmrank.losses.loss_type import with_num_classes
+from mmrank.losses.protocols import TrainsEmbeddings
 from mmrank.registry import MODELS
 from mmrank.state import CrossBatchMemory
 
@@ -23,12 +24,11 @@ class RetrievalHead(BaseModule):
     """Every image of the batch searches the others, and a memory.
 
     The gallery of a query holds the other images of the batch, with gradient,
-    and the entries of earlier batches, without. Never part of it is the
-    query's own image: its own row, and entries of the memory with its
-    ``sample_idx`` and label. (Both, since data sets joined by a
-    ``ConcatDataset`` repeat their indices.) An older entry of another image
-    of the batch stays, as in the paper of the memory: it is one more view of
-    that image.
+    and the entries of earlier batches, without. The query's own image is left
+    out: its own row, and entries of the memory with its ``sample_idx`` and
+    label. (Both, since data sets joined by a ``ConcatDataset`` repeat their
+    indices.) An older entry of another image of the batch stays, as in the
+    paper of the memory: it is one more view of that image.
 
     In distributed training with a loss of ``scope='global'`` the batches of
     all ranks are one, exactly as in a single process; they may differ in
@@ -37,14 +37,14 @@ class RetrievalHead(BaseModule):
 
     Args:
         loss: Config of a loss with ``embedding_loss``: any ranking loss of
-            mmrank, or ``mmrank.PMLLoss``. ``num_classes`` is filled in where
-            a ranking loss does not say.
+            mmrank, or ``mmrank.PMLLoss``. ``num_classes`` is filled in for
+            ranking losses whose config leaves it out.
         num_classes: Number of classes C of the training set; labels are
             checked against it. Needed by losses with state per class.
         memory: Config of a :class:`mmrank.state.CrossBatchMemory`: ``size``,
-            ``dim``, ``start_iter``. The batch is put in after its loss was
+            ``dim``, ``start_iter``. The batch is added after its loss was
             computed. None: no memory.
-        normalize: Give embeddings length 1, so that scores are cosines.
+        normalize: Scale embeddings to length 1, so that scores are cosines.
         init_cfg: See mmengine's ``BaseModule``.
 
     Raises:
@@ -70,8 +70,9 @@ class RetrievalHead(BaseModule):
     ) -> None:
         super().__init__(init_cfg=init_cfg)
         self.num_classes, self.normalize = num_classes, normalize
-        self.loss_module = MODELS.build(with_num_classes(loss, num_classes))
-        if not hasattr(self.loss_module, 'embedding_loss'):
+        config = with_num_classes('loss', loss, num_classes)
+        self.loss_module = MODELS.build(config)
+        if not isinstance(self.loss_module, TrainsEmbeddings):
             raise TypeError(
                 f'loss.type={loss["type"]!r} cannot train embeddings (it has '
                 "no embedding_loss); use a ranking loss such as 'mmrank."
@@ -83,7 +84,7 @@ class RetrievalHead(BaseModule):
         """Embeddings of features, what the scores are computed from.
 
         Args:
-            feats: (n, D) floats, or a tuple of which the last counts.
+            feats: (n, D) floats, or a tuple whose last entry is used.
 
         Returns:
             (n, D), at least float32.
@@ -112,12 +113,12 @@ class RetrievalHead(BaseModule):
         """Loss of a batch.
 
         Args:
-            feats: (copies * B, D) floats, or a tuple of which the last
-                counts.
+            feats: (copies * B, D) floats, or a tuple whose last entry is
+                used.
             data_samples: B data samples with ``gt_label`` and, for a memory,
                 ``sample_idx``.
-            copies: How often the batch is there, the original first, then
-                mixed features in the same order (see
+            copies: Number of copies of the batch in ``feats``: the original
+                first, then mixed features in the same order (see
                 :func:`mmrank.models.backbones.DeepFeatureMixup`). Each row is
                 a sample of its own; only originals go into the memory.
 

@@ -29,8 +29,7 @@ def labels_of(
         data_samples,
         'gt_label',
         device,
-        'let the data set give a gt_label and the pipeline end with '
-        'PackInputs',
+        'set gt_label in the data set, and end the pipeline with PackInputs',
     )
     fits = labels >= 0
     if num_classes is not None:
@@ -64,13 +63,13 @@ def sample_ids_of(data_samples: Sequence, device: torch.device) -> Tensor:
         data_samples,
         'sample_idx',
         device,
-        'the memory tells by it the copies of one image apart; keep '
-        "'sample_idx' in meta_keys of PackInputs, or drop the memory",
+        'the memory needs it to find copies of one image; keep '
+        "'sample_idx' in meta_keys of PackInputs, or remove the memory",
     )
 
 
 def ids_of(data_samples: Sequence, key: str, device: torch.device) -> Tensor:
-    """An index of each sample that the data set has given it.
+    """An index of each sample that the data set sets.
 
     Args:
         data_samples: Data samples with ``key``, an int each.
@@ -87,8 +86,7 @@ def ids_of(data_samples: Sequence, key: str, device: torch.device) -> Tensor:
         data_samples,
         key,
         device,
-        f'let the data set give it, and keep {key!r} in meta_keys of '
-        'PackInputs',
+        f'set it in the data set, and keep {key!r} in meta_keys of PackInputs',
     )
 
 

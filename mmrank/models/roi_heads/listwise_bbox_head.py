@@ -7,13 +7,14 @@ from torch import Tensor
 
 from mmrank.losses import RankingLoss
 from mmrank.losses.inputs import one_of
+from mmrank.losses.loss_type import model_type
 from mmrank.models.dense_heads.box_collector import (
     BOX_ARGUMENTS,
     BoxCollector,
     box_balance,
     check_box_loss,
 )
-from mmrank.models.head_settings import model_type, with_head_settings
+from mmrank.models.head_settings import with_head_settings
 from mmrank.registry import MODELS
 
 _AVERAGES = ('rois', 'positives')

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.functional import adaptive_avg_pool2d
 
+from mmrank.losses.protocols import Prefetches
 from mmrank.models.heads.sample_fields import ids_of
 from mmrank.registry import MODELS
 
@@ -97,7 +98,7 @@ class TwoViewLearner(BaseSelfSupervisor):
         # On the host: state that is kept there is read without waiting for
         # the device.
         ids = ids_of(data_samples, 'sample_idx', torch.device('cpu'))
-        if hasattr(self.loss_module, 'prefetch'):
+        if isinstance(self.loss_module, Prefetches):
             self.loss_module.prefetch(ids, inputs[0].device)
         feats = self.backbone(torch.cat(list(inputs)))
         if self.with_neck:

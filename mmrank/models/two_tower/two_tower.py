@@ -5,6 +5,7 @@ from mmengine.model import BaseModel
 from torch import Tensor
 
 from mmrank.functional.metrics.top_k_inner_product import top_k_inner_product
+from mmrank.losses.protocols import TakesPairLabels
 from mmrank.registry import MODELS
 
 
@@ -111,7 +112,10 @@ class TwoTower(BaseModel):
         Raises:
             ValueError: If loss and sampling do not belong together.
         """
-        takes_labels = getattr(self.pair_loss, 'takes_labels', False)
+        takes_labels = (
+            isinstance(self.pair_loss, TakesPairLabels)
+            and self.pair_loss.takes_labels
+        )
         if takes_labels != (is_positive is not None):
             wanted = "'naive' or 'cross'" if takes_labels else "'in_batch'"
             raise ValueError(

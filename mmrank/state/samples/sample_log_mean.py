@@ -48,7 +48,11 @@ class SampleLogMean(SampleState):
         if not 0 < beta0 <= 1:
             raise ValueError(f'beta0 must be in (0, 1], got {beta0!r}')
         super().__init__(
-            size, {'log_s': -math.inf, **initial}, storage, load_state, dtypes
+            size,
+            {'log_s': -math.inf, **initial},
+            storage=storage,
+            load_state=load_state,
+            dtypes=dtypes,
         )
         self.beta0 = beta0
 

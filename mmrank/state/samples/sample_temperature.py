@@ -78,9 +78,9 @@ class SampleTemperature(SampleLogMean):
         super().__init__(
             size,
             beta0,
-            storage,
-            load_state,
-            dict(u=MOMENTUM_DTYPES[momentum_dtype]),
+            storage=storage,
+            load_state=load_state,
+            dtypes=dict(u=MOMENTUM_DTYPES[momentum_dtype]),
             tau=tau_init,
             **momentum,
         )

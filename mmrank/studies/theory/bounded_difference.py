@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmrank.functional import OneSidedHuber, stable_ap_terms
+from mmrank.functional import OneSidedHuber, stable_ap_loss
 from mmrank.studies.theory.ap_risk import ap_risk
 from mmrank.studies.theory.stable_ap_bound import SCORE_RANGE, random_scores
 
@@ -90,18 +90,18 @@ def stable_ap_of_lists(
     pos: Tensor, neg: Tensor, mean_pos: Tensor, setting: DifferenceSetting
 ) -> Tensor:
     """(L,) stable AP losses; mu is a constant of the lists, as in lemma 1."""
-    return stable_ap_terms(
+    return stable_ap_loss(
         pos,
         neg,
         mean_pos,
-        surrogate=OneSidedHuber(setting.tau),
+        tau=setting.tau,
         bound=setting.bound,
         a=setting.a,
         t=setting.t,
         eps=setting.eps,
         rho=setting.rho,
         weights=setting.weights,
-    ).loss
+    )
 
 
 def difference_rows(

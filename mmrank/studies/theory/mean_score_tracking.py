@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from mmrank.state.mean_positive_score import MeanPositiveScore
+from mmrank.state import MeanPositiveScore
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum
-from mmrank.functional.pairwise.step_sums import StepSums
 from mmrank.functional.pairwise.triton import sums as host
+from mmrank.functional.ranking.error_driven.update import StepSums
 
 assert os.environ.get('TRITON_INTERPRET') == '1'
 

@@ -7,7 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmrank.functional import dr_loss, dr_loss_lists, softmax_mean
+from mmrank.functional import (
+    distributional_ranking,
+    dr_loss,
+    softmax_mean,
+)
 
 NEG_LAMBDA = 0.1 / math.log(3.5)
 
@@ -101,7 +105,7 @@ def test_wrong_settings():
     with pytest.raises(ValueError, match='temperature'):
         softmax_mean(torch.zeros(1, 2), 0)
     with pytest.raises(ValueError, match='as many lists'):
-        dr_loss_lists(torch.zeros(1, 2), torch.zeros(2, 2))
+        distributional_ranking(torch.zeros(1, 2), torch.zeros(2, 2))
 
 
 def test_docstring_example():

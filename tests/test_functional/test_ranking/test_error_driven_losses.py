@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mmrank.functional import (
     alrp_loss,
     ap_loss,
-    ap_loss_lists,
+    error_driven_ap,
     piecewise_linear_step,
     rank_sort_loss,
 )
@@ -245,7 +245,7 @@ def test_several_padded_lists_equal_one_by_one():
         pos[row, : len(p)], pos_mask[row, : len(p)] = p, True
         neg[row, : len(n)], neg_mask[row, : len(n)] = n, True
     for method in METHODS:
-        got = ap_loss_lists(
+        got = error_driven_ap(
             pos, neg, pos_mask=pos_mask, neg_mask=neg_mask, method=method
         )
         alone = torch.stack([ap_loss(x, t) for x, t, _ in lists])
@@ -280,7 +280,7 @@ def test_ap_loss_is_one_minus_ap_for_well_separated_scores():
 
 
 def test_a_box_error_of_the_wrong_length():
-    with pytest.raises(ValueError, match=r'box_errors must be \(1,\)'):
+    with pytest.raises(ValueError, match=r'box_errors must have .* \(1,\)'):
         alrp_loss(torch.zeros(2), torch.tensor([1, 0]), torch.zeros(2))
 
 

@@ -185,7 +185,7 @@ def test_wrong_input(forms):
     with pytest.raises(TypeError, match='float dtype'):
         of_lists(zeros.int(), zeros)
     with pytest.raises(ValueError, match='must be 1-D'):
-        one(zeros, zeros)
+        one(zeros, zeros[0])
 
 
 @pytest.mark.parametrize(

@@ -104,15 +104,15 @@ def test_weight_passes_no_gradient_and_positives_are_pushed_up():
     assert (grad <= 0).all()
     # The same with the weights put in as constants, by autograd throughout.
     terms = stable_ap_terms(
-        pos[None],
-        neg[None],
+        pos,
+        neg,
         mu,
         surrogate=OneSidedHuber(SETTING['tau']),
         **{k: v for k, v in SETTING.items() if k != 'tau'},
     )
     means = pairwise_surrogate_mean(pos, neg, SETTING['tau'])
     rho = 40 / 6
-    x = rho * (terms.weight[0] * means).mean()
+    x = rho * (terms.weighted.weight * means).mean()
     expected = torch.autograd.grad((0.1**2 + x / (1 + x)).sqrt(), pos)[0]
     torch.testing.assert_close(grad, expected)
 

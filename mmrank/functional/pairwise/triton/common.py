@@ -14,7 +14,7 @@ are rounded down: ``t > v`` and ``t > round_down(v)`` agree for every float32
 import triton
 import triton.language as tl
 
-# Infinite scores act as this; see ``pairwise_tables.SCORE_LIMIT``.
+# Infinite scores act as this; see ``surrogates.SCORE_LIMIT``.
 _LIMIT = tl.constexpr(1e30)
 _TINY = tl.constexpr(1e-30)
 

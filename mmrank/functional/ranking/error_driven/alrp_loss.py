@@ -5,7 +5,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmrank.functional.ranking.lists import split_targets
+from mmrank.functional.ranking.lists import (
+    ranking_function,
+    score_lists,
+    split_targets,
+)
 
 from .update import error_driven_loss, rank_counts
 
@@ -27,7 +31,8 @@ class ALRP(NamedTuple):
     localisation: Tensor
 
 
-def alrp_loss_lists(
+@ranking_function(of_positives=['box_errors'])
+def error_driven_alrp(
     pos: Tensor,
     neg: Tensor,
     box_errors: Tensor,
@@ -38,16 +43,17 @@ def alrp_loss_lists(
     method: str = 'auto',
     group=None,
 ) -> ALRP:
-    """ALRP of L lists with padded positives.
+    """ALRP of positives and negatives.
 
     ``mean_i (N_FP(i) + E_i + sum_{k != i} E_k H(s_k - s_i)) / rank(i)``.
     Source: aLRP (NeurIPS 2020), eqs. 6 to 9.
 
     Args:
-        pos: (L, P) scores of the positives, padded.
-        neg: (L, N) scores of the negatives.
-        box_errors: (L, P) localisation errors E of the positives, in [0, 1]
-            by the paper: ``1 - IoU`` over ``1 - 0.5``, or half the GIoU loss.
+        pos: (P,) or padded (L, P) scores of the positives.
+        neg: (N,) or (L, N) scores of the negatives.
+        box_errors: Localisation errors E of the positives, of the shape of
+            ``pos``, in [0, 1] by the paper: ``1 - IoU`` over ``1 - 0.5``, or
+            half the GIoU loss.
         delta: Half width of the step H in units of the scores, > 0.
         pos_mask: (L, P) bool, False for padding. None: all are real.
         neg_mask: (L, N) bool, False for what is no negative. None: all are.
@@ -56,22 +62,15 @@ def alrp_loss_lists(
             ``box_errors`` must then be those of all ranks.
 
     Returns:
-        Both parts, (L,) float64; 0 for a list without positives. The gradient
-        of the scores is the paper's update (:func:`error_driven_loss`) for
-        the error of both parts together, the positives' score weights of the
-        box errors are constants.
+        Both parts, scalars or (L,) float64; 0 for a list without positives.
+        The gradient of the scores is the paper's update
+        (:func:`error_driven_loss`) for the error of both parts together; the
+        weights of the box errors are constants.
 
     Raises:
         ValueError: If ``delta`` is not > 0 or the shapes do not fit.
         TypeError: If a score tensor is not of a float dtype.
     """
-    if box_errors.shape != pos.shape:
-        raise ValueError(
-            f'box_errors must have the shape {tuple(pos.shape)} of the '
-            f'positives, got {tuple(box_errors.shape)}'
-        )
-    if pos_mask is None:
-        pos_mask = torch.ones_like(pos, dtype=torch.bool)
     counts = rank_counts(pos, neg, delta, pos_mask, neg_mask, method, group)
     box_errors = torch.where(pos_mask, box_errors.double(), 0)
     with torch.no_grad():
@@ -92,6 +91,9 @@ def alrp_loss_lists(
     classification = error_driven_loss(pos, neg, value, error, counts, _EPS)
     localisation = (share * box_errors).sum(1) / counts.num_pos
     return ALRP(classification, localisation)
+
+
+alrp_loss_lists = score_lists(error_driven_alrp, 'alrp_loss_lists')
 
 
 def alrp_loss(
@@ -129,18 +131,6 @@ def alrp_loss(
         ALRP(classification=tensor(0.5000), localisation=tensor(0.2000))
     """
     pos, neg, neg_mask, _ = split_targets(logits, targets)
-    if box_errors.dim() != 1 or box_errors.size(0) != pos.size(1):
-        raise ValueError(
-            f'box_errors must be ({pos.size(1)},), one for each positive, got '
-            f'shape {tuple(box_errors.shape)}'
-        )
-    parts = alrp_loss_lists(
-        pos,
-        neg,
-        box_errors.unsqueeze(0),
-        delta=delta,
-        neg_mask=neg_mask,
-        method=method,
+    return error_driven_alrp(
+        pos, neg, box_errors, delta=delta, neg_mask=neg_mask, method=method
     )
-    dtype = torch.promote_types(logits.dtype, torch.float32)
-    return ALRP(*(part[0].to(dtype) for part in parts))

@@ -3,12 +3,17 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.ranking.lists import split_targets
+from mmrank.functional.ranking.lists import (
+    ranking_function,
+    score_lists,
+    split_targets,
+)
 
 from .update import error_driven_loss, rank_counts
 
 
-def ap_loss_lists(
+@ranking_function
+def error_driven_ap(
     pos: Tensor,
     neg: Tensor,
     *,
@@ -19,7 +24,7 @@ def ap_loss_lists(
     method: str = 'auto',
     group=None,
 ) -> Tensor:
-    """AP-Loss of L lists with padded positives.
+    """AP-Loss of positives and negatives.
 
     ``mean_i N_FP(i) / rank(i)`` with ``rank(i) = 1 + sum_{k != i}
     H(s_k - s_i) + N_FP(i)``. With ``interpolate`` the precision
@@ -28,8 +33,8 @@ def ap_loss_lists(
     3.4.3.
 
     Args:
-        pos: (L, P) scores of the positives, padded.
-        neg: (L, N) scores of the negatives.
+        pos: (P,) or padded (L, P) scores of the positives.
+        neg: (N,) or (L, N) scores of the negatives.
         delta: Half width of the step H in units of the scores, > 0.
         interpolate: Use the interpolated precision.
         pos_mask: (L, P) bool, False for padding. None: all are real.
@@ -39,16 +44,14 @@ def ap_loss_lists(
             then hold the positives of all ranks.
 
     Returns:
-        (L,) float64 losses in [0, 1], 0 for a list without positives. The
-        gradient is the paper's update (:func:`error_driven_loss`), not the
-        derivative of the value.
+        Scalar, or (L,) float64 losses, in [0, 1]; 0 for a list without
+        positives. The gradient is the paper's update
+        (:func:`error_driven_loss`), not the derivative of the value.
 
     Raises:
         ValueError: If ``delta`` is not > 0 or the shapes do not fit.
         TypeError: If a score tensor is not of a float dtype.
     """
-    if pos_mask is None:
-        pos_mask = torch.ones_like(pos, dtype=torch.bool)
     counts = rank_counts(pos, neg, delta, pos_mask, neg_mask, method, group)
     with torch.no_grad():
         rank = 1 + counts.positives + counts.false_positives
@@ -58,6 +61,9 @@ def ap_loss_lists(
         error = torch.where(pos_mask, error, 0)
         value = error.sum(1) / counts.num_pos
     return error_driven_loss(pos, neg, value, error, counts)
+
+
+ap_loss_lists = score_lists(error_driven_ap, 'ap_loss_lists')
 
 
 def _interpolated(pos: Tensor, pos_mask: Tensor, error: Tensor) -> Tensor:
@@ -103,7 +109,7 @@ def ap_loss(
         tensor(0.5000)
     """
     pos, neg, neg_mask, _ = split_targets(logits, targets)
-    loss = ap_loss_lists(
+    return error_driven_ap(
         pos,
         neg,
         delta=delta,
@@ -111,4 +117,3 @@ def ap_loss(
         neg_mask=neg_mask,
         method=method,
     )
-    return loss[0].to(torch.promote_types(logits.dtype, torch.float32))

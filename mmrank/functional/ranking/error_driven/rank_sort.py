@@ -5,14 +5,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmrank.functional.pairwise.pairwise_tables import (
-    clamp_infinite,
-    column_blocks,
+from mmrank.functional.pairwise.pairwise_tables import column_blocks
+from mmrank.functional.pairwise.surrogates import clamp_infinite
+from mmrank.functional.ranking.lists import (
+    ranking_function,
+    score_lists,
+    split_targets,
 )
-from mmrank.functional.pairwise.step_sums import piecewise_linear_step
-from mmrank.functional.ranking.lists import split_targets
 
-from .update import error_driven_loss, fixed_gradient_loss, rank_counts
+from .update import (
+    error_driven_loss,
+    fixed_gradient_loss,
+    piecewise_linear_step,
+    rank_counts,
+)
 
 # Pairs of positives of one block, each a float64.
 _PAIRS_PER_BLOCK = 2**20
@@ -59,7 +65,7 @@ def _sorting(
         target = target / _at_least(in_order.sum(2))
         error = torch.where(pos_mask[:, part], current - target, 0)
         errors[:, part] = error
-        # Who is missorted above i shares i's error.
+        # What is missorted above i shares the error of i.
         total = missorted.sum(2)
         error = torch.where(total > 0, error, 0)
         share = (error / _at_least(total)).unsqueeze(1)
@@ -72,7 +78,8 @@ def _at_least(total: Tensor) -> Tensor:
     return total.clamp(min=torch.finfo(total.dtype).tiny)
 
 
-def rank_sort_loss_lists(
+@ranking_function(of_positives=['quality'])
+def error_driven_rank_sort(
     pos: Tensor,
     neg: Tensor,
     quality: Tensor,
@@ -83,16 +90,16 @@ def rank_sort_loss_lists(
     method: str = 'auto',
     group=None,
 ) -> RankSort:
-    """Rank & Sort of L lists with padded positives.
+    """Rank & Sort of positives above negatives.
 
     Source: Rank & Sort (ICCV 2021), eqs. 7 to 10, with the step H smoothed as
     there, so that a positive counts itself as ``H(0) = 1/2``.
 
     Args:
-        pos: (L, P) scores of the positives, padded.
-        neg: (L, N) scores of the negatives.
-        quality: (L, P) quality of the positives in [0, 1], such as the IoU of
-            their boxes; no gradient.
+        pos: (P,) or padded (L, P) scores of the positives.
+        neg: (N,) or (L, N) scores of the negatives.
+        quality: Quality of the positives in [0, 1], such as the IoU of their
+            boxes, of the shape of ``pos``; no gradient.
         delta: Half width of the step H in units of the scores, > 0.
         pos_mask: (L, P) bool, False for padding. None: all are real.
         neg_mask: (L, N) bool, False for what is no negative. None: all are.
@@ -101,20 +108,14 @@ def rank_sort_loss_lists(
             ``quality`` must then be those of all ranks.
 
     Returns:
-        Both parts, (L,) float64; 0 for a list without positives. Each carries
-        the gradient of its own update and scales with what comes in.
+        Both parts, scalars or (L,) float64; 0 for a list without positives.
+        Each carries the gradient of its own update and scales with the
+        incoming gradient.
 
     Raises:
         ValueError: If ``delta`` is not > 0 or the shapes do not fit.
         TypeError: If a score tensor is not of a float dtype.
     """
-    if quality.shape != pos.shape:
-        raise ValueError(
-            f'quality must have the shape {tuple(pos.shape)} of the '
-            f'positives, got {tuple(quality.shape)}'
-        )
-    if pos_mask is None:
-        pos_mask = torch.ones_like(pos, dtype=torch.bool)
     counts = rank_counts(pos, neg, delta, pos_mask, neg_mask, method, group)
     with torch.no_grad():
         rank = 0.5 + counts.positives + counts.false_positives
@@ -127,6 +128,11 @@ def rank_sort_loss_lists(
         pos, errors.sum(1) * scale, grad * scale.unsqueeze(1)
     )
     return RankSort(ranking, sorting)
+
+
+rank_sort_loss_lists = score_lists(
+    error_driven_rank_sort, 'rank_sort_loss_lists'
+)
 
 
 def rank_sort_loss(
@@ -162,8 +168,6 @@ def rank_sort_loss(
         RankSort(ranking=tensor(0.2000), sorting=tensor(0.1000))
     """
     pos, neg, neg_mask, quality = split_targets(logits, targets)
-    parts = rank_sort_loss_lists(
+    return error_driven_rank_sort(
         pos, neg, quality, delta=delta, neg_mask=neg_mask, method=method
     )
-    dtype = torch.promote_types(logits.dtype, torch.float32)
-    return RankSort(*(part[0].to(dtype) for part in parts))

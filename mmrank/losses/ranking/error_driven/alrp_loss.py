@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from mmrank.functional.ranking.error_driven.alrp_loss import alrp_loss_lists
-from mmrank.losses.inputs import RankedLists
+from mmrank.functional.ranking.error_driven.alrp_loss import error_driven_alrp
+from mmrank.losses.ranking.ranking_loss import RankedLists
 from mmrank.registry import MODELS
 from mmrank.state import SelfBalance
 
@@ -55,7 +55,7 @@ class ALRPLoss(ErrorDrivenLoss):
 
     def evaluate(self, lists: RankedLists) -> dict[str, Tensor]:
         """Both parts of aLRP, reduced, the box part balanced."""
-        parts = alrp_loss_lists(
+        parts = error_driven_alrp(
             lists.pos,
             lists.scores,
             lists.values,

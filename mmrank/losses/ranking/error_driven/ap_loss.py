@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from mmrank.functional.ranking.error_driven.ap_loss import ap_loss_lists
-from mmrank.losses.inputs import RankedLists
+from mmrank.functional.ranking.error_driven.ap_loss import error_driven_ap
+from mmrank.losses.ranking.ranking_loss import RankedLists
 from mmrank.registry import MODELS
 
 from .error_driven_loss import ErrorDrivenLoss
@@ -42,7 +42,7 @@ class APLoss(ErrorDrivenLoss):
 
     def evaluate(self, lists: RankedLists) -> Tensor:
         """AP-Loss of the lists, reduced."""
-        losses = ap_loss_lists(
+        losses = error_driven_ap(
             lists.pos,
             lists.scores,
             delta=self.delta,

@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.pairwise.step_sums import check_delta
-from mmrank.losses.inputs import RankedLists
-from mmrank.losses.ranking.ranking_loss import RankingLoss
+from mmrank.functional.ranking.error_driven.update import check_delta
+from mmrank.losses.ranking.ranking_loss import RankedLists, RankingLoss
 from mmrank.state import MeanPositiveScore
 
 

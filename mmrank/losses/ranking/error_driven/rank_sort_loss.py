@@ -3,9 +3,9 @@
 from torch import Tensor
 
 from mmrank.functional.ranking.error_driven.rank_sort import (
-    rank_sort_loss_lists,
+    error_driven_rank_sort,
 )
-from mmrank.losses.inputs import RankedLists
+from mmrank.losses.ranking.ranking_loss import RankedLists
 from mmrank.registry import MODELS
 
 from .error_driven_loss import ErrorDrivenLoss
@@ -15,8 +15,8 @@ from .error_driven_loss import ErrorDrivenLoss
 class RankSortLoss(ErrorDrivenLoss):
     """Rank & Sort: positives above negatives, sorted by the IoU of their box.
 
-    Needs ``mmrank.ListwiseHead`` or ``mmrank.ListwiseBBoxHead``, which tell
-    it the IoUs, and decoded boxes; their ``balance_boxes=True`` is the
+    Needs ``mmrank.ListwiseHead`` or ``mmrank.ListwiseBBoxHead``, which pass
+    the IoUs, and decoded boxes; their ``balance_boxes=True`` is the
     paper's weighting of the box loss. Source: Oksuz et al., Rank & Sort Loss
     for Object Detection and Instance Segmentation, ICCV 2021.
 
@@ -49,7 +49,7 @@ class RankSortLoss(ErrorDrivenLoss):
 
     def evaluate(self, lists: RankedLists) -> Tensor:
         """Ranking plus weighted sorting error of the lists, reduced."""
-        parts = rank_sort_loss_lists(
+        parts = error_driven_rank_sort(
             lists.pos,
             lists.scores,
             lists.values,

@@ -1,0 +1,75 @@
+"""Google-style docstrings of functions and classes made from others."""
+
+import inspect
+import re
+
+
+def sections(doc: str | None) -> dict[str, str]:
+    """Split a docstring into its sections.
+
+    Args:
+        doc: Docstring, or None.
+
+    Returns:
+        Text by title (``Args``, ``Returns``, ...), in order; the text before
+        the first title has the key ``''``.
+    """
+    found, title = {'': []}, ''
+    for line in inspect.cleandoc(doc or '').splitlines():
+        if re.fullmatch(r'[A-Z]\w+:', line):
+            title = line[:-1]
+            found[title] = []
+        else:
+            found[title].append(line)
+    return {key: '\n'.join(lines).strip('\n') for key, lines in found.items()}
+
+
+def arguments(doc: str | None) -> dict[str, str]:
+    """Split the ``Args`` section of a docstring.
+
+    Args:
+        doc: Docstring, or None.
+
+    Returns:
+        Indented entry by the name of the argument, in order.
+    """
+    entries = re.split(r'\n(?=    \S)', sections(doc).get('Args', ''))
+    named = ((re.match(r'    \**(\w+)', entry), entry) for entry in entries)
+    return {match[1]: entry for match, entry in named if match}
+
+
+def docstring(parts: dict[str, str]) -> str:
+    """Join sections; the inverse of :func:`sections`.
+
+    Args:
+        parts: Text by title. Empty ones are left out.
+    """
+    return '\n\n'.join(
+        f'{title}:\n{text}' if title else text
+        for title, text in parts.items()
+        if text
+    )
+
+
+def inherit_arguments(cls: type) -> None:
+    """Add the arguments that only its bases describe to a class.
+
+    Args:
+        cls: A class whose ``Args`` section leaves out arguments of its
+            signature. The section then follows the order of the signature.
+    """
+    if not cls.__doc__:  # python -OO
+        return
+    known = {}
+    for owner in reversed(cls.__mro__):
+        known |= arguments(owner.__doc__)
+    parts = sections(cls.__doc__)
+    taken = inspect.signature(cls).parameters
+    text = '\n'.join(known[name] for name in taken if name in known)
+    if 'Args' in parts:
+        parts['Args'] = text
+    else:
+        # After the description, before Attributes and Raises.
+        first = parts.pop('')
+        parts = {'': first, 'Args': text, **parts}
+    cls.__doc__ = docstring(parts)

@@ -1,0 +1,85 @@
+"""The class of a loss that a config names, and the settings it takes."""
+
+import inspect
+from collections.abc import Mapping
+
+from mmrank.losses.long_tail.class_count_loss import ClassCountLoss
+from mmrank.losses.ranking.ranking_loss import RankingLoss
+from mmrank.registry import MODELS
+
+
+def model_type(named: str | type):
+    """Look up what a config means by ``type``.
+
+    Args:
+        named: Name with its scope, or the class, as in pure-Python configs.
+
+    Returns:
+        The class or function; None if there is none of that name. Without
+        mmengine, which has the registry, the name itself.
+    """
+    find = getattr(MODELS, 'get', None)
+    return find(named) if isinstance(named, str) and find else named
+
+
+def loss_type(field: str, config: Mapping):
+    """Look up the class of a loss.
+
+    Args:
+        field: Where the config stands, for the message.
+        config: Config of the loss.
+
+    Returns:
+        The class or function.
+
+    Raises:
+        KeyError: If the config has no type, or none that is registered.
+    """
+    named = config.get('type')
+    if named is None:
+        raise KeyError(
+            f'{field}={dict(config)!r} has no type; write for example '
+            "dict(type='mmrank.StableAPLoss')"
+        )
+    found = model_type(named)
+    if found is None:
+        raise KeyError(
+            f'{field}.type={named!r} is not registered; write it with its '
+            "scope, as in 'mmrank.StableAPLoss'"
+        )
+    return found
+
+
+def with_num_classes(
+    field: str, config: Mapping, num_classes: int | None
+) -> dict:
+    """Config of a loss with the number of classes, if it takes one.
+
+    Args:
+        field: Where the config stands, for messages.
+        config: Config of the loss.
+        num_classes: Number of classes of the head, None if it is not set.
+
+    Returns:
+        A copy, with ``num_classes`` for losses of mmrank that rank or count
+        classes and take it. Values of the config take precedence.
+
+    Raises:
+        KeyError: If the config has no type, or none that is registered.
+    """
+    found = loss_type(field, config)
+    if num_classes is None or not _takes_num_classes(found):
+        return dict(config)
+    return {'num_classes': num_classes, **config}
+
+
+def _takes_num_classes(found) -> bool:
+    if not (
+        inspect.isclass(found)
+        and issubclass(found, (RankingLoss, ClassCountLoss))
+    ):
+        return False
+    return any(
+        p.name == 'num_classes' or p.kind is p.VAR_KEYWORD
+        for p in inspect.signature(found).parameters.values()
+    )

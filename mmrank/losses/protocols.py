@@ -1,0 +1,159 @@
+"""What hooks and heads hand to losses, as protocols.
+
+A loss of your own takes part as soon as it has the attributes of a protocol;
+no base class is needed. ``isinstance(module, TakesClassCounts)`` asks for the
+names alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+
+@runtime_checkable
+class TakesClassCounts(Protocol):
+    """Takes the class counts of the training set.
+
+    ``mmrank.ClassCountsHook`` passes them before training.
+
+    Attributes:
+        num_classes: Number of classes C.
+        wants_class_counts: Whether the counts are still needed.
+    """
+
+    num_classes: int | None
+    wants_class_counts: bool
+
+    def set_class_counts(
+        self, counts: Sequence[int], num_samples: int | None = None
+    ) -> None:
+        """Take (C,) samples of each class, and the number of samples."""
+
+
+@runtime_checkable
+class TakesPairCounts(Protocol):
+    """Takes the positive pairs of the training set, and counts them.
+
+    ``mmrank.PairCountsHook`` passes them before training.
+
+    Attributes:
+        wants_pair_counts: Whether the pairs are still needed.
+    """
+
+    wants_pair_counts: bool
+
+    def set_pairs(self, rows: Any, cols: Any, shape: tuple[int, int]) -> None:
+        """Take (|O|,) rows and columns of an (m, n) matrix of pairs."""
+
+
+@runtime_checkable
+class TakesClassLabels(Protocol):
+    """Takes the class of each image of the training set.
+
+    ``mmrank.ClassPairsHook`` passes them before training.
+
+    Attributes:
+        wants_class_labels: Whether the classes are still needed.
+    """
+
+    wants_class_labels: bool
+
+    def set_class_labels(self, labels: Any) -> None:
+        """Take (N,) classes, in the order of ``sample_idx``."""
+
+
+@runtime_checkable
+class KeepsSampleState(Protocol):
+    """Keeps state for each sample, so its ``forward`` takes ``sample_idx``.
+
+    ``mmrank.SampleIndexHook`` compares the number with the training set.
+
+    Attributes:
+        keeps_samples: Whether there is such state.
+        num_samples: Number of samples that the state is for.
+    """
+
+    keeps_samples: bool
+    num_samples: int
+
+
+@runtime_checkable
+class Prefetches(Protocol):
+    """Fetches state of a batch while the model computes its embeddings."""
+
+    def prefetch(self, sample_idx: Any, device: Any) -> None:
+        """Start to fetch the state of (B,) samples to a device."""
+
+
+@runtime_checkable
+class Reweights(Protocol):
+    """Weights the classes from some epoch on.
+
+    ``mmrank.DeferredReweightingHook`` decides when.
+    """
+
+    def start_reweighting(self) -> None:
+        """Weight the classes from now on."""
+
+
+@runtime_checkable
+class TakesBoxValues(Protocol):
+    """Takes values of the predicted boxes.
+
+    ``mmrank.ListwiseHead`` and ``mmrank.ListwiseBBoxHead`` pass them to
+    ``forward``.
+
+    Attributes:
+        box_input: None, ``'quality'``: the IoU of each positive's box, as
+            ``quality``; ``'loss'``: its box loss, as ``box_loss``.
+    """
+
+    box_input: str | None
+
+
+@runtime_checkable
+class HasLogitCentre(Protocol):
+    """Knows which raw score heads show as 0.5 at test time."""
+
+    def logit_centre(self) -> Any:
+        """(1,) or (C,) tensor, or None to leave the scores as they are."""
+
+
+@runtime_checkable
+class HasDiagnostics(Protocol):
+    """Has scalars for the log, which ``mmrank.RankingMonitorHook`` reads.
+
+    Attributes:
+        diagnostics: Detached scalars of the last forward by name.
+            ``argument`` is what an outer function like ``x/(1 + x)`` is
+            applied to: far above 1 its gradient vanishes.
+        saturation_advice: What to change when ``argument`` stays far above 1.
+    """
+
+    diagnostics: Mapping[str, Any]
+    saturation_advice: str
+
+
+@runtime_checkable
+class TrainsEmbeddings(Protocol):
+    """Ranks a gallery for each query, as ``mmrank.RetrievalHead`` needs.
+
+    Attributes:
+        scope: ``global``: the queries of all ranks form one batch.
+            ``local``: those of each rank.
+    """
+
+    scope: str
+
+    def embedding_loss(self, batch: Any) -> Any:
+        """Loss of a :class:`mmrank.losses.EmbeddingBatch`."""
+
+
+@runtime_checkable
+class TakesPairLabels(Protocol):
+    """Takes labels of pairs instead of a batch of positive pairs.
+
+    Attributes:
+        takes_labels: Whether ``forward`` takes ``is_positive``.
+    """
+
+    takes_labels: bool
