@@ -1,6 +1,6 @@
 """What heads pass to losses beside scores: embeddings, values of boxes."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import torch
@@ -118,41 +118,45 @@ def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
 
 def box_values(
     loss,
+    cls_score: Tensor,
     target: Tensor,
-    num_classes: int,
     quality: Tensor | None,
     box_loss: Tensor | None,
-) -> Tensor | None:
-    """Box values that a loss requires, laid out by row.
+) -> Callable[[Tensor], Tensor]:
+    """Box values of the positives that a ranking loss requires.
 
     Args:
-        loss: Loss with ``box_input``: None, ``'quality'`` or ``'loss'``.
+        loss: Ranking loss with ``box_input``: None, ``'quality'`` or
+            ``'loss'``.
+        cls_score: (n, C) scores.
         target: (n,) class indices; [0, C) is a class.
-        num_classes: C.
         quality: (n_pos,) qualities that the head passed, or None.
         box_loss: (n_pos,) box losses that the head passed, or None.
 
     Returns:
-        (n,) values, or None if the loss takes none.
+        See ``values_at`` of :meth:`mmrank.losses.RankingLoss.ranked_lists`.
 
     Raises:
         ValueError: If the head passed something else than the loss takes.
     """
     given = {'quality': quality, 'box_loss': box_loss}
-    wanted = {'quality': 'quality', 'loss': 'box_loss'}
-    values = given.pop(wanted.get(loss.box_input), None)
+    argument = {'quality': 'quality', 'loss': 'box_loss'}
+    values = given.pop(argument.get(loss.box_input), None)
     for name, other in given.items():
         if other is not None:
             raise ValueError(
                 f'{type(loss).__name__} does not take {name}, got shape '
                 f'{tuple(other.shape)}'
             )
-    if loss.box_input is None:
-        return None
     if values is None:
         raise ValueError(
             f'{type(loss).__name__} requires the boxes of the positives '
             f'({loss.box_input!r}), which this head does not pass; use '
             "type='mmrank.ListwiseHead' or 'mmrank.ListwiseBBoxHead'"
         )
-    return values_of_rows(values, target, num_classes)
+    classes = cls_score.size(1)
+    values = values_of_rows(values, target, classes)
+    # One dtype on all ranks: one without boxes has its own zeros.
+    values = values.to(torch.promote_types(cls_score.dtype, torch.float32))
+    columns_per_row = classes if loss.mode == 'flatten' else 1
+    return lambda columns: values[columns // columns_per_row]

@@ -1,9 +1,11 @@
 """Every code block of docs/write_a_loss.md runs as the page says."""
 
 import importlib
+import logging
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from mmengine.config import Config
 from mmengine.registry import MODELS as ROOT_MODELS
 from mmengine.registry import DefaultScope
 
+from mmrank.engine.hooks import ClassCountsHook
 from mmrank.registry import MODELS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,6 +27,7 @@ NAMES = [
     'gap_loss',
     'test_two_processes',
     'stateful_loss',
+    'counted_loss',
 ]
 
 
@@ -71,6 +75,10 @@ def test_use_by_hand(folder):
     module = load(folder, 'use_by_hand')
     assert module.scores.grad.abs().sum() > 0
     assert 0 < module.value < 1
+    assert module.one_list.shape == ()
+    torch.testing.assert_close(
+        module.lists.mean(), module.loss(module.scores, module.labels)
+    )
 
 
 def test_the_tests_of_the_page_pass(folder):
@@ -127,6 +135,34 @@ def test_state_is_saved(folder):
     other = module.CentredRecallAtKLoss(tau=0.5)
     other.load_state_dict(state)
     assert torch.equal(other.logit_centre(), loss.logit_centre())
+
+
+class Labels(list):
+    """A data set of class labels, as the hook reads it."""
+
+    def get_gt_labels(self):
+        return [*self]
+
+
+def test_class_counts_reach_the_loss(folder):
+    module = load(folder, 'counted_loss')
+    loss = module.CountedRecallAtKLoss(num_classes=3, tau=0.5)
+    loader = SimpleNamespace(dataset=Labels([0, 1, 1, 2, 2, 2]))
+    runner = SimpleNamespace(
+        model=torch.nn.ModuleList([loss]),
+        logger=logging.getLogger('write_a_loss'),
+        train_loop=SimpleNamespace(dataloader=loader),
+    )
+    ClassCountsHook().before_train(runner)
+    torch.testing.assert_close(
+        loss.weights, 2 / torch.tensor([1.0, 2.0, 3.0]).double()
+    )
+    scores, target = batch()
+    labels = target == torch.arange(3)[:, None]
+    lists = load(folder, 'my_losses').recall_at_k_lists
+    losses = lists(scores.t(), labels, tau=0.5)
+    expected = (loss.weights * losses).mean().float()
+    torch.testing.assert_close(loss(scores, target), expected)
 
 
 def test_the_config(folder):

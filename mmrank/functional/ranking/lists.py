@@ -64,22 +64,11 @@ def ranking_function(
     def ranked(pos, neg, *extra, pos_mask=None, neg_mask=None, **settings):
         check_lists(pos, neg, or_one=True)
         one_list = pos.dim() == 1
-        given = [*zip(names, extra), *settings.items()]
-        for name, value in given:
-            if name in of_positives and value.shape != pos.shape:
-                raise ValueError(
-                    f'{name} must have the shape {tuple(pos.shape)} of pos, '
-                    f'one value for each positive, got {tuple(value.shape)}'
-                )
-        for name, mask, of in (
-            ('pos_mask', pos_mask, pos),
-            ('neg_mask', neg_mask, neg),
-        ):
-            if mask is not None and mask.shape != of.shape:
-                raise ValueError(
-                    f'{name} must have shape {tuple(of.shape)}, got '
-                    f'{tuple(mask.shape)}'
-                )
+        for name, value in (*zip(names, extra), *settings.items()):
+            if name in of_positives:
+                _check_shape(name, value, 'pos', pos)
+        _check_shape('pos_mask', pos_mask, 'pos', pos)
+        _check_shape('neg_mask', neg_mask, 'neg', neg)
         if pos_mask is None:
             pos_mask = torch.ones_like(pos, dtype=torch.bool)
         if not one_list:
@@ -145,11 +134,7 @@ def score_lists(
                 f'shape, got {tuple(scores.shape)} and '
                 f'{tuple(is_positive.shape)}'
             )
-        if mask is not None and mask.shape != scores.shape:
-            raise ValueError(
-                f'mask must have shape {tuple(scores.shape)}, got '
-                f'{tuple(mask.shape)}'
-            )
+        _check_shape('mask', mask, 'scores', scores)
         is_positive = is_positive.bool()
         neg_mask = ~is_positive
         if mask is not None:
@@ -159,12 +144,8 @@ def score_lists(
         def at_positives(name, values):
             if name not in of_positives:
                 return values
-            if values.shape != scores.shape:
-                raise ValueError(
-                    f'{name} must have the shape {tuple(scores.shape)} of '
-                    f'scores, got {tuple(values.shape)}'
-                )
-            return values.gather(1, index)
+            _check_shape(name, values, 'scores', scores)
+            return torch.where(pos_mask, values.gather(1, index), 0)
 
         values = function(
             scores.gather(1, index),
@@ -194,6 +175,16 @@ def _extra_names(function: Callable) -> list[str]:
         for p in inspect.signature(function).parameters.values()
         if p.kind is p.POSITIONAL_OR_KEYWORD
     ][2:]
+
+
+def _check_shape(
+    name: str, value: Tensor | None, other: str, of: Tensor
+) -> None:
+    if value is not None and value.shape != of.shape:
+        raise ValueError(
+            f'{name} must have shape {tuple(of.shape)} as {other} has, got '
+            f'{tuple(value.shape)}'
+        )
 
 
 def _as_lists(name: str, value):

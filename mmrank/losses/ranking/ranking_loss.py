@@ -164,17 +164,7 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
         )
         values_at = None
         if any(x is not None for x in (self.box_input, quality, box_loss)):
-            classes = cls_score.size(1)
-            values = box_values(self, target, classes, quality, box_loss)
-            # One dtype on all ranks: one without boxes has its own zeros.
-            values = values.to(
-                torch.promote_types(cls_score.dtype, torch.float32)
-            )
-            share = classes if self.mode == 'flatten' else 1
-
-            def values_at(columns):
-                return values[columns // share]
-
+            values_at = box_values(self, cls_score, target, quality, box_loss)
         losses = self.rank(*lists, values_at)
         if isinstance(losses, dict):
             return {k: self.loss_weight * v for k, v in losses.items()}
@@ -258,21 +248,13 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
     ) -> Tensor | dict[str, Tensor]:
         """Loss of L lists of raw scores: classes, or queries of a batch.
 
-        Args:
-            scores: See :meth:`ranked_lists`, as all that follow.
-            is_positive: (L, N) bool.
-            is_negative: (L, N) bool.
-            values_at: Values of the positives, or None.
-            list_classes: (L,) integers, or None.
-
-        Returns:
-            Scalar >= 0, or a dict of such, without ``loss_weight``.
+        See :meth:`ranked_lists` for the arguments and :meth:`list_losses` for
+        what it returns.
         """
-        return self.list_losses(
-            self.ranked_lists(
-                scores, is_positive, is_negative, values_at, list_classes
-            )
+        lists = self.ranked_lists(
+            scores, is_positive, is_negative, values_at, list_classes
         )
+        return self.list_losses(lists)
 
     def ranked_lists(
         self,

@@ -157,9 +157,9 @@ def test_wrong_masks_extras_and_names():
     with pytest.raises(ValueError, match='neg_mask must have shape'):
         functional.smooth_ap_loss(zeros, zeros, neg_mask=zeros[:1].bool())
     for given in ([zeros[0]], [zeros[:, :2]]):
-        with pytest.raises(ValueError, match='quality must have the shape'):
+        with pytest.raises(ValueError, match='quality must have shape'):
             functional.error_driven_rank_sort(zeros, zeros, *given)
-    with pytest.raises(ValueError, match='quality must have the shape'):
+    with pytest.raises(ValueError, match='quality must have shape'):
         functional.rank_sort_loss_lists(zeros, zeros, quality=zeros[0])
     with pytest.raises(TypeError, match='mean_pos'):
         functional.stable_ap_loss(zeros, zeros, tau=1.0, bound=3.0)

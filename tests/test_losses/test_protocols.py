@@ -1,0 +1,131 @@
+"""Which losses hooks and heads find by which protocol."""
+
+import ast
+import inspect
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from mmrank import losses
+from mmrank.losses import protocols
+
+NAMES = [
+    name
+    for name, entry in vars(protocols).items()
+    if getattr(entry, '_is_protocol', False) and name != 'Protocol'
+]
+#: Losses, the protocols that they follow, and what their flags say.
+CASES = {
+    'StableAPLoss': (
+        losses.StableAPLoss(),
+        {'HasDiagnostics', 'HasLogitCentre', 'TakesBoxValues'},
+        {},
+    ),
+    'SOPRCLoss': (
+        losses.SOPRCLoss(3, 'per_class', prior='counts'),
+        {'TakesClassCounts'},
+        {'wants_class_counts': True},
+    ),
+    'SOPRCLoss of a number': (
+        losses.SOPRCLoss(),
+        {'TakesClassCounts'},
+        {'wants_class_counts': False},
+    ),
+    'SOAPLoss': (
+        losses.SOAPLoss(40, 3),
+        {'KeepsSampleState'},
+        {'keeps_samples': True, 'num_samples': 40},
+    ),
+    'SumLoss': (
+        losses.SumLoss([losses.SOAPLoss(40, 3), losses.AUCLoss()]),
+        {'KeepsSampleState', 'TakesClassCounts'},
+        {'num_samples': 40, 'wants_class_counts': False},
+    ),
+    'RankSortLoss': (
+        losses.RankSortLoss(),
+        {'TakesBoxValues'},
+        {'box_input': 'quality'},
+    ),
+    'ISogCLRLoss': (
+        losses.ISogCLRLoss(40),
+        {'HasDiagnostics', 'KeepsSampleState', 'Prefetches'},
+        {'keeps_samples': True, 'num_samples': 40},
+    ),
+    'InfoNCELoss': (
+        losses.InfoNCELoss(),
+        {'HasDiagnostics', 'Prefetches'},
+        {'keeps_samples': False},
+    ),
+    'LDAMLoss': (
+        losses.LDAMLoss(3),
+        {'Reweights', 'TakesClassCounts'},
+        {'wants_class_counts': True},
+    ),
+    'InBatchLoss': (
+        losses.InBatchLoss(),
+        {'TakesPairCounts'},
+        {'wants_pair_counts': True},
+    ),
+    'LabelledPairLoss': (
+        losses.LabelledPairLoss(),
+        {'TakesPairLabels'},
+        {'takes_labels': True},
+    ),
+}
+RANKING = {'HasDiagnostics', 'HasLogitCentre', 'TakesBoxValues'}
+RANKING |= {'TrainsEmbeddings'}
+
+
+@pytest.mark.parametrize('case', CASES)
+def test_losses_follow_protocols(case):
+    loss, expected, flags = CASES[case]
+    if isinstance(loss, losses.RankingLoss):
+        expected = expected | RANKING
+    found = {
+        name for name in NAMES if isinstance(loss, getattr(protocols, name))
+    }
+    assert found == expected
+    for name, value in flags.items():
+        assert getattr(loss, name) == value
+
+
+def test_a_plain_module_follows_none():
+    module = nn.Linear(2, 2)
+    assert not [x for x in NAMES if isinstance(module, getattr(protocols, x))]
+
+
+def test_protocols_are_exported_and_need_the_standard_library_alone():
+    assert {*NAMES} <= {*losses.__all__}
+    assert 'PaddedLoss' in losses.__all__
+    tree = ast.parse(Path(protocols.__file__).read_text('utf-8'))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            head = node.module.partition('.')[0]
+            assert head in sys.stdlib_module_names
+        assert not isinstance(node, ast.Import)
+
+
+@pytest.mark.parametrize(
+    'name', ['ISogCLRLoss', 'BimodalISogCLRLoss', 'SogCLRLoss', 'FlatCLRLoss']
+)
+def test_docstrings_describe_every_argument(name):
+    cls = getattr(losses, name)
+    for argument in inspect.signature(cls).parameters:
+        assert f'    {argument}: ' in cls.__doc__
+
+
+def test_states_of_isogclr_are_named_as_in_checkpoints():
+    keys = {*losses.BimodalISogCLRLoss(5).state_dict()}
+    for side in ('image_temperature', 'text_temperature'):
+        assert any(key.startswith(f'{side}.') for key in keys)
+    loss = losses.ISogCLRLoss(5)
+    assert loss.states() == [loss.temperature]
+    assert torch.equal(
+        loss.temperatures(
+            loss.temperature, loss.temperature.fetch(torch.arange(5), 'cpu')
+        ),
+        torch.full((5,), 0.7),
+    )
