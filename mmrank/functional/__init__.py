@@ -119,10 +119,7 @@ from .ranking.rank_weights import (
     smoothed_rank,
     theorem1_weight,
 )
-from .ranking.score_interpolation import (
-    interpolate_score_lists,
-    interpolate_scores,
-)
+from .ranking.score_interpolation import interpolate_scores
 from .ranking.semi_variance import semi_variance, upper_semi_variance
 from .ranking.smooth_ap import smooth_ap_lists, smooth_ap_loss
 from .ranking.soap import (
@@ -200,7 +197,6 @@ __all__ = [
     'in_batch_loss',
     'info_nce_loss',
     'info_nce_losses',
-    'interpolate_score_lists',
     'interpolate_scores',
     'k_nearest_votes',
     'ldam_margins',

@@ -4,9 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.functional.distributed import all_gather_lists
-from mmrank.functional.ranking.score_interpolation import (
-    interpolate_score_lists,
-)
+from mmrank.functional.ranking.score_interpolation import interpolate_scores
 
 from .updates import check_rows, inside_backward
 
@@ -17,7 +15,7 @@ class ScoreVector(nn.Module):
     """Score vector v: one for a single ranking, or one per class.
 
     ``v <- (1 - beta) v + beta phi(s+)`` with phi of
-    :func:`mmrank.functional.interpolate_score_lists`, before the loss of the
+    :func:`mmrank.functional.interpolate_scores`, before the loss of the
     batch is computed. Source: SOPRC (NeurIPS 2022), eq. 10 and algorithm 1.
 
     A row that several lists of a batch share, such as the queries of one
@@ -142,7 +140,7 @@ class ScoreVector(nn.Module):
             check_rows('rows', rows, pos.size(0), size)
         if group is not None and rows is None:
             pos, mask = all_gather_lists(pos, mask, group)
-        phi = interpolate_score_lists(pos, mask, length, *self.score_range)
+        phi = interpolate_scores(pos, length, *self.score_range, mask)
         usable = mask.any(1) & phi.isfinite().all(1)
         index = self._row_index(rows, pos)
         if self.training and not inside_backward():

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from torch import nn
 
 from mmrank import losses
@@ -115,17 +114,3 @@ def test_docstrings_describe_every_argument(name):
     cls = getattr(losses, name)
     for argument in inspect.signature(cls).parameters:
         assert f'    {argument}: ' in cls.__doc__
-
-
-def test_states_of_isogclr_are_named_as_in_checkpoints():
-    keys = {*losses.BimodalISogCLRLoss(5).state_dict()}
-    for side in ('image_temperature', 'text_temperature'):
-        assert any(key.startswith(f'{side}.') for key in keys)
-    loss = losses.ISogCLRLoss(5)
-    assert loss.states() == [loss.temperature]
-    assert torch.equal(
-        loss.temperatures(
-            loss.temperature, loss.temperature.fetch(torch.arange(5), 'cpu')
-        ),
-        torch.full((5,), 0.7),
-    )

@@ -178,7 +178,12 @@ def test_ablation_rows():
     with_v = run(before, prior=0.05)
     torch.testing.assert_close(with_v, expected(v, 0.05), **close)
     spread = semi_variance(
-        scores, scores, 0.3, 0.7, pos_mask=is_pos, neg_mask=is_neg
+        scores,
+        scores,
+        lam1=0.3,
+        lam2=0.7,
+        pos_mask=is_pos,
+        neg_mask=is_neg,
     )
     whole = run(before, prior=0.05, lam1=0.3, lam2=0.7)
     torch.testing.assert_close(whole, with_v + spread.sum() / 9, **close)

@@ -4,10 +4,14 @@ import torch
 from torch import Tensor
 
 
-def interpolate_score_lists(
-    scores: Tensor, mask: Tensor, length: int, low: float, high: float
+def interpolate_scores(
+    scores: Tensor,
+    length: int,
+    low: float,
+    high: float,
+    mask: Tensor | None = None,
 ) -> Tensor:
-    """Interpolated scores of L lists of different lengths at once.
+    """Scores of a list, or of L lists, stretched to ``length`` points.
 
     With the n scores of a list in ascending order ``u_1..u_n``, point j of
     the result lies at ``x = j/length`` in interval ``i = floor(n x) + 1`` and
@@ -18,30 +22,40 @@ def interpolate_score_lists(
     misprints.
 
     Args:
-        scores: (L, P) float scores, padded.
-        mask: (L, P) bool, False for padding.
+        scores: (n,) float scores in any order, n >= 1; or (L, P), padded.
         length: Number of points V, >= 1; any relation to n is fine.
-        low: Smallest value that an extrapolated end may take.
-        high: Largest value that an extrapolated end may take.
+        low: Smallest value that the extrapolated lower end may take.
+        high: Largest value that the extrapolated upper end may take.
+        mask: (L, P) bool, False for padding. None: all are real.
 
     Returns:
-        (L, V) float64, ascending in every row, 0 for a list without scores;
-        no gradient. A list that holds NaN or inf gives NaN.
+        (V,), float64 for float64 scores, else float32; or (L, V) float64, 0
+        for a list without scores. Ascending, without gradient. A list that
+        holds NaN or inf gives NaN.
 
     Raises:
-        ValueError: On shapes that do not fit, ``length`` < 1 or
-            ``low >= high``.
+        ValueError: On shapes that do not fit, one list without a score,
+            ``length`` < 1 or ``low >= high``.
         TypeError: If the scores are not of a float dtype.
+
+    Example:
+        >>> interpolate_scores(torch.tensor([0.4, 0.2]), 4, -1.0, 1.0)
+        tensor([0.1000, 0.2000, 0.3000, 0.4000])
     """
     if not scores.is_floating_point():
         raise TypeError(
             f'scores must be of a float dtype, got {scores.dtype}; call '
             'scores.float()'
         )
-    if scores.dim() != 2 or scores.shape != mask.shape:
+    if scores.dim() not in (1, 2) or (scores.dim() == 1 and len(scores) == 0):
         raise ValueError(
-            'scores and mask must be (lists, scores) of one shape, got '
-            f'{tuple(scores.shape)} and {tuple(mask.shape)}'
+            'scores must be (n,) with at least one score, or (lists, scores), '
+            f'got shape {tuple(scores.shape)}'
+        )
+    if mask is not None and mask.shape != scores.shape:
+        raise ValueError(
+            f'mask must have shape {tuple(scores.shape)} as scores has, got '
+            f'{tuple(mask.shape)}'
         )
     if not (isinstance(length, int) and length >= 1):
         raise ValueError(f'length must be an int >= 1, got {length!r}')
@@ -49,6 +63,18 @@ def interpolate_score_lists(
         raise ValueError(
             f'low must be < high, got low={low!r} and high={high!r}'
         )
+    if mask is None:
+        mask = torch.ones_like(scores, dtype=torch.bool)
+    if scores.dim() == 2:
+        return _interpolated(scores, mask, length, low, high)
+    out = _interpolated(scores[None], mask[None], length, low, high)[0]
+    return out.to(torch.promote_types(scores.dtype, torch.float32))
+
+
+def _interpolated(
+    scores: Tensor, mask: Tensor, length: int, low: float, high: float
+) -> Tensor:
+    """(L, V) float64 points of (L, P) lists."""
     if scores.size(1) == 0:
         return scores.new_zeros(scores.size(0), length, dtype=torch.float64)
     with torch.no_grad():
@@ -80,41 +106,3 @@ def interpolate_score_lists(
         whole = (scores.isfinite() | ~mask).all(1, keepdim=True)
         out = torch.where(whole, out, torch.nan)
         return torch.where(count > 0, out, 0)
-
-
-def interpolate_scores(
-    scores: Tensor, length: int, low: float, high: float
-) -> Tensor:
-    """Scores of one list, stretched to ``length`` ascending points.
-
-    Source: SOPRC (NeurIPS 2022), algorithm 2; see
-    :func:`interpolate_score_lists`.
-
-    Args:
-        scores: (n,) float scores in any order, n >= 1.
-        length: Number of points V, >= 1.
-        low: Smallest value that the extrapolated lower end may take.
-        high: Largest value that the extrapolated upper end may take.
-
-    Returns:
-        (V,) ascending, float64 for float64 scores, else float32; no gradient.
-
-    Raises:
-        ValueError: If there is no score, ``scores`` is not 1-D, ``length`` <
-            1 or ``low >= high``.
-        TypeError: If the scores are not of a float dtype.
-
-    Example:
-        >>> interpolate_scores(torch.tensor([0.4, 0.2]), 4, -1.0, 1.0)
-        tensor([0.1000, 0.2000, 0.3000, 0.4000])
-    """
-    if scores.dim() != 1 or scores.numel() == 0:
-        raise ValueError(
-            'scores must be (n,) with at least one score, got shape '
-            f'{tuple(scores.shape)}'
-        )
-    mask = torch.ones_like(scores, dtype=torch.bool)
-    out = interpolate_score_lists(scores[None], mask[None], length, low, high)[
-        0
-    ]
-    return out.to(torch.promote_types(scores.dtype, torch.float32))

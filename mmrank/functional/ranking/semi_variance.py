@@ -8,6 +8,8 @@ from torch.autograd.function import once_differentiable
 
 from mmrank.functional.pairwise.surrogates import clamp_infinite
 
+from .lists import ranking_function
+
 
 class _UpperSemiVariance(Function):
     @staticmethod
@@ -73,34 +75,35 @@ def upper_semi_variance(scores: Tensor, mask: Tensor, group=None) -> Tensor:
     return _UpperSemiVariance.apply(scores, mask, group)
 
 
+@ranking_function
 def semi_variance(
     pos: Tensor,
     neg: Tensor,
+    *,
     lam1: float,
     lam2: float,
-    *,
-    pos_mask: Tensor,
-    neg_mask: Tensor,
+    pos_mask: Tensor | None = None,
+    neg_mask: Tensor | None = None,
     group=None,
 ) -> Tensor:
-    """Semi-variance regulariser of L lists.
+    """Semi-variance regulariser.
 
     ``lam1/n+ sum_{s_i < mean+} (s_i - mean+)^2
     + lam2/n- sum_{t_j > mean-} (t_j - mean-)^2``. Source: SOPRC (NeurIPS
     2022), eq. 9.
 
     Args:
-        pos: (L, P) scores of the positives, padded.
-        neg: (L, N) scores of the negatives.
+        pos: (P,) or padded (L, P) scores of the positives.
+        neg: (N,) or (L, N) scores of the negatives.
         lam1: Weight of the positives, >= 0; 0 leaves them out.
         lam2: Weight of the negatives, >= 0; 0 leaves them out.
-        pos_mask: (L, P) bool, False for padding.
-        neg_mask: (L, N) bool, False for what is no negative.
+        pos_mask: (L, P) bool, False for padding. None: all are real.
+        neg_mask: (L, N) bool, False for what is no negative. None: all are.
         group: Process group over which the negatives are spread; ``pos`` must
             then hold the positives of all ranks.
 
     Returns:
-        (L,) float64 >= 0; 0 for a list without positives.
+        Scalar, or (L,) float64 values, >= 0; 0 for a list without positives.
 
     Raises:
         ValueError: If a weight is negative or shapes do not fit.
@@ -109,6 +112,8 @@ def semi_variance(
     for name, lam in (('lam1', lam1), ('lam2', lam2)):
         if not lam >= 0:
             raise ValueError(f'{name} must be >= 0, got {lam!r}')
+    if neg_mask is None:
+        neg_mask = torch.ones_like(neg, dtype=torch.bool)
     total = pos.new_zeros(pos.size(0), dtype=torch.float64)
     if lam1 > 0:
         total = total + lam1 * upper_semi_variance(-pos, pos_mask)

@@ -205,12 +205,13 @@ def stable_ap_terms(
         neg: (N,) or (L, N) scores of the negatives.
         mean_pos: (L,) or scalar mean positive scores mu, no gradient.
         surrogate: Pair surrogate l.
-        bound: See :func:`rank_weighted_risk`, as all that follow but two.
+        bound: Largest value B of l on the score range, > 0.
         a: Offset of the weight, > 0.
         t: Power of the weight, >= 0.
-        eps: See :func:`stable_ap_of_risk`, as ``rho``.
-        rho: Imbalance, > 0. None: n-/n+ of each list.
-        weights: ``normalised`` or ``printed``.
+        eps: Smoothing of h, > 0.
+        rho: Imbalance, > 0: a number, or (L,). None: n-/n+ of each list.
+        weights: ``normalised`` or ``printed``, see
+            :func:`rank_weighted_risk`.
         pos_mask: (L, P) bool, False for padding. None: all are real.
         neg_mask: (L, N) bool, False for what is no negative. None: all are.
         method: See :func:`pairwise_surrogate_sum`.

@@ -208,8 +208,8 @@ class SOPRCLoss(RankingLoss):
         spread = semi_variance(
             pos,
             lists.scores,
-            self.lam1,
-            self.lam2,
+            lam1=self.lam1,
+            lam2=self.lam2,
             pos_mask=pos_mask,
             neg_mask=lists.neg_mask,
             group=lists.group,

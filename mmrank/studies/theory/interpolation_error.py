@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from scipy import stats
 
-from mmrank.functional import interpolate_score_lists
+from mmrank.functional import interpolate_scores
 from mmrank.studies.theory.score_distributions import ScoreDistribution
 
 # Quantiles between which p'' is bounded for all distributions.
@@ -154,10 +154,8 @@ def mean_interpolated_scores(
 
 
 def _phi(distribution, scores: np.ndarray, length: int) -> np.ndarray:
-    scores = torch.from_numpy(scores)
-    mask = torch.ones_like(scores, dtype=torch.bool)
-    return interpolate_score_lists(
-        scores, mask, length, *distribution.score_range
+    return interpolate_scores(
+        torch.from_numpy(scores), length, *distribution.score_range
     ).numpy()
 
 

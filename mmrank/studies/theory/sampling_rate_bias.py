@@ -9,12 +9,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from mmrank.functional import (
     OneSidedHuber,
-    interpolate_score_lists,
+    interpolate_scores,
     soprc_terms,
 )
 from mmrank.studies.theory.ap_risk import ZeroOne, ap_risk
@@ -116,10 +115,7 @@ def moving_score_vector(
 
 
 def _interpolated(distribution, pos: Tensor, length: int) -> Tensor:
-    mask = torch.ones_like(pos, dtype=torch.bool)
-    return interpolate_score_lists(
-        pos, mask, length, *distribution.score_range
-    )
+    return interpolate_scores(pos, length, *distribution.score_range)
 
 
 def estimate_risks(

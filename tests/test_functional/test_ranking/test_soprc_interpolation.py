@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmrank.functional import interpolate_score_lists, interpolate_scores
+from mmrank.functional import interpolate_scores
 
 F64 = torch.float64
 
@@ -99,7 +99,7 @@ def test_lists_of_unlike_length_equal_single_lists():
     mask = torch.arange(7) < torch.tensor([7, 1, 2, 0, 5])[:, None]
     mask[4] = mask[4].flip(0)
     padded[~mask] = math.nan
-    got = interpolate_score_lists(padded, mask, 11, -1.0, 1.0)
+    got = interpolate_scores(padded, 11, -1.0, 1.0, mask)
     assert got.dtype == F64
     for i in (0, 1, 2, 4):
         alone = interpolate_scores(padded[i, mask[i]], 11, -1.0, 1.0)
@@ -115,17 +115,15 @@ def test_more_scores_than_points_and_no_scores():
         got, torch.tensor([-1.0, -0.5, 0.0, 0.5], dtype=F64), atol=2e-3, rtol=0
     )
     nothing = torch.zeros(2, 0)
-    got = interpolate_score_lists(nothing, nothing.bool(), 3, -1.0, 1.0)
+    got = interpolate_scores(nothing, 3, -1.0, 1.0, nothing.bool())
     assert got.tolist() == [[0] * 3] * 2
-    assert interpolate_score_lists(
-        nothing[:0], nothing[:0].bool(), 3, -1.0, 1.0
-    ).shape == (0, 3)
+    assert interpolate_scores(nothing[:0], 3, -1.0, 1.0).shape == (0, 3)
 
 
 @pytest.mark.parametrize('bad', [math.nan, math.inf, -math.inf])
 def test_scores_that_are_not_finite_mark_their_list(bad):
     u = torch.tensor([[0.1, bad], [0.1, 0.2]])
-    got = interpolate_score_lists(u, torch.ones(2, 2).bool(), 4, -1.0, 1.0)
+    got = interpolate_scores(u, 4, -1.0, 1.0)
     assert got[0].isnan().all()
     assert got[1].isfinite().all()
 
@@ -146,7 +144,16 @@ def test_dtypes(dtype):
     ('args', 'error', 'message'),
     [
         ((torch.zeros(0), 4, -1.0, 1.0), ValueError, 'at least one score'),
-        ((torch.zeros(1, 2), 4, -1.0, 1.0), ValueError, 'at least one score'),
+        (
+            (torch.zeros(1, 1, 2), 4, -1.0, 1.0),
+            ValueError,
+            'or .lists, scores',
+        ),
+        (
+            (torch.zeros(1, 2), 4, 0.0, 1.0, torch.ones(2)),
+            ValueError,
+            'mask must',
+        ),
         ((torch.zeros(2), 0, -1.0, 1.0), ValueError, 'length must be'),
         ((torch.zeros(2), 2.0, -1.0, 1.0), ValueError, 'length must be'),
         ((torch.zeros(2), 4, 1.0, 1.0), ValueError, 'low must be < high'),

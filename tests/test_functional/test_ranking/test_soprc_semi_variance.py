@@ -36,7 +36,9 @@ def test_equals_brute_force_with_padding(pos, neg, lam1, lam2):
         return values[None], mask[None]
 
     (p, p_mask), (n, n_mask) = padded(pos), padded(neg)
-    got = semi_variance(p, n, lam1, lam2, pos_mask=p_mask, neg_mask=n_mask)
+    got = semi_variance(
+        p, n, lam1=lam1, lam2=lam2, pos_mask=p_mask, neg_mask=n_mask
+    )
     expected = brute_force(pos, neg, lam1, lam2)
     assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-10)
 
@@ -49,7 +51,8 @@ def test_gradcheck_moves_the_mean_too():
         pos_mask=torch.rand(2, 5) < 0.8, neg_mask=torch.rand(2, 9) < 0.8
     )
     assert torch.autograd.gradcheck(
-        lambda p, n: semi_variance(p, n, 0.3, 0.7, **masks), (pos, neg)
+        lambda p, n: semi_variance(p, n, lam1=0.3, lam2=0.7, **masks),
+        (pos, neg),
     )
 
 
@@ -78,7 +81,7 @@ def test_edge_scores_and_dtypes():
 def test_bad_input_is_named():
     x, mask = torch.zeros(1, 2), torch.ones(1, 2, dtype=torch.bool)
     with pytest.raises(ValueError, match='lam2 must be >= 0'):
-        semi_variance(x, x, 0.0, -1.0, pos_mask=mask, neg_mask=mask)
+        semi_variance(x, x, lam1=0.0, lam2=-1.0)
     with pytest.raises(ValueError, match='of one shape'):
         upper_semi_variance(x, mask[:, :1])
     with pytest.raises(TypeError, match='float dtype'):
