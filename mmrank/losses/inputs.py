@@ -13,7 +13,7 @@ class EmbeddingBatch:
 
     In distributed training with a loss of ``scope='global'`` every rank holds
     the queries of all ranks and its own share of the gallery; the gradient of
-    the queries is summed over ranks by whoever gathered them.
+    the queries is summed over ranks by the code that gathered them.
 
     Attributes:
         queries: (Q, D) embeddings.

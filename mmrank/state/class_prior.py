@@ -91,7 +91,7 @@ class ClassPrior(nn.Module):
 
         Args:
             counts: (size,) samples of each class in the training set; 0 for a
-                class that never comes up.
+                class without a sample.
             num_samples: Samples of the training set. None: the sum of the
                 counts, where every sample has one class.
 

@@ -13,7 +13,7 @@ class LabelCounts(nn.Module):
 
     Args:
         num_classes: Number of classes C; 1 is a binary problem.
-        positives: (C,) positives of each class, or None: :meth:`set` tells.
+        positives: (C,) positives of each class, or None until :meth:`set`.
         num_samples: Samples of the data set. None: the sum of ``positives``,
             as where every sample has one class.
 
@@ -64,8 +64,8 @@ class LabelCounts(nn.Module):
         """Take the counts.
 
         Args:
-            positives: (C,) positives of each class, 0 for one that never
-                comes up.
+            positives: (C,) positives of each class, 0 for one without
+                any.
             num_samples: See the class.
 
         Raises:

@@ -170,7 +170,7 @@ class MeanPositiveScore(RunningMean):
             forward inside :meth:`probing`, which
             :class:`mmrank.engine.hooks.PreviousWeightsHook` runs.
         ``plain``: without the last term; lags behind a drifting score.
-        ``off``: mu is the mean of the batch at hand (the paper's ablation).
+        ``off``: mu is the mean of the current batch (the paper's ablation).
 
     :class:`RunningMean` says what :meth:`update` does with batches that are
     empty or not finite, and with classes.
@@ -247,8 +247,8 @@ class CappedImbalance(RunningMean):
     """``rho = min(n-/n+, 1/EMA(X))``, X the mean weighted risk of a batch.
 
     With one list, rho and h only scale the step: h(x) has the slope
-    ``1/(2 h (1 + x)^2)``, so an argument ``rho X`` far above 1 leaves hardly
-    a gradient. The paper's ``rho = n-/n+`` is 10^3 to 10^4 for the anchors of
+    ``1/(2 h (1 + x)^2)``, so an argument ``rho X`` far above 1 leaves almost
+    no gradient. The paper's ``rho = n-/n+`` is 10^3 to 10^4 for the anchors of
     a detector. The cap keeps the argument near 1 while X falls, until the
     paper's rho is reached. Of X of the batch itself every step would have the
     same size; the EMA lets a batch with a larger risk count for more.

@@ -200,7 +200,7 @@ def _without(key):
         (samples([0, 1, -1]), 'gt_label must be >= 0 .*-1 to 1'),
         (samples([0, 1]), '3 features for 2 data samples'),
         (_without('gt_label'), '1 of 3 data samples have no gt_label'),
-        (_without('sample_idx'), 'no sample_idx.*drop the memory'),
+        (_without('sample_idx'), 'no sample_idx.*remove the memory'),
     ],
 )
 def test_refuses_a_batch(batch, words):

@@ -1,7 +1,7 @@
 """Weights of the positives in the stable AP loss.
 
-A positive high in the ranking weighs more: average precision looks at the
-head of the list.
+A positive high in the ranking weighs more: average precision depends most on
+the head of the list.
 """
 
 import torch

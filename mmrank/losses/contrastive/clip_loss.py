@@ -80,8 +80,8 @@ class CLIPLoss(ContrastiveLoss):
     def temperature(self) -> Tensor:
         """() temperature, at least float32."""
         if self.learnable:
-            # The parameter itself is moved back: a gradient that is cut off
-            # outside the bounds would never lead in again.
+            # The parameter itself is clamped: outside the bounds a clamped
+            # value has no gradient, so it could not return.
             with torch.no_grad():
                 self.log_tau.clamp_(*self.bounds)
         dtype = torch.promote_types(self.log_tau.dtype, torch.float32)

@@ -14,7 +14,7 @@ from .contrastive_loss import ContrastedBatch, ContrastiveLoss
 class DecorrelationLoss(ContrastiveLoss):
     """Base of losses that compare columns of a batch, not its samples.
 
-    They have no negatives and look at no index: a sample that is there twice
+    They have no negatives and use no index: a sample that occurs twice
     counts twice. With ``scope='global'`` the statistics are those of the
     batches of all ranks. Subclasses implement :meth:`batch_loss`.
 

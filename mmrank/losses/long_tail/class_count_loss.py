@@ -27,7 +27,7 @@ class ClassCountLoss(nn.Module):
         num_classes: Number of classes C, columns of the scores.
         use_sigmoid: See above.
         class_counts: (C,) positives of each class in the training set. None:
-            ``mmrank.ClassCountsHook`` tells.
+            ``mmrank.ClassCountsHook`` sets them.
         num_samples: Number of samples of the training set, beside
             ``class_counts``. None: their sum.
         scope: ``global``: in distributed training the mean is over the rows

@@ -91,7 +91,7 @@ class InBatchLoss(nn.Module):
     def set_pairs(
         self, rows: Tensor, cols: Tensor, shape: tuple[int, int]
     ) -> None:
-        """Tell the training pairs; see :meth:`PairCounts.set_pairs`."""
+        """Set the training pairs; see :meth:`PairCounts.set_pairs`."""
         self.counts.set_pairs(rows, cols, shape)
 
     def forward(
