@@ -7,9 +7,10 @@ A measure of how far one has to walk to understand a loss::
 Per loss: files entered by one forward and backward; what one reads to
 understand the value, which is the files entered by the forward and that of
 the class, and their lines; and the lines of the functions that run, with
-their docstrings. ``-v`` lists the files.
+their docstrings.
 """
 
+import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -67,6 +68,12 @@ def calls(name: str) -> tuple[Callable, Callable]:
 
 def main() -> None:
     """Print a line per loss."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument('-v', action='store_true', help='list the files')
+    args = parser.parse_args()
     print('loss            entered  to read  lines  of functions')
     for name in ('StableAPLoss', 'APLoss', 'SmoothAPLoss', 'ISogCLRLoss'):
         forward, step = calls(name)
@@ -81,7 +88,7 @@ def main() -> None:
         print(
             f'{name:<15} {entered:>7}  {len(read):>7}  {lines:>5}  {parts:>12}'
         )
-        if '-v' in sys.argv:
+        if args.v:
             for path in sorted(read):
                 print(f'    {path.relative_to(ROOT)}')
 
