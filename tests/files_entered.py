@@ -1,6 +1,6 @@
 """Count the files of mmrank that a training step of a loss enters.
 
-A measure of how far one has to walk to understand a loss::
+The fewer there are, the easier a loss is to follow::
 
     PYTHONPATH=. python tests/files_entered.py
 
