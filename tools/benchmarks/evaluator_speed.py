@@ -19,11 +19,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from mmrank.studies.coco.evaluators import (
-    EvaluatorError,
-    check_equality,
-    find_evaluators,
-)
+from mmrank.errors import show_user_errors
+from mmrank.studies.coco.evaluators import check_equality, find_evaluators
 from mmrank.studies.synthetic.boxes import make_annotations, make_predictions
 
 
@@ -91,15 +88,10 @@ def run(args: argparse.Namespace, console: Console) -> float:
     return slow / fast
 
 
-def main() -> int:
+@show_user_errors()
+def main() -> None:
     """Run, and turn a missing package into one line."""
-    args = parse_args()
-    try:
-        run(args, Console())
-    except EvaluatorError as error:
-        print(f'error: {error}', file=sys.stderr)
-        return 2
-    return 0
+    run(parse_args(), Console())
 
 
 if __name__ == '__main__':
