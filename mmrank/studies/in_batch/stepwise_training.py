@@ -29,6 +29,8 @@ class _QuietRunner(Runner):
     """
 
     def build_logger(self, log_level='ERROR', **kwargs) -> MMLogger:
+        if MMLogger.check_instance_created('in_batch_study'):
+            return MMLogger.get_instance('in_batch_study')
         return MMLogger.get_instance('in_batch_study', log_level=log_level)
 
     def build_message_hub(self, message_hub=None) -> MessageHub:
