@@ -6,10 +6,7 @@ mmengine, mmrank) is broken, else 0.
 
 import argparse
 import importlib
-import os
 import platform
-import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 
@@ -97,8 +94,27 @@ def check_ops() -> Row:
     return Row('mmcv.ops', '+'.join(works), OK, 'nms returns the right boxes')
 
 
-def check_cuda() -> Row:
-    """Look for a GPU and use it once."""
+def describe_machine() -> tuple[dict, str]:
+    """What mmengine finds out about GPUs, CUDA and the compiler.
+
+    Returns:
+        mmengine's answer and, where it has none, the reason.
+    """
+    try:
+        from mmengine.utils.dl_utils import collect_env
+
+        return collect_env(), ''
+    except Exception as error:
+        # Absent or broken, or without distutils, which it imports.
+        return {}, f'mmengine cannot tell: {last_line(error)}'
+
+
+def check_cuda(machine: dict) -> Row:
+    """Use a GPU once.
+
+    Args:
+        machine: See :func:`describe_machine`.
+    """
     try:
         import torch
     except Exception as error:
@@ -111,34 +127,26 @@ def check_cuda() -> Row:
         torch.ones(2, device='cuda').sum().item()
     except Exception as error:
         return Row('CUDA', built, BROKEN, last_line(error))
-    names = {
-        torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())
-    }
-    count = torch.cuda.device_count()
-    return Row('CUDA', built, OK, f'{count} x {", ".join(sorted(names))}')
+    gpus = [f'{k}: {v}' for k, v in machine.items() if k.startswith('GPU ')]
+    return Row('CUDA', built, OK, '; '.join(gpus) or 'a GPU works')
 
 
-def check_compiler() -> Row:
-    """Look for the C++ compiler that building mmcv needs."""
-    command = os.environ.get('CXX') or shutil.which('g++') or 'c++'
-    try:
-        done = subprocess.run(
-            [*command.split(), '--version'], capture_output=True, text=True
-        )
-    except OSError as error:
-        return Row(
-            'C++ compiler',
-            '',
-            ABSENT,
-            f'{last_line(error)}; only building mmcv needs one',
-        )
-    first = (done.stdout.splitlines() or [''])[0]
-    return Row(
-        'C++ compiler',
-        first.split()[-1] if first else '',
-        OK if done.returncode == 0 else BROKEN,
-        first or done.stderr.strip()[:120],
-    )
+def check_compilers(machine: dict, reason: str) -> list[Row]:
+    """The compilers that building mmcv needs.
+
+    Args:
+        machine: See :func:`describe_machine`.
+        reason: Why there is no answer.
+    """
+    rows = []
+    for name in ('GCC', 'NVCC'):
+        found = machine.get(name, 'n/a')
+        if found not in ('n/a', 'Not Available'):
+            rows.append(Row(name, found.split()[-1], OK, found))
+        elif name == 'GCC':
+            note = f'{reason or "not found"}; only building mmcv needs it'
+            rows.append(Row(name, '', ABSENT, note))
+    return rows
 
 
 def check_registry() -> Row:
@@ -158,6 +166,7 @@ def collect() -> list[Row]:
     if not (3, 10) <= sys.version_info[:2] <= (3, 12):
         python.note = 'supported and tested are 3.10, 3.11 and 3.12'
     either = 'pip install {}, or the upstream distribution'
+    machine, reason = describe_machine()
     rows = [
         python,
         check_module('torch', 'everything', 'pip install torch', True),
@@ -177,7 +186,7 @@ def collect() -> list[Row]:
             'retrieval and classification',
             either.format('onedl-mmpretrain'),
         ),
-        check_cuda(),
+        check_cuda(machine),
     ]
     for name, purpose in (
         ('torchvision', 'data sets, backbones'),
@@ -190,8 +199,7 @@ def collect() -> list[Row]:
     ):
         package = 'opencv-python-headless' if name == 'cv2' else name
         rows.append(check_module(name, purpose, f'pip install {package}'))
-    rows.append(check_compiler())
-    return rows
+    return rows + check_compilers(machine, reason)
 
 
 def show(rows: list[Row]) -> None:

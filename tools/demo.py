@@ -25,6 +25,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
+from mmrank.errors import UserError, show_user_errors
 from mmrank.studies.coco.box_evaluation import (
     evaluate_boxes,
     load_ground_truth,
@@ -100,8 +101,8 @@ def prepare_data(root: Path, spec: ShapesSpec, console: Console) -> None:
         console.print(f'Data set: {shown(root)} is reused.', soft_wrap=True)
         return
     if root.exists() and not stamp.is_file() and any(root.iterdir()):
-        raise SystemExit(
-            f'error: {root} exists but holds no data set of this demo. Fix: '
+        raise UserError(
+            f'{root} exists but holds no data set of this demo. Fix: '
             'pass another --data-root, or move it away.'
         )
     stamp.unlink(missing_ok=True)
@@ -158,7 +159,7 @@ def train(name: str, slug: str, args: argparse.Namespace, console) -> Path:
     """Train and evaluate one twin; the file of its predictions on val."""
     from mmengine.runner import Runner
 
-    from mmrank.datasets.checks.coco_check import AnnotationError, check_config
+    from mmrank.datasets.checks.coco_check import check_config
 
     cfg = load_config(slug, args)
     folder = Path(cfg.work_dir)
@@ -177,10 +178,7 @@ def train(name: str, slug: str, args: argparse.Namespace, console) -> Path:
         console.print(f'{name}: already trained; --fresh restarts it.')
         return predictions
     cfg.resume = True
-    try:
-        check_config(cfg, splits=('train', 'val'))
-    except AnnotationError as error:
-        raise SystemExit(f'error: {error}') from None
+    check_config(cfg, splits=('train', 'val'))
     progress = LiveProgressHook(name, console)
     with (
         (folder / 'console.log').open('a', encoding='utf-8') as log,
@@ -234,7 +232,10 @@ def report(files: dict[str, Path], args: argparse.Namespace, console) -> None:
         )
 
 
-def main() -> int:
+@show_user_errors(
+    on_interrupt='Interrupted; run the same command to continue.'
+)
+def main() -> None:
     """Run all steps."""
     args = parse_args()
     # The real stdout: mmengine's own is redirected to a file in training.
@@ -243,26 +244,18 @@ def main() -> int:
     try:
         import mmdet  # noqa: F401
     except ImportError as error:
-        print(
-            f'error: the demo trains a detector and needs mmdet: {error}. '
-            'Fix: run `make demo`, which installs the reference stack.',
-            file=sys.stderr,
-        )
-        return 2
-    try:
-        prepare_data(
-            args.data_root, QUICK if args.quick else ShapesSpec(), console
-        )
-        files = {
-            name: train(name, slug, args, console)
-            for name, slug in TWINS.items()
-        }
-    except KeyboardInterrupt:
-        console.print('Interrupted; run the same command to continue.')
-        return 130
+        raise UserError(
+            f'the demo trains a detector and needs mmdet: {error}. '
+            'Fix: run `make demo`, which installs the reference stack.'
+        ) from error
+    prepare_data(
+        args.data_root, QUICK if args.quick else ShapesSpec(), console
+    )
+    files = {
+        name: train(name, slug, args, console) for name, slug in TWINS.items()
+    }
     report(files, args, console)
     console.print(f'Done in {time.monotonic() - start:.0f} s.')
-    return 0
 
 
 if __name__ == '__main__':

@@ -11,13 +11,13 @@ from mmengine.evaluator import DumpResults
 
 try:
     from mmrank.apis.entry_point import (
-        UsageError,
         add_common_options,
         build_runner,
         check_data,
         load,
         run,
     )
+    from mmrank.errors import UserError
 except ModuleNotFoundError as error:
     if error.name != 'mmrank':
         raise
@@ -108,7 +108,7 @@ def set_visualization(cfg: Config, args: argparse.Namespace) -> None:
     """Switch drawing on, for the hook of mmdet or of mmpretrain."""
     hook = (cfg.get('default_hooks') or {}).get('visualization')
     if not hook:
-        raise UsageError(
+        raise UserError(
             '--show and --show-dir need a drawing hook, and the config has '
             'none.\n  Fix: add default_hooks.visualization = '
             "dict(type='DetVisualizationHook') (mmdet) or "
@@ -173,7 +173,7 @@ def check_out(args: argparse.Namespace) -> None:
         return
     endings = {'pred': ('.pkl', '.pickle'), 'metrics': ('.json', '.pkl')}
     if not args.out.endswith(endings[args.out_item]):
-        raise UsageError(
+        raise UserError(
             f'--out {args.out!r} with --out-item {args.out_item} must end in '
             + ' or '.join(endings[args.out_item])
         )
@@ -183,14 +183,14 @@ def main(args: argparse.Namespace) -> None:
     """Evaluate."""
     check_out(args)
     if not Path(args.checkpoint).is_file() and '://' not in args.checkpoint:
-        raise UsageError(
+        raise UserError(
             f'checkpoint {args.checkpoint!r} does not exist.\n  Fix: pass the '
             '.pth file that training wrote into its work folder '
             '(work_dirs/<name of the config>)'
         )
     cfg = load(args)
     if not cfg.get('test_dataloader') or not cfg.get('test_evaluator'):
-        raise UsageError(
+        raise UserError(
             f'{args.config} has no test_dataloader or test_evaluator: it '
             f'cannot be tested'
         )

@@ -9,13 +9,13 @@ from mmengine.device import get_device
 
 try:
     from mmrank.apis.entry_point import (
-        UsageError,
         add_common_options,
         build_runner,
         check_data,
         load,
         run,
     )
+    from mmrank.errors import UserError
 except ModuleNotFoundError as error:
     if error.name != 'mmrank':
         raise
@@ -105,13 +105,13 @@ def parse_args() -> argparse.Namespace:
 def set_amp(cfg: Config) -> None:
     """Switch the optimiser wrapper to mixed precision."""
     if get_device() in ('cpu', 'mps'):
-        raise UsageError(
+        raise UserError(
             '--amp requires a GPU that mmengine supports, and there is '
             'none.\n  Fix: remove --amp, or check tools/check_env.py'
         )
     kind = cfg.optim_wrapper.get('type', 'OptimWrapper')
     if kind not in ('OptimWrapper', 'AmpOptimWrapper'):
-        raise UsageError(
+        raise UserError(
             f'--amp: optim_wrapper.type is {kind!r}, which --amp cannot '
             'switch.\n  Fix: set mixed precision in the config '
             "(type='AmpOptimWrapper')"
@@ -123,7 +123,7 @@ def set_amp(cfg: Config) -> None:
 def set_auto_scale_lr(cfg: Config) -> None:
     """Switch the scaling of the learning rate on."""
     if 'base_batch_size' not in (cfg.get('auto_scale_lr') or {}):
-        raise UsageError(
+        raise UserError(
             '--auto-scale-lr: the config does not set the batch size of its '
             'learning rate.\n  Fix: add auto_scale_lr = '
             'dict(base_batch_size=16) with that total batch size'
@@ -144,7 +144,7 @@ def set_resume(cfg: Config, resume: str) -> None:
         print(f'Resuming from {found}')
         resume = found
     elif not Path(resume).is_file() and '://' not in resume:
-        raise UsageError(
+        raise UserError(
             f'--resume: checkpoint {resume!r} does not exist.\n  Fix: pass '
             'its path, or --resume alone to use the last one in '
             f'{cfg.work_dir}'
@@ -158,7 +158,7 @@ def main(args: argparse.Namespace) -> None:
     cfg = load(args)
     for key in ('train_dataloader', 'train_cfg', 'optim_wrapper', 'model'):
         if not cfg.get(key):
-            raise UsageError(
+            raise UserError(
                 f'{args.config} has no {key}: it is not a config that can be '
                 f'trained.\n  Fix: name a full config, not a part of one '
                 f'(configs/_base_)'

@@ -8,7 +8,6 @@ import argparse
 import importlib.util
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
@@ -19,6 +18,8 @@ from mmengine.device import get_device
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
+from mmrank.errors import UserError, show_user_errors
+
 #: Import name, and the distribution to install, of each optional package.
 PACKAGES = {
     'mmcv': 'onedl-mmcv',
@@ -26,10 +27,6 @@ PACKAGES = {
     'mmpretrain': 'onedl-mmpretrain',
     'mmrank': 'mmrank',
 }
-
-
-class UsageError(ValueError):
-    """The command line or the config cannot work; the message says why."""
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:
@@ -81,9 +78,9 @@ def walk_types(node: object) -> Iterator[str]:
             yield from walk_types(value)
 
 
-def missing_package(name: str) -> UsageError:
+def missing_package(name: str) -> UserError:
     """Return the error for a package that a config needs."""
-    return UsageError(
+    return UserError(
         f'this config requires {name}, which is not installed.\n  Fix: pip '
         f'install {PACKAGES[name]} (or the upstream distribution of {name}, '
         'if the rest of your OpenMMLab is upstream)'
@@ -100,11 +97,11 @@ def read_config(path: str) -> Config:
         The config, inherited files merged.
 
     Raises:
-        UsageError: It is not there, cannot be read, or inherits from a
+        UserError: It is not there, cannot be read, or inherits from a
             package that is not installed.
     """
     if not Path(path).is_file():
-        raise UsageError(
+        raise UserError(
             f'config file {path!r} does not exist.\n  Fix: pass its path '
             f'relative to {os.getcwd()}, or start it by name with: mim train '
             f'mmrank {Path(path).name}'
@@ -117,12 +114,12 @@ def read_config(path: str) -> Config:
             if name in PACKAGES and importlib.util.find_spec(name) is None:
                 raise missing_package(name) from error
         if 'mmrank' in inherited:
-            raise UsageError(
+            raise UserError(
                 f"{path}: mmengine does not resolve _base_ = 'mmrank::...' "
                 '(it has a fixed list of packages).\n  Fix: inherit by path, '
                 'or with read_base() from mmrank.configs'
             ) from error
-        raise UsageError(
+        raise UserError(
             f'{path} cannot be read as a config: {type(error).__name__}: '
             f'{error}'
         ) from error
@@ -132,7 +129,7 @@ def check_packages(cfg: Config) -> None:
     """Check that each package named by a type or the scope can be imported.
 
     Raises:
-        UsageError: One is not installed, or another one is in its way.
+        UserError: One is not installed, or another one is in its way.
     """
     scopes = {name.split('.')[0] for name in walk_types(cfg.to_dict())}
     scopes.add(cfg.get('default_scope') or 'mmengine')
@@ -149,7 +146,7 @@ def check_transformers() -> None:
     mmdet imports mmpretrain, if it is there.
 
     Raises:
-        UsageError: transformers 5 or later, beside mmpretrain.
+        UserError: transformers 5 or later, beside mmpretrain.
     """
     try:
         version = metadata.version('transformers')
@@ -158,7 +155,7 @@ def check_transformers() -> None:
     if int(version.split('.')[0]) < 5:
         return
     if importlib.util.find_spec('mmpretrain') is not None:
-        raise UsageError(
+        raise UserError(
             f'transformers {version} is installed, which removed functions '
             "that mmpretrain 1.x imports.\n  Fix: pip install 'transformers<5'"
         )
@@ -190,7 +187,7 @@ def load(args: argparse.Namespace) -> Config:
     """Read the config and apply the options that both tools have.
 
     Raises:
-        UsageError: See :func:`read_config` and :func:`check_packages`.
+        UserError: See :func:`read_config` and :func:`check_packages`.
     """
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     cfg = read_config(args.config)
@@ -231,7 +228,7 @@ def check_data(cfg: Config, splits: tuple[str, ...]) -> None:
     """Check the files of a config's data sets before anything is built.
 
     Raises:
-        AnnotationError: One is bad; the text names every problem.
+        UserError: One is bad; the text names every problem.
     """
     from mmrank.datasets.checks import coco_check, retrieval_check
 
@@ -244,7 +241,7 @@ def check_data(cfg: Config, splits: tuple[str, ...]) -> None:
 def run(
     main: Callable[[argparse.Namespace], None], args: argparse.Namespace
 ) -> int:
-    """Run a tool; show what a user can mend without a traceback.
+    """Run a tool; show what a user can fix without a traceback.
 
     Args:
         main: The tool.
@@ -254,18 +251,8 @@ def run(
         The exit status: 2 for an error of the user's input, 130 after
         Ctrl-C.
     """
-    from mmrank.datasets.checks.data_report import AnnotationError
-
-    try:
-        main(args)
-    except (UsageError, AnnotationError) as error:
-        sys.stderr.write(f'error: {error}\n')
-        return 2
-    except KeyboardInterrupt:
-        sys.stderr.write(
-            '\n'
-            'Interrupted. Pass --resume to continue from the last complete '
-            'checkpoint.\n'
-        )
-        return 130
-    return 0
+    shown = show_user_errors(
+        on_interrupt='Interrupted. Pass --resume to continue from the last '
+        'complete checkpoint.'
+    )
+    return shown(main)(args)

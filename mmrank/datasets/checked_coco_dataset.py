@@ -34,7 +34,7 @@ class CheckedCocoDataset(CocoDataset):
             What ``CocoDataset.load_data_list`` returns.
 
         Raises:
-            AnnotationError: If the file cannot be read or has an error.
+            UserError: If the file cannot be read or has an error.
         """
         # CocoDataset builds self.COCOAPI(path); checking there reads a large
         # file once and not twice.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mmrank.functional import auroc, average_precision
-from mmrank.visualization.tables import write_number_table
+from mmrank.visualization.tables import write_table
 
 _HEADER = ('class', 'positives', 'negatives', 'AP', 'AUROC')
 
@@ -94,7 +94,7 @@ class ClassFigures:
         Args:
             stem: Path without suffix.
         """
-        write_number_table(
+        write_table(
             _HEADER,
             self.rows() + self.means(),
             stem,

@@ -12,13 +12,10 @@ import torch
 from torch import Tensor
 
 from mmrank.atomic_file import write_atomically
+from mmrank.errors import UserError
 
 # What NumPy raises for text, half a file, an empty one and an .npy array.
 _NO_NPZ = (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile)
-
-
-class FeaturesError(ValueError):
-    """A feature file that cannot be used; the message names the fix."""
 
 
 @dataclass(frozen=True)
@@ -119,12 +116,12 @@ def load_features(path: str | os.PathLike) -> RetrievalFeatures:
         Its content, on the CPU.
 
     Raises:
-        FeaturesError: If there is no such file, it is none of these, or its
+        UserError: If there is no such file, it is none of these, or its
             arrays do not fit together.
     """
     path = Path(path)
     if not path.is_file():
-        raise FeaturesError(
+        raise UserError(
             f'feature file {str(path)!r} does not exist. Fix: write one with '
             "RetrievalMetric(out_file='features.npz')."
         )
@@ -132,14 +129,14 @@ def load_features(path: str | os.PathLike) -> RetrievalFeatures:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except _NO_NPZ as error:
-        raise FeaturesError(
+        raise UserError(
             f'{path} is not an .npz file of features: {error}. Fix: write one '
             "with RetrievalMetric(out_file='features.npz')."
         ) from error
     for name, kinds in (('features', 'f'), ('labels', 'iu')):
         if name not in arrays or arrays[name].dtype.kind not in kinds:
             found = {k: str(v.dtype) for k, v in arrays.items()}
-            raise FeaturesError(
+            raise UserError(
                 f'{path} has no array {name!r} of '
                 f'{"floats" if kinds == "f" else "integers"}, only {found}. '
                 "Fix: write it with RetrievalMetric(out_file='features.npz')."
@@ -147,7 +144,7 @@ def load_features(path: str | os.PathLike) -> RetrievalFeatures:
     samples = len(arrays['features'])
     for name in ('labels', 'in_gallery', 'paths'):
         if name in arrays and arrays[name].shape != (samples,):
-            raise FeaturesError(
+            raise UserError(
                 f'{path}: {name!r} has the shape {arrays[name].shape}, but '
                 f"'features' holds {samples} samples. Fix: write one entry "
                 'per sample.'

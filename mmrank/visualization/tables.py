@@ -1,20 +1,89 @@
 """Tables as Markdown and CSV, the best figures marked."""
 
-import csv
 import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from tabulate import DataRow, TableFormat, tabulate
 
-def write_number_table(
+from mmrank.atomic_file import write_atomically, write_csv_atomically
+
+_RULES = {'l': '---', 'r': '---:'}
+
+
+def markdown_table(
+    header: Sequence[str],
+    cells: Sequence[Sequence[str | float]],
+    best: Sequence[Sequence[bool]] | None = None,
+    align: str = '',
+) -> list[str]:
+    """Lines of a Markdown table.
+
+    Args:
+        header: Column names.
+        cells: Row by row; see :func:`cell_text`.
+        best: Whether each cell is bold; None: no cell is.
+        align: A letter for each column, ``l`` for left and ``r`` for right;
+            by default the first is left and the others are right.
+
+    Returns:
+        The lines.
+    """
+    align = align or 'l' + 'r' * (len(header) - 1)
+    shown = [[cell_text(cell) for cell in row] for row in cells]
+    if best is not None:
+        shown = [
+            [f'**{x}**' if mark else x for x, mark in zip(row, marks)]
+            for row, marks in zip(shown, best)
+        ]
+    # No padding: a changed figure then changes one row in a diff.
+    rule = '|'.join(_RULES[letter] for letter in align)
+    row = DataRow('| ', ' | ', ' |')
+    text = tabulate(
+        shown,
+        headers=[cell_text(name) for name in header],
+        tablefmt=TableFormat(
+            lineabove=None,
+            linebelowheader=lambda widths, alignments: f'|{rule}|',
+            linebetweenrows=None,
+            linebelow=None,
+            headerrow=row,
+            datarow=row,
+            padding=0,
+            with_header_hide=None,
+        ),
+        disable_numparse=True,
+        stralign=None,
+    )
+    return text.splitlines()
+
+
+def cell_text(cell: str | float) -> str:
+    """A cell as Markdown shows it.
+
+    Args:
+        cell: A float is written with 4 significant digits. In a text a bar,
+            which would end the cell, is escaped, and a line break, which
+            would end the row, becomes ``<br>``.
+
+    Returns:
+        One line.
+    """
+    if isinstance(cell, float):
+        return f'{cell:.4g}'
+    return '<br>'.join(str(cell).splitlines()).replace('|', '\\|')
+
+
+def write_table(
     header: Sequence[str],
     rows: Sequence[Sequence[str | float]],
     stem: str | os.PathLike,
     title: str,
     note: str = '',
+    align: str = '',
 ) -> tuple[Path, Path]:
-    """Write ``<stem>.md`` and ``<stem>.csv``.
+    """Write ``<stem>.md`` and ``<stem>.csv``, each whole or not at all.
 
     Args:
         header: Column names.
@@ -23,33 +92,25 @@ def write_number_table(
         stem: Path without suffix; its folder is made if needed.
         title: Heading of the Markdown file.
         note: Paragraph under the heading.
+        align: See :func:`markdown_table`; by default the columns of numbers
+            are right, those of text left.
 
     Returns:
         The Markdown and the CSV file.
     """
     stem = Path(stem)
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    numeric = [isinstance(cell, int | float) for cell in rows[0]]
+    align = align or ''.join(
+        'r' if isinstance(cell, int | float) else 'l' for cell in rows[0]
+    )
     lines = [f'# {title}', '']
     lines += [note, ''] if note else []
-    lines.append(f'| {" | ".join(map(number_text, header))} |')
-    lines.append('|' + '|'.join('---:' if n else '---' for n in numeric) + '|')
-    lines += [f'| {" | ".join(map(number_text, row))} |' for row in rows]
+    lines += markdown_table(header, rows, align=align)
     markdown = stem.with_name(stem.name + '.md')
-    markdown.write_text('\n'.join(lines) + '\n', encoding='utf-8')
-    table = stem.with_name(stem.name + '.csv')
-    with table.open('w', newline='', encoding='utf-8') as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        writer.writerows(rows)
+    write_atomically(('\n'.join(lines) + '\n').encode(), markdown)
+    table = write_csv_atomically(
+        [header, *rows], stem.with_name(stem.name + '.csv')
+    )
     return markdown, table
-
-
-def number_text(cell: str | float) -> str:
-    """A cell as Markdown shows it; a bar in it is escaped."""
-    if isinstance(cell, float):
-        return f'{cell:.4g}'
-    return str(cell).replace('|', '\\|')
 
 
 def best_cells(shown: Sequence[str], values: Sequence[float]) -> list[bool]:
@@ -68,51 +129,3 @@ def best_cells(shown: Sequence[str], values: Sequence[float]) -> list[bool]:
         return [False] * len(values)
     top = known[max(known)]
     return [text == top for text in shown]
-
-
-def markdown_table(
-    header: Sequence[str],
-    cells: Sequence[Sequence[str]],
-    best: Sequence[Sequence[bool]],
-) -> list[str]:
-    """Lines of a Markdown table, the first column to the left.
-
-    Args:
-        header: Column names.
-        cells: Text, row by row.
-        best: Whether each cell is bold.
-
-    Returns:
-        The lines.
-    """
-    lines = [f'| {" | ".join(map(_escape_bar, header))} |']
-    lines.append('|---' + '|---:' * (len(header) - 1) + '|')
-    for texts, marks in zip(cells, best):
-        shown = [
-            f'**{_escape_bar(t)}**' if m else _escape_bar(t)
-            for t, m in zip(texts, marks)
-        ]
-        lines.append(f'| {" | ".join(shown)} |')
-    return lines
-
-
-def _escape_bar(text: str) -> str:
-    return text.replace('|', '\\|')
-
-
-def write_csv(path: Path, header: Sequence, rows: Sequence[Sequence]) -> Path:
-    """Write a CSV file in UTF-8.
-
-    Args:
-        path: File.
-        header: Column names.
-        rows: Values, unrounded.
-
-    Returns:
-        ``path``.
-    """
-    with path.open('w', newline='', encoding='utf-8') as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        writer.writerows(rows)
-    return path

@@ -16,6 +16,7 @@ from mmdet.registry import MODELS
 from mmdet.structures import DetDataSample
 from mmdet.structures.mask import BitmapMasks
 from mmengine.structures import InstanceData
+from random_weights import without_downloads
 
 from mmrank import losses
 from mmrank.losses import RankingLoss
@@ -92,15 +93,6 @@ def _batch(classes, size=128):
     return dict(inputs=list(images), data_samples=samples)
 
 
-def _without_download(cfg):
-    """Random weights in the place of the published backbones."""
-    if isinstance(cfg, dict):
-        if 'init_cfg' in cfg:
-            cfg['init_cfg'] = None
-        for value in cfg.values():
-            _without_download(value)
-
-
 def _shrink(model):
     """The same detector with a narrow ResNet-50 and few proposals."""
     if model.backbone.depth == 50:
@@ -116,7 +108,7 @@ def _shrink(model):
 def test_config_trains_a_step_and_predicts(path):
     cfg = _load(path)
     init_default_scope(cfg.get('default_scope', 'mmdet'))
-    _without_download(cfg.model.backbone)
+    without_downloads(cfg.model.backbone)
     _shrink(cfg.model)
     model = MODELS.build(cfg.model)
     model.init_weights()

@@ -16,8 +16,8 @@ from mmengine.registry import DATASETS
 pytest.importorskip('mmpretrain')
 from mmpretrain.utils import register_all_modules
 
-from mmrank.datasets.checks.coco_report import AnnotationError
 from mmrank.datasets.samplers import InBatchPairSampler
+from mmrank.errors import UserError
 from mmrank.registry import TRANSFORMS
 
 ROOT = Path(__file__).parents[2]
@@ -112,7 +112,7 @@ def test_classes(folder):
         folder, label_key='label', classes=['dog', 'bear', 'cat'], unit='image'
     )
     assert [x['gt_label'] for x in data] == [2, 0, 2]
-    with pytest.raises(AnnotationError, match="has the class 'dog'"):
+    with pytest.raises(UserError, match="has the class 'dog'"):
         build(folder, label_key='label', classes=['cat'])
 
 
@@ -167,9 +167,9 @@ def test_random_caption(folder):
         (dict(unit='caption'), ValueError, "unit must be one of .*'caption'"),
         (dict(duplicates='drop'), ValueError, 'duplicates must be'),
         (dict(sampling='naive'), ValueError, 'sampling must be'),
-        (dict(data_prefix='images'), AnnotationError, 'first image .* does'),
-        (dict(ann_file='val.jsonl'), AnnotationError, 'cannot be read'),
-        (dict(caption_key='text'), AnnotationError, '3 entries'),
+        (dict(data_prefix='images'), UserError, 'first image .* does'),
+        (dict(ann_file='val.jsonl'), UserError, 'cannot be read'),
+        (dict(caption_key='text'), UserError, '3 entries'),
     ],
 )
 def test_bad_settings_are_refused(folder, kwargs, error, message):

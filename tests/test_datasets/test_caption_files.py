@@ -10,7 +10,7 @@ from mmrank.datasets.captions.read_caption_json import (
     read_karpathy,
 )
 from mmrank.datasets.captions.read_caption_table import read_caption_table
-from mmrank.datasets.checks.coco_report import AnnotationError
+from mmrank.errors import UserError
 from mmrank.studies.synthetic.captions import (
     class_captions,
     describe_image,
@@ -76,12 +76,12 @@ def test_names_of_the_columns(tmp_path):
 )
 def test_bad_tables_are_refused(tmp_path, name, content, message):
     path = write(tmp_path / name, content)
-    with pytest.raises(AnnotationError, match=message):
+    with pytest.raises(UserError, match=message):
         read_caption_table(path).raise_if_bad()
 
 
 def test_missing_file_is_named(tmp_path):
-    with pytest.raises(AnnotationError, match=r'none\.tsv'):
+    with pytest.raises(UserError, match=r'none\.tsv'):
         read_caption_table(tmp_path / 'none.tsv')
 
 
@@ -120,7 +120,7 @@ def test_coco(tmp_path):
     ],
 )
 def test_bad_coco_is_refused(tmp_path, changes, message):
-    with pytest.raises(AnnotationError, match=message):
+    with pytest.raises(UserError, match=message):
         read_coco_captions(coco(tmp_path, **changes)).raise_if_bad()
 
 
@@ -160,7 +160,7 @@ def test_karpathy(tmp_path):
     ],
 )
 def test_bad_karpathy_is_refused(tmp_path, first, split, message):
-    with pytest.raises(AnnotationError, match=message):
+    with pytest.raises(UserError, match=message):
         read_karpathy(karpathy(tmp_path, **first), [split]).raise_if_bad()
 
 

@@ -9,7 +9,7 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 from mmengine.runner import Runner
 
-from mmrank.datasets.checks.coco_report import AnnotationError
+from mmrank.errors import UserError
 
 pytest.importorskip('mmpretrain')
 
@@ -198,21 +198,21 @@ def edit(path, old, new, count=1):
 )
 def test_damaged_files_are_named(damaged, name, old, new, message):
     edit(damaged / name, old, new)
-    with pytest.raises(AnnotationError, match=message):
+    with pytest.raises(UserError, match=message):
         build(damaged)
 
 
 def test_missing_files_are_named(damaged):
     (damaged / 'images_001/images/00000058_000.png').unlink()
-    with pytest.raises(AnnotationError, match='1 of 45 images are missing'):
+    with pytest.raises(UserError, match='1 of 45 images are missing'):
         build(damaged, split='test')
     (damaged / 'test_list.txt').unlink()
-    with pytest.raises(AnnotationError, match='test_list.txt cannot be read'):
+    with pytest.raises(UserError, match='test_list.txt cannot be read'):
         build(damaged)
     (damaged / 'train_val_list.txt').write_text('')
     (damaged / 'test_list.txt').write_text('')
-    with pytest.raises(AnnotationError, match='names no image'):
+    with pytest.raises(UserError, match='names no image'):
         build(damaged)
     (damaged / 'Data_Entry_2017.csv').unlink()
-    with pytest.raises(AnnotationError, match='Data_Entry_2017.csv cannot be'):
+    with pytest.raises(UserError, match='Data_Entry_2017.csv cannot be'):
         build(damaged)

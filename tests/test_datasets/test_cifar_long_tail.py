@@ -16,7 +16,7 @@ from cifar_trees import (
 )
 from mmengine.registry import DATASETS
 
-from mmrank.datasets.checks.coco_report import AnnotationError
+from mmrank.errors import UserError
 
 mmpretrain = pytest.importorskip('mmpretrain')
 
@@ -213,23 +213,23 @@ def test_bad_settings_are_named(tmp_path, name, settings, message):
 
 
 def test_damaged_data_is_named(tmp_path, monkeypatch):
-    with pytest.raises(AnnotationError, match='neither cifar-10-batches-py'):
+    with pytest.raises(UserError, match='neither cifar-10-batches-py'):
         build(tmp_path)
     root = write_folders(tmp_path / 'folders')
     (root / 'train/bird/0003.png').write_bytes(b'no image')
-    with pytest.raises(AnnotationError, match=r'bird.0003.png cannot be read'):
+    with pytest.raises(UserError, match=r'bird.0003.png cannot be read'):
         build(root, imbalance_ratio=1)
     cv2.imwrite(str(root / 'train/bird/0003.png'), np.zeros((4, 4, 3)))
-    with pytest.raises(AnnotationError, match=r'has the shape \(4, 4, 3\)'):
+    with pytest.raises(UserError, match=r'has the shape \(4, 4, 3\)'):
         build(root, imbalance_ratio=1)
     (root / 'train/bird').rename(root / 'train/birds')
-    with pytest.raises(AnnotationError, match=r"missing: \['bird'\], unkn"):
+    with pytest.raises(UserError, match=r"missing: \['bird'\], unkn"):
         build(root)
     from mmpretrain.datasets import CIFAR10
 
     monkeypatch.setattr(CIFAR10, '_check_integrity', lambda self: False)
     root = write_pickles(tmp_path / 'pickles')
-    with pytest.raises(AnnotationError, match='MD5 sum is wrong'):
+    with pytest.raises(UserError, match='MD5 sum is wrong'):
         build(root)
 
 
@@ -251,5 +251,5 @@ def test_damaged_arrays_are_named(tmp_path, change, message):
         content = {**file, **change}
     content = {k: v for k, v in content.items() if v is not None}
     np.savez(root / 'train.npz', **content)
-    with pytest.raises(AnnotationError, match=message):
+    with pytest.raises(UserError, match=message):
         build(root)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from retrieval_trees import build, check_items, write_images
 
-from mmrank.datasets.checks.data_report import AnnotationError
 from mmrank.datasets.retrieval.class_split import split_classes
+from mmrank.errors import UserError
 
 pytest.importorskip('mmpretrain')
 
@@ -36,7 +36,7 @@ def test_omniglot(alphabets):
     two = build('Omniglot', root, alphabets=('Korean', 'Latin'))
     own = {p: c for p, c in expected.items() if not p.startswith('Greek')}
     check_items(two, root, own)
-    with pytest.raises(AnnotationError, match=r"no folders \['Klingon'\]"):
+    with pytest.raises(UserError, match=r"no folders \['Klingon'\]"):
         build('Omniglot', root, alphabets=('Korean', 'Klingon'))
     with pytest.raises(TypeError, match=r"write \('Korean',\)"):
         build('Omniglot', root, alphabets='Korean')
@@ -50,7 +50,7 @@ def test_class_folder(alphabets):
     chosen = build('ClassFolder', root, classes=('Latin', 'Greek'))
     assert chosen.metainfo['classes'] == ('Latin', 'Greek')
     assert Counter(chosen.get_gt_labels().tolist()) == {0: 6, 1: 6}
-    with pytest.raises(AnnotationError, match='Elvish'):
+    with pytest.raises(UserError, match='Elvish'):
         build('ClassFolder', root, classes=('Latin', 'Elvish'))
     assert len(build('ClassFolder', root, indices=4)) == 4
 

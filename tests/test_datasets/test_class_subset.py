@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from mmrank.datasets.checks.coco_report import AnnotationError
 from mmrank.datasets.long_tail.binary_split import (
     check_both_sides,
     choose_part,
@@ -16,6 +15,7 @@ from mmrank.datasets.long_tail.class_subset import (
     ranked_classes,
     shuffled_classes,
 )
+from mmrank.errors import UserError
 
 
 @pytest.mark.parametrize(
@@ -137,5 +137,5 @@ def test_parts_are_eight_to_one_to_one_and_share_nothing():
 
 @pytest.mark.parametrize('positives', [[False] * 3, [True] * 3, []])
 def test_a_part_without_a_side_is_refused(positives):
-    with pytest.raises(AnnotationError, match='the val part has .* Fix: do'):
+    with pytest.raises(UserError, match='the val part has .* Fix: do'):
         check_both_sides(np.array(positives, dtype=bool), 'val', 'do')

@@ -7,9 +7,10 @@ import cv2
 import numpy as np
 import pytest
 
-from mmrank.datasets.checks.coco_check import AnnotationError, check_coco_file
+from mmrank.datasets.checks.coco_check import check_coco_file
 from mmrank.datasets.checks.coco_cleaning import clean_coco
 from mmrank.datasets.checks.coco_inspect import inspect_coco, inspect_coco_file
+from mmrank.errors import UserError
 
 
 def make_document() -> dict:
@@ -165,7 +166,7 @@ def test_bad_file_is_refused_with_place_and_fix(coco, case):
     change, fragments = BAD[case]
     document = make_document()
     change(document)
-    with pytest.raises(AnnotationError) as caught:
+    with pytest.raises(UserError) as caught:
         check_coco_file(write(document), folder)
     message = str(caught.value)
     for fragment in [*fragments, 'ann.json', 'Fix: ']:
@@ -187,7 +188,7 @@ def test_unreadable_file_says_where_and_why(coco, case):
     write, _ = coco
     damage, fragment = UNREADABLE[case]
     text = damage(json.dumps(make_document()))
-    with pytest.raises(AnnotationError, match='Fix: ') as caught:
+    with pytest.raises(UserError, match='Fix: ') as caught:
         check_coco_file(write(text))
     assert fragment in str(caught.value)
     if 'cut' in case:
@@ -197,21 +198,21 @@ def test_unreadable_file_says_where_and_why(coco, case):
 def test_binary_files_are_named(tmp_path):
     path = tmp_path / 'a.json'
     path.write_bytes(b'\x1f\x8b123')
-    with pytest.raises(AnnotationError, match='compressed'):
+    with pytest.raises(UserError, match='compressed'):
         check_coco_file(path)
     path.write_bytes(b'{"a": "\xff"}')
-    with pytest.raises(AnnotationError, match='not UTF-8'):
+    with pytest.raises(UserError, match='not UTF-8'):
         check_coco_file(path)
 
 
 def test_missing_file_shows_what_is_there(coco, tmp_path):
     write, _ = coco
     write(make_document())
-    with pytest.raises(AnnotationError, match=r'holds ann\.json'):
+    with pytest.raises(UserError, match=r'holds ann\.json'):
         check_coco_file(tmp_path / 'other.json')
-    with pytest.raises(AnnotationError, match='exists only up to'):
+    with pytest.raises(UserError, match='exists only up to'):
         check_coco_file(tmp_path / 'a' / 'b' / 'other.json')
-    with pytest.raises(AnnotationError, match='is a folder'):
+    with pytest.raises(UserError, match='is a folder'):
         check_coco_file(tmp_path)
 
 
@@ -219,16 +220,16 @@ def test_damaged_images(coco):
     write, folder = coco
     path = write(make_document())
     (folder / '1.png').write_bytes(b'')
-    with pytest.raises(AnnotationError, match='has 0 bytes'):
+    with pytest.raises(UserError, match='has 0 bytes'):
         check_coco_file(path, folder)
     (folder / '1.png').write_bytes(b'no image')
     check_coco_file(path, folder)
-    with pytest.raises(AnnotationError, match='unreadable image file'):
+    with pytest.raises(UserError, match='unreadable image file'):
         check_coco_file(path, folder, verify_images=True)
     cv2.imwrite(str(folder / '1.png'), np.zeros((10, 10, 3), np.uint8))
-    with pytest.raises(AnnotationError, match='is 10 x 10, the anno'):
+    with pytest.raises(UserError, match='is 10 x 10, the anno'):
         check_coco_file(path, folder, verify_images=True)
-    with pytest.raises(AnnotationError, match='missing image folder'):
+    with pytest.raises(UserError, match='missing image folder'):
         check_coco_file(path, folder / 'nowhere')
 
 
@@ -236,7 +237,7 @@ def test_filtered_images_need_no_file(coco):
     write, folder = coco
     (folder / '3.png').unlink()
     path = write(make_document())
-    with pytest.raises(AnnotationError, match=r'3\.png'):
+    with pytest.raises(UserError, match=r'3\.png'):
         check_coco_file(path, folder)
     check_coco_file(path, folder, skip_empty_images=True)
     check_coco_file(path, folder, min_size=32)
@@ -322,5 +323,5 @@ def test_cleaning_leaves_a_good_file():
     same, changes = clean_coco(make_document())
     assert same == make_document()
     assert not changes
-    with pytest.raises(AnnotationError, match='cannot be cleaned'):
+    with pytest.raises(UserError, match='cannot be cleaned'):
         clean_coco({'images': []})

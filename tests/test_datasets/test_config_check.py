@@ -6,7 +6,8 @@ import pytest
 from mmengine.config import Config
 from mmengine.registry import DATASETS as ROOT_DATASETS
 
-from mmrank.datasets.checks.coco_check import AnnotationError, check_config
+from mmrank.datasets.checks.coco_check import check_config
+from mmrank.errors import UserError
 from mmrank.registry import DATASETS
 
 pytest.importorskip('mmdet')
@@ -91,7 +92,7 @@ def test_data_sets_behind_wrappers_are_checked(data_root, wrapper, split):
     (report,) = check_config(cfg)
     assert report.counts['cell'].total == 1
     cfg = config(wrap(coco(data_root, 'bad.json')), split=split)
-    with pytest.raises(AnnotationError, match='negative size') as caught:
+    with pytest.raises(UserError, match='negative size') as caught:
         check_config(cfg)
     assert str(caught.value).startswith(f'{split}_dataloader.dataset')
 
@@ -102,7 +103,7 @@ def test_data_sets_behind_wrappers_are_checked(data_root, wrapper, split):
 )
 def test_all_names_of_coco_data_sets_are_known(data_root, data_type):
     dataset = {**coco(data_root, 'bad.json'), 'type': data_type}
-    with pytest.raises(AnnotationError, match='negative size'):
+    with pytest.raises(UserError, match='negative size'):
         check_config(config(dataset))
 
 
@@ -117,7 +118,7 @@ def test_other_data_sets_are_passed_over(data_root):
 
 @pytest.mark.parametrize('num_classes', [1, 3, 80])
 def test_num_classes_must_fit_the_data(data_root, num_classes):
-    with pytest.raises(AnnotationError) as caught:
+    with pytest.raises(UserError) as caught:
         check_config(config(coco(data_root), num_classes))
     message = str(caught.value)
     assert f'model.bbox_head.num_classes is {num_classes}' in message
@@ -133,7 +134,7 @@ def test_num_classes_of_cascades_and_masks(data_root):
             'mask_head': {'num_classes': 5},
         }
     }
-    with pytest.raises(AnnotationError) as caught:
+    with pytest.raises(UserError) as caught:
         check_config(cfg)
     message = str(caught.value)
     assert 'model.roi_head.bbox_head.1.num_classes is 4' in message
@@ -143,14 +144,14 @@ def test_num_classes_of_cascades_and_masks(data_root):
 
 def test_forgotten_metainfo_is_explained(data_root):
     dataset = coco(data_root, classes=None)
-    with pytest.raises(AnnotationError, match="'metainfo' is not set"):
+    with pytest.raises(UserError, match="'metainfo' is not set"):
         check_config(config(dataset))
-    with pytest.raises(AnnotationError, match='80 of 80 names'):
+    with pytest.raises(UserError, match='80 of 80 names'):
         check_config(config(dataset, num_classes=80))
 
 
 def test_one_class_needs_its_comma(data_root):
-    with pytest.raises(AnnotationError, match="classes=\\('cell',\\)"):
+    with pytest.raises(UserError, match="classes=\\('cell',\\)"):
         check_config(config(coco(data_root, classes='cell'), 1))
     assert check_config(config(coco(data_root, classes=('cell',)), 1))
 
@@ -165,7 +166,7 @@ def test_training_on_nothing_is_refused(data_root):
     empty = coco(data_root, 'empty.json')
     assert check_config(config(empty))
     empty['filter_cfg'] = {'filter_empty_gt': True}
-    with pytest.raises(AnnotationError, match='nothing is left to train on'):
+    with pytest.raises(UserError, match='nothing is left to train on'):
         check_config(config(empty))
     assert check_config(config({**empty, 'test_mode': True}, split='val'))
 
@@ -174,7 +175,7 @@ def test_missing_test_file_is_left_to_testing(data_root):
     cfg = config(coco(data_root))
     cfg.test_dataloader = {'dataset': coco(data_root, 'absent.json')}
     assert len(check_config(cfg)) == 1
-    with pytest.raises(AnnotationError, match='does not exist'):
+    with pytest.raises(UserError, match='does not exist'):
         check_config(cfg, splits=['test'])
 
 
@@ -184,7 +185,7 @@ def test_submission_files_need_no_annotations(data_root):
     del document['annotations']
     path.write_text(json.dumps(document))
     cfg = config(coco(data_root), split='test')
-    with pytest.raises(AnnotationError, match="no 'annotations'"):
+    with pytest.raises(UserError, match="no 'annotations'"):
         check_config(cfg)
     cfg.test_evaluator = {'type': 'CocoMetric', 'format_only': True}
     assert check_config(cfg)
@@ -202,8 +203,8 @@ def test_checked_data_set_builds_through_the_registry(data_root):
         assert len(dataset) == 1
         assert dataset.get_data_info(0) == plain.get_data_info(0)
     checked['ann_file'] = 'bad.json'
-    with pytest.raises(AnnotationError, match='negative size'):
+    with pytest.raises(UserError, match='negative size'):
         DATASETS.build(checked)
     checked.update(ann_file='ann.json', verify_images=True)
-    with pytest.raises(AnnotationError, match='unreadable image file'):
+    with pytest.raises(UserError, match='unreadable image file'):
         DATASETS.build(checked)

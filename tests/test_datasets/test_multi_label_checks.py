@@ -9,8 +9,8 @@ import pytest
 from mmengine.dataset import BaseDataset, ConcatDataset, RepeatDataset
 from mmengine.registry import DATASETS, HOOKS, TRANSFORMS
 
-from mmrank.datasets.checks.coco_report import AnnotationError
 from mmrank.datasets.checks.label_check import check_labels
+from mmrank.errors import UserError
 
 mmpretrain = pytest.importorskip('mmpretrain')
 
@@ -87,7 +87,7 @@ def test_table_of_zeros_and_ones(tmp_path):
     ],
 )
 def test_bad_tables_are_named(tmp_path, text, settings, message):
-    with pytest.raises((AnnotationError, TypeError), match=message):
+    with pytest.raises((UserError, TypeError), match=message):
         table(tmp_path, text, **settings)
 
 
@@ -121,7 +121,7 @@ def test_labels_of_any_data_set():
     ],
 )
 def test_bad_labels_are_named(items, message):
-    with pytest.raises(AnnotationError, match=message):
+    with pytest.raises(UserError, match=message):
         check_labels(Labelled([*items]), 'val')
 
 
@@ -131,11 +131,11 @@ def test_data_sets_that_do_not_fit_together():
         Labelled([dict(gt_score=[1])], ['a']),
     ]
     both = ConcatDataset(parts, ignore_keys=['classes'])
-    with pytest.raises(AnnotationError, match=r'data sets of \[1, 2\] class'):
+    with pytest.raises(UserError, match=r'data sets of \[1, 2\] class'):
         check_labels(both)
-    with pytest.raises(AnnotationError, match='does not name its classes'):
+    with pytest.raises(UserError, match='does not name its classes'):
         check_labels(Labelled([dict(gt_label=0)], ()))
-    with pytest.raises(AnnotationError, match='has no item'):
+    with pytest.raises(UserError, match='has no item'):
         check_labels([])
 
 
@@ -152,9 +152,9 @@ def test_hook_checks_each_split_once():
         test_loop=loop([0], [5]),
     )
     hook = HOOKS.build(dict(type='mmrank.LabelCheckHook'))
-    with pytest.raises(AnnotationError, match='the val split .* of b'):
+    with pytest.raises(UserError, match='the val split .* of b'):
         hook.before_train(runner)
-    with pytest.raises(AnnotationError, match=r'test split .*gt_label=\[5\]'):
+    with pytest.raises(UserError, match=r'test split .*gt_label=\[5\]'):
         hook.before_test(runner)
     hook.before_train(runner)
     runner.val_loop = None
@@ -162,7 +162,7 @@ def test_hook_checks_each_split_once():
         dict(type='mmrank.LabelCheckHook', need_positives=False)
     )
     mild.before_train(runner)
-    with pytest.raises(AnnotationError, match='gt_label'):
+    with pytest.raises(UserError, match='gt_label'):
         mild.before_test(runner)
     runner.val_loop = loop([0], [0])
     mild.before_val(runner)

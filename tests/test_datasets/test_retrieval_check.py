@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from mmengine.config import Config
 
-from mmrank.datasets.checks.data_report import AnnotationError
 from mmrank.datasets.checks.retrieval_check import check_config, inspect_config
+from mmrank.errors import UserError
 from mmrank.studies.synthetic.glyphs import GlyphsSpec, write_glyphs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,14 +97,14 @@ def test_damaged_lists(glyphs):
         'image listed twice': (True, 1),
         'image file missing': (True, 2),
     }
-    with pytest.raises(AnnotationError) as caught:
+    with pytest.raises(UserError) as caught:
         check_config(cfg)
     assert 'glyph_1/nothing.png' in str(caught.value)
     assert "['b', 'c']" in str(caught.value)
     assert 'single image' not in str(caught.value)
 
     (glyphs / 'list.txt').write_text('glyph_0/0.png a\na b c d\n')
-    with pytest.raises(AnnotationError, match=r'list\.txt:2: .a b c d. is'):
+    with pytest.raises(UserError, match=r'list\.txt:2: .a b c d. is'):
         check_config(cfg)
 
 
@@ -114,7 +114,7 @@ def test_overlap_of_splits(glyphs, tmp_path):
     kind = 'image that is trained on as well'
     assert kinds(val) == {kind: (False, 18)}
     assert kinds(test) == {kind: (True, 18)}
-    with pytest.raises(AnnotationError, match='is also in train_dataloader'):
+    with pytest.raises(UserError, match='is also in train_dataloader'):
         test.raise_if_bad()
     write_glyphs(tmp_path / 'other', GlyphsSpec(2, 3, size=8))
     _, test = inspect_config(config(same, test=folder(tmp_path / 'other')))
@@ -124,10 +124,10 @@ def test_overlap_of_splits(glyphs, tmp_path):
 def test_missing_test_split_does_not_stop_training(glyphs, tmp_path):
     cfg = config(folder(glyphs), test=folder(tmp_path / 'absent'))
     check_config(cfg)
-    with pytest.raises(AnnotationError, match='absent'):
+    with pytest.raises(UserError, match='absent'):
         check_config(cfg, splits=('test',))
     cfg = config(folder(tmp_path / 'absent'))
-    with pytest.raises(AnnotationError, match=r'train_dataloader\.dataset'):
+    with pytest.raises(UserError, match=r'train_dataloader\.dataset'):
         check_config(cfg)
 
 
@@ -146,7 +146,7 @@ def test_wrappers_and_other_data_sets(glyphs):
 
 def test_bad_settings_are_named_with_their_place(glyphs):
     cfg = config(folder(glyphs, split='query'))
-    with pytest.raises(AnnotationError, match=r"train_.*: split .*'query'"):
+    with pytest.raises(UserError, match=r"train_.*: split .*'query'"):
         check_config(cfg)
 
 
@@ -173,7 +173,7 @@ def test_loader_and_sampler_mean_the_same_batch(
     if message is None:
         check_config(cfg)
     else:
-        with pytest.raises(AnnotationError, match=message):
+        with pytest.raises(UserError, match=message):
             check_config(cfg)
 
 

@@ -14,7 +14,7 @@ from retrieval_trees import (
     write_vehicles,
 )
 
-from mmrank.datasets.checks.data_report import AnnotationError
+from mmrank.errors import UserError
 
 pytest.importorskip('mmpretrain')
 
@@ -155,7 +155,7 @@ def test_bad_lines_are_named(tmp_path):
     lines[3] = 'x 4 1 a.jpg'
     lines[9] = '7 4 1'
     path.write_text('\n'.join(lines))
-    with pytest.raises(AnnotationError) as caught:
+    with pytest.raises(UserError) as caught:
         build('StanfordOnlineProducts', tmp_path)
     text = str(caught.value)
     assert '2 lines' in text
@@ -167,9 +167,9 @@ def test_bad_lines_are_named(tmp_path):
 @pytest.mark.parametrize(
     ('name', 'options', 'error', 'message'),
     [
-        ('StanfordOnlineProducts', {}, AnnotationError, 'Ebay_train.txt'),
-        ('VehicleID', {}, AnnotationError, 'train_list.txt'),
-        ('ClassFolder', {}, AnnotationError, 'lists no image'),
+        ('StanfordOnlineProducts', {}, UserError, 'Ebay_train.txt'),
+        ('VehicleID', {}, UserError, 'train_list.txt'),
+        ('ClassFolder', {}, UserError, 'lists no image'),
         ('VehicleID', {'test_size': 'tiny'}, ValueError, "'tiny'"),
         ('VehicleID', {'gallery': 'x'}, ValueError, 'one_per_class'),
         ('VehicleID', {'split': 'query'}, ValueError, "'query'"),

@@ -12,7 +12,8 @@ from mmengine.registry import METRICS
 from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement
 
-from mmrank.evaluation.retrieval_features import FeaturesError, load_features
+from mmrank.errors import UserError
+from mmrank.evaluation.retrieval_features import load_features
 from mmrank.evaluation.retrieval_metric import (
     RetrievalMetric,
     random_galleries,
@@ -262,24 +263,24 @@ def test_features_without_paths_and_roles(tmp_path):
 
 def test_bad_feature_files_are_named(tmp_path):
     file = tmp_path / 'x.npz'
-    with pytest.raises(FeaturesError, match=r'x.npz.*does not exist'):
+    with pytest.raises(UserError, match=r'x.npz.*does not exist'):
         load_features(file)
     for content in (b'', b'text', b'PK\x03\x04 half a file'):
         file.write_bytes(content)
-        with pytest.raises(FeaturesError, match=r'is not an \.npz'):
+        with pytest.raises(UserError, match=r'is not an \.npz'):
             load_features(file)
     with open(file, 'wb') as stream:
         np.save(stream, np.ones(3))
-    with pytest.raises(FeaturesError, match=r'is not an \.npz'):
+    with pytest.raises(UserError, match=r'is not an \.npz'):
         load_features(file)
     np.savez(file, features=np.ones((3, 2)))
-    with pytest.raises(FeaturesError, match="no array 'labels'"):
+    with pytest.raises(UserError, match="no array 'labels'"):
         load_features(file)
     np.savez(file, features=np.ones((3, 2)), labels=np.ones(3))
-    with pytest.raises(FeaturesError, match="'labels' of integers"):
+    with pytest.raises(UserError, match="'labels' of integers"):
         load_features(file)
     np.savez(file, features=np.ones((3, 2)), labels=np.arange(4))
-    with pytest.raises(FeaturesError, match=r"'labels' has the shape \(4,\)"):
+    with pytest.raises(UserError, match=r"'labels' has the shape \(4,\)"):
         load_features(file)
 
 

@@ -31,6 +31,14 @@ def run_without(names, code):
 
 
 OPENMMLAB = {'mmengine', 'mmcv', 'mmdet', 'mmpretrain'}
+OTHERS = {
+    'matplotlib',
+    'pycocotools',
+    'rich',
+    'scipy',
+    'tabulate',
+    'torchvision',
+}
 
 
 def test_blocker_blocks():
@@ -40,7 +48,6 @@ def test_blocker_blocks():
 
 
 def test_functional_needs_torch_alone():
-    others = {'scipy', 'matplotlib', 'rich', 'pycocotools', 'torchvision'}
     code = (
         'import torch, mmrank.functional as F\n'
         'x = torch.tensor([1., 2.], requires_grad=True)\n'
@@ -50,7 +57,7 @@ def test_functional_needs_torch_alone():
         'bad = {"numpy", "mmengine"} & set(vars(sys.modules["mmrank"]))\n'
         'assert not bad, bad\n'
     )
-    done = run_without(OPENMMLAB | others, code)
+    done = run_without(OPENMMLAB | OTHERS, code)
     assert done.returncode == 0, done.stderr
 
 
@@ -94,7 +101,6 @@ def test_a_detection_user_trains_a_head_without_mmpretrain():
 
 
 def test_losses_need_torch_alone():
-    others = {'scipy', 'matplotlib', 'rich', 'pycocotools', 'torchvision'}
     code = (
         'import torch\n'
         'from mmrank.losses import AUCLoss, ISogCLRLoss, StableAPLoss\n'
@@ -122,6 +128,6 @@ def test_losses_need_torch_alone():
         '    raise AssertionError("built without mmengine")\n'
         'assert "mmengine" not in sys.modules\n'
     )
-    absent = OPENMMLAB | others | {'pytorch_metric_learning'}
+    absent = OPENMMLAB | OTHERS | {'pytorch_metric_learning'}
     done = run_without(absent, code)
     assert done.returncode == 0, done.stderr

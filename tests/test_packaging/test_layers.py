@@ -24,7 +24,14 @@ FLOOR_OF = {name: i for i, names in enumerate(FLOORS) for name in names}
 #: Between neighbours on one floor: which may import which.
 NEIGHBOURS = {('engine', 'visualization'), ('evaluation', 'visualization')}
 #: Beside the floors; the first three need the standard library alone.
-COMMON = {'version', 'atomic_file', 'docstrings', 'optional_class', 'registry'}
+COMMON = {
+    'version',
+    'errors',
+    'atomic_file',
+    'docstrings',
+    'optional_class',
+    'registry',
+}
 #: What the floors up to ``losses`` may import beside torch.
 THIRD_PARTY = {
     'functional': {'triton'},

@@ -10,6 +10,7 @@ import torch
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.runner import Runner
+from random_weights import without_downloads
 
 from mmrank.studies.synthetic.glyphs import GlyphsSpec, draw_glyph
 from mmrank.studies.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
@@ -55,20 +56,6 @@ def config_of(text, folder):
     path = Path(folder) / 'my_config.py'
     path.write_text(text)
     return Config.fromfile(path)
-
-
-def without_downloads(node):
-    """Random weights in the place of published ones, everywhere."""
-    if isinstance(node, dict):
-        if isinstance(node.get('init_cfg'), dict) and (
-            node['init_cfg'].get('type') == 'Pretrained'
-        ):
-            node['init_cfg'] = None
-        for value in node.values():
-            without_downloads(value)
-    elif isinstance(node, (list, tuple)):
-        for value in node:
-            without_downloads(value)
 
 
 # Detection: 12 images, evaluated on the same images.

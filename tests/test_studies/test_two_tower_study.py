@@ -1,7 +1,8 @@
-"""Lean loop, learning-rate search, L-BFGS and the cells of the study."""
+"""Stepwise training, learning-rate search, L-BFGS and the study's cells."""
 
 import json
 import math
+import os
 from itertools import combinations
 from pathlib import Path
 
@@ -20,13 +21,13 @@ from mmrank.studies.in_batch.cells import (
 from mmrank.studies.in_batch.data import TwoTowerData
 from mmrank.studies.in_batch.expected_objective import ExpectedObjective
 from mmrank.studies.in_batch.full_gradient import minimise_by_lbfgs
-from mmrank.studies.in_batch.lean_loop import LeanLoop
 from mmrank.studies.in_batch.learning_rate_search import (
     SearchRule,
     search_learning_rate,
     train_until_it_ends,
 )
 from mmrank.studies.in_batch.result_lines import ResultLines
+from mmrank.studies.in_batch.stepwise_training import StepwiseTraining
 from mmrank.studies.synthetic.interactions import (
     InteractionsSpec,
     write_interactions,
@@ -62,9 +63,9 @@ def data(cfg):
 
 
 @pytest.mark.parametrize('mode', ['unbiased', 'sogram'])
-def test_lean_loop_gives_the_weights_of_a_runner(cfg, data, tmp_path, mode):
+def test_steps_give_the_weights_of_a_whole_training(cfg, data, tmp_path, mode):
     cfg = Config(cfg.to_dict())
-    cfg.work_dir, cfg.experiment_name = str(tmp_path), f'lean_{mode}'
+    cfg.work_dir, cfg.experiment_name = str(tmp_path), f'whole_{mode}'
     cfg.train_cfg.max_epochs, cfg.log_level = 1, 'ERROR'
     cfg.model.loss.mode = mode
     cfg.test_dataloader = cfg.test_evaluator = cfg.test_cfg = None
@@ -73,8 +74,13 @@ def test_lean_loop_gives_the_weights_of_a_runner(cfg, data, tmp_path, mode):
         cfg.train_dataloader.dataset.sampling = 'sogram'
     runner = Runner.from_cfg(cfg)
     runner.train()
-    loop = LeanLoop(data, dict(cfg.model.loss))
-    loop.train(loop.steps_per_epoch)
+    loop = StepwiseTraining(data, dict(cfg.model.loss))
+    # Looking at the model between steps changes nothing.
+    for step in range(loop.steps_per_epoch):
+        loop.train(1)
+        if step == 1:
+            loop.evaluate()
+            loop.objective()
     assert loop.step == runner.iter > 2
     weights = runner.model.state_dict()
     assert weights.keys() == loop.model.state_dict().keys()
@@ -84,16 +90,29 @@ def test_lean_loop_gives_the_weights_of_a_runner(cfg, data, tmp_path, mode):
     assert loop.evaluate() == {k: expected[k] for k in loop.evaluate()}
 
 
-def test_loops_do_not_share_a_loss(data):
-    one = LeanLoop(data, dict(type='mmrank.InBatchLoss', mode='popularity'))
+def test_trainings_share_nothing_but_the_data(data):
+    one = StepwiseTraining(
+        data, dict(type='mmrank.InBatchLoss', mode='popularity'), 16, lr=0.5
+    )
+    other = StepwiseTraining(data)
     assert one.model.pair_loss.mode == 'popularity'
-    assert LeanLoop(data).model.pair_loss.mode == 'unbiased'
+    assert other.model.pair_loss.mode == 'unbiased'
+    assert (one.batch_size, other.batch_size) == (16, 32)
+    before = [x.clone() for x in other.model.parameters()]
+    one.train(2)
+    assert (one.step, other.step) == (2, 0)
+    assert all(map(torch.equal, before, other.model.parameters()))
 
 
-def test_lean_loop_leaves_the_global_generator_alone(data):
-    before = torch.get_rng_state()
-    LeanLoop(data).train(1)
-    assert torch.equal(torch.get_rng_state(), before)
+def test_many_trainings_open_no_file(data):
+    folder = Path('/proc/self/fd')
+    if not folder.is_dir():
+        pytest.skip('this system does not list open files')
+    StepwiseTraining(data)
+    before = len(os.listdir(folder))
+    for _ in range(3):
+        StepwiseTraining(data)
+    assert len(os.listdir(folder)) == before
 
 
 @pytest.mark.parametrize('pointwise', ['square', 'logistic'])
@@ -203,7 +222,7 @@ def test_search_on_real_data(data):
         first_exponent=6, max_steps=40, checks_per_epoch=1, divergence=1.5
     )
     training, diverged = search_learning_rate(
-        lambda lr: LeanLoop(data, lr=lr), rule
+        lambda lr: StepwiseTraining(data, lr=lr), rule
     )
     assert diverged
     assert diverged[-1].lr == 2 * training.lr
@@ -249,7 +268,7 @@ def test_full_gradient_reaches_the_papers_norm(data):
     assert result['converged']
     assert result['gradient_norm'] <= 1e-7
     # Better than sampling in a few steps.
-    few = LeanLoop(data, dict(type='mmrank.InBatchLoss'), lr=0.125)
+    few = StepwiseTraining(data, dict(type='mmrank.InBatchLoss'), lr=0.125)
     few.train(10)
     assert result['objective'] < few.objective()
     json.dumps(result)

@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mmrank.studies.coco.evaluators import EvaluatorError
-from mmrank.studies.coco.predictions import PredictionError
-from mmrank.studies.common.model_entry import EntryError
+from mmrank.errors import UserError
 from mmrank.studies.common.run_record import RECORD_NAME, read_record
 from mmrank.studies.synthetic.boxes import make_predictions
 from mmrank.studies.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
@@ -116,7 +114,7 @@ def test_images_without_predictions_are_told(call, data, tmp_path):
     shown = call(few)
     assert 'few: 2 of 6 images have no prediction' in shown
     few.write_text('[]')
-    with pytest.raises(PredictionError, match='no boxes in the'):
+    with pytest.raises(UserError, match='no boxes in the'):
         call(few)
     call(few, '--allow-empty')
     assert float(read_table(tmp_path / 'out')['few']['mAP']) == 0
@@ -124,18 +122,18 @@ def test_images_without_predictions_are_told(call, data, tmp_path):
 
 def test_wrong_input_is_refused(call, data, monkeypatch):
     good = f'{data}/val_good'
-    with pytest.raises(EntryError, match="'m' is used for 2 models"):
+    with pytest.raises(UserError, match="'m' is used for 2 models"):
         call(f'm={good}', f'm={good}')
-    with pytest.raises(EntryError, match='is unknown'):
+    with pytest.raises(UserError, match='is unknown'):
         call(good, ann_file=None)
-    with pytest.raises(EntryError, match='pass --image-dir'):
+    with pytest.raises(UserError, match='pass --image-dir'):
         call(f'a={good}', f'b={good}', '--side-by-side', 'a', 'b')
-    with pytest.raises(PredictionError, match='are not in the annotations'):
+    with pytest.raises(UserError, match='are not in the annotations'):
         call(good, ann_file='test')
     with pytest.raises(ValueError, match="no class 'zebra'"):
         call(good, '--classes', 'zebra', pictures=True)
     monkeypatch.setitem(sys.modules, 'faster_coco_eval', None)
-    with pytest.raises(EvaluatorError, match='pip install'):
+    with pytest.raises(UserError, match='pip install'):
         call(good, '--evaluator', 'both')
 
 
@@ -192,7 +190,7 @@ def test_configs_are_run_once(tool, call, data, tmp_path, monkeypatch):
 
     # A failure keeps what is finished.
     (data / 'broken').touch()
-    with pytest.raises(EntryError, match=r'poor: .* status 1') as caught:
+    with pytest.raises(UserError, match=r'poor: .* status 1') as caught:
         call(*words, ann_file=None)
     assert 'broken on purpose' in str(caught.value)
     (data / 'broken').unlink()
@@ -218,7 +216,7 @@ def test_configs_are_run_once(tool, call, data, tmp_path, monkeypatch):
     call(*words, '--cfg-options', 'a=1', ann_file=None)
     assert len(calls.read_text().splitlines()) == 5
     (tmp_path / 'poor.py').write_text('model = dict(')
-    with pytest.raises(EntryError, match='cannot be read as a config'):
+    with pytest.raises(UserError, match='cannot be read as a config'):
         call(*words, ann_file=None)
 
 
@@ -236,10 +234,10 @@ def test_lvis_is_recognised(call, data, tmp_path, monkeypatch):
     for name in ('mAP', 'APr', 'APc', 'APf', 'AR300'):
         assert 0 <= float(row[name]) <= 1
     assert (tmp_path / 'out' / 'pr_curves.png').is_file()
-    with pytest.raises(EvaluatorError, match='does not support LVIS'):
+    with pytest.raises(UserError, match='does not support LVIS'):
         call(*words, '--evaluator', 'pycocotools', ann_file=None)
     pair = ('--side-by-side', 'val_good', 'val_poor', '--image-dir', '.')
-    with pytest.raises(EntryError, match='does not support LVIS'):
+    with pytest.raises(UserError, match='does not support LVIS'):
         call(f'{data}/val_poor', *words, *pair, ann_file=None)
 
 
@@ -317,10 +315,10 @@ def test_a_detector_is_measured(tiny, data, tmp_path, monkeypatch):
     assert {box['image_id'] for box in boxes} <= {1, 2, 3, 4, 5}
     assert {box['category_id'] for box in boxes} <= {1, 2, 3, 4}
 
-    from mmrank.apis.entry_point import UsageError
+    from mmrank.errors import UserError
 
     tiny.write_text(f'{tiny.read_text()}\ntest_evaluator = []\n')
-    with pytest.raises(UsageError, match='writes no COCO predictions'):
+    with pytest.raises(UserError, match='writes no COCO predictions'):
         measure.main(measure.parse_args(words))
 
 

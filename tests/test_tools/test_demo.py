@@ -98,7 +98,7 @@ def test_figures_from_prediction_files(data_root, tmp_path):
     assert done.returncode == 0, done.stderr
     assert Image.open(out).width > 500
     done = call(tool, ann_file, images, f'mine={ann_file}')
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert 'not the annotation file' in done.stderr
 
 

@@ -13,13 +13,12 @@ from mmengine.registry import MODELS
 from PIL import Image
 from rich.console import Console
 
+from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import (
-    FeaturesError,
     RetrievalFeatures,
     load_features,
     save_features,
 )
-from mmrank.studies.common.model_entry import EntryError
 from mmrank.studies.retrieval.entries import parse_entries
 
 TOOL = (
@@ -164,22 +163,22 @@ def test_report_of_a_config(call, tool, tmp_path, images, monkeypatch):
     assert text.count('tested before') == text.count('testing, log in') == 1
 
     config.write_text('model = dict()\n')
-    with pytest.raises(EntryError, match='0: the config has no test_data'):
+    with pytest.raises(UserError, match='0: the config has no test_data'):
         call(words[0])
 
 
 def test_errors_are_one_message(call, tool, tmp_path, images, monkeypatch):
     a = write_features(tmp_path / 'a.npz', images)
     b = write_features(tmp_path / 'b.npz', images, labels=torch.arange(15) % 5)
-    with pytest.raises(EntryError, match=r"'x=none.npz': 'none.npz' is no"):
+    with pytest.raises(UserError, match=r"'x=none.npz': 'none.npz' is no"):
         call('x=none.npz')
-    with pytest.raises(EntryError, match='map to one file name'):
+    with pytest.raises(UserError, match='map to one file name'):
         call(f'x y={a}', f'x_y={b}')
-    with pytest.raises(EntryError, match='a config requires a checkpoint'):
+    with pytest.raises(UserError, match='a config requires a checkpoint'):
         call(f'x={TOOL}')
-    with pytest.raises(EntryError, match="checkpoint 'x.pth' does not exist"):
+    with pytest.raises(UserError, match="checkpoint 'x.pth' does not exist"):
         call(f'x={TOOL},x.pth')
-    with pytest.raises(FeaturesError, match="'b' has 15 samples with other"):
+    with pytest.raises(UserError, match="'b' has 15 samples with other"):
         call(a, b)
     monkeypatch.setattr(sys, 'argv', ['report', 'none.npz'])
     assert tool.main() == 2

@@ -10,6 +10,7 @@ import pytest
 from mmengine.config import Config
 
 from mmrank.apis import entry_point
+from mmrank.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / 'tools'
@@ -103,7 +104,7 @@ def test_absent_package_is_named(monkeypatch):
         'find_spec',
         lambda name: None if name == 'mmdet' else find_spec(name),
     )
-    with pytest.raises(entry_point.UsageError, match='onedl-mmdetection'):
+    with pytest.raises(UserError, match='onedl-mmdetection'):
         entry_point.check_packages(cfg)
     # A retrieval user has no mmdet and needs none.
     entry_point.check_packages(Config(dict(default_scope='mmengine')))
@@ -115,7 +116,7 @@ def test_transformers_5_is_told_before_mmpretrain_breaks(monkeypatch):
         entry_point.importlib.util, 'find_spec', lambda name: name
     )
     cfg = Config(dict(default_scope='mmdet'))
-    with pytest.raises(entry_point.UsageError, match=r"'transformers<5'"):
+    with pytest.raises(UserError, match=r"'transformers<5'"):
         entry_point.check_packages(cfg)
     entry_point.check_packages(Config(dict(default_scope='mmengine')))
     monkeypatch.setattr(entry_point.metadata, 'version', lambda _: '4.57.6')
@@ -125,7 +126,7 @@ def test_transformers_5_is_told_before_mmpretrain_breaks(monkeypatch):
 def test_inheriting_from_mmrank_by_name_is_explained(tmp_path):
     config = tmp_path / 'mine.py'
     config.write_text("_base_ = 'mmrank::stable_ap/x.py'\n")
-    with pytest.raises(entry_point.UsageError, match='not resolve _base_'):
+    with pytest.raises(UserError, match='not resolve _base_'):
         entry_point.read_config(str(config))
 
 
@@ -177,12 +178,12 @@ def test_resume_takes_the_last_whole_checkpoint(tmp_path, capsys):
     train.set_resume(cfg, 'auto')
     assert cfg.resume
     assert cfg.load_from == str(whole)
-    with pytest.raises(entry_point.UsageError, match='does not exist'):
+    with pytest.raises(UserError, match='does not exist'):
         train.set_resume(cfg, str(tmp_path / 'epoch_9.pth'))
 
 
 def test_auto_scale_lr_needs_the_batch_it_is_meant_for():
-    with pytest.raises(entry_point.UsageError, match='base_batch_size'):
+    with pytest.raises(UserError, match='base_batch_size'):
         train.set_auto_scale_lr(Config())
     cfg = Config(dict(auto_scale_lr=dict(base_batch_size=16, enable=False)))
     train.set_auto_scale_lr(cfg)
@@ -192,14 +193,14 @@ def test_auto_scale_lr_needs_the_batch_it_is_meant_for():
 def test_amp(monkeypatch):
     cfg = Config(dict(optim_wrapper=dict(type='OptimWrapper')))
     monkeypatch.setattr(train, 'get_device', lambda: 'cpu')
-    with pytest.raises(entry_point.UsageError, match='requires a GPU'):
+    with pytest.raises(UserError, match='requires a GPU'):
         train.set_amp(cfg)
     monkeypatch.setattr(train, 'get_device', lambda: 'cuda')
     train.set_amp(cfg)
     assert cfg.optim_wrapper.type == 'AmpOptimWrapper'
     assert cfg.optim_wrapper.loss_scale == 'dynamic'
     cfg.optim_wrapper.type = 'Mine'
-    with pytest.raises(entry_point.UsageError, match='Mine'):
+    with pytest.raises(UserError, match='Mine'):
         train.set_amp(cfg)
 
 

@@ -13,6 +13,7 @@ IoU 0.5, dashed ones do not.
 import argparse
 import sys
 
+from mmrank.errors import show_user_errors
 from mmrank.studies.coco.box_evaluation import (
     evaluate_boxes,
     load_ground_truth,
@@ -52,26 +53,23 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
+@show_user_errors(OSError, ValueError)
 def main() -> int:
     """Evaluate and draw."""
     args = parse_args()
     truth = load_ground_truth(args.ann_file)
     evaluations = {}
-    try:
-        for item in args.predictions:
-            name, _, file = item.rpartition('=')
-            evaluations[name or file] = evaluate_boxes(truth, file)
-        path = draw_detections(
-            evaluations,
-            args.image_dir,
-            args.out,
-            image_ids=args.image_ids,
-            num_images=args.num_images,
-            top_k=args.top_k,
-        )
-    except (OSError, ValueError) as error:
-        print(f'error: {error}', file=sys.stderr)
-        return 1
+    for item in args.predictions:
+        name, _, file = item.rpartition('=')
+        evaluations[name or file] = evaluate_boxes(truth, file)
+    path = draw_detections(
+        evaluations,
+        args.image_dir,
+        args.out,
+        image_ids=args.image_ids,
+        num_images=args.num_images,
+        top_k=args.top_k,
+    )
     print(f'Wrote {path}')
     return 0
 

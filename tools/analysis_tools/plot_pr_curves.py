@@ -14,6 +14,7 @@ import sys
 
 from rich.console import Console
 
+from mmrank.errors import show_user_errors
 from mmrank.studies.coco.box_evaluation import (
     evaluate_boxes,
     load_ground_truth,
@@ -47,6 +48,7 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
+@show_user_errors(OSError, ValueError)
 def main() -> int:
     """Evaluate, plot, and print the COCO figures."""
     args = parse_args()
@@ -54,11 +56,7 @@ def main() -> int:
     evaluations = {}
     for item in args.predictions:
         name, _, file = item.rpartition('=')
-        try:
-            evaluations[name or file] = evaluate_boxes(truth, file)
-        except (OSError, ValueError) as error:
-            print(f'error: {error}', file=sys.stderr)
-            return 1
+        evaluations[name or file] = evaluate_boxes(truth, file)
     header, rows = comparison_rows(evaluations)
     Console().print(rich_table(header, rows, args.ann_file))
     curves = {n: PRCurves.from_coco_eval(e) for n, e in evaluations.items()}

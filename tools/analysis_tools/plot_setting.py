@@ -11,6 +11,7 @@ are named <method>-<value>, as configs/long_tail/positive_rate.yaml.
 import argparse
 import sys
 
+from mmrank.errors import show_user_errors
 from mmrank.studies.seeds.setting_plot import plot_setting, read_setting_runs
 
 
@@ -31,14 +32,11 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
+@show_user_errors(OSError, ValueError, KeyError)
 def main() -> int:
     """Read and plot."""
     args = parse_args()
-    try:
-        runs = read_setting_runs(args.runs, args.metric)
-    except (OSError, ValueError, KeyError) as error:
-        print(f'error: {error}', file=sys.stderr)
-        return 1
+    runs = read_setting_runs(args.runs, args.metric)
     path = plot_setting(
         runs,
         args.out,

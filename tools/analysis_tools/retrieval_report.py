@@ -31,11 +31,12 @@ from pathlib import Path
 
 from rich.console import Console
 
+from mmrank.errors import UserError, show_user_errors
 from mmrank.evaluation.retrieval_features import (
     RetrievalFeatures,
     load_features,
 )
-from mmrank.studies.common.model_entry import Entry, EntryError
+from mmrank.studies.common.model_entry import Entry
 from mmrank.studies.retrieval.entries import (
     parse_entries,
     plan_features,
@@ -151,7 +152,7 @@ def get_features(
     from mmengine.config import DictAction
     from mmengine.device import get_device
 
-    from mmrank.apis.entry_point import UsageError, build_runner, load
+    from mmrank.apis.entry_point import build_runner, load
 
     parser = argparse.ArgumentParser()
     parser.add_argument('--cfg-options', nargs='+', action=DictAction)
@@ -167,8 +168,8 @@ def get_features(
                 local_rank=0,
             )
         )
-    except UsageError as error:
-        raise EntryError(f'{entry.name}: {error}') from error
+    except UserError as error:
+        raise UserError(f'{entry.name}: {error}') from error
     path = plan_features(entry, cfg.to_dict(), get_device(), args.out_dir)
     if path.is_file():
         say(console, f'{entry.name}: tested before, features in {path}')
@@ -237,22 +238,14 @@ def run(args: argparse.Namespace, console: Console) -> None:
         say(console, f'wrote {path}')
 
 
-def main() -> int:
+@show_user_errors(
+    *(OSError, ValueError, TypeError),
+    on_interrupt='Interrupted. Run the same command again to continue; '
+    'existing features are kept.',
+)
+def main() -> None:
     """Run, and turn wrong input into one message."""
-    args = parse_args()
-    try:
-        run(args, Console())
-    except (OSError, ValueError, TypeError) as error:
-        print(f'error: {error}', file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(
-            'Interrupted. Run the same command again to continue; existing '
-            'features are kept.',
-            file=sys.stderr,
-        )
-        return 130
-    return 0
+    run(parse_args(), Console())
 
 
 if __name__ == '__main__':

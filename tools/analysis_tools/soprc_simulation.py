@@ -32,7 +32,7 @@ from mmrank.studies.theory.soprc_plots import (
     plot_sampling_rate_bias,
     plot_score_vector_noise,
 )
-from mmrank.visualization.tables import write_number_table
+from mmrank.visualization.tables import write_table
 
 RATES = (0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5)
 SIZE = 1000
@@ -108,7 +108,7 @@ def sampling_rate_bias(args: argparse.Namespace, progress: Progress) -> Path:
         )
         for r in (*by_rate, *by_size)
     )
-    write_number_table(
+    write_table(
         header,
         list(rows),
         args.out_dir / 'sampling_rate_bias',
@@ -134,7 +134,7 @@ def interpolation_error(args: argparse.Namespace, progress: Progress) -> Path:
         *('distribution', 'scores', 'error', "max|p''|/(8 n^2)"),
         *('largest error / local bound', 'error of E phi', 'std of one phi'),
     )
-    write_number_table(
+    write_table(
         header,
         [
             (
@@ -165,7 +165,7 @@ def score_vector(args: argparse.Namespace, progress: Progress) -> Path:
         *('beta', 'steps', 'distance', '(1 - beta)^T'),
         *('variance / variance of phi', 'expected', 'beta / (2 - beta)'),
     )
-    write_number_table(
+    write_table(
         header,
         [
             (

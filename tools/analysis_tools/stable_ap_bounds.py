@@ -38,7 +38,7 @@ from mmrank.studies.theory.stable_ap_plots import (
     plot_mean_score_tracking,
     plot_theorem1,
 )
-from mmrank.visualization.tables import write_number_table
+from mmrank.visualization.tables import write_table
 
 RHOS = (0.5, 1.0, 10.0, 100.0)
 NUMS_POS = (2, 8, 32)
@@ -94,7 +94,7 @@ def theorem1(
         *('rho', 'n+', 'risk ratio, random', 'risk ratio, searched'),
         *('bound ratio, random', 'bound ratio, searched'),
     )
-    write_number_table(
+    write_table(
         header,
         [
             (
@@ -110,7 +110,7 @@ def theorem1(
         'surrogate risk (eq. 2); bound ratio: surrogate risk / (q/2 h).',
     )
     weights = list(weight_sum_rows(RHO_BOUNDS, NUMS_WEIGHTS))
-    write_number_table(
+    write_table(
         ('rho B', 'n+', 'mean weight', 'q/2', 'mean 1/r'),
         [
             (
@@ -168,7 +168,7 @@ def bounded_difference(
         f'Bw {s.largest_weight:g}'
         for name, s in SETTINGS.items()
     )
-    write_number_table(
+    write_table(
         header,
         table,
         args.out_dir / 'bounded_difference',
@@ -190,7 +190,7 @@ def mean_score(
     """Eq. 6; nothing here has an upper bound to exceed."""
     tracking = mean_score_tracking(STEPS, args.trials, args.seed)
     stop = 2 * STEPS // 3
-    write_number_table(
+    write_table(
         ('mode', 'weights', 'error', 'std', 'expected error', 'expected std'),
         [
             (

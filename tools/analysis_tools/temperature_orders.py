@@ -20,6 +20,7 @@ import sys
 from pathlib import Path
 
 from mmrank.atomic_file import write_csv_atomically
+from mmrank.errors import show_user_errors
 from mmrank.studies.temperature_orders.orders import (
     order_test,
     read_order_runs,
@@ -65,14 +66,10 @@ def run(args: argparse.Namespace) -> None:
     print(f'wrote {plot_orders(runs, found, out / "orders.png")}')
 
 
-def main() -> int:
+@show_user_errors(OSError, ValueError)
+def main() -> None:
     """Run, and turn wrong input into one message."""
-    try:
-        run(parse_args())
-    except (OSError, ValueError) as error:
-        print(f'error: {error}', file=sys.stderr)
-        return 2
-    return 0
+    run(parse_args())
 
 
 if __name__ == '__main__':

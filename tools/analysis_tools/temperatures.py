@@ -26,6 +26,8 @@ from mmengine.config import DictAction
 from mmengine.registry import DATASETS, init_default_scope
 from rich.console import Console
 
+from mmrank.errors import show_user_errors
+
 
 def parse_args(arguments=None) -> argparse.Namespace:
     """Read the command line."""
@@ -167,15 +169,10 @@ def run(args: argparse.Namespace, console: Console) -> None:
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def main() -> int:
+@show_user_errors(OSError, ValueError, TypeError, ImportError)
+def main() -> None:
     """Run, and turn wrong input into one message."""
-    args = parse_args()
-    try:
-        run(args, Console())
-    except (OSError, ValueError, TypeError, ImportError) as error:
-        print(f'error: {error}', file=sys.stderr)
-        return 2
-    return 0
+    run(parse_args(), Console())
 
 
 if __name__ == '__main__':

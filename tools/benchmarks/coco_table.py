@@ -42,7 +42,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from mmrank.datasets.checks.data_report import AnnotationError
+from mmrank.errors import UserError, show_user_errors
 from mmrank.studies.coco.benchmark import CocoBenchmark, run_benchmark
 from mmrank.studies.coco.benchmark_table import (
     describe_runs,
@@ -57,11 +57,10 @@ from mmrank.studies.coco.entries import (
     read_result,
 )
 from mmrank.studies.coco.evaluators import CHOICES
-from mmrank.studies.coco.lvis_evaluation import LvisError
 from mmrank.studies.coco.pictures.benchmark_pictures import draw_benchmark
 from mmrank.studies.coco.pictures.side_by_side import draw_side_by_side
 from mmrank.studies.coco.runs import find_finished, measure, plan_run
-from mmrank.studies.common.model_entry import Entry, EntryError
+from mmrank.studies.common.model_entry import Entry
 
 HERE = Path(__file__).resolve().parent
 
@@ -166,12 +165,12 @@ def get_result(
         return read_result(entry)
     from mmengine.device import get_device
 
-    from mmrank.apis.entry_point import UsageError, read_config
+    from mmrank.apis.entry_point import read_config
 
     try:
         content = read_config(str(entry.path)).to_dict()
-    except UsageError as error:
-        raise EntryError(f'{entry.name}: {error}') from error
+    except UserError as error:
+        raise UserError(f'{entry.name}: {error}') from error
     content = {'config': content, 'options': args.cfg_options}
     folder, digest = plan_run(entry, content, get_device(), args.out_dir)
     result = find_finished(entry.name, folder, digest)
@@ -248,7 +247,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
             on_step=lambda text: status.update(escape(text)),
         )
         if args.side_by_side and benchmark.is_lvis:
-            raise EntryError(
+            raise UserError(
                 '--side-by-side does not support LVIS, where an object need '
                 'not be annotated. Fix: remove it.'
             )
@@ -275,23 +274,16 @@ def run(args: argparse.Namespace, console: Console) -> None:
         say(console, f'wrote {path}')
 
 
-def main() -> int:
+@show_user_errors(
+    *(OSError, ValueError),
+    on_interrupt='Interrupted. Run the same command again to continue.',
+)
+def main() -> None:
     """Run, and turn wrong input into one message."""
     args = parse_args()
     # A termination is treated as an interrupt: a run that was started ends.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        run(args, Console())
-    except (AnnotationError, LvisError, OSError, ValueError) as error:
-        print(f'error: {error}', file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(
-            'Interrupted. Run the same command again to continue.',
-            file=sys.stderr,
-        )
-        return 130
-    return 0
+    run(args, Console())
 
 
 if __name__ == '__main__':

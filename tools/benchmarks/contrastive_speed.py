@@ -17,13 +17,13 @@ loss. The memory is that of the table of all samples.
 import argparse
 
 import torch
-from pairwise_speed import in_turn
 from rich.console import Console
 from rich.table import Table
 from torchvision.models import resnet18
 
 from mmrank.registry import MODELS
 from mmrank.state import SampleTemperature
+from mmrank.studies.common.timing import in_turn
 
 
 def losses(samples: int) -> dict:
@@ -129,7 +129,7 @@ def main():
     for name, config in losses(args.samples).items():
         step, memory[name] = make_step(config, args)
         steps[name] = (step, ())
-    results = in_turn(steps, args.repeats, args.device)
+    results = in_turn(steps, args.repeats)
     table = Table(
         'forward + backward',
         'median ms',

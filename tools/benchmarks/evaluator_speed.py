@@ -19,11 +19,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from mmrank.studies.coco.evaluators import (
-    EvaluatorError,
-    check_equality,
-    find_evaluators,
-)
+from mmrank.errors import show_user_errors
+from mmrank.studies.coco.evaluators import check_equality, find_evaluators
+from mmrank.studies.common.timing import times_in_turn
 from mmrank.studies.synthetic.boxes import make_annotations, make_predictions
 
 
@@ -38,7 +36,11 @@ def parse_args(arguments=None) -> argparse.Namespace:
         ('classes', 80, 'classes'),
         ('objects', 7, 'objects an image, on average'),
         ('false', 94, 'false boxes an image, besides 0.9 per object'),
-        ('repeats', 1, 'times that each evaluator runs; the median counts'),
+        (
+            'repeats',
+            1,
+            'turns of each evaluator, two runs each; the median counts',
+        ),
     ):
         parser.add_argument(
             f'--{name}',
@@ -65,17 +67,19 @@ def run(args: argparse.Namespace, console: Console) -> float:
             path = Path(folder) / 'annotations.json'
             path.write_text(json.dumps(document), 'utf-8')
             truths = [one.load_truth(path) for one in evaluators]
-        seconds = {one.name: [] for one in evaluators}
-        gap = 0.0
-        for number in range(1, args.repeats + 1):
-            evaluations = []
-            for one, truth in zip(evaluators, truths):
-                status.update(f'{one.name}, {number} of {args.repeats}')
-                evaluation, taken = one.evaluate(truth, boxes)
-                evaluations.append(evaluation)
-                seconds[one.name].append(taken)
-            gap = max(gap, check_equality(*evaluations, 'synthetic boxes'))
-    medians = {k: statistics.median(v) for k, v in seconds.items()}
+        evaluations = {}
+
+        def evaluate(one, truth):
+            status.update(one.name)
+            evaluations[one.name], _ = one.evaluate(truth, boxes)
+
+        steps = {
+            one.name: (evaluate, (one, truth))
+            for one, truth in zip(evaluators, truths)
+        }
+        times = times_in_turn(steps, args.repeats)
+    gap = check_equality(*evaluations.values(), 'synthetic boxes')
+    medians = {k: statistics.median(v) for k, v in times.items()}
     slow, fast = medians.values()
     console.print(
         f'{args.images:,} images, {args.classes} classes, '
@@ -91,15 +95,10 @@ def run(args: argparse.Namespace, console: Console) -> float:
     return slow / fast
 
 
-def main() -> int:
+@show_user_errors()
+def main() -> None:
     """Run, and turn a missing package into one line."""
-    args = parse_args()
-    try:
-        run(args, Console())
-    except EvaluatorError as error:
-        print(f'error: {error}', file=sys.stderr)
-        return 2
-    return 0
+    run(parse_args(), Console())
 
 
 if __name__ == '__main__':

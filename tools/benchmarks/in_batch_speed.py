@@ -22,7 +22,6 @@ from collections import defaultdict
 
 import numpy as np
 import torch
-from pairwise_speed import in_turn
 from rich.console import Console
 from rich.table import Table
 
@@ -30,6 +29,7 @@ from mmrank.datasets.interactions import InteractionDataset, Interactions
 from mmrank.datasets.samplers import InBatchPairSampler
 from mmrank.functional import top_k_inner_product
 from mmrank.registry import MODELS
+from mmrank.studies.common.timing import in_turn
 
 POINTWISE = ('square', 'logistic')
 MODES = ('in_batch', 'unbiased', 'unbiased_omega', 'pos_neg', 'popularity')
@@ -99,6 +99,8 @@ class Training:
 
 
 class _Clock:
+    """Splits one step into its parts, which a Timer cannot run alone."""
+
     def __init__(self, spent, device):
         self.spent, self.device = spent, device
         self.last = time.perf_counter()
@@ -125,7 +127,7 @@ def show_steps(pairs, args, console):
             for mode in MODES
         }
         with console.status(f'steps, {pointwise} ...'):
-            found = in_turn(steps, args.repeats, args.device)
+            found = in_turn(steps, args.repeats)
         for mode, (seconds, ratio) in found.items():
             rows[mode] += [f'{1e3 * seconds:.1f}', f'{ratio:.2f}']
     for mode, cells in rows.items():
@@ -150,7 +152,7 @@ def show_top_k(pairs, args, console):
         ),
     }
     with console.status('top-k ...'):
-        found = in_turn(steps, args.repeats, args.device)
+        found = in_turn(steps, args.repeats)
     table = Table(
         'pass',
         'ms',

@@ -22,6 +22,7 @@ import torch
 from mmengine.config import Config
 from rich.console import Console
 
+from mmrank.errors import show_user_errors
 from mmrank.studies.in_batch.cells import (
     CHOICE,
     SAMPLED_MODES,
@@ -193,62 +194,56 @@ def write_report(results: dict, folder: Path) -> list[Path]:
     return files
 
 
-def main() -> int:
+@show_user_errors(
+    *(OSError, ValueError, TypeError, RuntimeError),
+    on_interrupt='Interrupted. Run the same command again to continue.',
+)
+def main() -> None:
     """Run the study."""
     args = parse_args()
     torch.set_num_threads(args.threads)
     console = Console()
-    try:
-        settings = settings_of(args)
-        store = ResultLines(args.out / 'cells.jsonl')
-        cells = list(
-            study_cells(
-                args.ratios, args.pointwise, args.modes, not args.no_full
+    settings = settings_of(args)
+    store = ResultLines(args.out / 'cells.jsonl')
+    cells = list(
+        study_cells(args.ratios, args.pointwise, args.modes, not args.no_full)
+    )
+    missing = [x for x in cells if not store.find(x.key, settings.of(x))]
+    with console.status('reading the data'):
+        data = TwoTowerData(Config.fromfile(args.config))
+        all_pairs = data.all_pairs()
+    done = len(cells) - len(missing)
+    console.print(
+        f'{data.num_positives} pairs of {data.shape[0]} x '
+        f'{data.shape[1]}; {done} of {len(cells)} cells are there.'
+    )
+    for cell in missing:
+        done += 1
+        title = f'[{done}/{len(cells)}] {cell.key}'
+        with console.status(title) as status:
+
+            def show(report, title=title, status=status):
+                status.update(f'{title}: {describe(report)}')
+
+            result = run_cell(
+                cell, data, settings, store.results, all_pairs, show
             )
+        store.add(result)
+        found = result['last' if cell.full else 'best']
+        how = (
+            f'{result["iterations"]} iterations'
+            if cell.full
+            else f'lr {result["lr"]:g}, {result["steps"]} steps, '
+            f'{result["ended"]}'
         )
-        missing = [x for x in cells if not store.find(x.key, settings.of(x))]
-        with console.status('reading the data'):
-            data = TwoTowerData(Config.fromfile(args.config))
-            all_pairs = data.all_pairs()
-        done = len(cells) - len(missing)
         console.print(
-            f'{data.num_positives} pairs of {data.shape[0]} x '
-            f'{data.shape[1]}; {done} of {len(cells)} cells are there.'
+            f'{title}: P@5 {found.get(CHOICE, 0.0):.2f} ({how})',
+            highlight=False,
+            markup=False,
         )
-        for cell in missing:
-            done += 1
-            title = f'[{done}/{len(cells)}] {cell.key}'
-            with console.status(title) as status:
-
-                def show(report, title=title, status=status):
-                    status.update(f'{title}: {describe(report)}')
-
-                result = run_cell(
-                    cell, data, settings, store.results, all_pairs, show
-                )
-            store.add(result)
-            found = result['last' if cell.full else 'best']
-            how = (
-                f'{result["iterations"]} iterations'
-                if cell.full
-                else f'lr {result["lr"]:g}, {result["steps"]} steps, '
-                f'{result["ended"]}'
-            )
-            console.print(
-                f'{title}: P@5 {found.get(CHOICE, 0.0):.2f} ({how})',
-                highlight=False,
-                markup=False,
-            )
-            write_report(store.results, args.out)
-    except KeyboardInterrupt:
-        console.print('Interrupted. Run the same command again to continue.')
-        return 130
-    except (OSError, ValueError, TypeError, RuntimeError) as error:
-        print(f'error: {error}', file=sys.stderr)
-        return 2
+        write_report(store.results, args.out)
     for path in write_report(store.results, args.out):
         console.print(f'Wrote {path}', highlight=False)
-    return 0
 
 
 if __name__ == '__main__':

@@ -16,6 +16,8 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+from mmrank.errors import UserError
+
 
 def parse_args(arguments=None) -> argparse.Namespace:
     """Read the command line."""
@@ -65,8 +67,6 @@ def load_config(args: argparse.Namespace):
 
 def get_checkpoint(args: argparse.Namespace) -> str:
     """The checkpoint given, or the last one of a training."""
-    from mmrank.apis.entry_point import UsageError
-
     if args.checkpoint:
         return args.checkpoint
     from train_and_test import train
@@ -77,7 +77,7 @@ def get_checkpoint(args: argparse.Namespace) -> str:
     train(args.config, folder, args.cfg_options or ())
     checkpoint = find_last_whole_checkpoint(folder)
     if checkpoint is None:
-        raise UsageError(f'the training left no checkpoint in {folder}')
+        raise UserError(f'the training left no checkpoint in {folder}')
     return checkpoint
 
 
@@ -87,8 +87,6 @@ def prepare_evaluator(cfg, args: argparse.Namespace) -> str:
     Returns:
         Its annotation file.
     """
-    from mmrank.apis.entry_point import UsageError
-
     evaluators = cfg.get('test_evaluator') or []
     if isinstance(evaluators, dict):
         evaluators = [evaluators]
@@ -97,7 +95,7 @@ def prepare_evaluator(cfg, args: argparse.Namespace) -> str:
         if kind not in ('CocoMetric', 'LVISMetric'):
             continue
         if not evaluator.get('ann_file'):
-            raise UsageError(
+            raise UserError(
                 f'{args.config}: test_evaluator has no ann_file.\n  Fix: '
                 'name the annotation file of the test split'
             )
@@ -106,7 +104,7 @@ def prepare_evaluator(cfg, args: argparse.Namespace) -> str:
         cfg.test_evaluator = evaluator
         return evaluator.ann_file
     kinds = [str(e.get('type')) for e in evaluators]
-    raise UsageError(
+    raise UserError(
         f'{args.config}: test_evaluator is {kinds or "missing"}, which '
         'writes no COCO predictions.\n  Fix: add a CocoMetric or LVISMetric'
     )
@@ -124,18 +122,14 @@ def main(args: argparse.Namespace) -> None:
     """Train if needed, test, write the record."""
     import torch
 
-    from mmrank.apis.entry_point import UsageError, build_runner, check_data
+    from mmrank.apis.entry_point import build_runner, check_data
     from mmrank.studies.coco import config_description as description
     from mmrank.studies.coco.inference_meter import InferenceMeter
     from mmrank.studies.common.run_record import RunRecord, write_record
-    from mmrank.studies.seeds.plan import PlanError
     from mmrank.studies.seeds.runs import lock_folder
 
     with ExitStack() as stack:
-        try:
-            stack.enter_context(lock_folder(Path(args.out)))
-        except PlanError as error:
-            raise UsageError(str(error)) from error
+        stack.enter_context(lock_folder(Path(args.out)))
         cfg = load_config(args)
         ann_file = prepare_evaluator(cfg, args)
         check_data(cfg, splits=('test',))

@@ -17,8 +17,6 @@ score near -4.6) and as it ends (``trained``: few above the lowest positive).
 """
 
 import argparse
-import statistics
-import time
 
 import torch
 from memory_peak import peak_extra_memory
@@ -26,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum
+from mmrank.studies.common.timing import in_turn
 
 DTYPES = {
     'float32': torch.float32,
@@ -105,29 +104,6 @@ def captured(step):
     return graph.replay
 
 
-def milliseconds(steps, repeats, device):
-    """Median time of each, run in turn."""
-    times = {name: [] for name in steps}
-    for turn in range(repeats + 2):
-        for name, step in steps.items():
-            if device == 'cuda':
-                begin, end = (
-                    torch.cuda.Event(enable_timing=True) for _ in range(2)
-                )
-                begin.record()
-                step()
-                end.record()
-                end.synchronize()
-                took = begin.elapsed_time(end)
-            else:
-                begin = time.perf_counter()
-                step()
-                took = 1e3 * (time.perf_counter() - begin)
-            if turn > 1:
-                times[name].append(took)
-    return {name: statistics.median(t) for name, t in times.items()}
-
-
 def peak_memory(step, device):
     """Bytes beyond what was there before the step."""
     if device == 'cpu':
@@ -167,7 +143,8 @@ def measure(args, kind, dtype):
         steps |= {
             f'{name}, CUDA graph': captured(s) for name, s in steps.items()
         }
-    found = milliseconds(steps, args.repeats, args.device)
+    times = in_turn({k: (v, ()) for k, v in steps.items()}, args.repeats)
+    found = {name: 1e3 * seconds for name, (seconds, _) in times.items()}
     peak = peak_memory(step, args.device) / 2**20
     reference = make_sum(pos, logits, args.tau, 'intervals')
     error = largest_error(step, reference)

@@ -16,8 +16,6 @@ What is timed is forward + backward, of
 """
 
 import argparse
-import statistics
-import time
 
 import torch
 from memory_peak import peak_extra_memory
@@ -31,6 +29,7 @@ from mmrank.functional import (
     pairwise_surrogate_sum,
     stable_ap_loss,
 )
+from mmrank.studies.common.timing import in_turn
 
 SETTING = dict(tau=1.0, bound=21.0, rho=1.0)
 
@@ -72,34 +71,6 @@ def step_pairwise(pos, neg, pairs_per_block=2**24, dtype=torch.float32):
         (one_sided_huber(x, SETTING['tau']).sum() * scale).backward()
 
 
-def timed(function, device, *args):
-    if device == 'cuda':
-        torch.cuda.synchronize()
-    begin = time.perf_counter()
-    function(*args)
-    if device == 'cuda':
-        torch.cuda.synchronize()
-    return time.perf_counter() - begin
-
-
-def in_turn(steps, repeats, device):
-    """Median seconds and the median ratio to the first, run by run."""
-    for function, args in steps.values():
-        function(*args)
-    times = {name: [] for name in steps}
-    for _ in range(repeats):
-        for name, (function, args) in steps.items():
-            times[name].append(timed(function, device, *args))
-    first = next(iter(times.values()))
-    return {
-        name: (
-            statistics.median(t),
-            statistics.median(a / b for a, b in zip(t, first)),
-        )
-        for name, t in times.items()
-    }
-
-
 def errors(kind, positives, negatives, device):
     """Largest relative error of the sums and both gradients."""
     results = []
@@ -139,7 +110,7 @@ def main():
     parser.add_argument(
         '--skip-pairwise',
         action='store_true',
-        help='leave out the pair matrix, which takes a minute or more',
+        help='leave out the pair matrix, which takes minutes',
     )
     parser.add_argument(
         '--error-negatives',
@@ -166,7 +137,6 @@ def main():
             zip(names, [(step_bce, few), (step_ours, few), (step_ours, many)])
         ),
         args.repeats,
-        args.device,
     )
     base = results[names[1]][0]
     table = Table(
@@ -186,13 +156,13 @@ def main():
         )
     if not args.skip_pairwise:
         with console.status('the pair matrix, in blocks ...'):
-            seconds = timed(step_pairwise, args.device, *few)
-            again = timed(step_ours, args.device, *few)
+            steps = {'ours': (step_ours, few), 'all': (step_pairwise, few)}
+            seconds, factor = in_turn(steps, 1)['all']
         table.add_row(
             f'pair matrix, {args.positives} positives',
             f'{1e3 * seconds:.0f}',
             f'{seconds / results[names[0]][0]:.0f}',
-            f'{seconds / again:.0f}',
+            f'{factor:.0f}',
         )
     console.print(table)
 

@@ -14,7 +14,7 @@ delta.
 import argparse
 
 import torch
-from pairwise_speed import in_turn, make_scores, timed
+from pairwise_speed import make_scores
 from per_positive_loops import alrp_loop, ap_loop, rank_sort_loop
 from rich.console import Console
 from rich.table import Table
@@ -27,6 +27,7 @@ from mmrank.functional import (
     rank_sort_loss,
     stable_ap_loss,
 )
+from mmrank.studies.common.timing import in_turn
 
 
 def make_problem(positives, negatives, device):
@@ -88,7 +89,7 @@ def main():
     parser.add_argument(
         '--skip-loops',
         action='store_true',
-        help='leave out the loops, which take half a minute or more',
+        help='leave out the loops, which take a minute or more',
     )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -108,7 +109,7 @@ def main():
     }
     for name, function in OURS.items():
         steps[name] = (step, (function, *problem))
-    results = in_turn(steps, args.repeats, args.device)
+    results = in_turn(steps, args.repeats)
     table = Table(
         'forward + backward',
         'median ms',
@@ -122,9 +123,12 @@ def main():
         loop = ['', '']
         if name in LOOPS and not args.skip_loops:
             with console.status(f'{name}: the loop over positives ...'):
-                slow = timed(loop_step, args.device, name, *problem)
-                again = timed(step, args.device, OURS[name], *problem)
-            loop = [f'{1e3 * slow:.0f}', f'{slow / again:.3g}']
+                steps = {
+                    'ours': (step, (OURS[name], *problem)),
+                    'loop': (loop_step, (name, *problem)),
+                }
+                slow, factor = in_turn(steps, 1)['loop']
+            loop = [f'{1e3 * slow:.0f}', f'{factor:.3g}']
         table.add_row(name, f'{1e3 * seconds:.1f}', f'{ratio:.2f}', *loop)
     console.print(table)
 

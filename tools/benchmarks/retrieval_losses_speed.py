@@ -18,12 +18,12 @@ import argparse
 import importlib.util
 
 import torch
-from pairwise_speed import in_turn
 from rich.console import Console
 from rich.table import Table
 
 from mmrank.losses import EmbeddingBatch
 from mmrank.registry import MODELS
+from mmrank.studies.common.timing import in_turn
 
 LOSSES = {
     'stable AP': dict(
@@ -90,7 +90,7 @@ def measure(queries, gallery, args):
     for name, config in losses.items():
         loss = MODELS.build(config).to(args.device)
         steps[name] = (step, (make, loss))
-    return in_turn(steps, args.repeats, args.device)
+    return in_turn(steps, args.repeats)
 
 
 def size(text):

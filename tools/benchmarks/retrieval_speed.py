@@ -15,13 +15,13 @@ Peak memory is that of the whole process, embeddings included.
 import argparse
 import resource
 import statistics
-import time
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
 from mmrank.functional import retrieval_metrics
+from mmrank.studies.common.timing import times_in_turn
 
 # Queries of a block of the bare products: as many as the metric takes.
 BLOCK = 512
@@ -43,16 +43,6 @@ def bare_products(x):
     buffer = x.new_empty(BLOCK, x.size(0))
     for part in x.split(BLOCK):
         torch.mm(part, x.T, out=buffer[: part.size(0)])
-
-
-def timed(function, device, *args):
-    if device == 'cuda':
-        torch.cuda.synchronize()
-    begin = time.perf_counter()
-    result = function(*args)
-    if device == 'cuda':
-        torch.cuda.synchronize()
-    return time.perf_counter() - begin, result
 
 
 def peak_memory(device):
@@ -96,17 +86,15 @@ def main():
         args.device,
     )
 
-    def metric():
-        return retrieval_metrics(x, labels, memory_limit=args.memory_limit)
+    figures = []
 
-    small = x[:2000], labels[:2000]
-    bare_products(small[0])
-    retrieval_metrics(*small)
-    bare, ours = [], []
-    for _ in range(args.repeats):
-        bare.append(timed(bare_products, args.device, x)[0])
-        seconds, figures = timed(metric, args.device)
-        ours.append(seconds)
+    def metric():
+        figures[:] = [
+            retrieval_metrics(x, labels, memory_limit=args.memory_limit)
+        ]
+
+    steps = {'bare': (bare_products, (x,)), 'ours': (metric, ())}
+    bare, ours = times_in_turn(steps, args.repeats).values()
     ratios = sorted(a / b for a, b in zip(ours, bare))
 
     table = Table(
@@ -126,7 +114,7 @@ def main():
     )
     console.print(table)
     console.print(f'peak memory: {peak_memory(args.device) / 2**30:.2f} GiB')
-    summary = figures.summary()
+    summary = figures[0].summary()
     for name, value in summary.items():
         text = f'{value:.4f}' if isinstance(value, float) else str(value)
         console.print(f'{name}: {text}')

@@ -58,11 +58,12 @@ from pathlib import Path
 
 from rich.console import Console
 
+from mmrank.errors import UserError, show_user_errors
 from mmrank.studies.seeds.arguments import add_arguments, make_plan
 from mmrank.studies.seeds.console import report, work_off
 from mmrank.studies.seeds.forked_command import preload_modules
 from mmrank.studies.seeds.outcome import Outcome
-from mmrank.studies.seeds.plan import PlanError, SeedPlan, load_config
+from mmrank.studies.seeds.plan import SeedPlan, load_config
 from mmrank.studies.seeds.runs import RunQueue, build_command, lock_folder
 from mmrank.studies.seeds.tuning import check_splits, choose
 
@@ -182,22 +183,19 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return 1 if failed or untunable else 0
 
 
-def main() -> None:
+@show_user_errors(
+    on_interrupt='Interrupted. Run the same command again to continue.'
+)
+def main() -> int:
     """Run, and turn wrong input into one line."""
     console = Console()
     args = parse_args()
     if not args.plan and not args.configs:
-        sys.exit('Pass config files, or --plan; --help shows examples.')
+        raise UserError('Pass config files, or --plan; --help shows examples.')
     # A termination is treated as an interrupt: the trainings end with it.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        sys.exit(run(args, console))
-    except PlanError as error:
-        sys.exit(f'run_seeds.py: {error}')
-    except KeyboardInterrupt:
-        console.print('Interrupted. Run the same command again to continue.')
-        sys.exit(130)
+    return run(args, console)
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(main())

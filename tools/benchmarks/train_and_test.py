@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from mmrank.errors import show_user_errors
+
 TRAIN = Path(__file__).resolve().parents[1] / 'train.py'
 
 
@@ -71,7 +73,7 @@ def load_config(args: argparse.Namespace):
 
     A folder of its own: the logs of the training stay what they are.
     """
-    from mmrank.apis.entry_point import UsageError, add_common_options, load
+    from mmrank.apis.entry_point import add_common_options, load
 
     parser = argparse.ArgumentParser()
     parser.add_argument('config')
@@ -80,10 +82,7 @@ def load_config(args: argparse.Namespace):
     words = [args.config, '--work-dir', str(Path(args.work_dir) / args.split)]
     if args.cfg_options:
         words += ['--cfg-options', *args.cfg_options]
-    try:
-        return load(parser.parse_args(words))
-    except UsageError as error:
-        sys.exit(f'error: {error}')
+    return load(parser.parse_args(words))
 
 
 def train(
@@ -150,20 +149,17 @@ def _keep_numbers(metrics: dict) -> dict[str, float]:
     return kept
 
 
+@show_user_errors()
 def main() -> None:
     """Train, evaluate, write the result."""
     args = parse_args()
 
     from mmrank.atomic_file import write_atomically
-    from mmrank.studies.seeds.plan import PlanError
     from mmrank.studies.seeds.runs import lock_folder
 
     with ExitStack() as stack:
-        try:
-            # A training may outlive the tool that started it.
-            stack.enter_context(lock_folder(Path(args.work_dir)))
-        except PlanError as error:
-            sys.exit(f'train_and_test.py: {error}')
+        # A training may outlive the tool that started it.
+        stack.enter_context(lock_folder(Path(args.work_dir)))
         train(
             args.config,
             args.work_dir,
@@ -184,4 +180,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(main())

@@ -20,11 +20,11 @@ from mmengine.logging import MMLogger
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import init_default_scope
 from mmengine.structures import InstanceData
-from pairwise_speed import in_turn
 from rich.console import Console
 from rich.table import Table
 
 from mmrank.registry import MODELS
+from mmrank.studies.common.timing import in_turn
 
 FOCAL = 'configs/stable_ap/retinanet_r18_fpn_focal_bccd.py'
 OURS = 'configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py'
@@ -123,7 +123,7 @@ def main():
                 args.boxes,
             )
         steps[path] = (step, (model, wrapper, batch))
-    results = in_turn(steps, args.repeats, args.device)
+    results = in_turn(steps, args.repeats)
     table = Table(
         'config',
         'median ms',

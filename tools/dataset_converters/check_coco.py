@@ -22,11 +22,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mmrank.datasets.checks.coco_check import AnnotationError, check_config
+from mmrank.datasets.checks.coco_check import check_config
 from mmrank.datasets.checks.coco_cleaning import clean_coco
 from mmrank.datasets.checks.coco_inspect import inspect_coco
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.checks.coco_report import CocoReport
+from mmrank.errors import UserError
 
 
 def parse_args() -> argparse.Namespace:
@@ -118,7 +119,7 @@ def main() -> int:
                 show(report, console)
             return 0
         document = read_coco_json(args.ann_file)
-    except AnnotationError as error:
+    except UserError as error:
         print(f'error: {error}', file=sys.stderr)
         return 1
     report = inspect_coco(

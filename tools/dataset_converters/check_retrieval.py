@@ -23,9 +23,9 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from mmrank.datasets.checks.data_report import AnnotationError
 from mmrank.datasets.checks.retrieval_check import inspect_config
 from mmrank.datasets.checks.retrieval_report import RetrievalReport
+from mmrank.errors import UserError
 from mmrank.studies.retrieval.class_count_histogram import plot_class_counts
 
 
@@ -132,7 +132,7 @@ def main() -> int:
                     task, completed=done, total=total
                 ),
             )
-    except (AnnotationError, ImportError) as error:
+    except (UserError, ImportError) as error:
         print(f'error: {error}', file=sys.stderr)
         return 1
     for report in reports:

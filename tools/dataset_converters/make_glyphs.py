@@ -16,6 +16,7 @@ import sys
 from rich.console import Console
 from rich.progress import Progress
 
+from mmrank.errors import show_user_errors
 from mmrank.studies.synthetic.glyphs import GlyphsSpec, write_glyphs
 
 
@@ -64,33 +65,29 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main() -> int:
+@show_user_errors(OSError, ValueError)
+def main() -> None:
     """Generate the data set."""
     args = parse_args()
-    try:
-        spec = GlyphsSpec(
-            num_classes=args.classes,
-            per_class=args.per_class,
-            size=args.size,
-            jitter=args.jitter,
-            rotation=args.rotation,
-            seed=args.seed,
+    spec = GlyphsSpec(
+        num_classes=args.classes,
+        per_class=args.per_class,
+        size=args.size,
+        jitter=args.jitter,
+        rotation=args.rotation,
+        seed=args.seed,
+    )
+    with Progress(transient=True) as progress:
+        task = progress.add_task('Glyphs', total=spec.num_classes)
+        write_glyphs(
+            args.out,
+            spec,
+            lambda done, _: progress.update(task, completed=done),
         )
-        with Progress(transient=True) as progress:
-            task = progress.add_task('Glyphs', total=spec.num_classes)
-            write_glyphs(
-                args.out,
-                spec,
-                lambda done, _: progress.update(task, completed=done),
-            )
-    except (OSError, ValueError) as error:
-        print(f'error: {error}', file=sys.stderr)
-        return 2
     Console().print(
         f'Wrote {args.out}: {spec.num_classes} glyphs x {spec.per_class} '
         f'drawings of {spec.size} x {spec.size} pixels.'
     )
-    return 0
 
 
 if __name__ == '__main__':

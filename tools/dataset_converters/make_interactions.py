@@ -13,6 +13,7 @@ import sys
 
 from rich.console import Console
 
+from mmrank.errors import show_user_errors
 from mmrank.studies.synthetic.interactions import (
     InteractionsSpec,
     write_interactions,
@@ -54,26 +55,22 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main() -> int:
+@show_user_errors(OSError, ValueError)
+def main() -> None:
     """Generate the interactions."""
     args = parse_args()
-    try:
-        spec = InteractionsSpec(
-            num_users=args.users,
-            num_items=args.items,
-            per_user=args.per_user,
-            dimensions=args.dimensions,
-            held_out=args.held_out,
-            seed=args.seed,
-        )
-        write_interactions(args.out, spec)
-    except (OSError, ValueError) as error:
-        print(f'error: {error}', file=sys.stderr)
-        return 2
+    spec = InteractionsSpec(
+        num_users=args.users,
+        num_items=args.items,
+        per_user=args.per_user,
+        dimensions=args.dimensions,
+        held_out=args.held_out,
+        seed=args.seed,
+    )
+    write_interactions(args.out, spec)
     Console().print(
         f'Wrote {args.out}: {spec.num_users} users, {spec.num_items} items.'
     )
-    return 0
 
 
 if __name__ == '__main__':

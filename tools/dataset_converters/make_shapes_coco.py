@@ -18,6 +18,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from mmrank.datasets.checks.coco_inspect import inspect_coco_file
+from mmrank.errors import show_user_errors
 from mmrank.studies.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 
@@ -117,27 +118,24 @@ def size_table(files: dict) -> Table:
     return table
 
 
-def main() -> int:
+@show_user_errors(ValueError)
+def main() -> None:
     """Generate the data set and show what is in it."""
     args = parse_args()
-    try:
-        spec = ShapesSpec(
-            num_train=args.num_train,
-            num_val=args.num_val,
-            num_test=args.num_test,
-            width=args.image_size[0],
-            height=args.image_size[1],
-            num_classes=args.num_classes,
-            imbalance=args.imbalance,
-            mean_objects=args.mean_objects,
-            min_size=args.object_size[0],
-            max_size=args.object_size[1],
-            seed=args.seed,
-            image_format=args.format,
-        )
-    except ValueError as error:
-        print(f'error: {error}', file=sys.stderr)
-        return 2
+    spec = ShapesSpec(
+        num_train=args.num_train,
+        num_val=args.num_val,
+        num_test=args.num_test,
+        width=args.image_size[0],
+        height=args.image_size[1],
+        num_classes=args.num_classes,
+        imbalance=args.imbalance,
+        mean_objects=args.mean_objects,
+        min_size=args.object_size[0],
+        max_size=args.object_size[1],
+        seed=args.seed,
+        image_format=args.format,
+    )
     console = Console()
     start = time.monotonic()
     with Progress(console=console, transient=True) as progress:
@@ -155,7 +153,6 @@ def main() -> int:
     console.print(size_table(files))
     seconds = time.monotonic() - start
     console.print(f'Wrote {args.out} in {seconds:.1f} s.')
-    return 0
 
 
 if __name__ == '__main__':

@@ -14,6 +14,7 @@ import sys
 from rich.console import Console
 
 from mmrank.datasets.interactions.split_interactions import split_file
+from mmrank.errors import show_user_errors
 
 
 def parse_args() -> argparse.Namespace:
@@ -44,24 +45,20 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main() -> int:
+@show_user_errors(OSError, ValueError)
+def main() -> None:
     """Split the file."""
     args = parse_args()
-    try:
-        files = split_file(
-            args.file,
-            args.out,
-            args.share,
-            args.min_rating,
-            args.separator,
-            args.seed,
-        )
-    except (OSError, ValueError) as error:
-        print(f'error: {error}', file=sys.stderr)
-        return 2
+    files = split_file(
+        args.file,
+        args.out,
+        args.share,
+        args.min_rating,
+        args.separator,
+        args.seed,
+    )
     for path in files:
         Console().print(f'Wrote {path}', highlight=False)
-    return 0
 
 
 if __name__ == '__main__':

@@ -14,8 +14,8 @@ from mmrank.datasets.captions.read_caption_json import (
     read_karpathy,
 )
 from mmrank.datasets.captions.read_caption_table import read_caption_table
-from mmrank.datasets.checks.coco_report import AnnotationError
 from mmrank.datasets.interactions.interactions import Interactions
+from mmrank.errors import UserError
 
 UNITS = ('pair', 'image')
 DUPLICATES = ('keep', 'merge')
@@ -49,7 +49,7 @@ class CaptionDataset(BaseDataset):
             ``test_mode`` and so on.
 
     Raises:
-        AnnotationError: If the file cannot be used, or the images are not
+        UserError: If the file cannot be used, or the images are not
             where they should be.
         ValueError: If a setting makes no sense.
     """
@@ -89,7 +89,7 @@ class CaptionDataset(BaseDataset):
         """Read the captions.
 
         Raises:
-            AnnotationError: If they cannot be read.
+            UserError: If they cannot be read.
         """
         raise NotImplementedError
 
@@ -97,7 +97,7 @@ class CaptionDataset(BaseDataset):
         """Return the items.
 
         Raises:
-            AnnotationError: If the file or its images cannot be used.
+            UserError: If the file or its images cannot be used.
         """
         found = self.read_list()
         found.raise_if_bad()
@@ -105,7 +105,7 @@ class CaptionDataset(BaseDataset):
         first = found.images[0].path
         first = join_path(prefix, first) if prefix else first
         if not exists(first):
-            raise AnnotationError(
+            raise UserError(
                 f'the first image of {found.source} does not exist: {first}. '
                 'Fix: check data_root and data_prefix'
             )
@@ -147,7 +147,7 @@ class CaptionDataset(BaseDataset):
         classes = self._metainfo.get('classes') or tuple(sorted(names))
         unknown = sorted(names - set(classes))
         if unknown:
-            raise AnnotationError(
+            raise UserError(
                 f'{found.source} has the class {unknown[0]!r}, which is none '
                 f'of classes={tuple(classes)[:6]}. Fix: correct classes'
             )

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from mmrank.datasets.checks.coco_report import AnnotationError
 from mmrank.datasets.retrieval.image_lists import BadLine
+from mmrank.errors import UserError
 
 _EXAMPLES = 3
 
@@ -41,7 +41,7 @@ class CaptionList(NamedTuple):
         """Raise when an entry could not be read or there is no image.
 
         Raises:
-            AnnotationError: Names the first bad entries.
+            UserError: Names the first bad entries.
         """
         if self.bad_entries:
             shown = [f'    {x.place}: {x.text}' for x in self.bad_entries]
@@ -49,7 +49,7 @@ class CaptionList(NamedTuple):
             shown = shown[:_EXAMPLES]
             if more > 0:
                 shown.append(f'    ... and {more} more')
-            raise AnnotationError(
+            raise UserError(
                 f'{len(self.bad_entries)} entries of {self.source} are not '
                 f'of the form {self.entry_format}:\n'
                 + '\n'.join(shown)
@@ -57,7 +57,7 @@ class CaptionList(NamedTuple):
                 'the file has'
             )
         if not self.images:
-            raise AnnotationError(
+            raise UserError(
                 f'{self.source} has no image with a caption. Fix: check '
                 'ann_file and, where there is one, split'
             )

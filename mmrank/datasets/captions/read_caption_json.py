@@ -9,8 +9,8 @@ from mmrank.datasets.captions.caption_list import (
     clean_captions,
 )
 from mmrank.datasets.checks.coco_reading import read_coco_json
-from mmrank.datasets.checks.coco_report import AnnotationError
 from mmrank.datasets.retrieval.image_lists import BadLine
+from mmrank.errors import UserError
 
 
 def read_coco_captions(path: str | os.PathLike) -> CaptionList:
@@ -25,7 +25,7 @@ def read_coco_captions(path: str | os.PathLike) -> CaptionList:
         entries included.
 
     Raises:
-        AnnotationError: If the file cannot be read.
+        UserError: If the file cannot be read.
     """
     document = read_coco_json(path)
     images, annotations = (
@@ -66,7 +66,7 @@ def read_karpathy(
         folder ``train2014/`` or ``val2014/``.
 
     Raises:
-        AnnotationError: If the file cannot be read or lacks a split.
+        UserError: If the file cannot be read or lacks a split.
     """
     images = _list_of(path, read_coco_json(path), 'images')
     gathering, bad, there = CaptionGathering(), [], set()
@@ -86,7 +86,7 @@ def read_karpathy(
             gathering.add(file, captions)
     missing = sorted(set(splits) - there)
     if missing and not bad:
-        raise AnnotationError(
+        raise UserError(
             f'{path} has no split {missing[0]!r}, only {sorted(there)}. Fix: '
             'correct split'
         )
@@ -97,7 +97,7 @@ def read_karpathy(
 def _list_of(path, document: dict, key: str) -> list:
     value = document.get(key)
     if not isinstance(value, list):
-        raise AnnotationError(
+        raise UserError(
             f'caption file {path} has no list {key!r}, only '
             f'{sorted(document)[:6]}. Fix: set ann_file to the file with the '
             'captions'

@@ -10,8 +10,8 @@ from mmrank.datasets.captions.caption_list import (
     CaptionList,
     clean_captions,
 )
-from mmrank.datasets.checks.coco_report import AnnotationError
 from mmrank.datasets.retrieval.image_lists import BadLine
+from mmrank.errors import UserError
 
 #: Suffixes of files with a JSON object a line.
 _LINES = ('.jsonl', '.ndjson')
@@ -40,7 +40,7 @@ def read_caption_table(
         The images; bad entries included.
 
     Raises:
-        AnnotationError: If the file cannot be read, or lacks a column.
+        UserError: If the file cannot be read, or lacks a column.
     """
     path = Path(path)
     keys = [image_key, caption_key, *([label_key] if label_key else [])]
@@ -68,12 +68,12 @@ def read_text(path: Path) -> str:
     """Read a file as UTF-8.
 
     Raises:
-        AnnotationError: If it cannot be read.
+        UserError: If it cannot be read.
     """
     try:
         return path.read_text(encoding='utf-8-sig')
     except (OSError, UnicodeDecodeError) as error:
-        raise AnnotationError(
+        raise UserError(
             f'caption file {path} cannot be read: {error}. Fix: check '
             'data_root and ann_file; the file must be UTF-8 text, unpacked'
         ) from error
@@ -93,13 +93,13 @@ def _json_list(path: Path) -> Iterator[tuple[str, object, str]]:
     try:
         entries = json.loads(read_text(path))
     except json.JSONDecodeError as error:
-        raise AnnotationError(
+        raise UserError(
             f'caption file {path} is not valid JSON: {error}. Fix: fetch it '
             'again if it was cut off; a file with one object per line must '
             'have the suffix .jsonl'
         ) from error
     if not isinstance(entries, list):
-        raise AnnotationError(
+        raise UserError(
             f'caption file {path} holds a JSON {type(entries).__name__}, not '
             "a list of images. Fix: for COCO's captions use type='mmrank."
             "COCOCaptions', for Karpathy's splits 'mmrank.KarpathyCaptions'"
@@ -113,7 +113,7 @@ def _columns(path: Path, keys: list[str]) -> Iterator[tuple[str, object, str]]:
     names = [x.strip() for x in lines[0].split('\t')]
     missing = [x for x in keys if x not in names]
     if missing:
-        raise AnnotationError(
+        raise UserError(
             f'{path} has no column {missing[0]!r}; its header is {names[:6]}. '
             'Fix: set image_key and caption_key, or add a header line. '
             "(Conceptual Captions' own file holds URLs: download the images "

@@ -9,10 +9,9 @@ from mmengine.logging import print_log
 from mmrank.datasets.checks.coco_inspect import inspect_coco_file
 from mmrank.datasets.checks.coco_report import CocoReport
 from mmrank.datasets.checks.coco_sources import CocoSource, find_sources
-from mmrank.datasets.checks.data_report import AnnotationError
+from mmrank.errors import UserError
 
 __all__ = [
-    'AnnotationError',
     'CocoReport',
     'check_coco_file',
     'check_config',
@@ -44,7 +43,7 @@ def check_coco_file(
         The report of a good file, perhaps with warnings.
 
     Raises:
-        AnnotationError: If the file cannot be read or has an error. The
+        UserError: If the file cannot be read or has an error. The
             message names every kind of problem with its count, the first few
             places and the fix.
     """
@@ -75,7 +74,7 @@ def check_config(
         One report per annotation file checked.
 
     Raises:
-        AnnotationError: If a file is bad, ``metainfo['classes']`` does not
+        UserError: If a file is bad, ``metainfo['classes']`` does not
             fit it, or ``num_classes`` of a head differs from the number of
             classes.
     """
@@ -122,8 +121,8 @@ def _check_source(
             min_size=source.min_size,
             require_annotations=require_annotations,
         )
-    except AnnotationError as error:
-        raise AnnotationError(f'{source.where}: {error}') from None
+    except UserError as error:
+        raise UserError(f'{source.where}: {error}') from None
     if report.warnings:
         _warn(f'{source.where}: {report.describe(report.warnings)}')
     return report
@@ -146,7 +145,7 @@ def _refuse_empty_training(
     wanted = source.classes or tuple(report.counts)
     objects = sum(report.counts[n].total for n in wanted if n in report.counts)
     if split == 'train' and source.skip_empty_images and not objects:
-        raise AnnotationError(
+        raise UserError(
             f'{source.where}: annotation file {source.ann_file} has no object '
             f'of the classes {wanted[:5]}, and '
             'filter_cfg.filter_empty_gt=True drops images without objects: '
@@ -181,7 +180,7 @@ def _compare_num_classes(counts: dict[str, int], source: CocoSource) -> None:
         values = ', '.join(f'{path} is {n}' for path, n in wrong.items())
         names = ', '.join(source.classes[:6])
         names += ', ...' if expected > 6 else ''
-        raise AnnotationError(
+        raise UserError(
             f'num_classes disagrees with the data: {values}, but '
             f'{source.where} has {expected} classes ({names}) by '
             f'{source.classes_from}. Fix: set num_classes={expected}, or '

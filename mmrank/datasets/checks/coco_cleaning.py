@@ -2,7 +2,7 @@
 
 from mmrank.datasets.checks.coco_findings import is_id
 from mmrank.datasets.checks.coco_inspect import inspect_coco
-from mmrank.datasets.checks.data_report import AnnotationError
+from mmrank.errors import UserError
 
 
 def clean_coco(document: dict) -> tuple[dict, list[str]]:
@@ -21,13 +21,13 @@ def clean_coco(document: dict) -> tuple[dict, list[str]]:
         The cleaned document and one sentence per kind of change.
 
     Raises:
-        AnnotationError: If a top-level list is missing: there is nothing to
+        UserError: If a top-level list is missing: there is nothing to
             clean.
     """
     cleaned, changes = dict(document), []
     for key in ('images', 'annotations', 'categories'):
         if not isinstance(document.get(key), list):
-            raise AnnotationError(
+            raise UserError(
                 f'the document cannot be cleaned: {key!r} is not a list but '
                 f'{type(document.get(key)).__name__}. Fix: export the file '
                 'again as COCO.'

@@ -109,7 +109,7 @@ def inspect_coco_file(
         The report.
 
     Raises:
-        AnnotationError: If the file cannot be read as a COCO document.
+        UserError: If the file cannot be read as a COCO document.
     """
     document = read_coco_json(ann_file)
     return inspect_coco(document, ann_file, image_dir, **options)

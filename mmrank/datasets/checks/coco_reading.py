@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from mmrank.datasets.checks.data_report import AnnotationError
+from mmrank.errors import UserError
 
 _GZIP_MAGIC = b'\x1f\x8b'
 _ZIP_MAGIC = b'PK\x03\x04'
@@ -20,21 +20,21 @@ def read_coco_json(ann_file: str | os.PathLike) -> dict:
         The document, a dict.
 
     Raises:
-        AnnotationError: If the file is missing, empty, compressed, cut off,
+        UserError: If the file is missing, empty, compressed, cut off,
             not JSON or not an object at top level.
     """
     path = Path(ann_file)
     if path.is_dir():
-        raise AnnotationError(
+        raise UserError(
             f'annotation file {path} is a folder. Fix: point ann_file at the '
             'JSON file within it.'
         )
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        raise AnnotationError(_missing_message(path)) from None
+        raise UserError(_missing_message(path)) from None
     except OSError as error:
-        raise AnnotationError(
+        raise UserError(
             f'annotation file {path} cannot be read: {error.strerror}. Fix: '
             'check its permissions and the disk.'
         ) from error
@@ -45,7 +45,7 @@ def read_coco_json(ann_file: str | os.PathLike) -> dict:
             if isinstance(document, list)
             else 'this is not an annotation file'
         )
-        raise AnnotationError(
+        raise UserError(
             f'annotation file {path} holds a JSON {type(document).__name__} '
             "at top level, not an object with 'images', 'annotations' and "
             f"'categories': {hint}. Fix: set ann_file to the ground-truth "
@@ -74,24 +74,24 @@ def _missing_message(path: Path) -> str:
 def _parse(path: Path, data: bytes) -> object:
     size = f'{len(data):,} bytes'
     if not data.strip():
-        raise AnnotationError(
+        raise UserError(
             f'annotation file {path} is empty ({size}). Fix: copy or '
             'download it again.'
         )
     if data.startswith((_GZIP_MAGIC, _ZIP_MAGIC)):
-        raise AnnotationError(
+        raise UserError(
             f'annotation file {path} is compressed ({size}). Fix: unpack it '
             'first.'
         )
     if data.startswith(b'version https://git-lfs'):
-        raise AnnotationError(
+        raise UserError(
             f'annotation file {path} is a Git LFS pointer ({size}). Fix: run '
             '`git lfs pull` to fetch the content.'
         )
     try:
         text = data.decode('utf-8-sig')
     except UnicodeDecodeError as error:
-        raise AnnotationError(
+        raise UserError(
             f'annotation file {path} is not UTF-8 text: byte '
             f'{error.start:,} of {size} is 0x{data[error.start]:02x}. Fix: '
             'save it as UTF-8, or copy it again if it was damaged.'
@@ -102,13 +102,13 @@ def _parse(path: Path, data: bytes) -> object:
         byte = len(text[: error.pos].encode())
         where = f'line {error.lineno}, column {error.colno}, byte {byte:,}'
         if not text.rstrip().endswith(('}', ']')):
-            raise AnnotationError(
+            raise UserError(
                 f'annotation file {path} is cut off: it ends after {size} '
                 f'inside an unfinished value that starts at {where} '
                 f'({error.msg}). Fix: the copy or download was interrupted; '
                 'fetch it again and compare its size with the source.'
             ) from error
-        raise AnnotationError(
+        raise UserError(
             f'annotation file {path} ({size}) is not valid JSON at {where}: '
             f'{error.msg}, near {_around(text, error.pos)!r}. Fix: correct '
             'that place, or fetch the file again if it was cut off.'

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from mmrank.datasets.checks.data_report import AnnotationError, DataReport
+from mmrank.datasets.checks.data_report import DataReport
+from mmrank.errors import UserError
 
 # COCO's limits between small, medium and large objects, in square pixels.
 SMALL_AREA = 32**2
@@ -65,10 +66,10 @@ class CocoReport(DataReport):
         """Raise when the file has an error.
 
         Raises:
-            AnnotationError: With all errors in one message.
+            UserError: With all errors in one message.
         """
         if not self.ok:
-            raise AnnotationError(
+            raise UserError(
                 self.describe(self.errors)
                 + '\nAll findings as a table, and a cleaned copy: python '
                 'tools/dataset_converters/check_coco.py '

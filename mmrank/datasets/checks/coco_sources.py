@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from mmengine.registry import DATASETS
 from mmengine.utils import is_abs
 
-from mmrank.datasets.checks.data_report import AnnotationError
+from mmrank.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def find_sources(
         Every data set that reads COCO detection files.
 
     Raises:
-        AnnotationError: If ``metainfo['classes']`` is a bare string.
+        UserError: If ``metainfo['classes']`` is a bare string.
     """
     if not isinstance(dataset, Mapping):
         return
@@ -127,7 +127,7 @@ def _find_classes(
     classes = metainfo.get('classes')
     if isinstance(classes, str):
         if not os.path.isfile(classes):
-            raise AnnotationError(
+            raise UserError(
                 f"{where}.metainfo['classes'] is the string {classes!r}, "
                 'neither a sequence of names nor a file of names. Fix: write '
                 f'a one-class tuple with a comma: classes=({classes!r},).'

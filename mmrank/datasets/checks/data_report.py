@@ -2,12 +2,7 @@
 
 from dataclasses import dataclass, field
 
-
-class AnnotationError(ValueError):
-    """A data set, or a config that uses it, cannot be trained on.
-
-    The message names the field, the value and the fix.
-    """
+from mmrank.errors import UserError
 
 
 @dataclass
@@ -77,7 +72,7 @@ class DataReport:
         """Raise when there is an error.
 
         Raises:
-            AnnotationError: With all errors in one message.
+            UserError: With all errors in one message.
         """
         if not self.ok:
-            raise AnnotationError(self.describe(self.errors))
+            raise UserError(self.describe(self.errors))

@@ -3,8 +3,8 @@
 import numpy as np
 from mmengine.dataset import ConcatDataset, RepeatDataset
 
-from mmrank.datasets.checks.coco_report import AnnotationError
 from mmrank.datasets.long_tail.multi_label_items import check_every_class
+from mmrank.errors import UserError
 
 
 def check_labels(
@@ -25,7 +25,7 @@ def check_labels(
         (N, C) int64 of 0 and 1.
 
     Raises:
-        AnnotationError: On a label outside of {0, 1} or of the classes, a
+        UserError: On a label outside of {0, 1} or of the classes, a
             class that is named twice, or one without a positive.
     """
     while isinstance(dataset, RepeatDataset):
@@ -34,7 +34,7 @@ def check_labels(
         parts = [check_labels(d, split, False) for d in dataset.datasets]
         widths = sorted({part.shape[1] for part in parts})
         if len(widths) > 1:
-            raise AnnotationError(
+            raise UserError(
                 f'the {split} split joins data sets of {widths} classes. Fix: '
                 'set the same `classes` for all'
             )
@@ -64,7 +64,7 @@ def _targets(dataset, split: str, name: str) -> np.ndarray:
             row = np.asarray(info['gt_score'], dtype=float).reshape(-1)
             size = size or len(row)
             if len(row) != size or not np.isin(row, (0, 1)).all():
-                raise AnnotationError(
+                raise UserError(
                     f'{place} of the {split} split of {name} has '
                     f'gt_score={row.tolist()[:20]}, not {size} numbers 0 or '
                     '1. Fix: map other values to 0 or 1 in the data set, one '
@@ -73,7 +73,7 @@ def _targets(dataset, split: str, name: str) -> np.ndarray:
         elif 'gt_label' in info:
             labels = np.asarray(info['gt_label']).reshape(-1)
             if not size:
-                raise AnnotationError(
+                raise UserError(
                     f'{name} does not name its classes, so their number is '
                     'unknown. Fix: set metainfo=dict(classes=[...])'
                 )
@@ -82,7 +82,7 @@ def _targets(dataset, split: str, name: str) -> np.ndarray:
                 or len(set(labels.tolist())) < len(labels)
                 or not ((labels >= 0) & (labels < size)).all()
             ):
-                raise AnnotationError(
+                raise UserError(
                     f'{place} of the {split} split of {name} has '
                     f'gt_label={labels.tolist()[:20]}, not class indices '
                     f'from 0 to {size - 1}, each once. Fix: correct the '
@@ -91,11 +91,11 @@ def _targets(dataset, split: str, name: str) -> np.ndarray:
             row = np.zeros(size)
             row[labels.astype(np.int64)] = 1
         else:
-            raise AnnotationError(
+            raise UserError(
                 f'{place} of the {split} split of {name} has neither '
                 f'gt_score nor gt_label, only {sorted(info)}'
             )
         rows.append(row)
     if not rows:
-        raise AnnotationError(f'the {split} split of {name} has no item')
+        raise UserError(f'the {split} split of {name} has no item')
     return np.stack(rows).astype(np.int64)

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from mmengine.logging import print_log
 
-from mmrank.datasets.checks.data_report import AnnotationError
 from mmrank.datasets.checks.retrieval_inspect import (
     compare_splits,
     inspect_split,
@@ -15,6 +14,7 @@ from mmrank.datasets.retrieval.builders import (
     RETRIEVAL_DATASETS,
     retrieval_dataset_class,
 )
+from mmrank.errors import UserError
 
 SPLITS = ('train', 'val', 'test')
 # Environment variable of each launcher for its number of processes.
@@ -42,7 +42,7 @@ def inspect_config(
         One report per data set, with what it shares with training.
 
     Raises:
-        AnnotationError: If a data set's settings make no sense, or
+        UserError: If a data set's settings make no sense, or
             :func:`check_batches` raises it.
     """
     reports: list[RetrievalReport] = []
@@ -55,7 +55,7 @@ def inspect_config(
             try:
                 dataset = retrieval_dataset_class(name)(**settings)
             except (TypeError, ValueError) as error:
-                raise AnnotationError(f'{place}: {error}') from error
+                raise UserError(f'{place}: {error}') from error
             report = inspect_split(dataset, place, **options)
             for other in trained:
                 compare_splits(other, report)
@@ -78,7 +78,7 @@ def check_config(cfg: Mapping, splits: Sequence[str] = SPLITS) -> None:
         splits: Data loaders to check.
 
     Raises:
-        AnnotationError: If a data set has an error; the text names all.
+        UserError: If a data set has an error; the text names all.
     """
     bad = []
     for report in inspect_config(cfg, splits):
@@ -90,7 +90,7 @@ def check_config(cfg: Mapping, splits: Sequence[str] = SPLITS) -> None:
         if errors:
             bad.append(report.describe(errors))
     if bad:
-        raise AnnotationError(
+        raise UserError(
             '\n'.join(bad) + '\nAll findings as tables: python '
             'tools/dataset_converters/check_retrieval.py CONFIG'
         )
@@ -107,7 +107,7 @@ def check_batches(
         world_size: Processes that train.
 
     Raises:
-        AnnotationError: If their sizes disagree, or there are too few
+        UserError: If their sizes disagree, or there are too few
             classes for a batch.
     """
     sampler = loader.get('sampler') or {}
@@ -117,7 +117,7 @@ def check_batches(
     if not isinstance(whole, int) or not isinstance(share, int):
         return
     if share * world_size != whole:
-        raise AnnotationError(
+        raise UserError(
             f'train_dataloader.batch_size={share} of each of {world_size} '
             f'processes makes batches of {share * world_size}, but '
             f'train_dataloader.sampler.batch_size={whole}. Fix: '
@@ -133,7 +133,7 @@ def check_batches(
         if count >= least
     }
     if all(r.counts for r in reports) and len(usable) * per_class < whole:
-        raise AnnotationError(
+        raise UserError(
             f'{reports[0].where} has {len(usable)} classes of at least '
             f'{least} images, but a batch of {whole} with {per_class} of each '
             f'class needs {-(-whole // per_class)}. Fix: '

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import cv2
 
 from mmrank.datasets.checks.coco_findings import Findings
-from mmrank.datasets.checks.data_report import AnnotationError
 from mmrank.datasets.checks.retrieval_report import RetrievalReport
+from mmrank.errors import UserError
 
 if TYPE_CHECKING:
     from mmrank.datasets.retrieval.retrieval_dataset import RetrievalDataset
@@ -65,7 +65,7 @@ def _inspect(
         if listed.bad_lines:
             return
         items = dataset.load_data_list()
-    except (AnnotationError, ValueError) as error:
+    except (UserError, ValueError) as error:
         found.add(
             'unusable', str(error), fix='follow the message of the finding.'
         )

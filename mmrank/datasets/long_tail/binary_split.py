@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mmrank.datasets.checks.coco_report import AnnotationError
 from mmrank.datasets.long_tail.class_subset import (
     check_class_sizes,
     exponential_sizes,
     shuffled_classes,
 )
+from mmrank.errors import UserError
 
 PARTS = ('train', 'val', 'test')
 PROFILES = ('exponential', 'positives')
@@ -133,11 +133,11 @@ def check_both_sides(is_positive: np.ndarray, part: str, fix: str) -> None:
         fix: What the user should do.
 
     Raises:
-        AnnotationError: If it has no positive or no negative.
+        UserError: If it has no positive or no negative.
     """
     num_positive = int(is_positive.sum())
     if not 0 < num_positive < len(is_positive):
-        raise AnnotationError(
+        raise UserError(
             f'the {part} part has {num_positive} positives and '
             f'{len(is_positive) - num_positive} negatives, so that no '
             f'positive can be ranked against a negative. Fix: {fix}'

@@ -51,7 +51,7 @@ class ChestXray14(MultiLabelDataset):
             ``test_mode``, ``indices`` and so on.
 
     Raises:
-        AnnotationError: If a file cannot be read, a column, image or label is
+        UserError: If a file cannot be read, a column, image or label is
             missing or unknown, or a class has no positive in the split.
         ValueError: If a setting makes no sense.
     """

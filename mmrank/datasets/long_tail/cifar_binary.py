@@ -48,7 +48,7 @@ class CIFARBinaryLongTail(BaseDataset):
             ``test_mode``, ``indices`` and so on.
 
     Raises:
-        AnnotationError: If the files are missing or damaged, a class is
+        UserError: If the files are missing or damaged, a class is
             unknown, or a part has no positive.
         ValueError: If a setting makes no sense.
     """

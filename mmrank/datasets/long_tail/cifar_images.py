@@ -7,8 +7,8 @@ import cv2
 import numpy as np
 from mmpretrain.datasets import CIFAR10, CIFAR100
 
-from mmrank.datasets.checks.coco_report import AnnotationError
 from mmrank.datasets.retrieval.image_lists import scan_class_folders
+from mmrank.errors import UserError
 
 #: mmpretrain's data set of each number of classes: names, files, reader.
 HOSTS = {10: CIFAR10, 100: CIFAR100}
@@ -39,14 +39,14 @@ class LabelledImages:
             (n, H, W, 3) uint8 in RGB.
 
         Raises:
-            AnnotationError: If a file cannot be read, or sizes differ.
+            UserError: If a file cannot be read, or sizes differ.
         """
         if isinstance(self.images, np.ndarray):
             return self.images[indices]
         images = [read_rgb(self.images[i]) for i in indices]
         for index, image in zip(indices, images):
             if image.shape != images[0].shape:
-                raise AnnotationError(
+                raise UserError(
                     f'{self.images[index]} has the shape {image.shape}, '
                     f'others {images[0].shape}. Fix: make all images of '
                     f'{self.source} equally large'
@@ -75,7 +75,7 @@ def read_cifar(
         folders: the first of each class, then the second of each, and so on.
 
     Raises:
-        AnnotationError: If there is none of the forms, or it is damaged.
+        UserError: If there is none of the forms, or it is damaged.
     """
     root, host = Path(data_root).expanduser(), HOSTS[num_classes]
     names = host.METAINFO['classes']
@@ -85,7 +85,7 @@ def read_cifar(
         return read_arrays(root / f'{split}.npz', names)
     if (root / split).is_dir():
         return _read_folders(root / split, names)
-    raise AnnotationError(
+    raise UserError(
         f'{root} holds no {host.__name__}: neither {host.base_folder}/, the '
         f'published files, nor {split}.npz, nor {split}/<class>/. Fix: check '
         f'data_root, or unpack {host.filename} there'
@@ -101,7 +101,7 @@ def read_arrays(path: Path, names: tuple[str, ...]) -> LabelledImages:
         names: What the classes should be.
 
     Raises:
-        AnnotationError: If it is not so.
+        UserError: If it is not so.
     """
     fix = 'Fix: write it again with tools/dataset_converters/cifar10.py'
     try:
@@ -110,11 +110,9 @@ def read_arrays(path: Path, names: tuple[str, ...]) -> LabelledImages:
                 file[key] for key in ('images', 'labels', 'classes')
             )
     except (OSError, ValueError, KeyError, EOFError) as error:
-        raise AnnotationError(f'{path} cannot be read: {error}. {fix}') from (
-            error
-        )
+        raise UserError(f'{path} cannot be read: {error}. {fix}') from (error)
     if tuple(classes.tolist()) != tuple(names):
-        raise AnnotationError(
+        raise UserError(
             f'{path} has the classes {classes.tolist()[:5]}..., expected '
             f'{list(names[:5])}... {fix}'
         )
@@ -127,7 +125,7 @@ def read_arrays(path: Path, names: tuple[str, ...]) -> LabelledImages:
         or not len(labels)
         or not 0 <= labels.min() <= labels.max() < len(names)
     ):
-        raise AnnotationError(
+        raise UserError(
             f'{path} holds images {images.shape} {images.dtype} and labels '
             f'{labels.shape} {labels.dtype}; expected (N, H, W, 3) uint8 and '
             f'(N,) integers from 0 to {len(names) - 1}. {fix}'
@@ -142,11 +140,11 @@ def read_rgb(path: Path) -> np.ndarray:
         (H, W, 3) uint8 in RGB.
 
     Raises:
-        AnnotationError: If it cannot be decoded.
+        UserError: If it cannot be decoded.
     """
     image = cv2.imread(str(path), cv2.IMREAD_COLOR)
     if image is None:
-        raise AnnotationError(
+        raise UserError(
             f'image {path} cannot be read. Fix: unpack the data set again'
         )
     return np.ascontiguousarray(image[..., ::-1])
@@ -161,7 +159,7 @@ def _read_published(root: Path, split: str, host: type) -> LabelledImages:
             serialize_data=False,
         ).data_list
     except (AssertionError, RuntimeError) as error:
-        raise AnnotationError(
+        raise UserError(
             f'{root / host.base_folder} is incomplete: a file is missing or '
             f'its MD5 sum is wrong. Fix: unpack {host.filename} again'
         ) from error
@@ -178,7 +176,7 @@ def _read_folders(folder: Path, names: tuple[str, ...]) -> LabelledImages:
     label_of = {name: label for label, name in enumerate(names)}
     there = {image.class_name for image in found}
     if there != set(names):
-        raise AnnotationError(
+        raise UserError(
             f'{folder} must have a folder of images for each of the '
             f'{len(names)} classes; missing: {sorted(set(names) - there)}, '
             f'unknown: {sorted(there - set(names))}. Fix: unpack the data '

@@ -44,7 +44,7 @@ class CIFARLongTail(BaseDataset):
             ``test_mode``, ``indices`` and so on.
 
     Raises:
-        AnnotationError: If the files are missing or damaged.
+        UserError: If the files are missing or damaged.
         ValueError: If a setting makes no sense.
     """
 

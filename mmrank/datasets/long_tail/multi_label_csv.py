@@ -8,11 +8,11 @@ import numpy as np
 from mmengine.fileio import join_path
 from mmpretrain.datasets import MultiLabelDataset
 
-from mmrank.datasets.checks.coco_report import AnnotationError
 from mmrank.datasets.long_tail.multi_label_items import (
     check_every_class,
     multi_label_items,
 )
+from mmrank.errors import UserError
 
 _BITS = {'0': 0, '1': 1, '0.0': 0, '1.0': 1}
 
@@ -39,7 +39,7 @@ class MultiLabelCSV(MultiLabelDataset):
             ``test_mode``, ``indices`` and so on.
 
     Raises:
-        AnnotationError: If the table cannot be read, a column or an image is
+        UserError: If the table cannot be read, a column or an image is
             missing, a label is neither 0 nor 1, or a class has no positive.
     """
 
@@ -70,7 +70,7 @@ class MultiLabelCSV(MultiLabelDataset):
         paths = [join_path(prefix, i) if prefix else i for i in images]
         missing = [path for path in paths if not Path(path).is_file()]
         if missing:
-            raise AnnotationError(
+            raise UserError(
                 f'{len(missing)} of {len(paths)} images of {self.ann_file} '
                 f'are missing, like {", ".join(missing[:3])}. Fix: check '
                 'data_prefix, or correct the table'
@@ -86,7 +86,7 @@ class MultiLabelCSV(MultiLabelDataset):
                 header = reader.fieldnames or []
                 rows = [(reader.line_num, row) for row in reader]
         except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise AnnotationError(
+            raise UserError(
                 f'table {self.ann_file} cannot be read: {error}. Fix: check '
                 'data_root and ann_file'
             ) from error
@@ -96,7 +96,7 @@ class MultiLabelCSV(MultiLabelDataset):
         wanted = (self.image_column, *self.CLASSES)
         missing = [name for name in wanted if name not in header]
         if missing or not self.CLASSES:
-            raise AnnotationError(
+            raise UserError(
                 f'{self.ann_file} must have a column {self.image_column!r} '
                 f'and one for each class; missing: {missing}, there are '
                 f'{header[:20]}. Fix: correct image_column, classes or the '
@@ -107,14 +107,14 @@ class MultiLabelCSV(MultiLabelDataset):
             for column, name in enumerate(self.CLASSES):
                 cell = (row[name] or '').strip()
                 if cell not in _BITS:
-                    raise AnnotationError(
+                    raise UserError(
                         f'{self.ann_file}:{line}: {name!r} is {cell!r}, not 0 '
                         'or 1. Fix: replace other values, such as -1 for '
                         'uncertain or an empty cell, by 0 or 1'
                     )
                 target[column] = _BITS[cell]
         if not rows:
-            raise AnnotationError(
+            raise UserError(
                 f'{self.ann_file} lists no image. Fix: check ann_file'
             )
         return [row[self.image_column].strip() for _, row in rows], targets

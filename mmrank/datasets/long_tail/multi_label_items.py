@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mmrank.datasets.checks.coco_report import AnnotationError
+from mmrank.errors import UserError
 
 
 def multi_label_items(paths: Sequence[str], targets: np.ndarray) -> list[dict]:
@@ -40,7 +40,7 @@ def check_every_class(
         source: Where the labels come from.
 
     Raises:
-        AnnotationError: If a class has no positive or no negative, naming
+        UserError: If a class has no positive or no negative, naming
             all such classes.
     """
     positives = targets.sum(0)
@@ -50,7 +50,7 @@ def check_every_class(
     ):
         if bad.any():
             names = [name for name, is_bad in zip(classes, bad) if is_bad]
-            raise AnnotationError(
+            raise UserError(
                 f'the {split} split of {source} has {len(targets)} images and '
                 f'no {kind} of {", ".join(names)}, whose average precision is '
                 'undefined. Fix: use another split, or remove these classes '

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from mmrank.datasets.checks.coco_report import AnnotationError
+from mmrank.errors import UserError
 
 CLASSES = (
     'Atelectasis',
@@ -52,21 +52,21 @@ def read_entries(path: str | os.PathLike) -> dict[str, Entry]:
         The X-rays by file name, in the order of the file.
 
     Raises:
-        AnnotationError: If it cannot be read, a column is missing, a label is
+        UserError: If it cannot be read, a column is missing, a label is
             unknown, or an image is listed twice.
     """
     try:
         with Path(path).open(encoding='utf-8-sig', newline='') as file:
             rows = list(csv.reader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise AnnotationError(
+        raise UserError(
             f'table {path} cannot be read: {error}. Fix: check data_root, '
             'and fetch Data_Entry_2017.csv again'
         ) from error
     header = [name.strip() for name in rows[0]] if rows else []
     missing = [name for name in COLUMNS if name not in header]
     if missing:
-        raise AnnotationError(
+        raise UserError(
             f'{path} has no column {", ".join(map(repr, missing))}; its first '
             f'line is {",".join(header)[:200]!r}. Fix: download '
             'Data_Entry_2017.csv again, or rename the columns'
@@ -77,20 +77,20 @@ def read_entries(path: str | os.PathLike) -> dict[str, Entry]:
         if not any(cell.strip() for cell in row):
             continue
         if len(row) <= max(places):
-            raise AnnotationError(
+            raise UserError(
                 f'{path}:{number} has {len(row)} columns, its first line '
                 f'{len(header)}. Fix: correct or remove this line'
             )
         image, labels, patient = (row[place].strip() for place in places)
         if image in entries:
-            raise AnnotationError(
+            raise UserError(
                 f'{path}:{number} lists {image} a second time. Fix: remove '
                 'one of the lines'
             )
         findings = _findings(labels, f'{path}:{number}')
         entries[image] = Entry(findings, patient)
     if not entries:
-        raise AnnotationError(
+        raise UserError(
             f'{path} lists no image. Fix: fetch Data_Entry_2017.csv again'
         )
     return entries
@@ -102,7 +102,7 @@ def _findings(labels: str, place: str) -> tuple[int, ...]:
         return ()
     unknown = [name for name in names if name not in CLASSES]
     if unknown or len(set(names)) < len(names):
-        raise AnnotationError(
+        raise UserError(
             f"{place}: 'Finding Labels' is {labels!r}; known are "
             f'{", ".join(CLASSES)}, each at most once, or {NO_FINDING!r} '
             'alone. Fix: correct this line'
@@ -123,13 +123,13 @@ def read_image_list(
         The file names.
 
     Raises:
-        AnnotationError: If it cannot be read, is empty, or names an image
+        UserError: If it cannot be read, is empty, or names an image
             without labels or twice.
     """
     try:
         names = Path(path).read_text(encoding='utf-8').split()
     except (OSError, UnicodeDecodeError) as error:
-        raise AnnotationError(
+        raise UserError(
             f'list {path} cannot be read: {error}. Fix: check data_root, or '
             "split_by='patients' where there is no list"
         ) from error
@@ -143,7 +143,7 @@ def read_image_list(
             )
         elif names:
             what = 'names an image twice'
-        raise AnnotationError(
+        raise UserError(
             f'{path} {what}. Fix: fetch list and table again, of one version'
         )
     return names
@@ -161,7 +161,7 @@ def find_images(folder: str | os.PathLike, names: list[str]) -> list[str]:
         Their paths.
 
     Raises:
-        AnnotationError: If some are missing.
+        UserError: If some are missing.
     """
     folder = Path(folder)
     places = [
@@ -177,7 +177,7 @@ def find_images(folder: str | os.PathLike, names: list[str]) -> list[str]:
     }
     missing = [name for name in names if name not in found]
     if missing:
-        raise AnnotationError(
+        raise UserError(
             f'{len(missing)} of {len(names)} images are missing, like '
             f'{", ".join(missing[:_EXAMPLES])}; looked into {folder}, its '
             'images/ and its images_*/images/. Fix: check data_root and '

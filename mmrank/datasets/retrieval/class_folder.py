@@ -34,7 +34,7 @@ class ClassFolder(RetrievalDataset):
         **kwargs: As for :class:`RetrievalDataset`.
 
     Raises:
-        AnnotationError: If the folder or the list cannot be read.
+        UserError: If the folder or the list cannot be read.
         ValueError: If ``split`` and the fractions disagree.
     """
 

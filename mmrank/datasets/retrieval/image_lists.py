@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mmrank.datasets.checks.data_report import AnnotationError
+from mmrank.errors import UserError
 
 #: Suffixes of files that are taken for images, in lower case.
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.ppm', '.webp', '.tif')
@@ -59,7 +59,7 @@ class ImageList(NamedTuple):
         """Raise when a line could not be read or there is no image.
 
         Raises:
-            AnnotationError: Names the first bad lines.
+            UserError: Names the first bad lines.
         """
         if self.bad_lines:
             shown = [f'    {b.place}: {b.text!r}' for b in self.bad_lines]
@@ -67,7 +67,7 @@ class ImageList(NamedTuple):
             shown = shown[:_EXAMPLES]
             if more > 0:
                 shown.append(f'    ... and {more} more')
-            raise AnnotationError(
+            raise UserError(
                 f'{len(self.bad_lines)} lines of {self.source} are not of '
                 f'the form "{self.line_format}":\n'
                 + '\n'.join(shown)
@@ -75,7 +75,7 @@ class ImageList(NamedTuple):
                 'again'
             )
         if not self.images:
-            raise AnnotationError(
+            raise UserError(
                 f'{self.source} lists no image. Fix: check data_root, and '
                 'that the data set was unpacked completely'
             )
@@ -92,7 +92,7 @@ def read_sop_list(path: str | os.PathLike) -> ImageList:
         Class and super-class are the numbers of the file; bad lines included.
 
     Raises:
-        AnnotationError: If the file cannot be read.
+        UserError: If the file cannot be read.
     """
 
     def parse(fields: list[str]) -> tuple[str, str, str] | None:
@@ -115,7 +115,7 @@ def read_vehicle_id_list(path: str | os.PathLike) -> ImageList:
         Paths end in ``.jpg``; bad lines included.
 
     Raises:
-        AnnotationError: If the file cannot be read.
+        UserError: If the file cannot be read.
     """
 
     def parse(fields: list[str]) -> tuple[str, str, str] | None:
@@ -138,7 +138,7 @@ def read_inaturalist_list(path: str | os.PathLike) -> ImageList:
         Class names contain the super-class; bad lines included.
 
     Raises:
-        AnnotationError: If the file cannot be read.
+        UserError: If the file cannot be read.
     """
 
     def parse(fields: list[str]) -> tuple[str, str, str] | None:
@@ -162,7 +162,7 @@ def read_path_list(path: str | os.PathLike) -> ImageList:
         All images, bad lines included.
 
     Raises:
-        AnnotationError: If the file cannot be read.
+        UserError: If the file cannot be read.
     """
 
     def parse(fields: list[str]) -> tuple[str, str, str] | None:
@@ -191,11 +191,11 @@ def scan_class_folders(
         The images, sorted by path.
 
     Raises:
-        AnnotationError: If the folder, or one of ``within``, is not there.
+        UserError: If the folder, or one of ``within``, is not there.
     """
     root = Path(root)
     if not root.is_dir():
-        raise AnnotationError(
+        raise UserError(
             f'folder {root} does not exist. Fix: check data_root and '
             'data_prefix, or link the data set there'
         )
@@ -206,7 +206,7 @@ def scan_class_folders(
     )
     missing = [name for name in within if name not in there]
     if missing:
-        raise AnnotationError(
+        raise UserError(
             f'{root} has no folders {missing}, only {there[:20]}. Fix: '
             'correct the names, or unpack the missing part'
         )
@@ -264,7 +264,7 @@ def _read(
     try:
         text = Path(path).read_text(encoding='utf-8')
     except (OSError, UnicodeDecodeError) as error:
-        raise AnnotationError(
+        raise UserError(
             f'list {path} cannot be read: {error}. Fix: check data_root, and '
             'that the data set was unpacked completely'
         ) from error

@@ -29,7 +29,7 @@ class Omniglot(RetrievalDataset):
             ``val_fraction``.
 
     Raises:
-        AnnotationError: If an alphabet is not there.
+        UserError: If an alphabet is not there.
         TypeError: If ``alphabets`` is a single string.
     """
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from mmengine.fileio import join_path
 from mmpretrain.datasets import BaseDataset
 
-from mmrank.datasets.checks.data_report import AnnotationError
 from mmrank.datasets.retrieval.class_split import split_classes
 from mmrank.datasets.retrieval.image_lists import ImageList
+from mmrank.errors import UserError
 
 SPLITS = ('train', 'val', 'trainval', 'test')
 
@@ -37,7 +37,7 @@ class RetrievalDataset(BaseDataset):
             ``indices``, ``test_mode`` and so on.
 
     Raises:
-        AnnotationError: If a list cannot be read, or a split is empty.
+        UserError: If a list cannot be read, or a split is empty.
         ValueError: If a setting makes no sense.
     """
 
@@ -78,7 +78,7 @@ class RetrievalDataset(BaseDataset):
                 classes.
 
         Raises:
-            AnnotationError: If it cannot be read.
+            UserError: If it cannot be read.
         """
         raise NotImplementedError
 
@@ -104,7 +104,7 @@ class RetrievalDataset(BaseDataset):
         """Return ``img_path`` and ``gt_label`` of every image.
 
         Raises:
-            AnnotationError: If the list is bad or has none of the classes.
+            UserError: If the list is bad or has none of the classes.
         """
         found = self.read_list(test=self.split == 'test')
         found.raise_if_bad()
@@ -135,7 +135,7 @@ class RetrievalDataset(BaseDataset):
         there = set(there)
         unknown = [name for name in wanted if name not in there]
         if unknown or len(set(wanted)) < len(wanted):
-            raise AnnotationError(
+            raise UserError(
                 f'classes of {type(self).__name__}: '
                 + (
                     f'{unknown[:5]} are not in {source}, which has '

@@ -9,7 +9,6 @@ from mmengine.dist import barrier, get_world_size, is_main_process, master_only
 from mmengine.fileio import LocalBackend, get_file_backend
 from mmengine.hooks import CheckpointHook
 from mmengine.logging import print_log
-from mmengine.model import is_model_wrapper
 
 from mmrank.atomic_file import remove_temporary_files, write_atomically
 from mmrank.engine.resume.checkpoint import (
@@ -21,6 +20,7 @@ from mmrank.engine.resume.missed_validation import (
     missed_validation,
     note_validation,
 )
+from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.registry import HOOKS
 
 GRADIENT_KEY = 'accumulated_gradients'
@@ -282,8 +282,7 @@ class AtomicCheckpointHook(CheckpointHook):
 
 
 def _bare_model(runner):
-    model = runner.model
-    return model.module if is_model_wrapper(model) else model
+    return unwrap_model(runner.model)
 
 
 def _accumulates(runner) -> bool:

@@ -2,10 +2,10 @@
 
 import numpy as np
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 
 from mmrank.datasets.samplers.class_labels import class_labels
 from mmrank.datasets.samplers.label_pairs import label_pairs
+from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.losses.protocols import TakesClassCounts
 from mmrank.registry import HOOKS
 
@@ -35,8 +35,7 @@ class ClassCountsHook(Hook):
 
     def before_train(self, runner) -> None:
         """Count the labels and pass the counts on."""
-        model = runner.model
-        model = model.module if is_model_wrapper(model) else model
+        model = unwrap_model(runner.model)
         told = {
             name: module
             for name, module in model.named_modules()

@@ -2,9 +2,9 @@
 
 import torch
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 
 from mmrank.datasets.samplers.class_labels import class_labels
+from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.losses.protocols import TakesClassLabels
 from mmrank.registry import HOOKS
 
@@ -24,8 +24,7 @@ class ClassPairsHook(Hook):
 
     def before_train(self, runner) -> None:
         """Look up the classes and pass them on."""
-        model = runner.model
-        model = model.module if is_model_wrapper(model) else model
+        model = unwrap_model(runner.model)
         told = [
             module
             for module in model.modules()

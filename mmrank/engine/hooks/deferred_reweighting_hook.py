@@ -1,8 +1,8 @@
 """Starts the re-weighting of classes late in the training."""
 
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 
+from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.losses.protocols import Reweights
 from mmrank.registry import HOOKS
 
@@ -44,8 +44,7 @@ class DeferredReweightingHook(Hook):
         if self._told or done < self.begin:
             return
         self._told = True
-        model = runner.model
-        model = model.module if is_model_wrapper(model) else model
+        model = unwrap_model(runner.model)
         told = [
             name
             for name, module in model.named_modules()

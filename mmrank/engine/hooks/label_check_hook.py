@@ -20,7 +20,7 @@ class LabelCheckHook(Hook):
             where the split is trained on or measured by average precision.
 
     Raises:
-        AnnotationError: Before training, validation or test.
+        UserError: Before training, validation or test.
     """
 
     def __init__(self, need_positives: bool = True) -> None:

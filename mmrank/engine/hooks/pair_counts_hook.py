@@ -1,8 +1,8 @@
 """Tells losses the positive pairs of the training set."""
 
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 
+from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.losses.protocols import TakesPairCounts
 from mmrank.registry import HOOKS
 
@@ -23,8 +23,7 @@ class PairCountsHook(Hook):
 
     def before_train(self, runner) -> None:
         """Count the pairs and pass the counts on."""
-        model = runner.model
-        model = model.module if is_model_wrapper(model) else model
+        model = unwrap_model(runner.model)
         told = [
             module
             for module in model.modules()

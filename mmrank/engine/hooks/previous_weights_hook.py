@@ -5,9 +5,9 @@ from contextlib import ExitStack
 
 import torch
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 
 from mmrank.engine.resume.rng_state import get_rng_state, set_rng_state
+from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.registry import HOOKS
 from mmrank.state import MeanPositiveScore
 
@@ -37,8 +37,7 @@ class PreviousWeightsHook(Hook):
 
     @staticmethod
     def _model(runner) -> torch.nn.Module:
-        model = runner.model
-        return model.module if is_model_wrapper(model) else model
+        return unwrap_model(runner.model)
 
     @classmethod
     def _states(cls, runner) -> list[MeanPositiveScore]:

@@ -4,8 +4,8 @@ import math
 from collections import deque
 
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 
+from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.losses.protocols import HasDiagnostics
 from mmrank.registry import HOOKS
 
@@ -78,8 +78,7 @@ class RankingMonitorHook(Hook):
         """Read, check and log."""
         if not self.every_n_train_iters(runner, self.interval):
             return
-        model = runner.model
-        model = model.module if is_model_wrapper(model) else model
+        model = unwrap_model(runner.model)
         losses = [
             (name, m)
             for name, m in model.named_modules()

@@ -1,10 +1,10 @@
 """Checks that state per sample fits the training set."""
 
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 from torch.utils.data import ConcatDataset
 
 from mmrank.datasets.indexed_concat_dataset import IndexedConcatDataset
+from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.losses.protocols import KeepsSampleState
 from mmrank.registry import HOOKS
 
@@ -26,8 +26,7 @@ class SampleIndexHook(Hook):
 
     def before_train(self, runner) -> None:
         """Check."""
-        model = runner.model
-        model = model.module if is_model_wrapper(model) else model
+        model = unwrap_model(runner.model)
         keepers = {
             name: module
             for name, module in model.named_modules()

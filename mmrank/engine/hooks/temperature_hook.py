@@ -4,8 +4,8 @@ from pathlib import Path
 
 from mmengine.dist import master_only
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 
+from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.registry import HOOKS
 from mmrank.state.samples.sample_temperature import SampleTemperature
 from mmrank.visualization.temperatures.history import TemperatureHistory
@@ -69,8 +69,7 @@ write_temperature_report` adds the table of all samples, class frequency
 
     @staticmethod
     def _model(runner):
-        model = runner.model
-        return model.module if is_model_wrapper(model) else model
+        return unwrap_model(runner.model)
 
     def before_train(self, runner) -> None:
         """Refuse to run for nothing; note the range of the histograms."""

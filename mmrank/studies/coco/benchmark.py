@@ -7,12 +7,12 @@ from typing import Any
 
 from mmrank.datasets.checks.coco_check import check_coco_file
 from mmrank.datasets.checks.coco_reading import read_coco_json
+from mmrank.errors import UserError
 from mmrank.studies.coco.benchmark_table import BenchmarkRow
 from mmrank.studies.coco.box_evaluation import class_average_precision, summary
 from mmrank.studies.coco.entries import ModelResult
 from mmrank.studies.coco.evaluators import (
     BoxEvaluator,
-    EvaluatorError,
     check_equality,
     find_evaluators,
 )
@@ -24,11 +24,7 @@ from mmrank.studies.coco.lvis_evaluation import (
     require_lvis,
 )
 from mmrank.studies.coco.pictures.pr_curves import PRCurves
-from mmrank.studies.coco.predictions import (
-    PredictionError,
-    check_predictions,
-    load_predictions,
-)
+from mmrank.studies.coco.predictions import check_predictions, load_predictions
 
 _HIDDEN_FIGURES = ('ARs', 'ARm', 'ARl')
 
@@ -80,7 +76,7 @@ def read_models(
         The boxes by model name, and notes on images without any.
 
     Raises:
-        PredictionError: If predictions are malformed or do not belong to the
+        UserError: If predictions are malformed or do not belong to the
             annotations, or there is none.
     """
     image_ids = {image['id'] for image in document['images']}
@@ -91,7 +87,7 @@ def read_models(
         where = f'predictions of {result.name!r} ({result.predictions})'
         check_predictions(boxes, image_ids, category_ids, where)
         if not boxes and not allow_empty:
-            raise PredictionError(
+            raise UserError(
                 f'there are no boxes in the {where}. Fix: lower '
                 'test_cfg.score_thr of the detector; --allow-empty shows it '
                 'with an AP of 0.'
@@ -131,16 +127,16 @@ def run_benchmark(
         The figures.
 
     Raises:
-        AnnotationError: If the annotations are bad.
-        PredictionError: See :func:`read_models`.
-        EvaluatorError: If an evaluator is absent, or two do not agree.
-        LvisError: If the package ``lvis`` is needed and absent.
+        UserError: If the annotations are bad.
+        UserError: See :func:`read_models`.
+        UserError: If an evaluator is absent, or two do not agree.
+        UserError: If the package ``lvis`` is needed and absent.
     """
     on_step('reading annotations')
     document = read_coco_json(ann_file)
     if is_lvis(document):
         if evaluator != 'auto':
-            raise EvaluatorError(
+            raise UserError(
                 f'evaluator {evaluator!r} does not support LVIS, and '
                 f'{ann_file} has LVIS annotations. Fix: remove --evaluator; '
                 'lvis evaluates them.'

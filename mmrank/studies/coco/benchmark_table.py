@@ -9,8 +9,9 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
+from mmrank.atomic_file import write_atomically, write_csv_atomically
 from mmrank.studies.common.run_record import RunRecord
-from mmrank.visualization.tables import best_cells, markdown_table, write_csv
+from mmrank.visualization.tables import best_cells, markdown_table
 
 
 @dataclass(frozen=True)
@@ -217,12 +218,11 @@ def write_benchmark(
         The three files.
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     lines = [f'# {title}', '', *markdown_table(*table_cells(rows)), '']
     lines += [f'* {note}' for note in notes]
     lines += ['', '## Classes', '', *markdown_table(*class_cells(rows))]
     markdown = folder / 'coco_table.md'
-    markdown.write_text('\n'.join(lines) + '\n', encoding='utf-8')
+    write_atomically(('\n'.join(lines) + '\n').encode(), markdown)
 
     columns = (*_TEXTS, *_NUMBERS)
     records = [
@@ -234,20 +234,24 @@ def write_benchmark(
         ]
         for row in rows
     ]
-    table = write_csv(
+    table = write_csv_atomically(
+        [
+            ['method', *rows[0].metrics, *(column.key for column in columns)],
+            *(
+                [row.name, *row.metrics.values(), *values]
+                for row, values in zip(rows, records)
+            ),
+        ],
         folder / 'coco_table.csv',
-        ['method', *rows[0].metrics, *(column.key for column in columns)],
-        [
-            [row.name, *row.metrics.values(), *values]
-            for row, values in zip(rows, records)
-        ],
     )
-    classes = write_csv(
-        folder / 'classes.csv',
-        ['class', *(row.name for row in rows)],
+    classes = write_csv_atomically(
         [
-            [name, *(row.classes[name] for row in rows)]
-            for name in rows[0].classes
+            ['class', *(row.name for row in rows)],
+            *(
+                [name, *(row.classes[name] for row in rows)]
+                for name in rows[0].classes
+            ),
         ],
+        folder / 'classes.csv',
     )
     return [markdown, table, classes]

@@ -61,7 +61,7 @@ def evaluate_boxes(
         with COCO's own parameters (at most 1, 10 and 100 boxes an image).
 
     Raises:
-        PredictionError: If predictions are malformed or belong to other
+        UserError: If predictions are malformed or belong to other
             images or categories.
     """
     truth = load_ground_truth(ground_truth)

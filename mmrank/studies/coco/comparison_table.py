@@ -1,6 +1,5 @@
 """COCO figures of several detectors side by side: console, Markdown, CSV."""
 
-import csv
 import math
 import os
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from pycocotools.cocoeval import COCOeval
 from rich.table import Table
 
 from mmrank.studies.coco.box_evaluation import class_average_precision, summary
+from mmrank.visualization.tables import write_table
 
 
 def comparison_rows(
@@ -83,16 +83,10 @@ def write_tables(
     Returns:
         The Markdown and the CSV file.
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    lines = [f'# {title}', '', f'| {" | ".join(header)} |']
-    lines.append('|---' + '|---:' * (len(header) - 1) + '|')
-    lines += [f'| {" | ".join(row)} |' for row in rows]
-    markdown = folder / 'results.md'
-    markdown.write_text('\n'.join(lines) + '\n', encoding='utf-8')
-    table = folder / 'results.csv'
-    with table.open('w', newline='', encoding='utf-8') as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        writer.writerows(rows)
-    return markdown, table
+    return write_table(
+        header,
+        rows,
+        Path(folder) / 'results',
+        title,
+        align='l' + 'r' * (len(header) - 1),
+    )

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from mmrank.errors import UserError
 from mmrank.studies.common.model_entry import (
     Entry,
-    EntryError,
     find_checkpoint,
     split_entry,
 )
@@ -44,13 +44,13 @@ def parse_entries(words: Sequence[str]) -> list[Entry]:
         The models, in the same order.
 
     Raises:
-        EntryError: If a path does not exist, or two models have one name.
+        UserError: If a path does not exist, or two models have one name.
     """
     entries = [_parse(word) for word in words]
     names = [entry.name for entry in entries]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise EntryError(
+        raise UserError(
             f'the name {twice[0]!r} is used for {names.count(twice[0])} '
             'models. Fix: name each differently, NAME=PATH.'
         )
@@ -61,13 +61,13 @@ def _parse(word: str) -> Entry:
     name, text, checkpoint = split_entry(word)
     path = Path(text)
     if not text or not path.exists():
-        raise EntryError(
+        raise UserError(
             f'{word!r}: {text!r} does not exist. Fix: pass NAME=PATH of a '
             '*.bbox.json, of a folder with one, or NAME=CONFIG.py,CHECKPOINT '
             f'(paths start at {Path.cwd()}).'
         )
     if checkpoint is not None and path.suffix != '.py':
-        raise EntryError(
+        raise UserError(
             f'{word!r} has a checkpoint but {text!r} is not a config. Fix: '
             'pass NAME=CONFIG.py,CHECKPOINT.'
         )
@@ -88,7 +88,7 @@ def read_result(entry: Entry) -> ModelResult:
         Where they are.
 
     Raises:
-        EntryError: If a folder has no prediction file, or several and none
+        UserError: If a folder has no prediction file, or several and none
             that ``coco_table.py`` wrote.
     """
     if entry.path.is_file():
@@ -96,14 +96,14 @@ def read_result(entry: Entry) -> ModelResult:
     try:
         record = read_record(entry.path)
     except ValueError as error:
-        raise EntryError(str(error)) from error
+        raise UserError(str(error)) from error
     own = entry.path / PREDICTIONS_NAME
     if own.is_file():
         return ModelResult(entry.name, own, record)
     files = sorted(entry.path.glob('*.bbox.json'))
     if len(files) != 1:
         found = ', '.join(f.name for f in files) or 'none'
-        raise EntryError(
+        raise UserError(
             f'{entry.name}: the folder {entry.path} must have one *.bbox.json '
             f'and has {found}. Fix: pass the file itself.'
         )
@@ -123,22 +123,22 @@ def check_pair(
         image_dir: Folder of the images, if it was given.
 
     Raises:
-        EntryError: If a name is unknown or given twice, or neither model's
+        UserError: If a name is unknown or given twice, or neither model's
             run names the image folder.
     """
     records = {r.name: r.record for r in results}
     for name in names:
         if name not in records:
-            raise EntryError(
+            raise UserError(
                 f'--side-by-side {name!r} is not one of the models '
                 f'{list(records)}. Fix: pass two of their names.'
             )
     if len(set(names)) < 2:
-        raise EntryError(
+        raise UserError(
             f'--side-by-side has {names[0]!r} twice. Fix: pass two models.'
         )
     if image_dir is None and not any(records[name] for name in names):
-        raise EntryError(
+        raise UserError(
             'the image folder is unknown: prediction files do not name it. '
             'Fix: pass --image-dir.'
         )
@@ -157,12 +157,12 @@ def find_annotations(
         The file.
 
     Raises:
-        EntryError: If none is known, it does not exist, or models were
+        UserError: If none is known, it does not exist, or models were
             tested on files of different content.
     """
     recorded = {r.name: Path(r.record.ann_file) for r in results if r.record}
     if given is None and not recorded:
-        raise EntryError(
+        raise UserError(
             'the annotation file is unknown: the predictions do not name it. '
             'Fix: pass --ann-file.'
         )
@@ -174,14 +174,14 @@ def find_annotations(
         if path.is_file():
             digests[name] = _digest(path.resolve(), path.stat().st_mtime_ns)
         elif name == '--ann-file' or given is None:
-            raise EntryError(
+            raise UserError(
                 f'{name}: the annotation file {path} does not exist. Fix: '
                 'pass --ann-file, the file of the test split.'
             )
     first = next(iter(digests))
     for name, digest in digests.items():
         if digest != digests[first]:
-            raise EntryError(
+            raise UserError(
                 f'{first} and {name} have different annotation files, '
                 f'{files[first]} and {files[name]}. Fix: test all models on '
                 'one split; figures of two cannot be compared.'

@@ -18,14 +18,11 @@ import numpy as np
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
+from mmrank.errors import UserError
 from mmrank.studies.coco.box_evaluation import STAT_NAMES, match_boxes
 
 PYCOCOTOOLS, FASTER = 'pycocotools', 'faster-coco-eval'
 CHOICES = ('auto', PYCOCOTOOLS, FASTER, 'both')
-
-
-class EvaluatorError(ValueError):
-    """An evaluator is absent, or two do not agree."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +88,11 @@ def find_evaluators(choice: str = 'auto') -> list[BoxEvaluator]:
         One evaluator, or two.
 
     Raises:
-        EvaluatorError: If the choice is unknown, or needs faster-coco-eval
+        UserError: If the choice is unknown, or needs faster-coco-eval
             where it is not installed.
     """
     if choice not in CHOICES:
-        raise EvaluatorError(
+        raise UserError(
             f'evaluator {choice!r} is unknown. Fix: use one of '
             f'{", ".join(CHOICES)}.'
         )
@@ -108,7 +105,7 @@ def find_evaluators(choice: str = 'auto') -> list[BoxEvaluator]:
     except ImportError as error:
         if choice == 'auto':
             return [slow]
-        raise EvaluatorError(
+        raise UserError(
             f'evaluator {choice!r} requires the package faster-coco-eval, '
             f'which cannot be imported ({error}). Fix: pip install '
             f'faster-coco-eval, or choose {PYCOCOTOOLS!r}.'
@@ -137,13 +134,13 @@ def check_equality(
         The largest difference found.
 
     Raises:
-        EvaluatorError: If one is larger; the text names the figure.
+        UserError: If one is larger; the text names the figure.
     """
     largest = 0.0
     for key in ('precision', 'recall'):
         one, two = (np.asarray(e.eval[key]) for e in (reference, other))
         if one.shape != two.shape:
-            raise EvaluatorError(
+            raise UserError(
                 f'{where}: the evaluators disagree on the shape of {key}, '
                 f'{one.shape} against {two.shape}. Fix: pass --evaluator '
                 'pycocotools and report this file.'
@@ -151,12 +148,12 @@ def check_equality(
         gap = float(np.abs(one - two).max(initial=0.0))
         largest = max(largest, gap)
         if gap > tolerance:
-            raise EvaluatorError(_disagreement(where, key, gap))
+            raise UserError(_disagreement(where, key, gap))
     for name, one, two in zip(STAT_NAMES, reference.stats, other.stats):
         gap = abs(float(one) - float(two))
         largest = max(largest, gap)
         if gap > tolerance:
-            raise EvaluatorError(_disagreement(where, name, gap))
+            raise UserError(_disagreement(where, name, gap))
     return largest
 
 

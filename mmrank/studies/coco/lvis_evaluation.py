@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from mmrank.errors import UserError
+
 # Names of LVISEval's figures and of our tables.
 LVIS_NAMES = {
     'AP': 'mAP',
@@ -26,10 +28,6 @@ LVIS_NAMES = {
     'APf': 'APf',
     'AR@300': 'AR300',
 }
-
-
-class LvisError(RuntimeError):
-    """LVIS figures cannot be computed; the message names the fix."""
 
 
 class _NumpyWithFloat(ModuleType):
@@ -48,13 +46,13 @@ def require_lvis() -> ModuleType:
         The package.
 
     Raises:
-        LvisError: If it is not installed.
+        UserError: If it is not installed.
     """
     try:
         import lvis
         import lvis.eval
     except ImportError as error:
-        raise LvisError(
+        raise UserError(
             'LVIS annotations require the package lvis, which cannot be '
             f'imported ({error}). Fix: pip install lvis'
         ) from error
@@ -90,11 +88,11 @@ def evaluate_lvis(ann_file: str | os.PathLike, boxes: list[dict]) -> Any:
         An ``LVISEval`` that has been evaluated, accumulated and summarised.
 
     Raises:
-        LvisError: If there are no boxes, or lvis is not installed.
+        UserError: If there are no boxes, or lvis is not installed.
     """
     lvis = require_lvis()
     if not boxes:
-        raise LvisError(
+        raise UserError(
             'LVIS cannot evaluate an empty list of predictions. Fix: lower '
             "the detector's score threshold (test_cfg.score_thr)."
         )

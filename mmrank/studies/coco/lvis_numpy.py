@@ -7,7 +7,8 @@ until mmdet requires it, with its own message.
 
 from contextlib import suppress
 
-from mmrank.studies.coco.lvis_evaluation import LvisError, require_lvis
+from mmrank.errors import UserError
+from mmrank.studies.coco.lvis_evaluation import require_lvis
 
-with suppress(LvisError):
+with suppress(UserError):
     require_lvis()

@@ -12,11 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from mmrank.errors import UserError
+
 KEYS = ('image_id', 'category_id', 'bbox', 'score')
-
-
-class PredictionError(ValueError):
-    """Predictions that cannot be evaluated; the message names the fix."""
 
 
 def load_predictions(
@@ -34,7 +32,7 @@ def load_predictions(
 
     Raises:
         FileNotFoundError: If there is no such file.
-        PredictionError: If the content is not a list of predictions.
+        UserError: If the content is not a list of predictions.
     """
     where = 'predictions'
     if not isinstance(predictions, list):
@@ -45,7 +43,7 @@ def load_predictions(
         isinstance(box, dict) and box.keys() >= set(KEYS)
         for box in predictions
     ):
-        raise PredictionError(
+        raise UserError(
             f'{where} must be a list of objects with the keys '
             f'{", ".join(KEYS)}. Fix: pass the *.bbox.json that CocoMetric '
             'writes with outfile_prefix=..., not the annotation file.'
@@ -63,7 +61,7 @@ def _read(path: Path, where: str) -> object:
     try:
         return json.loads(path.read_text('utf-8'))
     except ValueError as error:  # bad UTF-8 and bad JSON
-        raise PredictionError(
+        raise UserError(
             f'{where} ({path.stat().st_size:,} bytes) is not JSON: {error}. '
             'Fix: if the evaluation that writes it was interrupted, run it '
             'again.'
@@ -85,7 +83,7 @@ def check_predictions(
         where: What to call the boxes in an error.
 
     Raises:
-        PredictionError: At the first kind of problem; the text has the
+        UserError: At the first kind of problem; the text has the
             field, values and what to do.
     """
     _check_ids(
@@ -111,21 +109,21 @@ def check_predictions(
     except (TypeError, ValueError):
         shape_is_right = False
     if not shape_is_right:
-        raise PredictionError(
+        raise UserError(
             f'bbox or score of the {where} is not always four numbers and one '
             'number. Fix: write bbox as [x, y, width, height] and score as a '
             'number.'
         )
     bad = np.flatnonzero(~np.isfinite(numbers).all(axis=1))
     if bad.size:
-        raise PredictionError(
+        raise UserError(
             f'{bad.size} of the {where} are not finite, the first at index '
             f'{bad[0]}: {_shown(boxes[bad[0]])}. Fix: check the model for '
             'NaN; such a box cannot be ranked.'
         )
     bad = np.flatnonzero((numbers[:, 2:4] < 0).any(axis=1))
     if bad.size:
-        raise PredictionError(
+        raise UserError(
             f'{bad.size} bbox of the {where} have a negative width or '
             f'height, the first at index {bad[0]}: {_shown(boxes[bad[0]])}. '
             'Fix: bbox is [x, y, width, height], not two corners.'
@@ -137,7 +135,7 @@ def _check_ids(
 ) -> None:
     strangers = [i for i in dict.fromkeys(ids) if i not in known]
     if strangers:
-        raise PredictionError(
+        raise UserError(
             f'{len(strangers)} {what} are not in the annotations, for '
             f'example {strangers[:3]}. Fix: {fix}'
         )

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from mmrank.errors import UserError
 from mmrank.studies.coco.entries import ModelResult
-from mmrank.studies.common.model_entry import Entry, EntryError
+from mmrank.studies.common.model_entry import Entry
 from mmrank.studies.common.run_record import (
     PREDICTIONS_NAME,
     digest_run,
@@ -79,7 +80,7 @@ def run_command(
         on_progress: Called now and then with what mmengine's log shows.
 
     Raises:
-        EntryError: If the command fails; the text has the end of its log.
+        UserError: If the command fails; the text has the end of its log.
     """
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / LOG_NAME
@@ -100,7 +101,7 @@ def run_command(
         end_process(process)
     if process.returncode:
         tail = '\n'.join(read_tail(log).splitlines()[-12:])
-        raise EntryError(
+        raise UserError(
             f'{Path(command[1]).name} ended with status {process.returncode}. '
             f'Fix: see the end of {log}, and run the same command again.\n'
             f'{tail}'
@@ -132,7 +133,7 @@ def measure(
         The result.
 
     Raises:
-        EntryError: If the run fails.
+        UserError: If the run fails.
     """
     command = [sys.executable, str(script), str(entry.path)]
     if entry.checkpoint:
@@ -143,11 +144,11 @@ def measure(
         command += ['--cfg-options', *cfg_options]
     try:
         run_command(command, folder, on_progress)
-    except EntryError as error:
-        raise EntryError(f'{entry.name}: {error}') from error
+    except UserError as error:
+        raise UserError(f'{entry.name}: {error}') from error
     result = find_finished(entry.name, folder, digest)
     if result is None:
-        raise EntryError(
+        raise UserError(
             f'{entry.name}: the run left no result in {folder}. Fix: see '
             f'{folder / LOG_NAME}.'
         )

@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-
-class EntryError(ValueError):
-    """The input of a tool is wrong; the message names the fix."""
+from mmrank.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -69,12 +67,12 @@ def find_checkpoint(
         The file, or None without one.
 
     Raises:
-        EntryError: If it does not exist.
+        UserError: If it does not exist.
     """
     if checkpoint is None:
         return None
     if not Path(checkpoint).is_file():
-        raise EntryError(
+        raise UserError(
             f'{word!r}: checkpoint {checkpoint!r} does not exist. Fix: pass '
             f'the .pth file of a training{otherwise}.'
         )

@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass, field, replace
 from mmrank.studies.in_batch.data import TwoTowerData
 from mmrank.studies.in_batch.expected_objective import emulated_omega
 from mmrank.studies.in_batch.full_gradient import minimise_by_lbfgs
-from mmrank.studies.in_batch.lean_loop import LeanLoop
 from mmrank.studies.in_batch.learning_rate_search import (
     SearchRule,
     search_learning_rate,
 )
+from mmrank.studies.in_batch.stepwise_training import StepwiseTraining
 
 #: Losses of batches, in the order of the work: the weight of unbiased_omega
 #: comes from the results of pos_neg.
@@ -199,9 +199,11 @@ def run_cell(
 
 def _run_sampled(cell, data, settings, loss, size, all_pairs, report):
     def start(lr):
-        loop = LeanLoop(data, loss, size, lr, settings.seed, settings.device)
-        loop.objective(all_pairs)
-        return loop
+        training = StepwiseTraining(
+            data, loss, size, lr, settings.seed, settings.device
+        )
+        training.objective(all_pairs)
+        return training
 
     training, diverged = search_learning_rate(
         start, settings.rule_of(cell), report
@@ -212,10 +214,12 @@ def _run_sampled(cell, data, settings, loss, size, all_pairs, report):
 def _run_full(cell, data, settings, loss, size, all_pairs, report):
     del cell, size
     # It draws no batch; 2 pairs are always there to draw.
-    loop = LeanLoop(data, loss, 2, None, settings.seed, settings.device)
-    objective = loop.full_objective(all_pairs)
+    training = StepwiseTraining(
+        data, loss, 2, None, settings.seed, settings.device
+    )
+    objective = training.full_objective(all_pairs)
     result = minimise_by_lbfgs(
-        loop.model.double(),
+        training.model.double(),
         objective,
         settings.tolerance,
         settings.max_iterations,

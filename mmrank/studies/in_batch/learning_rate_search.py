@@ -90,7 +90,7 @@ def train_until_it_ends(
     Args:
         loop: Fresh, with ``steps_per_epoch``, ``train(steps)``,
             ``objective()`` and ``evaluate()``, larger metrics better, as
-            :class:`mmrank.studies.in_batch.lean_loop.LeanLoop` has them.
+            :class:`.stepwise_training.StepwiseTraining` has them.
         lr: Its learning rate, to be noted.
         rule: When to end.
         report: Called after each check.

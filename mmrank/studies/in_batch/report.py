@@ -12,7 +12,7 @@ from mmrank.visualization.figures import (
     new_panels,
     save,
 )
-from mmrank.visualization.tables import write_number_table
+from mmrank.visualization.tables import write_table
 
 NAMES = {
     'unbiased': 'Unbiased',
@@ -57,7 +57,7 @@ def write_study_tables(
     ):
         chosen = [x for x in cells if x['full'] == full]
         if chosen:
-            files += write_number_table(
+            files += write_table(
                 ['loss', 'batch ratio', *_heads(chosen)],
                 _rows(chosen, names),
                 folder / stem,
@@ -65,7 +65,7 @@ def write_study_tables(
                 f'In percent. {note}'.strip(),
             )
     if cells:
-        files += write_number_table(
+        files += write_table(
             [
                 *('cell', 'pairs', 'omega', 'learning rate', 'steps'),
                 *('epochs', 'ended', 'objective', 'gradient norm'),

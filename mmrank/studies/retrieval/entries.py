@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from mmrank.errors import UserError
 from mmrank.studies.common.model_entry import (
     Entry,
-    EntryError,
     find_checkpoint,
     split_entry,
 )
@@ -26,13 +26,13 @@ def parse_entries(words: Sequence[str]) -> list[Entry]:
         The models, in the same order.
 
     Raises:
-        EntryError: If a file does not exist, or two models have one name.
+        UserError: If a file does not exist, or two models have one name.
     """
     entries = [_parse(word) for word in words]
     names = [entry.file_name for entry in entries]
     twice = [e.name for e in entries if names.count(e.file_name) > 1]
     if twice:
-        raise EntryError(
+        raise UserError(
             f'the names {sorted(set(twice))} map to one file name. Fix: name '
             'each model differently, NAME=PATH.'
         )
@@ -43,13 +43,13 @@ def _parse(word: str) -> Entry:
     name, text, checkpoint = split_entry(word)
     path = Path(text)
     if not path.is_file() or path.suffix not in ('.py', '.npz'):
-        raise EntryError(
+        raise UserError(
             f'{word!r}: {text!r} is not an existing .npz or .py file. Fix: '
             'pass NAME=FEATURES.npz or NAME=CONFIG.py,CHECKPOINT (paths start '
             f'at {Path.cwd()}).'
         )
     if (path.suffix == '.py') != (checkpoint is not None):
-        raise EntryError(
+        raise UserError(
             f'{word!r}: a config requires a checkpoint, and features take '
             'none. Fix: pass NAME=CONFIG.py,CHECKPOINT or NAME=FEATURES.npz.'
         )
@@ -91,10 +91,10 @@ def use_retrieval_metric(cfg: Any, out_file: str, name: str) -> list[str]:
         Sentences on what of the metric the report leaves out.
 
     Raises:
-        EntryError: If the config has no test set.
+        UserError: If the config has no test set.
     """
     if not cfg.get('test_dataloader') or cfg.get('test_cfg') is None:
-        raise EntryError(
+        raise UserError(
             f'{name}: the config has no test_dataloader or no test_cfg. Fix: '
             'add both, or pass features.'
         )

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import torch
 
-from mmrank.evaluation.retrieval_features import (
-    FeaturesError,
-    RetrievalFeatures,
-)
+from mmrank.errors import UserError
+from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.functional import nearest_in_gallery
 from mmrank.studies.retrieval.result import RetrievalResult
 
@@ -73,10 +71,10 @@ def find_neighbours(
         A row for each query.
 
     Raises:
-        FeaturesError: If the features have no paths.
+        UserError: If the features have no paths.
     """
     if features.paths is None:
-        raise FeaturesError(
+        raise UserError(
             f'the features of {result.name!r} have no image paths, which a '
             'retrieval sheet needs. Fix: write them with '
             'RetrievalMetric(out_file=..., path_key=...) from samples with '

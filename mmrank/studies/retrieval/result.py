@@ -5,10 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mmrank.evaluation.retrieval_features import (
-    FeaturesError,
-    RetrievalFeatures,
-)
+from mmrank.errors import UserError
+from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.functional import recall_curve, retrieval_curves
 
 # K of the Recall@K curve, about evenly spaced on a logarithmic axis.
@@ -71,7 +69,7 @@ def evaluate_features(
         The figures.
 
     Raises:
-        FeaturesError: If no query has a positive.
+        UserError: If no query has a positive.
         ValueError: See ``retrieval_curves``.
     """
     rows = features.rows_of_gallery()
@@ -88,7 +86,7 @@ def evaluate_features(
     queries = summary.pop('queries')
     without = summary.pop('queries_without_positive')
     if queries == 0:
-        raise FeaturesError(
+        raise UserError(
             f'{name}: none of {without} queries has another sample of its '
             f'class among {size} of the gallery. Fix: check labels and '
             'in_gallery of the features.'
@@ -119,14 +117,14 @@ def check_same_test_set(models: dict[str, RetrievalFeatures]) -> None:
         models: Features by name of the model.
 
     Raises:
-        FeaturesError: If there is no model or labels or galleries differ.
+        UserError: If there is no model or labels or galleries differ.
     """
     if not models:
-        raise FeaturesError('no model is passed. Fix: pass at least one.')
+        raise UserError('no model is passed. Fix: pass at least one.')
     first_name, first = next(iter(models.items()))
     for name, other in models.items():
         if not first.labels.equal(other.labels):
-            raise FeaturesError(
+            raise UserError(
                 f'{name!r} has {len(other.labels)} samples with other labels '
                 f'than the {len(first.labels)} of {first_name!r}. Fix: test '
                 'both on the same data set, without shuffling.'
@@ -135,7 +133,7 @@ def check_same_test_set(models: dict[str, RetrievalFeatures]) -> None:
         if (masks[0] is None) != (masks[1] is None) or (
             masks[0] is not None and not masks[0].equal(masks[1])
         ):
-            raise FeaturesError(
+            raise UserError(
                 f'{name!r} has another gallery than {first_name!r}. Fix: set '
                 'the same gallery_key in both configs.'
             )

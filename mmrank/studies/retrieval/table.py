@@ -7,8 +7,9 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
+from mmrank.atomic_file import write_atomically, write_csv_atomically
 from mmrank.studies.retrieval.result import RetrievalResult
-from mmrank.visualization.tables import best_cells, markdown_table, write_csv
+from mmrank.visualization.tables import best_cells, markdown_table
 
 _TITLES = {
     'mAP': 'mAP',
@@ -104,17 +105,18 @@ def write_retrieval_table(
         The two files.
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     lines = [f'# {title}', '', *markdown_table(*retrieval_cells(results)), '']
     lines.append(f'Percent. {describe_test_set(results[0])}')
     markdown = folder / 'retrieval.md'
-    markdown.write_text('\n'.join(lines) + '\n', encoding='utf-8')
-    table = write_csv(
-        folder / 'retrieval.csv',
-        ['method', *results[0].metrics, 'queries', 'gallery_size'],
+    write_atomically(('\n'.join(lines) + '\n').encode(), markdown)
+    table = write_csv_atomically(
         [
-            [r.name, *r.metrics.values(), r.queries, r.gallery_size]
-            for r in results
+            ['method', *results[0].metrics, 'queries', 'gallery_size'],
+            *(
+                [r.name, *r.metrics.values(), r.queries, r.gallery_size]
+                for r in results
+            ),
         ],
+        folder / 'retrieval.csv',
     )
     return [markdown, table]

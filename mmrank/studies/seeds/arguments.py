@@ -3,7 +3,9 @@
 import argparse
 from pathlib import Path
 
-from .plan import PlanError, SeedPlan
+from mmrank.errors import UserError
+
+from .plan import SeedPlan
 from .plan_file import parse_plan, read_plan
 from .runs import count_cores
 
@@ -122,7 +124,7 @@ def make_plan(args: argparse.Namespace) -> SeedPlan:
     """Make the plan from a file or from the command line.
 
     Raises:
-        PlanError: When the arguments contradict each other.
+        UserError: When the arguments contradict each other.
     """
     if args.plan:
         given = [
@@ -131,14 +133,14 @@ def make_plan(args: argparse.Namespace) -> SeedPlan:
             if getattr(args, name) is not None
         ]
         if args.configs or given:
-            raise PlanError(
+            raise UserError(
                 f'--plan defines the runs: remove {args.configs + given}, or '
                 'put it into the plan file.'
             )
         return read_plan(args.plan)
     names = args.names or [Path(path).stem for path in args.configs]
     if len(names) != len(args.configs):
-        raise PlanError(
+        raise UserError(
             f'--names has {len(names)} names for {len(args.configs)} configs.'
         )
     return parse_plan(
@@ -170,5 +172,5 @@ def make_plan(args: argparse.Namespace) -> SeedPlan:
 def _split_pair(text: str) -> tuple[str, str]:
     key, equals, value = text.partition('=')
     if not equals or not key or not value:
-        raise PlanError(f'{text!r} is not of the form KEY=VALUE.')
+        raise UserError(f'{text!r} is not of the form KEY=VALUE.')
     return key, value

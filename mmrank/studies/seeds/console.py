@@ -106,16 +106,18 @@ def report(
     values = collect_values(plan, outcomes)
     cells = summarise(plan, values)
     failures = [item for item in [*tuning_outcomes, *outcomes] if item.error]
-    files = {
-        'report.md': write_markdown(
-            plan, cells, tuning=tuning, failures=failures
+    text = write_markdown(plan, cells, tuning=tuning, failures=failures)
+    folder = plan.out_dir
+    files = [
+        folder / 'report.md',
+        write_csv(cells, folder / 'summary.csv'),
+        write_runs_csv(
+            plan, [*tuning_outcomes, *outcomes], folder / 'runs.csv'
         ),
-        'summary.csv': write_csv(cells),
-        'runs.csv': write_runs_csv(plan, [*tuning_outcomes, *outcomes]),
-    }
-    for name, text in files.items():
-        write_atomically(text.encode(), plan.out_dir / name)
-    draw_box_plot(plan, values, plan.out_dir / 'boxplot.png')
+        folder / 'boxplot.png',
+    ]
+    write_atomically(text.encode(), files[0])
+    draw_box_plot(plan, values, files[-1])
 
     table = Table(title=f'test data, baseline {plan.baseline}')
     for title in ('method', 'metric', 'n', 'mean', 'std', 'difference', 'p'):
@@ -136,5 +138,5 @@ def report(
             ),
         )
     console.print(table)
-    for name in (*files, 'boxplot.png'):
-        console.print(f'wrote {plan.out_dir / name}')
+    for path in files:
+        console.print(f'wrote {path}')

@@ -4,7 +4,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .plan import PlanError, Run
+from mmrank.errors import UserError
+
+from .plan import Run
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ def read_result(run: Run, metrics: Sequence[str] = ()) -> dict | None:
         The metrics, or ``None`` when the run is not finished.
 
     Raises:
-        PlanError: When the file lacks a metric; the message lists those
+        UserError: When the file lacks a metric; the message lists those
             that it has.
     """
     if not run.result_file.is_file():
@@ -43,13 +45,13 @@ def read_result(run: Run, metrics: Sequence[str] = ()) -> dict | None:
     try:
         found = json.loads(run.result_file.read_text())['metrics']
     except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise PlanError(
+        raise UserError(
             f'{run.result_file} is not a valid result ({error!r}): delete it '
             'to run the training again.'
         ) from error
     missing = [key for key in metrics if key not in found]
     if missing:
-        raise PlanError(
+        raise UserError(
             f'{run.result_file} has no metric {missing}; it has '
             f'{sorted(found)}. Change `metrics`; nothing is trained again.'
         )

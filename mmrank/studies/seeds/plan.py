@@ -15,11 +15,9 @@ from pathlib import Path
 
 from mmengine.config import Config
 
+from mmrank.errors import UserError
+
 TUNE, FINAL = 'tune', 'final'
-
-
-class PlanError(ValueError):
-    """Wrong input of a comparison; the message names the fix."""
 
 
 @dataclass(frozen=True)
@@ -127,44 +125,44 @@ class SeedPlan:
         """Check that the fields fit together.
 
         Raises:
-            PlanError: With the field, its value and what to do.
+            UserError: With the field, its value and what to do.
         """
         names = [method.name for method in self.methods]
         if not names:
-            raise PlanError('`methods` is empty: set at least one config.')
+            raise UserError('`methods` is empty: set at least one config.')
         if len(set(names)) < len(names):
-            raise PlanError(
+            raise UserError(
                 f'`methods` has the names {names}: two rows of the table '
                 'would be one. Name each differently.'
             )
         if self.baseline not in names:
-            raise PlanError(
+            raise UserError(
                 f'`baseline` {self.baseline!r} is not one of the methods '
                 f'{names}.'
             )
         if not self.seeds:
-            raise PlanError('`seeds` is empty: set one or more integers.')
+            raise UserError('`seeds` is empty: set one or more integers.')
         if not self.metrics:
-            raise PlanError(
+            raise UserError(
                 '`metrics` is empty: name the keys that the evaluator '
                 'returns, for example coco/bbox_mAP.'
             )
         unknown = self.lower_better - {*self.metrics, self.decisive_metric}
         if unknown:
-            raise PlanError(
+            raise UserError(
                 f'`lower_better` names {sorted(unknown)}, which are none of '
                 f'the metrics {list(self.metrics)}.'
             )
         if not any(method.grid for method in self.methods):
             return
         if not self.tune_seeds:
-            raise PlanError(
+            raise UserError(
                 '`tune.seeds` is empty although there is a grid: set tuning '
                 'seeds that are not in `seeds`.'
             )
         common = set(self.seeds) & set(self.tune_seeds)
         if common:
-            raise PlanError(
+            raise UserError(
                 f'`seeds` and `tune.seeds` share {sorted(common)}: a seed '
                 'used for tuning must not be used for measuring. Use other '
                 'seeds.'
@@ -240,17 +238,17 @@ def load_config(path: str) -> dict:
     """Load a config with its bases, once.
 
     Raises:
-        PlanError: When there is no such file or it is no config.
+        UserError: When there is no such file or it is no config.
     """
     if not Path(path).is_file():
-        raise PlanError(f'Config {path!r} does not exist.')
+        raise UserError(f'Config {path!r} does not exist.')
     key = (str(path), Path(path).stat().st_mtime)
     if key not in _CONFIGS:
         try:
             # Its modules are for the process that trains.
             config = Config.fromfile(path, import_custom_modules=False)
         except Exception as error:  # a config is a program
-            raise PlanError(
+            raise UserError(
                 f'{path} cannot be read as a config: '
                 f'{type(error).__name__}: {error}'
             ) from error

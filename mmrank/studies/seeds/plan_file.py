@@ -8,7 +8,9 @@ from typing import Any
 import mmengine
 from mmengine.config import Config
 
-from .plan import Method, PlanError, SeedPlan
+from mmrank.errors import UserError
+
+from .plan import Method, SeedPlan
 
 
 def parse_plan(plan: Mapping[str, Any]) -> SeedPlan:
@@ -18,7 +20,7 @@ def parse_plan(plan: Mapping[str, Any]) -> SeedPlan:
         plan: See ``tools/benchmarks/run_seeds.py --help``.
 
     Raises:
-        PlanError: When a field is missing, unknown or contradicts
+        UserError: When a field is missing, unknown or contradicts
             another one; the message names it.
     """
     plan = dict(plan)
@@ -44,7 +46,7 @@ def parse_plan(plan: Mapping[str, Any]) -> SeedPlan:
     )
     unknown = [*plan, *(f'tune.{key}' for key in grid)]
     if unknown:
-        raise PlanError(
+        raise UserError(
             f'The plan has unknown fields {unknown}; known are methods, '
             'seeds, metrics, lower_better, baseline, cfg_options, tune '
             '(grid, seeds, metric), out_dir, scale, allow_shared_split.'
@@ -57,17 +59,17 @@ def read_plan(path: str | Path) -> SeedPlan:
     """Read a plan from a ``.yaml``, ``.json`` or ``.py`` file.
 
     Raises:
-        PlanError: As :func:`parse_plan`, or when there is no such file.
+        UserError: As :func:`parse_plan`, or when there is no such file.
     """
     path = Path(path)
     if not path.is_file():
-        raise PlanError(f'Plan file {str(path)!r} does not exist.')
+        raise UserError(f'Plan file {str(path)!r} does not exist.')
     if path.suffix == '.py':
         content = Config.fromfile(path).to_dict()
     else:
         content = mmengine.load(path)
     if not isinstance(content, Mapping):
-        raise PlanError(f'The plan {path} is not a mapping of fields.')
+        raise UserError(f'The plan {path} is not a mapping of fields.')
     return parse_plan(content)
 
 
@@ -78,18 +80,18 @@ def _read_method(
         entry = {'config': entry}
     entry = dict(entry)
     if 'config' not in entry:
-        raise PlanError(f'The method {entry} has no `config`.')
+        raise UserError(f'The method {entry} has no `config`.')
     config = str(entry.pop('config'))
     name = str(entry.pop('name', Path(config).stem))
     if not re.fullmatch(r'[\w.+-]+', name):
-        raise PlanError(
+        raise UserError(
             f'The method name {name!r} is also used as a folder name: use '
             'letters, digits and _ . + - only.'
         )
     own = _read_options(entry.pop('cfg_options', {}), f'{name}.cfg_options')
     own_grid = _read_grid(entry.pop('tune', None) or {}, f'{name}.tune')
     if entry:
-        raise PlanError(
+        raise UserError(
             f'The method {name!r} has unknown fields {list(entry)}; known '
             'are name, config, cfg_options, tune.'
         )
@@ -98,17 +100,17 @@ def _read_method(
 
 def _read_options(options: Any, where: str) -> dict[str, str]:
     if not isinstance(options, Mapping):
-        raise PlanError(f'`{where}` is {options!r}: set key: value pairs.')
+        raise UserError(f'`{where}` is {options!r}: set key: value pairs.')
     return {str(key): _text(value) for key, value in options.items()}
 
 
 def _read_grid(grid: Any, where: str) -> dict[str, tuple[str, ...]]:
     if not isinstance(grid, Mapping):
-        raise PlanError(f'`{where}` is {grid!r}: set key: [values].')
+        raise UserError(f'`{where}` is {grid!r}: set key: [values].')
     made = {}
     for key, values in grid.items():
         if isinstance(values, (str, int, float)) or not values:
-            raise PlanError(
+            raise UserError(
                 f'`{where}.{key}` is {values!r}: set a list of values.'
             )
         made[str(key)] = tuple(_text(value) for value in values)
@@ -121,11 +123,11 @@ def _read_seeds(seeds: Any, where: str) -> tuple[int, ...]:
     try:
         made = tuple(int(seed) for seed in seeds)
     except (TypeError, ValueError) as error:
-        raise PlanError(
+        raise UserError(
             f'`{where}` is {seeds!r}: set a list of integers.'
         ) from error
     if len(set(made)) < len(made):
-        raise PlanError(f'`{where}` {list(made)} has a seed twice.')
+        raise UserError(f'`{where}` {list(made)} has a seed twice.')
     return made
 
 

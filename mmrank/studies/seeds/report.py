@@ -1,46 +1,38 @@
 """Tables of a comparison over seeds."""
 
-import csv
-import io
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
+
+from mmrank.atomic_file import write_csv_atomically
+from mmrank.visualization.tables import markdown_table
 
 from .outcome import Outcome
 from .plan import SeedPlan, choice_label
 from .statistics import Summary
 
 
-def write_csv(cells: Sequence[Summary]) -> str:
+def write_csv(cells: Sequence[Summary], path: str | os.PathLike) -> Path:
     """Write the cells as CSV, one line per method and metric."""
-    buffer = io.StringIO()
-    writer = csv.DictWriter(
-        buffer, list(asdict(cells[0])), lineterminator='\n'
-    )
-    writer.writeheader()
-    writer.writerows(asdict(cell) for cell in cells)
-    return buffer.getvalue()
+    rows = [asdict(cell) for cell in cells]
+    return write_csv_atomically([rows[0], *(x.values() for x in rows)], path)
 
 
-def write_runs_csv(plan: SeedPlan, outcomes: Sequence[Outcome]) -> str:
+def write_runs_csv(
+    plan: SeedPlan, outcomes: Sequence[Outcome], path: str | os.PathLike
+) -> Path:
     """Write the single runs as CSV, for statistics of the reader's own."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator='\n')
-    writer.writerow(['stage', 'method', 'choice', 'seed', 'metric', 'value'])
+    rows = [['stage', 'method', 'choice', 'seed', 'metric', 'value']]
     for outcome in outcomes:
         run = outcome.run
-        for key, value in sorted((outcome.metrics or {}).items()):
-            writer.writerow(
-                [
-                    run.stage,
-                    run.method,
-                    choice_label(run.choice),
-                    run.seed,
-                    key,
-                    repr(value),
-                ]
-            )
-    return buffer.getvalue()
+        choice = choice_label(run.choice)
+        rows += [
+            [run.stage, run.method, choice, run.seed, key, repr(value)]
+            for key, value in sorted((outcome.metrics or {}).items())
+        ]
+    return write_csv_atomically(rows, path)
 
 
 def write_markdown(
@@ -65,11 +57,12 @@ def write_markdown(
     """
     if digits is None:
         digits = max(0, 4 - round(math.log10(plan.scale)))
-    rows = [
-        '| method | metric | n | mean ± std '
-        f'| difference to {plan.baseline} [95 % CI] | p (paired t) |',
-        '|---|---|---|---|---|---|',
+    header = [
+        *('method', 'metric', 'n', 'mean ± std'),
+        f'difference to {plan.baseline} [95 % CI]',
+        'p (paired t)',
     ]
+    rows, marks = [], []
     for metric in plan.metrics:
         own = [cell for cell in cells if cell.metric == metric]
         best = _best(plan, metric, own)
@@ -78,14 +71,17 @@ def write_markdown(
             spread = _number(cell.std, digits)
             value = f'{_number(cell.mean, digits)} ± {spread}'
             rows.append(
-                f'| {cell.method} | {metric} {arrow} | {cell.n} '
-                f'| {f"**{value}**" if cell is best else value} '
-                f'| {_difference(plan, cell, digits)} '
-                f'| {_p_value(cell.p_value)} |'
+                [
+                    *(cell.method, f'{metric} {arrow}', cell.n, value),
+                    _difference(plan, cell, digits),
+                    _p_value(cell.p_value),
+                ]
             )
+            is_best = cell is best
+            marks.append([column == 3 and is_best for column in range(6)])
     seeds = ', '.join(map(str, plan.seeds))
     text = [
-        *rows,
+        *markdown_table(header, rows, marks, 'llrrrr'),
         '',
         f'Test data; seeds {seeds}; std with ddof=1; the differences are '
         'paired by seed. No p-value is corrected for the number of methods '
@@ -145,18 +141,21 @@ def _tuning_section(
         '',
         f'{plan.decisive_metric} on the validation data, seeds {seeds}.',
         '',
-        '| method | values | n | mean | |',
-        '|---|---|---|---|---|',
     ]
+    rows = []
     for row in tuning:
         note = 'chosen' if row['chosen'] else ''
         if row['chosen'] and row['at_edge']:
             note = 'chosen, at the edge of the grid: widen it'
         mean = math.nan if row['mean'] is None else row['mean'] * plan.scale
-        text.append(
-            f'| {row["method"]} | {choice_label(row["choice"])} '
-            f'| {row["n"]} | {_number(mean, digits)} | {note} |'
+        rows.append(
+            [
+                *(row['method'], choice_label(row['choice']), row['n']),
+                *(_number(mean, digits), note),
+            ]
         )
+    header = ['method', 'values', 'n', 'mean', '']
+    text += markdown_table(header, rows, align='llrrl')
     if plan.allow_shared_split:
         text += [
             '',

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from mmrank.errors import UserError
+
 from .forked_command import ForkedCommand
 from .outcome import Outcome, read_result
-from .plan import PlanError, Run, SeedPlan
+from .plan import Run, SeedPlan
 
 LOG_NAME = 'output.log'
 _EPOCH = re.compile(
@@ -38,12 +40,12 @@ def build_command(template: str, run: Run) -> list[str]:
         The words of the command.
 
     Raises:
-        PlanError: When the template has an unknown placeholder or does not
+        UserError: When the template has an unknown placeholder or does not
             pass on the seed or the result's file.
     """
     for needed in ('{seed}', '{result}'):
         if needed not in template:
-            raise PlanError(f'The train command {template!r} lacks {needed}.')
+            raise UserError(f'The train command {template!r} lacks {needed}.')
     values = {
         'python': sys.executable,
         'config': run.config,
@@ -60,7 +62,7 @@ def build_command(template: str, run: Run) -> list[str]:
         try:
             words.append(word.format_map(values))
         except (KeyError, ValueError, IndexError) as error:
-            raise PlanError(
+            raise UserError(
                 f'The train command has the word {word!r}; placeholders are '
                 f'{sorted(values)} and cfg_options.'
             ) from error
@@ -122,7 +124,7 @@ class RunQueue:
         forked: bool = False,
     ) -> None:
         if jobs < 1:
-            raise PlanError(f'`jobs` is {jobs}: at least one run at a time.')
+            raise UserError(f'`jobs` is {jobs}: at least one run at a time.')
         self.plan = plan
         self.template = template
         self.jobs = jobs
@@ -224,7 +226,7 @@ class RunQueue:
             )
             try:
                 metrics = read_result(run, needed)
-            except PlanError as problem:
+            except UserError as problem:
                 error = str(problem)
             else:
                 if metrics is None:
@@ -252,7 +254,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
         folder: Is created if it is not there.
 
     Raises:
-        PlanError: When another process holds the folder.
+        UserError: When another process holds the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / '.running', 'w') as file:
@@ -262,7 +264,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise PlanError(
+                raise UserError(
                     f'Another process works in {folder}: wait for it, or '
                     'choose another folder.'
                 ) from None

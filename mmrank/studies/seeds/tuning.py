@@ -4,22 +4,24 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mmrank.errors import UserError
+
 from .outcome import Outcome
-from .plan import PlanError, SeedPlan, load_config
+from .plan import SeedPlan, load_config
 
 
 def check_splits(plan: SeedPlan) -> None:
     """Check that tuned methods are measured on data of their own.
 
     Raises:
-        PlanError: When the test data of a tuned config is its
+        UserError: When the test data of a tuned config is its
             validation data, and this is not allowed explicitly.
     """
     if plan.allow_shared_split:
         return
     for method in plan.methods:
         if method.grid and has_shared_split(load_config(method.config)):
-            raise PlanError(
+            raise UserError(
                 f'{method.config} tests on its validation data, on which '
                 f'{list(method.grid)} is tuned: the measured value would be '
                 'too good. Add a separate `test_dataloader` to the config, or '

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from mmrank.atomic_file import write_csv_atomically
+
 
 @dataclass(frozen=True)
 class InteractionsSpec:
@@ -103,9 +105,6 @@ def write_interactions(out_dir: str | Path, spec: InteractionsSpec) -> None:
         out_dir: Folder to write to, made if needed.
         spec: What to make up.
     """
-    out_dir = Path(out_dir)
-    out_dir.mkdir(parents=True, exist_ok=True)
     for name, pairs in zip(('train', 'test'), make_interactions(spec)):
-        lines = [f'{user},{item}\n' for user, item in pairs]
-        path = out_dir / f'{name}.csv'
-        path.write_text('user,item\n' + ''.join(lines), encoding='utf-8')
+        rows = [('user', 'item'), *pairs.tolist()]
+        write_csv_atomically(rows, Path(out_dir) / f'{name}.csv')

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from mmrank.errors import UserError
 from mmrank.studies.coco.entries import (
     ModelResult,
     check_pair,
@@ -17,7 +18,6 @@ from mmrank.studies.coco.runs import (
     plan_run,
     run_command,
 )
-from mmrank.studies.common.model_entry import EntryError
 from mmrank.studies.common.run_record import (
     RunRecord,
     digest_run,
@@ -93,7 +93,7 @@ def test_entries_with_equals_signs_in_paths(files):
     ],
 )
 def test_a_wrong_entry_is_named(files, words, match):
-    with pytest.raises(EntryError, match=match) as caught:
+    with pytest.raises(UserError, match=match) as caught:
         parse_entries(words)
     assert 'Fix: ' in str(caught.value)
 
@@ -108,15 +108,15 @@ def test_predictions_of_a_folder_are_found(files):
     write_record(RECORD, 'd')
     assert result_of('d').record == RECORD
     (files / 'd/f.bbox.json').write_text('[]')
-    with pytest.raises(EntryError, match=r'has e\.bbox\.json, f\.bbox\.json'):
+    with pytest.raises(UserError, match=r'has e\.bbox\.json, f\.bbox\.json'):
         result_of('d')
     (files / 'd/predictions.bbox.json').write_text('[]')
     assert result_of('d').predictions.name == 'predictions.bbox.json'
     (files / 'd/run.json').write_text('{"digest": 1}')
-    with pytest.raises(EntryError, match='is not a record'):
+    with pytest.raises(UserError, match='is not a record'):
         result_of('d')
     (files / 'empty').mkdir()
-    with pytest.raises(EntryError, match='and has none'):
+    with pytest.raises(UserError, match='and has none'):
         result_of('empty')
 
 
@@ -136,18 +136,18 @@ def test_annotations_are_those_of_the_runs(files):
     assert find(make_results(files, a=one, b=same), None) == one
     assert find(make_results(files, a=None), str(other)) == other
     assert find(make_results(files, a=one), str(same)) == same
-    with pytest.raises(EntryError, match='a and b have different annotation'):
+    with pytest.raises(UserError, match='a and b have different annotation'):
         find(make_results(files, a=one, b=other), None)
-    with pytest.raises(EntryError, match='--ann-file and a have different'):
+    with pytest.raises(UserError, match='--ann-file and a have different'):
         find(make_results(files, a=one), str(other))
-    with pytest.raises(EntryError, match='is unknown.*pass --ann-file'):
+    with pytest.raises(UserError, match='is unknown.*pass --ann-file'):
         find(make_results(files, a=None), None)
     gone = files / 'gone.json'
-    with pytest.raises(EntryError, match='a: the annotation file'):
+    with pytest.raises(UserError, match='a: the annotation file'):
         find(make_results(files, a=gone), None)
     # Data that has moved since: the file given counts.
     assert find(make_results(files, a=gone), str(one)) == one
-    with pytest.raises(EntryError, match='--ann-file: the annotation file'):
+    with pytest.raises(UserError, match='--ann-file: the annotation file'):
         find(make_results(files, a=one), str(gone))
 
 
@@ -155,11 +155,11 @@ def test_a_pair_is_two_models_with_images(files):
     results = make_results(files, a=files, b=None, c=None)
     check_pair(results, ['a', 'b'], None)
     check_pair(results, ['b', 'c'], 'images')
-    with pytest.raises(EntryError, match='pass --image-dir'):
+    with pytest.raises(UserError, match='pass --image-dir'):
         check_pair(results, ['b', 'c'], None)
-    with pytest.raises(EntryError, match="'x' is not one of the models"):
+    with pytest.raises(UserError, match="'x' is not one of the models"):
         check_pair(results, ['a', 'x'], None)
-    with pytest.raises(EntryError, match="has 'a' twice"):
+    with pytest.raises(UserError, match="has 'a' twice"):
         check_pair(results, ['a', 'a'], None)
 
 
@@ -196,7 +196,7 @@ def test_a_failed_command_shows_the_end_of_its_log(files):
 
     script = files / 'fail.py'
     script.write_text('print("the reason"); raise SystemExit(3)')
-    with pytest.raises(EntryError, match='status 3') as caught:
+    with pytest.raises(UserError, match='status 3') as caught:
         run_command([sys.executable, str(script)], files / 'log')
     assert 'the reason' in str(caught.value)
     script.write_text('print("fine")')

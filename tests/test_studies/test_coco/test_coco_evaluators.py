@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from noisy_boxes import make_document, make_predictions, write_json
 
+from mmrank.errors import UserError
 from mmrank.studies.coco.box_evaluation import STAT_NAMES, summary
 from mmrank.studies.coco.evaluators import (
     FASTER,
     PYCOCOTOOLS,
-    EvaluatorError,
     check_equality,
     find_evaluators,
 )
@@ -68,12 +68,12 @@ def test_a_difference_is_found(tmp_path):
     first, seconds = one.evaluate(truth, make_predictions(document, 0))
     assert seconds > 0
     other, _ = one.evaluate(truth, make_predictions(document, 1))
-    with pytest.raises(EvaluatorError, match=r'model: .* differ by .* in'):
+    with pytest.raises(UserError, match=r'model: .* differ by .* in'):
         check_equality(first, other, 'model')
     # The twelve figures count by themselves too.
     other, _ = one.evaluate(truth, make_predictions(document, 0))
     other.stats[3] += 2e-6
-    with pytest.raises(EvaluatorError, match='in APs'):
+    with pytest.raises(UserError, match='in APs'):
         check_equality(first, other, 'model')
     assert check_equality(first, other, 'model', 1e-5) == pytest.approx(2e-6)
 
@@ -83,7 +83,7 @@ def test_faster_is_optional(monkeypatch):
     (one,) = find_evaluators('auto')
     assert one.name == PYCOCOTOOLS
     for choice in (FASTER, 'both'):
-        with pytest.raises(EvaluatorError, match='pip install faster'):
+        with pytest.raises(UserError, match='pip install faster'):
             find_evaluators(choice)
-    with pytest.raises(EvaluatorError, match="'fastest' is unknown"):
+    with pytest.raises(UserError, match="'fastest' is unknown"):
         find_evaluators('fastest')

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from noisy_boxes import as_lvis, make_document, make_predictions, write_json
 
+from mmrank.errors import UserError
 from mmrank.studies.coco.lvis_evaluation import (
-    LvisError,
     evaluate_lvis,
     is_lvis,
     lvis_class_average_precision,
@@ -93,13 +93,13 @@ def test_curves_have_the_figures_as_their_area(lvis, data):
 
 
 def test_what_lvis_cannot_do_is_said(lvis, data):
-    with pytest.raises(LvisError, match='empty list'):
+    with pytest.raises(UserError, match='empty list'):
         evaluate_lvis(data[0], [])
 
 
 def test_lvis_is_optional(monkeypatch):
     monkeypatch.setitem(sys.modules, 'lvis', None)
-    with pytest.raises(LvisError, match='pip install lvis'):
+    with pytest.raises(UserError, match='pip install lvis'):
         require_lvis()
 
 

@@ -5,11 +5,8 @@ import json
 import pytest
 from noisy_boxes import write_json
 
-from mmrank.studies.coco.predictions import (
-    PredictionError,
-    check_predictions,
-    load_predictions,
-)
+from mmrank.errors import UserError
+from mmrank.studies.coco.predictions import check_predictions, load_predictions
 
 GOOD = {'image_id': 1, 'category_id': 3, 'bbox': [0, 1, 20, 30], 'score': 0.5}
 
@@ -38,7 +35,7 @@ def test_good_boxes_pass():
     ],
 )
 def test_a_bad_field_is_named(field, value, match):
-    with pytest.raises(PredictionError, match=match) as caught:
+    with pytest.raises(UserError, match=match) as caught:
         check(GOOD, {**GOOD, field: value})
     assert 'Fix: ' in str(caught.value)
 
@@ -64,7 +61,7 @@ def test_file_is_read_and_may_be_changed(tmp_path):
 def test_a_bad_file_is_named(tmp_path, text, match):
     path = tmp_path / 'x.bbox.json'
     path.write_text(text)
-    with pytest.raises(PredictionError, match=match) as caught:
+    with pytest.raises(UserError, match=match) as caught:
         load_predictions(path)
     assert 'x.bbox.json' in str(caught.value)
 

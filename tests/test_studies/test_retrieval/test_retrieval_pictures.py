@@ -6,10 +6,8 @@ import pytest
 import torch
 from PIL import Image
 
-from mmrank.evaluation.retrieval_features import (
-    FeaturesError,
-    RetrievalFeatures,
-)
+from mmrank.errors import UserError
+from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.functional import retrieval_metrics
 from mmrank.studies.retrieval import sheet as retrieval_sheet
 from mmrank.studies.retrieval.neighbours import find_neighbours
@@ -97,15 +95,15 @@ def test_other_test_sets_are_refused(models):
     check_same_test_set(models)
     first = models['blurred']
     other = make_features(with_gallery=True)
-    with pytest.raises(FeaturesError, match="'b' has another gallery"):
+    with pytest.raises(UserError, match="'b' has another gallery"):
         check_same_test_set({'a': first, 'b': other})
     other.labels[0] = 3
-    with pytest.raises(FeaturesError, match="'b' has 40 samples with other"):
+    with pytest.raises(UserError, match="'b' has 40 samples with other"):
         check_same_test_set({'a': first, 'b': other})
-    with pytest.raises(FeaturesError, match='no model'):
+    with pytest.raises(UserError, match='no model'):
         check_same_test_set({})
     lonely = RetrievalFeatures(torch.eye(3), torch.arange(3))
-    with pytest.raises(FeaturesError, match='none of 3 queries'):
+    with pytest.raises(UserError, match='none of 3 queries'):
         evaluate_features('a', lonely)
 
 
@@ -241,7 +239,7 @@ def test_sheets_cannot_be_drawn_without_images(models, tmp_path):
     with pytest.raises(ValueError, match='at least one query'):
         draw_retrieval_sheet([], tmp_path / 'sheet.png')
     bare = RetrievalFeatures(features.features, features.labels)
-    with pytest.raises(FeaturesError, match="'m' have no image paths"):
+    with pytest.raises(UserError, match="'m' have no image paths"):
         find_neighbours(bare, result, [0])
 
 

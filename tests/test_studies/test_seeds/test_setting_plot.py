@@ -69,5 +69,5 @@ def test_command(runs, tmp_path):
     assert done.returncode == 0, done.stderr
     assert (tmp_path / 'y.png').is_file()
     done = subprocess.run([*command, 'x'], capture_output=True, text=True)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert 'no final run' in done.stderr

@@ -1,0 +1,45 @@
+"""The error that a user can fix, and how a command-line tool shows it."""
+
+import functools
+import sys
+from collections.abc import Callable
+
+
+class UserError(ValueError):
+    """A file, a config or an argument that the user can correct.
+
+    The message names the field, the value and the fix. A tool shows it
+    without a traceback; see :func:`show_user_errors`.
+    """
+
+
+def show_user_errors(
+    *also: type[Exception], on_interrupt: str = 'Interrupted.'
+) -> Callable[[Callable], Callable[..., int]]:
+    """Decorate the main function of a tool: one message, no traceback.
+
+    Args:
+        *also: Exceptions beside :class:`UserError` that in this tool come
+            from the user's input: ``OSError`` where it names the file.
+        on_interrupt: What to say after Ctrl-C: how to continue.
+
+    Returns:
+        The decorator. The function then returns its exit status: its own
+        (None is 0), 2 for an error of the user's input, 130 after Ctrl-C.
+    """
+
+    def decorate(main: Callable) -> Callable[..., int]:
+        @functools.wraps(main)
+        def run(*args: object) -> int:
+            try:
+                return main(*args) or 0
+            except (UserError, *also) as error:
+                sys.stderr.write(f'error: {error}\n')
+                return 2
+            except KeyboardInterrupt:
+                sys.stderr.write(f'\n{on_interrupt}\n')
+                return 130
+
+        return run
+
+    return decorate

@@ -1,0 +1,26 @@
+"""A tool shows what the user can fix in one message."""
+
+import pytest
+
+from mmrank.errors import UserError, show_user_errors
+
+
+def test_the_users_error_is_one_message_and_a_bug_is_a_traceback(capsys):
+    @show_user_errors(OSError, on_interrupt='Run it again.')
+    def main(error=None):
+        if error is not None:
+            raise error
+
+    assert main() == 0
+    assert main(UserError('lr is -1. Fix: set lr > 0')) == 2
+    assert capsys.readouterr().err == 'error: lr is -1. Fix: set lr > 0\n'
+    assert main(FileNotFoundError(2, 'No such file', 'a.json')) == 2
+    assert 'a.json' in capsys.readouterr().err
+    assert main(KeyboardInterrupt()) == 130
+    assert capsys.readouterr().err == '\nRun it again.\n'
+    with pytest.raises(ValueError, match='a bug'):
+        main(ValueError('a bug'))
+
+
+def test_the_status_of_the_tool_itself_stays():
+    assert show_user_errors()(lambda: 1)() == 1
