@@ -23,8 +23,16 @@ FLOORS = (
 FLOOR_OF = {name: i for i, names in enumerate(FLOORS) for name in names}
 #: Between neighbours on one floor: which may import which.
 NEIGHBOURS = {('engine', 'visualization'), ('evaluation', 'visualization')}
-#: Beside the floors; the first two need no package but the standard library.
-COMMON = {'version', 'atomic_file', 'optional_class', 'registry'}
+#: Beside the floors; all but `registry` need only the standard library.
+COMMON = {
+    'archive',
+    'atomic_file',
+    'atomic_folder',
+    'optional_class',
+    'registry',
+    'relative_path',
+    'version',
+}
 #: What the floors up to ``losses`` may import beside torch.
 THIRD_PARTY = {
     'functional': {'triton'},

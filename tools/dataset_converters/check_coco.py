@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from mmrank.atomic_file import write_atomically
 from mmrank.datasets.checks.coco_check import AnnotationError, check_config
 from mmrank.datasets.checks.coco_cleaning import clean_coco
 from mmrank.datasets.checks.coco_inspect import inspect_coco
@@ -130,8 +131,12 @@ def main() -> int:
     )
     show(report, console)
     if args.fix:
-        cleaned, changes = clean_coco(document)
-        Path(args.fix).write_text(json.dumps(cleaned), encoding='utf-8')
+        try:
+            cleaned, changes = clean_coco(document)
+            write_atomically(json.dumps(cleaned).encode(), args.fix)
+        except (OSError, RecursionError, AnnotationError) as error:
+            print(f'error: {args.fix}: {error}', file=sys.stderr)
+            return 1
         console.print(f'Wrote {args.fix}:')
         for change in changes or ['nothing had to be changed']:
             console.print(f'  {escape(change)}')

@@ -1,6 +1,7 @@
 """A table of images and their classes. Imports mmpretrain."""
 
 import csv
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from mmrank.datasets.long_tail.multi_label_items import (
     check_every_class,
     multi_label_items,
 )
+from mmrank.datasets.retrieval.image_lists import PATH_FIX
+from mmrank.relative_path import path_fault
 
 _BITS = {'0': 0, '1': 1, '0.0': 0, '1.0': 1}
 
@@ -68,7 +71,7 @@ class MultiLabelCSV(MultiLabelDataset):
         check_every_class(targets, self.CLASSES, self.split, self.ann_file)
         prefix = self.img_prefix
         paths = [join_path(prefix, i) if prefix else i for i in images]
-        missing = [path for path in paths if not Path(path).is_file()]
+        missing = [path for path in paths if not os.path.isfile(path)]
         if missing:
             raise AnnotationError(
                 f'{len(missing)} of {len(paths)} images of {self.ann_file} '
@@ -85,9 +88,9 @@ class MultiLabelCSV(MultiLabelDataset):
                 reader = csv.DictReader(file)
                 header = reader.fieldnames or []
                 rows = [(reader.line_num, row) for row in reader]
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
+        except (OSError, ValueError, csv.Error) as error:
             raise AnnotationError(
-                f'table {self.ann_file} cannot be read: {error}. Fix: check '
+                f'table {str(self.ann_file)!r:.200} cannot be read: {error}. Fix: check '
                 'data_root and ann_file'
             ) from error
         if self.CLASSES is None:
@@ -117,4 +120,11 @@ class MultiLabelCSV(MultiLabelDataset):
             raise AnnotationError(
                 f'{self.ann_file} lists no image. Fix: check ann_file'
             )
-        return [row[self.image_column].strip() for _, row in rows], targets
+        images = [(row[self.image_column] or '').strip() for _, row in rows]
+        for (line, _), image in zip(rows, images):
+            if fault := path_fault(image):
+                raise AnnotationError(
+                    f'{self.ann_file}:{line}: {self.image_column!r} is '
+                    f'{image!r:.200}, which {fault}. Fix: {PATH_FIX}'
+                )
+        return images, targets

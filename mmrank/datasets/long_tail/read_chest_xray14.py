@@ -58,9 +58,9 @@ def read_entries(path: str | os.PathLike) -> dict[str, Entry]:
     try:
         with Path(path).open(encoding='utf-8-sig', newline='') as file:
             rows = list(csv.reader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise AnnotationError(
-            f'table {path} cannot be read: {error}. Fix: check data_root, '
+            f'table {str(path)!r:.200} cannot be read: {error}. Fix: check data_root, '
             'and fetch Data_Entry_2017.csv again'
         ) from error
     header = [name.strip() for name in rows[0]] if rows else []
@@ -128,9 +128,9 @@ def read_image_list(
     """
     try:
         names = Path(path).read_text(encoding='utf-8').split()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise AnnotationError(
-            f'list {path} cannot be read: {error}. Fix: check data_root, or '
+            f'list {str(path)!r:.200} cannot be read: {error}. Fix: check data_root, or '
             "split_by='patients' where there is no list"
         ) from error
     unknown = [name for name in names if name not in entries]

@@ -153,9 +153,12 @@ class RetrievalDataset(BaseDataset):
 
 def natural_order(name: str) -> list:
     """Sort key by which 'a2' comes before 'a10'."""
+    # Digits are compared by their count first: int() refuses long ones.
     parts = re.split(r'(\d+)', name)
     return [
-        (0, int(part), '') if part.isdecimal() else (1, 0, part)
+        (0, len(part.lstrip('0')), part.lstrip('0'))
+        if part.isdecimal()
+        else (1, 0, part)
         for part in parts
         if part
     ]
