@@ -245,25 +245,24 @@ def _write(
     target = folder / info.filename
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        output = open(target, 'xb')
-    except (FileExistsError, NotADirectoryError, IsADirectoryError):
+        target.touch(exist_ok=False)
+    except (FileExistsError, NotADirectoryError):
         raise ArchiveError(
             f'archive {source}: member {_shown(info)} is a file where another '
             f'member needs a folder. {_BY_HAND}'
         ) from None
-    with output:
-        try:
-            with archive.open(info) as member:
-                while chunk := member.read(_CHUNK):
-                    budget.spend(len(chunk), info)
-                    output.write(chunk)
-        except ArchiveError:
-            raise
-        except _DAMAGE as error:
-            raise ArchiveError(
-                f'archive {source}: member {_shown(info)} is damaged: '
-                f'{error}. {_BY_HAND}'
-            ) from error
+    try:
+        with archive.open(info) as member, target.open('wb') as output:
+            while chunk := member.read(_CHUNK):
+                budget.spend(len(chunk), info)
+                output.write(chunk)
+    except ArchiveError:
+        raise
+    except _DAMAGE as error:
+        raise ArchiveError(
+            f'archive {source}: member {_shown(info)} is damaged: {error}. '
+            f'{_BY_HAND}'
+        ) from error
 
 
 def _shown(info: zipfile.ZipInfo) -> str:

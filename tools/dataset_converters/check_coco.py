@@ -23,11 +23,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from mmrank.atomic_file import write_atomically
-from mmrank.datasets.checks.coco_check import AnnotationError, check_config
 from mmrank.datasets.checks.coco_cleaning import clean_coco
 from mmrank.datasets.checks.coco_inspect import inspect_coco
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.checks.coco_report import CocoReport
+from mmrank.datasets.checks.data_report import AnnotationError
 
 
 def parse_args() -> argparse.Namespace:
@@ -110,7 +110,10 @@ def main() -> int:
     console = Console()
     try:
         if args.config:
+            # Imported late: a file alone needs no torch.
             from mmengine.config import Config
+
+            from mmrank.datasets.checks.coco_check import check_config
 
             reports = check_config(
                 Config.fromfile(args.config), verify_images=args.verify_images

@@ -102,8 +102,8 @@ def _list_of(path, document: dict, key: str) -> list:
     if not isinstance(value, list):
         raise AnnotationError(
             f'caption file {path} has no list {key!r}, only '
-            f'{sorted(map(shown, document))[:6]}. Fix: set ann_file to the file with the '
-            'captions'
+            f'{sorted(map(shown, document))[:6]}. Fix: set ann_file to the '
+            'file with the captions'
         )
     return value
 

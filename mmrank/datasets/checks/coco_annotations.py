@@ -33,6 +33,7 @@ _OVERHANG_PIXELS = 2
 _OVERHANG_FRACTION = 0.2
 #: Annotations that are arrays at a time, what bounds the memory.
 _CHUNK = 1 << 14
+_IDS = ('id', 'image_id', 'category_id')
 
 
 def scan_annotations(
@@ -181,9 +182,7 @@ class _Scan:
         crowd = np.array([ann['iscrowd'] for ann in chunk])
         if crowd.dtype.kind not in 'ifb' or crowd.ndim != 1:
             raise ValueError
-        ids = [
-            [a[k] for a in chunk] for k in ('id', 'image_id', 'category_id')
-        ]
+        ids = [[ann[key] for ann in chunk] for key in _IDS]
         if not set(map(type, chain.from_iterable(ids))) <= {int, str}:
             raise ValueError
         image, label = (
@@ -255,7 +254,7 @@ def _report(
     found: Findings,
 ) -> set[str]:
     where = f'annotations[{index}]'
-    keys = ('id', 'image_id', 'category_id', 'bbox', 'area', 'iscrowd')
+    keys = (*_IDS, 'bbox', 'area', 'iscrowd')
     if lacks_keys(ann, where, keys, found):
         return {'missing key'}
     findings = [
@@ -272,7 +271,7 @@ def _report(
 def _id_findings(
     ann: dict, images: dict, names: dict, seen_ids: set
 ) -> list[tuple[str, str]]:
-    for key in ('id', 'image_id', 'category_id'):
+    for key in _IDS:
         if not is_id(ann[key]):
             return [('malformed value', f'{key} is {shown(ann[key])}')]
     findings = []

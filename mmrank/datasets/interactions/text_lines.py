@@ -38,10 +38,11 @@ def text_lines(path: str | Path) -> Iterator[str]:
                     )
                 yield line
     except UnicodeDecodeError as error:
+        byte = error.object[error.start]
         raise ValueError(
-            f'{path} is not UTF-8 text: byte 0x{error.object[error.start]:02x} '
-            f'soon after line {number}. Fix: save it as UTF-8, as by '
-            '`iconv -f latin1 -t utf-8`'
+            f'{path} is not UTF-8 text: byte 0x{byte:02x} soon after line '
+            f'{number}. Fix: save it as UTF-8, as by `iconv -f latin1 -t '
+            'utf-8`'
         ) from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(

@@ -6,7 +6,6 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-import cv2
 import numpy as np
 from mmpretrain.datasets import CIFAR10, CIFAR100
 

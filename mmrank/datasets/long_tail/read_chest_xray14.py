@@ -60,8 +60,8 @@ def read_entries(path: str | os.PathLike) -> dict[str, Entry]:
             rows = list(csv.reader(file))
     except (OSError, ValueError, csv.Error) as error:
         raise AnnotationError(
-            f'table {str(path)!r:.200} cannot be read: {error}. Fix: check data_root, '
-            'and fetch Data_Entry_2017.csv again'
+            f'table {str(path)!r:.200} cannot be read: {error}. Fix: check '
+            'data_root, and fetch Data_Entry_2017.csv again'
         ) from error
     header = [name.strip() for name in rows[0]] if rows else []
     missing = [name for name in COLUMNS if name not in header]
@@ -130,8 +130,8 @@ def read_image_list(
         names = Path(path).read_text(encoding='utf-8').split()
     except (OSError, ValueError) as error:
         raise AnnotationError(
-            f'list {str(path)!r:.200} cannot be read: {error}. Fix: check data_root, or '
-            "split_by='patients' where there is no list"
+            f'list {str(path)!r:.200} cannot be read: {error}. Fix: check '
+            "data_root, or split_by='patients' where there is no list"
         ) from error
     unknown = [name for name in names if name not in entries]
     if unknown or not names or len(set(names)) < len(names):

@@ -217,8 +217,8 @@ def scan_class_folders(
     root = Path(root)
     if not os.path.isdir(root):
         raise AnnotationError(
-            f'folder {str(root)!r:.200} does not exist. Fix: check data_root and '
-            'data_prefix, or link the data set there'
+            f'folder {str(root)!r:.200} does not exist. Fix: check data_root '
+            'and data_prefix, or link the data set there'
         )
     there = sorted(
         p.name
@@ -287,8 +287,8 @@ def _read(
         text = Path(path).read_text(encoding='utf-8-sig')
     except (OSError, ValueError) as error:
         raise AnnotationError(
-            f'list {str(path)!r:.200} cannot be read: {error}. Fix: check data_root, and '
-            'that the data set was unpacked completely'
+            f'list {str(path)!r:.200} cannot be read: {error}. Fix: check '
+            'data_root, and that the data set was unpacked completely'
         ) from error
     images, bad_lines = [], []
     for number, line in enumerate(_without_header(text, header), 1):
