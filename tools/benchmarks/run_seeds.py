@@ -77,7 +77,7 @@ TRAIN_COMMAND = (
 PRELOADED = (
     'mmengine.runner',
     'mmrank.models',
-    'mmrank.datasets',
+    'mmrank.datasets.registered',
     'mmrank.engine.hooks',
     'mmrank.visualization',
 )
