@@ -31,8 +31,8 @@ LARGEST_PIXEL = 1e9
 # A box that reaches further than this beyond the image is suspicious.
 _OVERHANG_PIXELS = 2
 _OVERHANG_FRACTION = 0.2
-#: Annotations that are arrays at a time, what bounds the memory.
-_CHUNK = 1 << 14
+#: Annotations that become arrays at a time; they stay in the cache.
+_CHUNK = 1 << 10
 _IDS = ('id', 'image_id', 'category_id')
 
 
@@ -118,8 +118,8 @@ class _Scan:
             chunk: The annotations.
         """
         try:
-            arrays = self._arrays(chunk)
-            fresh = {ann['id'] for ann in chunk}
+            ids, *values, good = self._arrays(chunk)
+            fresh = set(ids)
             if len(fresh) < len(chunk) or not fresh.isdisjoint(self.seen_ids):
                 raise ValueError
         except (KeyError, TypeError, ValueError, OverflowError):
@@ -129,10 +129,9 @@ class _Scan:
                 if not self._diagnose(index, ann)
             ]
             if chunk:
-                self._count(*self._arrays(chunk)[:-1])
+                self._count(*self._arrays(chunk)[1:-1])
             return
         self.seen_ids |= fresh
-        *values, good = arrays
         if not good.all():
             for i in np.flatnonzero(~good).tolist():
                 self.seen_ids.discard(chunk[i]['id'])
@@ -165,8 +164,8 @@ class _Scan:
             'wanted': {ids[i] for i in some.tolist()},
         }
 
-    def _arrays(self, chunk: list) -> tuple[np.ndarray, ...]:
-        """Values of a chunk, and which annotations are good.
+    def _arrays(self, chunk: list) -> tuple:
+        """Ids and values of a chunk, and which annotations are good.
 
         Raises:
             KeyError, TypeError, ValueError, OverflowError: If an annotation
@@ -205,7 +204,7 @@ class _Scan:
             & (area <= LARGEST_PIXEL**2)
             & ((crowd == 0) | (crowd == 1))
         )
-        return box, area, crowd, image, label, good
+        return ids[0], box, area, crowd, image, label, good
 
     def _count(
         self,

@@ -17,11 +17,15 @@ from mmrank.datasets.checks.coco_findings import (
     shown,
 )
 from mmrank.datasets.checks.coco_images import find_image_problems
-from mmrank.datasets.checks.coco_reading import read_coco_json
+from mmrank.datasets.checks.coco_reading import (
+    collector_paused,
+    read_coco_json,
+)
 from mmrank.datasets.checks.coco_report import ClassCount, CocoReport
 from mmrank.relative_path import path_fault
 
 
+@collector_paused()
 def inspect_coco(
     document: dict,
     ann_file: str | os.PathLike,

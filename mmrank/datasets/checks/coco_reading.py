@@ -3,6 +3,8 @@
 import gc
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from mmrank.datasets.checks.data_report import AnnotationError
@@ -63,11 +65,24 @@ def _missing_message(path: Path) -> str:
     )
 
 
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Keep Python's garbage collector off.
+
+    It would walk over the millions of objects of a large file again and
+    again, a third of the time, and find nothing.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def parse_json(text: str) -> object:
     """Parse JSON; every way to fail is a ``ValueError``.
-
-    Python's garbage collector is off meanwhile: it would walk over millions
-    of objects again and again, a third of the time.
 
     Args:
         text: The JSON.
@@ -79,10 +94,9 @@ def parse_json(text: str) -> object:
         ValueError: If it is no JSON, too deeply nested, or has an integer of
             more digits than Python reads. Its text is the end of a sentence.
     """
-    was_enabled = gc.isenabled()
-    gc.disable()
     try:
-        return json.loads(text)
+        with collector_paused():
+            return json.loads(text)
     except RecursionError as error:
         raise ValueError(
             'it nests lists or objects more than about 1,000 deep'
@@ -93,9 +107,6 @@ def parse_json(text: str) -> object:
         raise ValueError(
             'an integer has more digits than Python reads, 4,300 by default'
         ) from error
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _read_text(path: Path) -> str:
