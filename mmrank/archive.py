@@ -26,8 +26,9 @@ _FILE_TYPES = {
     stat.S_IFIFO: 'a named pipe',
     stat.S_IFSOCK: 'a socket',
 }
-#: What zipfile raises for damaged bytes.
+#: What zipfile raises for damaged bytes; OSError for an impossible place.
 _DAMAGE = (
+    OSError,
     zipfile.BadZipFile,
     zlib.error,
     EOFError,
@@ -251,13 +252,20 @@ def _write(
             f'archive {source}: member {_shown(info)} is a file where another '
             f'member needs a folder. {_BY_HAND}'
         ) from None
+    with target.open('wb') as output:
+        for chunk in _chunks(source, archive, info):
+            budget.spend(len(chunk), info)
+            output.write(chunk)
+
+
+def _chunks(
+    source: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo
+) -> Iterator[bytes]:
+    """The bytes of a member; only its reading is in the ``try``."""
     try:
-        with archive.open(info) as member, target.open('wb') as output:
+        with archive.open(info) as member:
             while chunk := member.read(_CHUNK):
-                budget.spend(len(chunk), info)
-                output.write(chunk)
-    except ArchiveError:
-        raise
+                yield chunk
     except _DAMAGE as error:
         raise ArchiveError(
             f'archive {source}: member {_shown(info)} is damaged: {error}. '

@@ -84,7 +84,8 @@ def test_json_that_python_refuses(tmp_path, text, message):
 def test_names_of_files_that_cannot_be(tmp_path, name):
     assert 'annotation file' in refusal(tmp_path / name)
     for read in (read_csv, read_xmc, read_path_list):
-        with pytest.raises((OSError, ValueError), match=re.escape(name[:50])):
+        shown = 'null' if '\0' in name else name[:50]
+        with pytest.raises((OSError, ValueError), match=shown):
             read(tmp_path / name)
 
 
@@ -123,7 +124,7 @@ HUGE = 10**400
         (dict(bbox=[1, 2, HUGE, 8]), 'box of impossible size'),
         (dict(bbox=[1, 2, 1e300, 8]), 'box of impossible size'),
         (dict(bbox=[1, 2, True, 8]), r'bbox is \[1, 2, True, 8\]'),
-        (dict(area=HUGE), 'area not positive'),
+        (dict(area=HUGE), 'box of impossible size'),
         (dict(iscrowd=HUGE), 'iscrowd is 1000'),
         (dict(bbox=[[1]] * 4), r'bbox is \[\[1\], \[1\]'),
         (dict(image_id=HUGE), 'no image has the id 1000'),
@@ -139,7 +140,8 @@ def test_numbers_that_no_float_holds(values, message):
     cleaned, _ = clean_coco(bad)
     report = inspect_coco(cleaned, 'a.json')
     assert report.ok
-    assert report.counts['cat'].total == 2 + ('area' in values)
+    is_mended = bool({'area', 'iscrowd'} & set(values))
+    assert report.counts['cat'].total == 2 + is_mended
 
 
 def test_images_of_impossible_size():

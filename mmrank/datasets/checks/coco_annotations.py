@@ -319,6 +319,7 @@ def _box_findings(ann: dict, images: dict) -> list[tuple[str, str]]:
     if not (-w < x < width and -h < y < height):
         text += f', the image is {width} x {height}'
         return [('box outside the image', text)]
-    if not 0 < area <= LARGEST_PIXEL**2:
-        return [('area not positive', f'area is {shown(area)}')]
-    return []
+    text = f'area is {shown(area)}'
+    if area > LARGEST_PIXEL**2:
+        return [('box of impossible size', text)]
+    return [] if area > 0 else [('area not positive', text)]

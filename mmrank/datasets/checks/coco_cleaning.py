@@ -84,7 +84,7 @@ def _complete(ann: object) -> object:
     is_box = isinstance(box, list) and len(box) == 4
     if is_box and all(is_number(v) and abs(v) <= LARGEST_PIXEL for v in box):
         area = ann.get('area')
-        if not is_number(area) or not area > 0:
+        if not is_number(area) or not 0 < area <= LARGEST_PIXEL**2:
             ann['area'] = box[2] * box[3]
     if ann.get('iscrowd') not in (0, 1):
         ann['iscrowd'] = 0
