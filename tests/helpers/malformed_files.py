@@ -170,7 +170,7 @@ def _damage_values(content, rng):
             elif kind == 1 and isinstance(node, list):
                 node.append(copy.deepcopy(node[key]))
             elif kind == 2:
-                node[key] = _nest(node[key], rng.choice((1, 20, 600)))
+                node[key] = _nest(node[key], rng.choice((1, 20, 200)))
             else:
                 node[key] = copy.deepcopy(rng.choice(NASTY))
             break

@@ -121,7 +121,8 @@ def _columns(
     missing = [x for x in keys if x not in names]
     if missing:
         raise AnnotationError(
-            f'{path} has no column {missing[0]!r}; its header is {names[:6]}. '
+            f'{path} has no column {missing[0]!r}; its header is '
+            f'{shown(names)}. '
             'Fix: set image_key and caption_key, or add a header line. '
             "(Conceptual Captions' own file holds URLs: download the images "
             'and list the files)'

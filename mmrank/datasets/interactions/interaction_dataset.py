@@ -212,8 +212,8 @@ class TopKDataset(Dataset):
                 raise ValueError(
                     f'{int(both.sum())} held-out pairs are training pairs, '
                     'the first is '
-                    f'({held_out.row_names[held_out.rows[i]]}, '
-                    f'{held_out.col_names[held_out.cols[i]]}); remove them '
+                    f'({held_out.row_names[held_out.rows[i]]:.80}, '
+                    f'{held_out.col_names[held_out.cols[i]]:.80}); remove them '
                     f'from {ann_file}'
                 )
             self._train_starts = train.row_starts()

@@ -250,8 +250,8 @@ def _ratings(chunk, rating, numbers, path) -> np.ndarray:
     if bad.any():
         i = int(bad.argmax())
         raise ValueError(
-            f'{path}, line {numbers[i]}: rating {chunk[i][rating]!r} is not a '
-            'number'
+            f'{path}, line {numbers[i]}: rating {chunk[i][rating]!r:.80} is '
+            'not a number'
         )
     return values
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from mmpretrain.datasets import CIFAR10, CIFAR100
 
+from mmrank.datasets.checks.coco_findings import shown
 from mmrank.datasets.checks.coco_report import AnnotationError
 from mmrank.datasets.image_header import decode_image
 from mmrank.datasets.retrieval.image_lists import scan_class_folders
@@ -128,8 +129,10 @@ def read_arrays(path: Path, names: tuple[str, ...]) -> LabelledImages:
     try:
         _check_array_sizes(path)
         with np.load(path, allow_pickle=False) as file:
+            # What lacks the header of an array comes as bytes.
             images, labels, classes = (
-                file[key] for key in ('images', 'labels', 'classes')
+                np.asarray(file[key])
+                for key in ('images', 'labels', 'classes')
             )
     except _DAMAGE as error:
         raise AnnotationError(f'{path} cannot be read: {error}. {fix}') from (
@@ -138,8 +141,8 @@ def read_arrays(path: Path, names: tuple[str, ...]) -> LabelledImages:
     classes = classes.reshape(-1)
     if tuple(classes.tolist()) != tuple(names):
         raise AnnotationError(
-            f'{path} has the classes {classes.tolist()[:5]}..., expected '
-            f'{list(names[:5])}... {fix}'
+            f'{path} has the classes {shown(classes.tolist())}, expected '
+            f'{shown(names)}. {fix}'
         )
     if (
         images.dtype != np.uint8

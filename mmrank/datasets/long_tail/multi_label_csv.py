@@ -9,6 +9,7 @@ import numpy as np
 from mmengine.fileio import join_path
 from mmpretrain.datasets import MultiLabelDataset
 
+from mmrank.datasets.checks.coco_findings import shown
 from mmrank.datasets.checks.coco_report import AnnotationError
 from mmrank.datasets.long_tail.multi_label_items import (
     check_every_class,
@@ -75,7 +76,7 @@ class MultiLabelCSV(MultiLabelDataset):
         if missing:
             raise AnnotationError(
                 f'{len(missing)} of {len(paths)} images of {self.ann_file} '
-                f'are missing, like {", ".join(missing[:3])}. Fix: check '
+                f'are missing, like {shown(missing[:3])}. Fix: check '
                 'data_prefix, or correct the table'
             )
         return multi_label_items(paths, targets)
@@ -101,8 +102,8 @@ class MultiLabelCSV(MultiLabelDataset):
         if missing or not self.CLASSES:
             raise AnnotationError(
                 f'{self.ann_file} must have a column {self.image_column!r} '
-                f'and one for each class; missing: {missing}, there are '
-                f'{header[:20]}. Fix: correct image_column, classes or the '
+                f'and one for each class; missing: '
+                f'{shown(missing)}, there are {shown(header)}. Fix: correct image_column, classes or the '
                 'first line of the table'
             )
         targets = np.zeros((len(rows), len(self.CLASSES)), dtype=np.int64)
@@ -111,7 +112,8 @@ class MultiLabelCSV(MultiLabelDataset):
                 cell = (row[name] or '').strip()
                 if cell not in _BITS:
                     raise AnnotationError(
-                        f'{self.ann_file}:{line}: {name!r} is {cell!r}, not 0 '
+                        f'{self.ann_file}:{line}: {name!r:.80} is '
+                        f'{cell!r:.80}, not 0 '
                         'or 1. Fix: replace other values, such as -1 for '
                         'uncertain or an empty cell, by 0 or 1'
                     )

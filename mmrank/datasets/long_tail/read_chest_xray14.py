@@ -84,7 +84,7 @@ def read_entries(path: str | os.PathLike) -> dict[str, Entry]:
         image, labels, patient = (row[place].strip() for place in places)
         if image in entries:
             raise AnnotationError(
-                f'{path}:{number} lists {image} a second time. Fix: remove '
+                f'{path}:{number} lists {image:.200} a second time. Fix: remove '
                 'one of the lines'
             )
         findings = _findings(labels, f'{path}:{number}')
@@ -103,7 +103,7 @@ def _findings(labels: str, place: str) -> tuple[int, ...]:
     unknown = [name for name in names if name not in CLASSES]
     if unknown or len(set(names)) < len(names):
         raise AnnotationError(
-            f"{place}: 'Finding Labels' is {labels!r}; known are "
+            f"{place}: 'Finding Labels' is {labels!r:.200}; known are "
             f'{", ".join(CLASSES)}, each at most once, or {NO_FINDING!r} '
             'alone. Fix: correct this line'
         )
@@ -139,7 +139,7 @@ def read_image_list(
         if unknown:
             what = (
                 f'names {len(unknown)} images that the table of labels does '
-                f'not have, like {", ".join(unknown[:_EXAMPLES])}'
+                f'not have, like {_listed(unknown)}'
             )
         elif names:
             what = 'names an image twice'
@@ -179,9 +179,13 @@ def find_images(folder: str | os.PathLike, names: list[str]) -> list[str]:
     if missing:
         raise AnnotationError(
             f'{len(missing)} of {len(names)} images are missing, like '
-            f'{", ".join(missing[:_EXAMPLES])}; looked into {folder}, its '
+            f'{_listed(missing)}; looked into {folder}, its '
             'images/ and its images_*/images/. Fix: check data_root and '
             'data_prefix, and unpack all of images_001.tar.gz to '
             'images_012.tar.gz'
         )
     return [found[name] for name in names]
+
+
+def _listed(names: list[str]) -> str:
+    return ', '.join(name[:200] for name in names[:_EXAMPLES])

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from mmengine.fileio import join_path
 from mmpretrain.datasets import BaseDataset
 
+from mmrank.datasets.checks.coco_findings import shown
 from mmrank.datasets.checks.data_report import AnnotationError
 from mmrank.datasets.retrieval.class_split import split_classes
 from mmrank.datasets.retrieval.image_lists import ImageList
@@ -139,7 +140,7 @@ class RetrievalDataset(BaseDataset):
                 f'classes of {type(self).__name__}: '
                 + (
                     f'{unknown[:5]} are not in {source}, which has '
-                    f'{sorted(there, key=natural_order)[:5]}, ...'
+                    f'{shown(sorted(there, key=natural_order)[:5])}, ...'
                     if unknown
                     else 'a name is listed twice'
                 )
