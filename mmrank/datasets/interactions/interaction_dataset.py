@@ -212,9 +212,9 @@ class TopKDataset(Dataset):
                 raise ValueError(
                     f'{int(both.sum())} held-out pairs are training pairs, '
                     'the first is '
-                    f'({held_out.row_names[held_out.rows[i]]:.80}, '
-                    f'{held_out.col_names[held_out.cols[i]]:.80}); remove them '
-                    f'from {ann_file}'
+                    f'({held_out.row_names[held_out.rows[i]]!s:.80}, '
+                    f'{held_out.col_names[held_out.cols[i]]!s:.80}); remove '
+                    f'them from {ann_file}'
                 )
             self._train_starts = train.row_starts()
         self._rows = np.unique(held_out.rows)

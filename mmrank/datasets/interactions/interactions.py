@@ -94,7 +94,8 @@ class Interactions:
                 row, col = divmod(int(keys[~fresh][0]), n)
                 raise ValueError(
                     f'{int((~fresh).sum())} pairs occur more than once, the '
-                    f'first is ({row_names[row]:.80}, {col_names[col]:.80}). Fix: '
+                    f'first is ({row_names[row]!s:.80}, '
+                    f'{col_names[col]!s:.80}). Fix: '
                     "duplicates='merge' counts each pair once"
                 )
             keys = keys[fresh]
