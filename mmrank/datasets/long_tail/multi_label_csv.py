@@ -102,9 +102,9 @@ class MultiLabelCSV(MultiLabelDataset):
         if missing or not self.CLASSES:
             raise AnnotationError(
                 f'{self.ann_file} must have a column {self.image_column!r} '
-                f'and one for each class; missing: '
-                f'{shown(missing)}, there are {shown(header)}. Fix: correct image_column, classes or the '
-                'first line of the table'
+                f'and one for each class; missing: {shown(missing)}, there '
+                f'are {shown(header)}. Fix: correct image_column, classes or '
+                'the first line of the table'
             )
         targets = np.zeros((len(rows), len(self.CLASSES)), dtype=np.int64)
         for target, (line, row) in zip(targets, rows):

@@ -84,8 +84,8 @@ def read_entries(path: str | os.PathLike) -> dict[str, Entry]:
         image, labels, patient = (row[place].strip() for place in places)
         if image in entries:
             raise AnnotationError(
-                f'{path}:{number} lists {image:.200} a second time. Fix: remove '
-                'one of the lines'
+                f'{path}:{number} lists {image:.200} a second time. Fix: '
+                'remove one of the lines'
             )
         findings = _findings(labels, f'{path}:{number}')
         entries[image] = Entry(findings, patient)
