@@ -77,7 +77,7 @@ def read_text(path: Path) -> str:
         return path.read_text(encoding='utf-8-sig')
     except (OSError, ValueError) as error:
         raise AnnotationError(
-            f'caption file {str(path):.300} cannot be read: {error}. Fix: '
+            f'caption file {path!s:.300} cannot be read: {error}. Fix: '
             'check data_root and ann_file; the file must be UTF-8 text, '
             'unpacked'
         ) from error

@@ -117,7 +117,7 @@ def _read_text(path: Path) -> str:
     except (OSError, ValueError) as error:
         reason = getattr(error, 'strerror', None) or error
         raise AnnotationError(
-            f'annotation file {str(path):.300} cannot be read: {reason}. '
+            f'annotation file {path!s:.300} cannot be read: {reason}. '
             'Fix: check the name, its permissions and the disk.'
         ) from error
     size = f'{len(data):,} bytes'

@@ -91,7 +91,7 @@ class MultiLabelCSV(MultiLabelDataset):
                 rows = [(reader.line_num, row) for row in reader]
         except (OSError, ValueError, csv.Error) as error:
             raise AnnotationError(
-                f'table {str(self.ann_file):.300} cannot be read: {error}. '
+                f'table {self.ann_file!s:.300} cannot be read: {error}. '
                 'Fix: check data_root and ann_file'
             ) from error
         if self.CLASSES is None:

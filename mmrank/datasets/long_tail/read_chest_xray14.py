@@ -60,7 +60,7 @@ def read_entries(path: str | os.PathLike) -> dict[str, Entry]:
             rows = list(csv.reader(file))
     except (OSError, ValueError, csv.Error) as error:
         raise AnnotationError(
-            f'table {str(path):.300} cannot be read: {error}. Fix: check '
+            f'table {path!s:.300} cannot be read: {error}. Fix: check '
             'data_root, and fetch Data_Entry_2017.csv again'
         ) from error
     header = [name.strip() for name in rows[0]] if rows else []
@@ -130,7 +130,7 @@ def read_image_list(
         names = Path(path).read_text(encoding='utf-8').split()
     except (OSError, ValueError) as error:
         raise AnnotationError(
-            f'list {str(path):.300} cannot be read: {error}. Fix: check '
+            f'list {path!s:.300} cannot be read: {error}. Fix: check '
             "data_root, or split_by='patients' where there is no list"
         ) from error
     unknown = [name for name in names if name not in entries]

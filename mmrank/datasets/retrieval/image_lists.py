@@ -217,7 +217,7 @@ def scan_class_folders(
     root = Path(root)
     if not os.path.isdir(root):
         raise AnnotationError(
-            f'folder {str(root):.300} does not exist. Fix: check data_root '
+            f'folder {root!s:.300} does not exist. Fix: check data_root '
             'and data_prefix, or link the data set there'
         )
     there = sorted(
@@ -287,7 +287,7 @@ def _read(
         text = Path(path).read_text(encoding='utf-8-sig')
     except (OSError, ValueError) as error:
         raise AnnotationError(
-            f'list {str(path):.300} cannot be read: {error}. Fix: check '
+            f'list {path!s:.300} cannot be read: {error}. Fix: check '
             'data_root, and that the data set was unpacked completely'
         ) from error
     images, bad_lines = [], []
