@@ -51,11 +51,11 @@ def _node(name: str, root: str, *locations: str):
 MODELS = _node('model', 'MODELS', 'mmrank.losses', 'mmrank.models')
 HOOKS = _node('hook', 'HOOKS', 'mmrank.engine.hooks')
 OPTIMIZERS = _node('optimizer', 'OPTIMIZERS', 'mmrank.engine.optimizers')
-DATASETS = _node('dataset', 'DATASETS', 'mmrank.datasets')
+DATASETS = _node('dataset', 'DATASETS', 'mmrank.datasets.registered')
 DATA_SAMPLERS = _node(
     'data sampler', 'DATA_SAMPLERS', 'mmrank.datasets.samplers'
 )
-FUNCTIONS = _node('function', 'FUNCTIONS', 'mmrank.datasets')
+FUNCTIONS = _node('function', 'FUNCTIONS', 'mmrank.datasets.registered')
 METRICS = _node(
     'metric',
     'METRICS',

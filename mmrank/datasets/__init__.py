@@ -1,30 +1,18 @@
 """Data sets and checks of annotation files.
 
-Importing this package registers the data sets without importing mmdet or
-mmpretrain.
+Importing this package imports nothing else, so that a check of a file needs
+no torch, which is half of its memory; :mod:`mmrank.datasets.registered`
+registers the data sets, and the registry imports it.
 """
 
-import mmrank.datasets.captions
-import mmrank.datasets.long_tail
-import mmrank.datasets.retrieval.builders  # noqa: F401  they register
-from mmrank.datasets.indexed_concat_dataset import IndexedConcatDataset
-from mmrank.datasets.interactions import (
-    InteractionDataset,
-    TopKDataset,
-    pair_collate,
-)
-from mmrank.optional_class import register_optional
-from mmrank.registry import DATASETS
+from importlib import import_module
 
-register_optional(
-    DATASETS,
-    'mmdet',
-    {
-        'CheckedCocoDataset': (
-            'mmrank.datasets.checked_coco_dataset.CheckedCocoDataset'
-        )
-    },
-)
+_HOMES = {
+    'IndexedConcatDataset': 'mmrank.datasets.indexed_concat_dataset',
+    'InteractionDataset': 'mmrank.datasets.interactions',
+    'TopKDataset': 'mmrank.datasets.interactions',
+    'pair_collate': 'mmrank.datasets.interactions',
+}
 
 __all__ = [
     'IndexedConcatDataset',
@@ -32,3 +20,10 @@ __all__ = [
     'TopKDataset',
     'pair_collate',
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import a data set when it is first used."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

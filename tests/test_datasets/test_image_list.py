@@ -78,7 +78,7 @@ def test_inaturalist(tmp_path):
 @pytest.mark.parametrize(
     ('content', 'message'),
     [
-        ('[', 'not as published'),
+        ('[', 'train.json is cut off'),
         (json.dumps(dict(images=[])), "KeyError: 'annotations'"),
         (json.dumps(inaturalist([1, 2], [(1, 7)])), 'needs one'),
         (json.dumps(inaturalist([1], [(1, 7), (1, 8)])), 'needs one'),

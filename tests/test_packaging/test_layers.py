@@ -23,14 +23,17 @@ FLOORS = (
 FLOOR_OF = {name: i for i, names in enumerate(FLOORS) for name in names}
 #: Between neighbours on one floor: which may import which.
 NEIGHBOURS = {('engine', 'visualization'), ('evaluation', 'visualization')}
-#: Beside the floors; the first three need the standard library alone.
+#: Beside the floors, with the packages that they may import.
 COMMON = {
-    'version',
-    'errors',
-    'atomic_file',
-    'docstrings',
-    'optional_class',
-    'registry',
+    'archive': set(),
+    'atomic_file': set(),
+    'atomic_folder': set(),
+    'docstrings': set(),
+    'errors': set(),
+    'optional_class': {'mmengine'},
+    'registry': {'mmengine'},
+    'relative_path': set(),
+    'version': set(),
 }
 #: What the floors up to ``losses`` may import beside torch.
 THIRD_PARTY = {
@@ -78,7 +81,7 @@ def test_every_folder_has_a_floor():
     found = {p.parent.name for p in PACKAGE.glob('*/__init__.py')}
     assert found - {'configs'} == set(FLOOR_OF)
     files = {p.stem for p in PACKAGE.glob('*.py')} - {'__init__'}
-    assert files == COMMON
+    assert files == set(COMMON)
 
 
 @pytest.mark.parametrize('name', FLOOR_OF)
@@ -120,6 +123,15 @@ def test_lower_floors_need_torch_alone(name):
             if head not in allowed and head not in sys.stdlib_module_names:
                 wrong.append(f'{path.relative_to(ROOT)}:{line}: {module}')
     assert not wrong, '\n'.join(wrong)
+
+
+@pytest.mark.parametrize('name', COMMON)
+def test_common_modules_need_few_packages(name):
+    heads = {
+        module.partition('.')[0]
+        for module, _ in imports(PACKAGE / f'{name}.py')
+    }
+    assert heads - set(sys.stdlib_module_names) <= COMMON[name] | {'mmrank'}
 
 
 def test_no_folder_is_crowded():

@@ -78,7 +78,7 @@ TRAIN_COMMAND = (
 PRELOADED = (
     'mmengine.runner',
     'mmrank.models',
-    'mmrank.datasets',
+    'mmrank.datasets.registered',
     'mmrank.engine.hooks',
     'mmrank.visualization',
 )

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mmrank.datasets.checks.coco_check import check_config
+from mmrank.atomic_file import write_atomically
 from mmrank.datasets.checks.coco_cleaning import clean_coco
 from mmrank.datasets.checks.coco_inspect import inspect_coco
 from mmrank.datasets.checks.coco_reading import read_coco_json
@@ -110,7 +110,10 @@ def main() -> int:
     console = Console()
     try:
         if args.config:
+            # Imported late: a file alone needs no torch.
             from mmengine.config import Config
+
+            from mmrank.datasets.checks.coco_check import check_config
 
             reports = check_config(
                 Config.fromfile(args.config), verify_images=args.verify_images
@@ -131,8 +134,12 @@ def main() -> int:
     )
     show(report, console)
     if args.fix:
-        cleaned, changes = clean_coco(document)
-        Path(args.fix).write_text(json.dumps(cleaned), encoding='utf-8')
+        try:
+            cleaned, changes = clean_coco(document)
+            write_atomically(json.dumps(cleaned).encode(), args.fix)
+        except (OSError, RecursionError, UserError) as error:
+            print(f'error: {args.fix}: {error}', file=sys.stderr)
+            return 1
         console.print(f'Wrote {args.fix}:')
         for change in changes or ['nothing had to be changed']:
             console.print(f'  {escape(change)}')

@@ -13,14 +13,16 @@ cifar-10-batches-py/ or cifar-100-python/.
 
 import argparse
 import sys
-import tempfile
-import zipfile
+from io import BytesIO
 from pathlib import Path
 
 import cv2
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+
+from mmrank.atomic_file import write_atomically
+from mmrank.studies.common.archive_source import add_archive_options, unpacked
 
 
 def parse_args() -> argparse.Namespace:
@@ -45,31 +47,20 @@ def parse_args() -> argparse.Namespace:
         default=10,
         help='CIFAR-10 or CIFAR-100 (default: %(default)s)',
     )
+    add_archive_options(parser)
     args = parser.parse_args()
     if not 1 <= args.size <= 32:
         parser.error(f'--size must be in 1 to 32, got {args.size}')
     return args
 
 
-def unpack(archive: Path, folder: Path) -> None:
-    """Unpack what lies in train/ and test/.
+def is_wanted(name: str) -> bool:
+    """Whether a member of an archive lies in train/ or test/.
 
     Args:
-        archive: The zip.
-        folder: Where to.
-
-    Raises:
-        ValueError: If it holds neither.
+        name: Its name.
     """
-    with zipfile.ZipFile(archive) as zipped:
-        members = [
-            name
-            for name in zipped.namelist()
-            if name.split('/')[0] in ('train', 'test')
-        ]
-        if not members:
-            raise ValueError('holds neither train/ nor test/')
-        zipped.extractall(folder, members)
+    return name.split('/')[0] in ('train', 'test')
 
 
 def convert(source: Path, out: Path, size: int, num_classes: int) -> Table:
@@ -109,14 +100,14 @@ def convert(source: Path, out: Path, size: int, num_classes: int) -> Table:
                     for image in images
                 ]
             )
-        out.mkdir(parents=True, exist_ok=True)
-        path = out / f'{split}.npz'
+        path, file = out / f'{split}.npz', BytesIO()
         np.savez(
-            path,
+            file,
             images=images,
             labels=found.labels,
             classes=np.array(HOSTS[num_classes].METAINFO['classes']),
         )
+        write_atomically(file.getvalue(), path)
         counts = np.bincount(found.labels, minlength=num_classes)
         per_class = sorted({int(counts.min()), int(counts.max())})
         table.add_row(
@@ -133,13 +124,14 @@ def main() -> int:
     args = parse_args()
     source, out = Path(args.source), Path(args.out)
     try:
-        with tempfile.TemporaryDirectory() as scratch:
-            folder = source
-            if source.is_file():
-                folder = Path(scratch)
-                unpack(source, folder)
+        with unpacked(source, out, args, is_wanted) as folder:
+            if source.is_file() and not any(folder.iterdir()):
+                raise ValueError(
+                    'it holds neither train/ nor test/. Fix: pass a zip or a '
+                    'folder of train/<class>/*.jpg and test/<class>/*.jpg'
+                )
             table = convert(folder, out, args.size, args.classes)
-    except (OSError, ValueError, ImportError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, ImportError) as error:
         print(f'error: {args.source}: {error}', file=sys.stderr)
         return 1
     console = Console()

@@ -12,10 +12,13 @@ the published annotation files. A line of OUT is `path label`.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from mmrank.atomic_file import write_atomically
+from mmrank.datasets.checks.coco_reading import read_coco_json
+from mmrank.relative_path import path_fault
 
 IMAGES = ('.jpg', '.jpeg', '.png', '.bmp', '.webp')
 
@@ -51,7 +54,12 @@ def list_folders(folder: Path, classes: Path) -> Iterator[tuple[str, int]]:
     Raises:
         ValueError: If a class is named twice, or has no image.
     """
-    lines = classes.read_text(encoding='utf-8').splitlines()
+    try:
+        lines = classes.read_text(encoding='utf-8-sig').splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f'{classes} is not UTF-8 text: {error}. Fix: save it as UTF-8'
+        ) from error
     names = [line.split()[0] for line in lines if line.strip()]
     if len(set(names)) < len(names):
         twice = sorted({x for x in names if names.count(x) > 1})
@@ -86,17 +94,23 @@ def list_inaturalist(annotations: Path) -> Iterator[tuple[str, int]]:
             or two.
     """
     try:
-        content = json.loads(annotations.read_text(encoding='utf-8'))
+        content = read_coco_json(annotations)
         names = {x['id']: x['file_name'] for x in content['images']}
         pairs = [
             (x['image_id'], x['category_id']) for x in content['annotations']
         ]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+    except (KeyError, TypeError) as error:
         raise ValueError(
             f'{annotations} is not as published: it needs images with id and '
             'file_name, and annotations with image_id and category_id '
             f'({type(error).__name__}: {error})'
         ) from error
+    for image, name in names.items():
+        if fault := path_fault(name):
+            raise ValueError(
+                f'{annotations}: image id {image!r:.80}: file_name '
+                f'{name!r:.200} {fault}. Fix: correct or remove the image'
+            )
     labels = dict(pairs)
     if len(labels) < len(pairs) or labels.keys() != names.keys():
         raise ValueError(
@@ -116,9 +130,8 @@ def main() -> int:
         else:
             items = [*list_inaturalist(Path(args.annotations))]
         out = Path(args.out)
-        out.parent.mkdir(parents=True, exist_ok=True)
         lines = [f'{path} {label}\n' for path, label in items]
-        out.write_text(''.join(lines), encoding='utf-8')
+        write_atomically(''.join(lines).encode(), out)
     except (OSError, ValueError) as error:
         print(f'error: {error}', file=sys.stderr)
         return 1

@@ -5,17 +5,16 @@ car on grey", COCO images with boxes "two people and a dog". For experiments
 with image-text models where no captions can be had.
 
 OUT gets train.jsonl, val.jsonl and test.jsonl, read by mmrank.CaptionTable,
-and the images. COCO has no test images of its own: 80 % train, 10 % val, 10 %
-test, by the order of the file.
+and the images; it is written whole or not at all. COCO has no test images of
+its own: 80 % train, 10 % val, 10 % test, by the order of the file.
 """
 
 import argparse
 import json
 import sys
-import zipfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterator
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -23,12 +22,16 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from mmrank.atomic_folder import whole_folder
 from mmrank.datasets.checks.coco_reading import read_coco_json
+from mmrank.datasets.image_header import decode_image
 from mmrank.datasets.long_tail.class_subset import (
     exponential_sizes,
     shuffled_classes,
 )
 from mmrank.datasets.retrieval.image_lists import IMAGE_SUFFIXES
+from mmrank.relative_path import path_fault
+from mmrank.studies.common.archive_source import add_archive_options, unpacked
 from mmrank.studies.synthetic.captions import class_captions, object_captions
 
 EPILOG = """\
@@ -45,7 +48,6 @@ examples:
       data/coco128/annotations/instances_train2017.json data/coco_captions \\
       --images data/coco128/train2017 --size 224
 """
-Read = Callable[[], bytes]
 
 
 def parse_args() -> argparse.Namespace:
@@ -95,6 +97,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         '--seed', type=int, default=0, help='default: %(default)s'
     )
+    add_archive_options(parser)
     args = parser.parse_args()
     for name in ('size', 'captions', 'per_class', 'val_per_class'):
         value = getattr(args, name)
@@ -106,47 +109,52 @@ def parse_args() -> argparse.Namespace:
     return args
 
 
-def class_images(source: Path) -> dict[str, dict[str, list[Read]]]:
-    """Find the images of a folder or archive.
+def class_images(source: Path) -> dict[str, dict[str, list[Path]]]:
+    """Find the images of a folder.
 
     Args:
-        source: With ``<split>/<class>/<image>``.
+        source: With ``.../<split>/<class>/<image>``.
 
     Returns:
-        Functions that read the images, by split and class, in natural order.
+        The images by split and class, in natural order.
     """
     found: dict = defaultdict(lambda: defaultdict(list))
-    if source.is_dir():
-        for path in sorted(source.glob('*/*/*')):
-            if path.suffix.lower() in IMAGE_SUFFIXES:
-                split, name = path.relative_to(source).parts[:2]
-                found[split][name].append(path.read_bytes)
-        return found
-    archive = zipfile.ZipFile(source)
-    for member in sorted(archive.namelist()):
-        parts = PurePosixPath(member).parts[-3:]
-        if len(parts) == 3 and member.lower().endswith(IMAGE_SUFFIXES):
-            read = lambda member=member: archive.read(member)  # noqa: E731
-            found[parts[0]][parts[1]].append(read)
+    paths = [p for p in source.glob('*/*/*') if is_image(p.name)]
+    # An archive may have a folder around.
+    paths = paths or [p for p in source.rglob('*/*/*') if is_image(p.name)]
+    for path in sorted(paths):
+        split, name = path.parts[-3:-1]
+        found[split][name].append(path)
     return found
 
 
-def decode(data: bytes, size: int | None) -> np.ndarray:
-    """Decode an image.
+def is_image(name: str) -> bool:
+    """Whether a file is an image, by its name.
 
     Args:
-        data: The file.
+        name: The name.
+    """
+    return name.lower().endswith(IMAGE_SUFFIXES)
+
+
+def decode(path: Path, size: int | None) -> np.ndarray:
+    """Read an image.
+
+    Args:
+        path: The file.
         size: Side of the result, or None.
 
     Returns:
         (H, W, 3) uint8 in BGR.
 
     Raises:
+        OSError: If it cannot be opened.
         ValueError: If it is no image.
     """
-    image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
-    if image is None:
-        raise ValueError('a file is not an image')
+    try:
+        image = decode_image(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f'image {path} cannot be read: {error}') from error
     if size is not None:
         image = cv2.resize(image, (size, size), interpolation=cv2.INTER_AREA)
     return image
@@ -154,7 +162,7 @@ def decode(data: bytes, size: int | None) -> np.ndarray:
 
 def chosen_images(
     found: dict, args: argparse.Namespace
-) -> Iterator[tuple[str, str, Read]]:
+) -> Iterator[tuple[str, str, Path]]:
     """Choose the images of each part.
 
     Args:
@@ -162,7 +170,7 @@ def chosen_images(
         args: The command line.
 
     Yields:
-        Part, class and a function that reads the image.
+        Part, class and image.
 
     Raises:
         ValueError: If a class has too few images.
@@ -180,7 +188,7 @@ def chosen_images(
         labels = np.repeat(
             np.arange(len(classes)), [len(found[split][x]) for x in classes]
         )
-        reads = [read for x in classes for read in found[split][x]]
+        paths = [path for x in classes for path in found[split][x]]
         for label, order in enumerate(shuffled_classes(labels, args.seed)):
             name = classes[label]
             wanted = held + sizes[label] if split == 'train' else held
@@ -192,50 +200,90 @@ def chosen_images(
                 )
             for place, index in enumerate(order[:wanted]):
                 part = 'val' if split == 'train' and place < held else split
-                yield part, name, reads[index]
+                yield part, name, paths[index]
 
 
-def write_classes(args: argparse.Namespace) -> dict[str, Counter]:
+def write_classes(
+    args: argparse.Namespace, source: Path, out: Path
+) -> dict[str, Counter]:
     """Write a data set of classes; returns images by part and class."""
-    chosen = list(chosen_images(class_images(Path(args.source)), args))
+    chosen = list(chosen_images(class_images(source), args))
     rng = np.random.Generator(np.random.PCG64(args.seed))
     counts: dict[str, Counter] = defaultdict(Counter)
     lines: dict[str, list[dict]] = defaultdict(list)
-    for part, name, read in track(chosen, 'Images', transient=True):
-        image = decode(read(), args.size)
+    for part, name, path in track(chosen, 'Images', transient=True):
+        image = decode(path, args.size)
         file = f'{part}/{name}/{counts[part][name]:05d}.png'
         counts[part][name] += 1
-        save(Path(args.out) / file, image)
+        save(out / file, image)
         captions = class_captions(name, image[..., ::-1], args.captions, rng)
         lines[part].append(dict(image=file, caption=captions, label=name))
-    write_lines(Path(args.out), lines)
+    write_lines(out, lines)
     return counts
 
 
-def write_objects(args: argparse.Namespace) -> dict[str, Counter]:
+def find_objects(
+    path: Path,
+) -> tuple[list[tuple[object, str]], dict[object, Counter]]:
+    """Find the classes that a COCO file's images show.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Id and file name of each image with a box, and by the id how often it
+        shows each class.
+
+    Raises:
+        ValueError: If the file is not such a file.
+    """
+    document = read_coco_json(path)
+    objects: dict[object, Counter] = defaultdict(Counter)
+    try:
+        names = {x['id']: x['name'] for x in document['categories']}
+        for box in document['annotations']:
+            objects[box['image_id']][names[box['category_id']]] += 1
+        images = [
+            (x['id'], x['file_name'])
+            for x in document['images']
+            if x['id'] in objects
+        ]
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            'it lacks a part or an id of COCO '
+            f'({type(error).__name__}: {error}). Fix: see what '
+            'tools/dataset_converters/check_coco.py finds'
+        ) from error
+    for image_id, name in images:
+        if fault := path_fault(name):
+            raise ValueError(
+                f'image id {image_id!r}: file_name {name!r:.100} {fault}. '
+                'Fix: make it relative to --images'
+            )
+    return images, objects
+
+
+def write_objects(
+    args: argparse.Namespace, source: Path, out: Path
+) -> dict[str, Counter]:
     """Write a data set of COCO images; returns images by part."""
-    document = read_coco_json(args.source)
-    names = {x['id']: x['name'] for x in document['categories']}
-    objects: dict[int, Counter] = defaultdict(Counter)
-    for box in document['annotations']:
-        objects[box['image_id']][names[box['category_id']]] += 1
-    images = [x for x in document['images'] if objects[x['id']]]
+    images, objects = find_objects(source)
     rng = np.random.Generator(np.random.PCG64(args.seed))
     counts: dict[str, Counter] = defaultdict(Counter)
     lines: dict[str, list[dict]] = defaultdict(list)
-    for place, entry in enumerate(track(images, 'Images', transient=True)):
+    shown = track(images, 'Images', transient=True)
+    for place, (image_id, name) in enumerate(shown):
         share = place / len(images)
         part = 'train' if share < 0.8 else 'val' if share < 0.9 else 'test'
-        data = (Path(args.images) / entry['file_name']).read_bytes()
-        image = decode(data, args.size)
-        file = f'{part}/{Path(entry["file_name"]).stem}.png'
+        image = decode(Path(args.images) / name, args.size)
+        file = f'{part}/{Path(name).stem}.png'
         counts[part]['images'] += 1
-        save(Path(args.out) / file, image)
+        save(out / file, image)
         captions = object_captions(
-            objects[entry['id']], image[..., ::-1], args.captions, rng
+            objects[image_id], image[..., ::-1], args.captions, rng
         )
         lines[part].append(dict(image=file, caption=captions))
-    write_lines(Path(args.out), lines)
+    write_lines(out, lines)
     return counts
 
 
@@ -256,10 +304,15 @@ def write_lines(out: Path, lines: dict[str, list[dict]]) -> None:
 def main() -> int:
     """Make the data set, and show what it holds."""
     args = parse_args()
-    write = write_objects if args.images else write_classes
+    source = Path(args.source)
     try:
-        counts = write(args)
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        with whole_folder(args.out) as out:
+            if args.images:
+                counts = write_objects(args, source, out)
+            else:
+                with unpacked(source, args.out, args, is_image) as folder:
+                    counts = write_classes(args, folder, out)
+    except (OSError, ValueError) as error:
         print(f'error: {args.source}: {error}', file=sys.stderr)
         return 1
     names = sorted({name for part in counts.values() for name in part})

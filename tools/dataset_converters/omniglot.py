@@ -5,20 +5,24 @@ r"""Unpack Omniglot and shrink its drawings for small experiments.
 
 writes OUT/<alphabet>/<character>/<drawing>.png in grey, ink white on black,
 which configs/_base_/datasets/omniglot_28_pk.py reads. Several zips may go to
-the same folder. Files of the same name are replaced.
+the same folder. Files of the same name are replaced. OUT is written whole or
+not at all.
 """
 
 import argparse
 import sys
-import zipfile
 from collections import defaultdict
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import cv2
 import numpy as np
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+
+from mmrank.atomic_folder import whole_folder
+from mmrank.datasets.image_header import decode_image
+from mmrank.studies.common.archive_source import add_archive_options, unpacked
 
 
 def parse_args() -> argparse.Namespace:
@@ -31,7 +35,8 @@ def parse_args() -> argparse.Namespace:
         'zips',
         nargs='+',
         metavar='ZIP',
-        help='images_background*.zip or images_evaluation.zip',
+        help='images_background*.zip or images_evaluation.zip, or a folder '
+        'with its content',
     )
     parser.add_argument('out', metavar='OUT', help='folder to write to')
     parser.add_argument(
@@ -41,6 +46,7 @@ def parse_args() -> argparse.Namespace:
         help='side of the drawings in pixels, at most 105, their own size '
         '(default: %(default)s)',
     )
+    add_archive_options(parser)
     args = parser.parse_args()
     if not 1 <= args.size <= 105:
         parser.error(f'--size must be in 1 to 105, got {args.size}')
@@ -60,17 +66,15 @@ def convert(png: bytes, size: int) -> np.ndarray:
     Raises:
         ValueError: If it cannot be decoded.
     """
-    image = cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_GRAYSCALE)
-    if image is None:
-        raise ValueError('not an image')
+    image = decode_image(png, cv2.IMREAD_GRAYSCALE)
     return cv2.resize(255 - image, (size, size), interpolation=cv2.INTER_AREA)
 
 
-def unpack(archive: zipfile.ZipFile, out: Path, size: int) -> dict:
-    """Write all drawings of an archive.
+def shrink(folder: Path, out: Path, size: int) -> dict:
+    """Write all drawings of a folder.
 
     Args:
-        archive: Members are ``.../alphabet/character/drawing.png``.
+        folder: With ``.../alphabet/character/drawing.png``.
         out: Folder to write to.
         size: Side of the drawings.
 
@@ -82,23 +86,41 @@ def unpack(archive: zipfile.ZipFile, out: Path, size: int) -> dict:
         OSError: If one cannot be written.
     """
     counts: dict = defaultdict(lambda: defaultdict(int))
-    members = [m for m in archive.namelist() if m.endswith('.png')]
-    for member in track(members, 'Drawings', transient=True):
-        parts = PurePosixPath(member).parts[-3:]
-        if len(parts) < 3 or '..' in parts:
+    files = sorted(folder.rglob('*.png'))
+    for file in track(files, 'Drawings', transient=True):
+        member = file.relative_to(folder)
+        parts = member.parts[-3:]
+        if len(parts) < 3:
             raise ValueError(
                 f'{member} is not of the form alphabet/character/drawing.png'
             )
         try:
-            image = convert(archive.read(member), size)
-        except (ValueError, zipfile.BadZipFile) as error:
-            raise ValueError(f'{member} cannot be read: {error}') from error
+            image = convert(file.read_bytes(), size)
+        except ValueError as error:
+            raise ValueError(
+                f'{member} cannot be read: {error}. Fix: fetch the archive '
+                'again'
+            ) from error
         target = out.joinpath(*parts)
         target.parent.mkdir(parents=True, exist_ok=True)
         if not cv2.imwrite(str(target), image):
             raise OSError(f'cannot write {target}: is the disk full?')
         counts[parts[0]][parts[1]] += 1
+    if not counts:
+        raise ValueError(
+            'it holds no drawing. Fix: pass images_background*.zip or '
+            'images_evaluation.zip'
+        )
     return counts
+
+
+def is_drawing(name: str) -> bool:
+    """Whether a member of an archive is a drawing.
+
+    Args:
+        name: Its name.
+    """
+    return name.endswith('.png')
 
 
 def main() -> int:
@@ -109,19 +131,18 @@ def main() -> int:
     table.add_column('alphabet')
     for column in ('characters', 'drawings'):
         table.add_column(column, justify='right')
-    for name in args.zips:
-        try:
-            with zipfile.ZipFile(name) as archive:
-                counts = unpack(archive, Path(args.out), args.size)
-        except (OSError, ValueError, zipfile.BadZipFile) as error:
-            print(f'error: {name}: {error}', file=sys.stderr)
-            return 1
-        if not counts:
-            print(f'error: {name} holds no drawing', file=sys.stderr)
-            return 1
-        for alphabet, characters in sorted(counts.items()):
-            total = sum(characters.values())
-            table.add_row(alphabet, str(len(characters)), str(total))
+    name = args.out
+    try:
+        with whole_folder(args.out) as out:
+            for name in args.zips:
+                with unpacked(name, args.out, args, is_drawing) as folder:
+                    counts = shrink(folder, out, args.size)
+                for alphabet, characters in sorted(counts.items()):
+                    total = sum(characters.values())
+                    table.add_row(alphabet, str(len(characters)), str(total))
+    except (OSError, ValueError) as error:
+        print(f'error: {name}: {error}', file=sys.stderr)
+        return 1
     console.print(table)
     console.print(f'Wrote {args.out}.')
     return 0

@@ -8,9 +8,11 @@ from mmrank.datasets.captions.caption_list import (
     CaptionList,
     clean_captions,
 )
+from mmrank.datasets.checks.coco_findings import shown
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.retrieval.image_lists import BadLine
 from mmrank.errors import UserError
+from mmrank.relative_path import path_fault
 
 
 def read_coco_captions(path: str | os.PathLike) -> CaptionList:
@@ -44,7 +46,7 @@ def read_coco_captions(path: str | os.PathLike) -> CaptionList:
             captions = clean_captions(entry['caption'])
         except (KeyError, TypeError):
             file = captions = None
-        if not isinstance(file, str) or captions is None:
+        if path_fault(file) or captions is None:
             bad.append(_bad(f'annotations[{number}]', entry))
         else:
             gathering.add(file, captions)
@@ -80,14 +82,15 @@ def read_karpathy(
             captions = clean_captions([x['raw'] for x in image['sentences']])
         except (KeyError, TypeError, AttributeError):
             file = captions = None
-        if captions is None or not isinstance(file, str):
+        if captions is None or path_fault(file):
             bad.append(_bad(f'images[{number}]', image))
         else:
             gathering.add(file, captions)
     missing = sorted(set(splits) - there)
     if missing and not bad:
         raise UserError(
-            f'{path} has no split {missing[0]!r}, only {sorted(there)}. Fix: '
+            f'{path} has no split {missing[0]!r}, only '
+            f'{sorted(map(shown, there))[:10]}. Fix: '
             'correct split'
         )
     form = "split, filename, sentences: [{'raw': ...}]"
@@ -99,11 +102,11 @@ def _list_of(path, document: dict, key: str) -> list:
     if not isinstance(value, list):
         raise UserError(
             f'caption file {path} has no list {key!r}, only '
-            f'{sorted(document)[:6]}. Fix: set ann_file to the file with the '
-            'captions'
+            f'{sorted(map(shown, document))[:6]}. Fix: set ann_file to the '
+            'file with the captions'
         )
     return value
 
 
 def _bad(place: str, entry) -> BadLine:
-    return BadLine(place, repr(entry)[:80])
+    return BadLine(place, shown(entry))

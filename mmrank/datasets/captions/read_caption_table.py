@@ -1,6 +1,5 @@
 """Readers of tables with an image and a caption in each entry."""
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +9,11 @@ from mmrank.datasets.captions.caption_list import (
     CaptionList,
     clean_captions,
 )
+from mmrank.datasets.checks.coco_findings import shown
+from mmrank.datasets.checks.coco_reading import parse_json
 from mmrank.datasets.retrieval.image_lists import BadLine
 from mmrank.errors import UserError
+from mmrank.relative_path import path_fault
 
 #: Suffixes of files with a JSON object a line.
 _LINES = ('.jsonl', '.ndjson')
@@ -51,16 +53,17 @@ def read_caption_table(
     else:
         entries, form = _columns(path, keys), ' <tab> '.join(keys)
     gathering, bad = CaptionGathering(), []
-    for place, entry, shown in entries:
+    for place, entry, text in entries:
         found = entry if isinstance(entry, dict) else {}
         image = found.get(image_key)
         captions = clean_captions(found.get(caption_key))
         label = found.get(label_key) if label_key else None
-        fits = isinstance(image, str) and image.strip() and captions
+        image = image.strip() if isinstance(image, str) else None
+        fits = captions and not path_fault(image)
         if not fits or (label_key and not isinstance(label, str)):
-            bad.append(BadLine(place, repr(shown[:80])))
+            bad.append(BadLine(place, shown(text)))
             continue
-        gathering.add(image.strip(), captions, label)
+        gathering.add(image, captions, label)
     return CaptionList(str(path), form, gathering.images(), bad)
 
 
@@ -72,27 +75,29 @@ def read_text(path: Path) -> str:
     """
     try:
         return path.read_text(encoding='utf-8-sig')
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(
-            f'caption file {path} cannot be read: {error}. Fix: check '
-            'data_root and ann_file; the file must be UTF-8 text, unpacked'
+            f'caption file {path!s:.300} cannot be read: {error}. Fix: '
+            'check data_root and ann_file; the file must be UTF-8 text, '
+            'unpacked'
         ) from error
 
 
-def _json_lines(path: Path) -> Iterator[tuple[str, object, str]]:
+def _json_lines(path: Path) -> Iterator[tuple[str, object, object]]:
     for number, line in enumerate(read_text(path).split('\n'), 1):
         if line.strip():
             try:
-                entry = json.loads(line)
-            except json.JSONDecodeError:
+                entry = parse_json(line)
+            except ValueError:
                 entry = None
             yield f'{path}:{number}', entry, line
 
 
-def _json_list(path: Path) -> Iterator[tuple[str, object, str]]:
+def _json_list(path: Path) -> Iterator[tuple[str, object, object]]:
+    text = read_text(path)
     try:
-        entries = json.loads(read_text(path))
-    except json.JSONDecodeError as error:
+        entries = parse_json(text)
+    except ValueError as error:
         raise UserError(
             f'caption file {path} is not valid JSON: {error}. Fix: fetch it '
             'again if it was cut off; a file with one object per line must '
@@ -105,16 +110,19 @@ def _json_list(path: Path) -> Iterator[tuple[str, object, str]]:
             "COCOCaptions', for Karpathy's splits 'mmrank.KarpathyCaptions'"
         )
     for number, entry in enumerate(entries):
-        yield f'{path}, entry {number}', entry, str(entry)
+        yield f'{path}, entry {number}', entry, entry
 
 
-def _columns(path: Path, keys: list[str]) -> Iterator[tuple[str, object, str]]:
+def _columns(
+    path: Path, keys: list[str]
+) -> Iterator[tuple[str, object, object]]:
     lines = read_text(path).split('\n')
     names = [x.strip() for x in lines[0].split('\t')]
     missing = [x for x in keys if x not in names]
     if missing:
         raise UserError(
-            f'{path} has no column {missing[0]!r}; its header is {names[:6]}. '
+            f'{path} has no column {missing[0]!r}; its header is '
+            f'{shown(names)}. '
             'Fix: set image_key and caption_key, or add a header line. '
             "(Conceptual Captions' own file holds URLs: download the images "
             'and list the files)'

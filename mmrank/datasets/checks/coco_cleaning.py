@@ -1,6 +1,7 @@
 """A cleaned copy of a COCO document."""
 
-from mmrank.datasets.checks.coco_findings import is_id
+from mmrank.datasets.checks.coco_annotations import LARGEST_PIXEL
+from mmrank.datasets.checks.coco_findings import is_id, is_number
 from mmrank.datasets.checks.coco_inspect import inspect_coco
 from mmrank.errors import UserError
 
@@ -81,9 +82,9 @@ def _complete(ann: object) -> object:
     ann = dict(ann)
     box = ann.get('bbox')
     is_box = isinstance(box, list) and len(box) == 4
-    if is_box and all(isinstance(v, int | float) for v in box):
+    if is_box and all(is_number(v) and abs(v) <= LARGEST_PIXEL for v in box):
         area = ann.get('area')
-        if not isinstance(area, int | float) or not area > 0:
+        if not is_number(area) or not 0 < area <= LARGEST_PIXEL**2:
             ann['area'] = box[2] * box[3]
     if ann.get('iscrowd') not in (0, 1):
         ann['iscrowd'] = 0

@@ -1,5 +1,7 @@
 """Kinds of problems in a COCO file, each with its fix."""
 
+from reprlib import Repr
+
 from mmrank.datasets.checks.data_report import Problem
 
 FIXES = {
@@ -26,6 +28,10 @@ FIXES = {
     'box with NaN or infinity': (
         'remove the annotation or write its real box; NaN makes the loss NaN.'
     ),
+    'box of impossible size': (
+        'remove the annotation or write its real box, in pixels; coordinates '
+        'end at 10^9.'
+    ),
     'box of negative size': (
         'bbox is [x, y, width, height]; corners [x1, y1, x2, y2] must be '
         'turned into it.'
@@ -43,6 +49,11 @@ FIXES = {
         'set area to the pixels of the object, or width * height of the box; '
         'mmdet drops objects without area.'
     ),
+    'unusable file name': (
+        'make file_name the path of the image within its folder, without a '
+        "leading '/' and '..'; what the images have in common goes to "
+        'data_prefix["img"].'
+    ),
     'class without category': (
         "make metainfo['classes'] of the data set the names in 'categories' "
         '(write a one-class list with a comma: classes=("cell",)).'
@@ -53,6 +64,10 @@ FIXES = {
     ),
     'no annotation at all': 'use the file that holds the boxes.',
 }
+
+
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 
 
 class Findings:
@@ -112,3 +127,13 @@ def lacks_keys(
 def is_id(value: object) -> bool:
     """Whether ``value`` can be an id: an integer or a string."""
     return isinstance(value, int | str) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Whether ``value`` is an integer or a float, and no truth value."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def shown(value: object) -> str:
+    """A value as messages show it, however long or deeply nested it is."""
+    return _SHORT.repr(value)

@@ -1,11 +1,13 @@
 """Whether the image files that an annotation file names are there."""
 
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-from PIL import Image, UnidentifiedImageError
+from mmrank.datasets.checks.coco_findings import shown
+from mmrank.datasets.image_header import image_size
+from mmrank.relative_path import path_fault
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ def find_image_problems(
     listing and not as many look-ups.
 
     Args:
-        images: Entries of a COCO file's ``images``; those without
+        images: Entries of a COCO file's ``images``; those without a usable
             ``file_name`` are passed over.
         image_dir: Folder that ``file_name`` is relative to.
         verify: Also read each header and compare width and height.
@@ -45,65 +47,77 @@ def find_image_problems(
     Yields:
         What is wrong, in the order of ``images``.
     """
-    image_dir = Path(image_dir)
-    if not image_dir.is_dir():
+    image_dir = os.fspath(image_dir)
+    if not os.path.isdir(image_dir):
         yield ImageFinding(
             'missing image folder',
             f'{image_dir} does not exist or is not a folder',
             _MISSING_FIX,
         )
         return
-    listings: dict[str, dict[str, int]] = {}
+    listings: dict[str, dict[str, int | str]] = {}
     for entry in images:
         file_name = entry.get('file_name')
-        if not isinstance(file_name, str):
+        if path_fault(file_name):
             continue
         folder, name = os.path.split(file_name)
         if folder not in listings:
-            listings[folder] = _sizes_in(image_dir / folder)
+            listings[folder] = _sizes_in(os.path.join(image_dir, folder))
         size = listings[folder].get(name)
-        path = image_dir / file_name
-        if size is None:
-            yield ImageFinding(
-                'missing image file',
-                f'image id {entry.get("id")!r}: {path}',
-                _MISSING_FIX,
-            )
-        elif size == 0:
-            yield ImageFinding(
-                'empty image file',
-                f'image id {entry.get("id")!r}: {path} has 0 bytes',
-                _DAMAGED_FIX,
-            )
+        if not size or not isinstance(size, int):
+            yield _no_content(entry, os.path.join(image_dir, file_name), size)
         elif verify:
-            yield from _verify(entry, path)
+            yield from _verify(entry, os.path.join(image_dir, file_name))
 
 
-def _sizes_in(folder: Path) -> dict[str, int]:
-    """File sizes in bytes by name; empty where there is no such folder."""
-    if not folder.is_dir():
-        return {}
-    with os.scandir(folder) as entries:
-        return {e.name: _size(e) for e in entries}
-
-
-def _size(entry: os.DirEntry) -> int:
-    """Size in bytes; a dangling link counts as an empty file."""
+def _sizes_in(folder: str) -> dict[str, int | str]:
+    """By name the bytes of a file, or why it is none; empty: no folder."""
     try:
-        return entry.stat().st_size
-    except FileNotFoundError:
-        return 0
+        with os.scandir(folder) as entries:
+            return {entry.name: _size(entry) for entry in entries}
+    except OSError:
+        return {}
 
 
-def _verify(entry: dict, path: Path) -> Iterator[ImageFinding]:
+def _size(entry: os.DirEntry) -> int | str:
+    try:
+        status = entry.stat()
+    except OSError as error:  # a link to nothing, or to itself
+        return f'cannot be opened: {error.strerror}'
+    if not stat.S_ISREG(status.st_mode):
+        return 'is not a file'  # opening a named pipe would wait for ever
+    return status.st_size
+
+
+def _no_content(
+    entry: dict, path: str, size: int | str | None
+) -> ImageFinding:
+    where = _where(entry, path)
+    if size is None:
+        return ImageFinding('missing image file', where, _MISSING_FIX)
+    if size == 0:
+        return ImageFinding(
+            'empty image file', f'{where} has 0 bytes', _DAMAGED_FIX
+        )
+    return ImageFinding(
+        'unreadable image file', f'{where} {size}', _DAMAGED_FIX
+    )
+
+
+def _where(entry: dict, path: str) -> str:
+    # A name can hold a line break, or move a terminal's cursor.
+    path = path if path.isprintable() else shown(path)
+    return f'image id {shown(entry.get("id"))}: {path}'
+
+
+def _verify(entry: dict, path: str) -> Iterator[ImageFinding]:
     """Read the header of one image."""
     try:
-        with Image.open(path) as image:
-            width, height = image.size
-    except (UnidentifiedImageError, OSError, ValueError) as error:
+        width, height = image_size(path)
+    except ValueError as error:
         yield ImageFinding(
             'unreadable image file',
-            f'image id {entry.get("id")!r}: {path}: {error}',
+            f'{_where(entry, path)}: {error}',
             _DAMAGED_FIX,
         )
         return
@@ -111,7 +125,7 @@ def _verify(entry: dict, path: Path) -> Iterator[ImageFinding]:
     if stated != (width, height):
         yield ImageFinding(
             'image size differs',
-            f'image id {entry.get("id")!r}: {path} is {width} x {height}, '
-            f'the annotation file has {stated[0]} x {stated[1]}',
+            f'{_where(entry, path)} is {width} x {height}, the annotation '
+            f'file has {shown(stated[0])} x {shown(stated[1])}',
             _SIZE_FIX,
         )

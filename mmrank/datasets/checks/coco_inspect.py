@@ -2,17 +2,30 @@
 
 import os
 from collections.abc import Collection, Sequence
+from itertools import islice
 from math import inf
 
-from mmrank.datasets.checks.coco_annotations import scan_annotations
-from mmrank.datasets.checks.coco_findings import Findings, is_id, lacks_keys
+from mmrank.datasets.checks.coco_annotations import (
+    LARGEST_PIXEL,
+    scan_annotations,
+)
+from mmrank.datasets.checks.coco_findings import (
+    Findings,
+    is_id,
+    is_number,
+    lacks_keys,
+    shown,
+)
 from mmrank.datasets.checks.coco_images import find_image_problems
-from mmrank.datasets.checks.coco_reading import read_coco_json
+from mmrank.datasets.checks.coco_reading import (
+    collector_paused,
+    read_coco_json,
+)
 from mmrank.datasets.checks.coco_report import ClassCount, CocoReport
+from mmrank.relative_path import path_fault
 
-_NUMBER = (int, float)
 
-
+@collector_paused()
 def inspect_coco(
     document: dict,
     ann_file: str | os.PathLike,
@@ -54,7 +67,7 @@ def inspect_coco(
     for key in ('images', 'annotations', 'categories'):
         value = document.get(key)
         if value is None and (key != 'annotations' or require_annotations):
-            keys = ', '.join(map(repr, document)) or 'nothing'
+            keys = ', '.join(map(shown, islice(document, 10))) or 'nothing'
             found.add('missing key', f'no {key!r}; the file has {keys}')
         elif value is not None and not isinstance(value, list):
             found.add(
@@ -121,36 +134,43 @@ def _is_needed(
     """Whether mmdet's filter keeps this image."""
     if not isinstance(entry, dict):
         return False
-    if skip_empty and entry.get('id') not in used:
+    image_id = entry.get('id')
+    if skip_empty and (not is_id(image_id) or image_id not in used):
         return False
     sides = entry.get('width', inf), entry.get('height', inf)
-    return not all(isinstance(s, _NUMBER) for s in sides) or (
-        min(sides) >= min_size
-    )
+    return not all(map(is_number, sides)) or min(sides) >= min_size
 
 
 def _scan_categories(categories: list, found: Findings) -> dict:
     """Names by category id, in the file's order."""
-    names = {}
+    names, known = {}, set()
     for index, category in enumerate(categories):
         where = f'categories[{index}]'
         if lacks_keys(category, where, ('id', 'name'), found):
             continue
         cat_id, name = category['id'], category['name']
         if not is_id(cat_id) or not isinstance(name, str):
-            found.add('malformed value', f'{where} is {category!r}')
+            found.add('malformed value', f'{where} is {shown(category)}')
+        elif not _is_unicode(name):
+            found.add(
+                'malformed value',
+                f'{where} (id {shown(cat_id)}): name {shown(name)} holds a '
+                'character that is not valid Unicode',
+            )
         elif cat_id in names:
             found.add(
                 'duplicate category id',
-                f'id {cat_id!r} belongs to {names[cat_id]!r} and {name!r}',
+                f'id {shown(cat_id)} belongs to {shown(names[cat_id])} and '
+                f'{shown(name)}',
             )
-        elif name in names.values():
+        elif name in known:
             found.add(
                 'duplicate category name',
-                f'{where} (id {cat_id!r}) is another {name!r}',
+                f'{where} (id {shown(cat_id)}) is another {shown(name)}',
             )
         else:
             names[cat_id] = name
+            known.add(name)
     if not categories:
         found.add('missing key', "'categories' is an empty list")
     return names
@@ -160,8 +180,9 @@ def _compare_classes(
     classes: Sequence[str], names: list[str], found: Findings
 ) -> None:
     """Compare the requested classes with the file's categories."""
-    absent = [name for name in classes if name not in names]
-    present = [name for name in classes if name in names]
+    known, requested = set(names), set(classes)
+    absent = [name for name in classes if name not in known]
+    present = [name for name in classes if name in known]
     if absent:
         shown = ', '.join(map(repr, absent[:5]))
         more = f' and {len(absent) - 5} more' if len(absent) > 5 else ''
@@ -173,7 +194,7 @@ def _compare_classes(
             f'are no category of the file: {shown}{more}; the file has '
             f'{len(names)}: {has}',
         )
-    elif present != [name for name in names if name in present]:
+    elif present != [name for name in names if name in requested]:
         found.add(
             'order of classes differs',
             f"metainfo['classes'] is {tuple(classes[:6])}, the file's order "
@@ -184,27 +205,48 @@ def _compare_classes(
 
 def _scan_images(images: list, found: Findings) -> dict:
     """(width, height) by image id; a bad size is (inf, inf)."""
-    sizes = {}
+    sizes: dict = {}
     for index, image in enumerate(images):
         where = f'images[{index}]'
         if lacks_keys(image, where, ('id', 'width', 'height'), found):
             continue
         image_id = image['id']
         if not is_id(image_id):
-            found.add('malformed value', f'{where}: id is {image_id!r}')
+            found.add('malformed value', f'{where}: id is {shown(image_id)}')
             continue
-        where = f'{where} (id {image_id!r})'
+        findings, size = _image_findings(image)
         if image_id in sizes:
-            found.add('duplicate image id', f'{where} occurs again')
-            continue
-        if 'file_name' not in image and 'coco_url' not in image:
-            found.add('missing key', f"{where} has no 'file_name'")
-        size = image['width'], image['height']
-        if not all(isinstance(s, _NUMBER) and 0 < s < inf for s in size):
-            found.add(
-                'malformed value',
-                f'{where}: width {size[0]!r}, height {size[1]!r}',
-            )
-            size = (inf, inf)
-        sizes[image_id] = size
+            findings = [('duplicate image id', 'occurs again')]
+        for kind, text in findings:
+            found.add(kind, f'{where} (id {shown(image_id)}) {text}')
+        sizes.setdefault(image_id, size)
     return sizes
+
+
+def _image_findings(image: dict) -> tuple[list[tuple[str, str]], tuple]:
+    """What is wrong with an image beside its id, and its size."""
+    findings = []
+    if 'file_name' in image:
+        name = image['file_name']
+        if fault := path_fault(name):
+            text = f'has file_name {shown(name)}, which {fault}'
+            findings.append(('unusable file name', text))
+    elif 'coco_url' not in image:
+        findings.append(('missing key', "has no 'file_name'"))
+    width, height = image['width'], image['height']
+    if _is_side(width) and _is_side(height):
+        return findings, (width, height)
+    text = f'has width {shown(width)}, height {shown(height)}'
+    return [*findings, ('malformed value', text)], (inf, inf)
+
+
+def _is_side(value: object) -> bool:
+    return is_number(value) and 0 < value <= LARGEST_PIXEL
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,7 +1,10 @@
 """Reading of COCO files with errors that name what is wrong with the file."""
 
+import gc
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from mmrank.errors import UserError
@@ -24,21 +27,12 @@ def read_coco_json(ann_file: str | os.PathLike) -> dict:
             not JSON or not an object at top level.
     """
     path = Path(ann_file)
-    if path.is_dir():
+    if os.path.isdir(path):
         raise UserError(
             f'annotation file {path} is a folder. Fix: point ann_file at the '
             'JSON file within it.'
         )
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise UserError(_missing_message(path)) from None
-    except OSError as error:
-        raise UserError(
-            f'annotation file {path} cannot be read: {error.strerror}. Fix: '
-            'check its permissions and the disk.'
-        ) from error
-    document = _parse(path, data)
+    document = _parse(path, _read_text(path))
     if not isinstance(document, dict):
         hint = (
             'it looks like a file of predictions'
@@ -57,11 +51,11 @@ def read_coco_json(ann_file: str | os.PathLike) -> dict:
 def _missing_message(path: Path) -> str:
     """Describe where the path breaks off and what exists there."""
     parent = path.parent
-    if parent.is_dir():
+    if os.path.isdir(parent):
         names = sorted(p.name for p in parent.glob('*.json'))[:5]
         seen = f'its folder holds {", ".join(names) or "no JSON file"}'
     else:
-        while not parent.exists() and parent != parent.parent:
+        while not os.path.exists(parent) and parent != parent.parent:
             parent = parent.parent
         seen = f'the path exists only up to {parent.resolve()}'
     return (
@@ -71,9 +65,63 @@ def _missing_message(path: Path) -> str:
     )
 
 
-def _parse(path: Path, data: bytes) -> object:
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Keep Python's garbage collector off.
+
+    It would walk over the millions of objects of a large file again and
+    again, a third of the time, and find nothing.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def parse_json(text: str) -> object:
+    """Parse JSON; every way to fail is a ``ValueError``.
+
+    Args:
+        text: The JSON.
+
+    Returns:
+        The document.
+
+    Raises:
+        ValueError: If it is no JSON, too deeply nested, or has an integer of
+            more digits than Python reads. Its text is the end of a sentence.
+    """
+    try:
+        with collector_paused():
+            return json.loads(text)
+    except RecursionError as error:
+        raise ValueError(
+            'it nests lists or objects more than about 1,000 deep'
+        ) from error
+    except json.JSONDecodeError:
+        raise
+    except ValueError as error:
+        raise ValueError(
+            'an integer has more digits than Python reads, 4,300 by default'
+        ) from error
+
+
+def _read_text(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise UserError(_missing_message(path)) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, 'strerror', None) or error
+        raise UserError(
+            f'annotation file {path!s:.300} cannot be read: {reason}. '
+            'Fix: check the name, its permissions and the disk.'
+        ) from error
     size = f'{len(data):,} bytes'
-    if not data.strip():
+    if not data or data.isspace():
         raise UserError(
             f'annotation file {path} is empty ({size}). Fix: copy or '
             'download it again.'
@@ -89,16 +137,20 @@ def _parse(path: Path, data: bytes) -> object:
             '`git lfs pull` to fetch the content.'
         )
     try:
-        text = data.decode('utf-8-sig')
+        return data.decode('utf-8-sig')
     except UnicodeDecodeError as error:
         raise UserError(
             f'annotation file {path} is not UTF-8 text: byte '
             f'{error.start:,} of {size} is 0x{data[error.start]:02x}. Fix: '
             'save it as UTF-8, or copy it again if it was damaged.'
         ) from error
+
+
+def _parse(path: Path, text: str) -> object:
     try:
-        return json.loads(text)
+        return parse_json(text)
     except json.JSONDecodeError as error:
+        size = f'{len(text.encode()):,} bytes'
         byte = len(text[: error.pos].encode())
         where = f'line {error.lineno}, column {error.colno}, byte {byte:,}'
         if not text.rstrip().endswith(('}', ']')):
@@ -112,6 +164,11 @@ def _parse(path: Path, data: bytes) -> object:
             f'annotation file {path} ({size}) is not valid JSON at {where}: '
             f'{error.msg}, near {_around(text, error.pos)!r}. Fix: correct '
             'that place, or fetch the file again if it was cut off.'
+        ) from error
+    except ValueError as error:
+        raise UserError(
+            f'annotation file {path} cannot be used: {error}. Fix: export the '
+            'file again as COCO; no part of it needs that.'
         ) from error
 
 

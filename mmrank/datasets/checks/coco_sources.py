@@ -132,8 +132,14 @@ def _find_classes(
                 'neither a sequence of names nor a file of names. Fix: write '
                 f'a one-class tuple with a comma: classes=({classes!r},).'
             )
-        with open(classes, encoding='utf-8') as lines:
-            classes = [line.rstrip('\n\r') for line in lines]
+        try:
+            with open(classes, encoding='utf-8') as lines:
+                classes = [line.rstrip('\n\r') for line in lines]
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(
+                f"{where}.metainfo['classes']={classes!r} cannot be read: "
+                f'{error}. Fix: save the names as UTF-8, one a line.'
+            ) from error
     if classes is not None:
         return tuple(classes), f"{where}.metainfo['classes']"
     data_type = dataset.get('type')

@@ -10,6 +10,8 @@ import cv2
 
 from mmrank.datasets.checks.coco_findings import Findings
 from mmrank.datasets.checks.retrieval_report import RetrievalReport
+from mmrank.datasets.image_header import image_size
+from mmrank.datasets.retrieval.image_lists import PATH_FIX
 from mmrank.errors import UserError
 
 if TYPE_CHECKING:
@@ -62,7 +64,13 @@ def _inspect(
                 f'"{listed.line_format}"',
                 fix='correct or remove the line, or fetch the file again.',
             )
-        if listed.bad_lines:
+        for line in listed.unusable_paths():
+            found.add(
+                'path outside the folder of the images',
+                f'{line.place}: {line.text}',
+                fix=f'{PATH_FIX}.',
+            )
+        if found.by_kind:
             return
         items = dataset.load_data_list()
     except (UserError, ValueError) as error:
@@ -136,8 +144,9 @@ def _find_missing(paths: list[str], found: Findings) -> None:
     @cache
     def listing(folder: str) -> frozenset[str]:
         try:
-            return frozenset(os.listdir(folder or '.'))
-        except OSError:
+            with os.scandir(folder or '.') as entries:
+                return frozenset(e.name for e in entries if _is_file(e))
+        except (OSError, ValueError):
             return frozenset()
 
     for path in paths:
@@ -146,9 +155,17 @@ def _find_missing(paths: list[str], found: Findings) -> None:
             found.add(
                 'image file missing',
                 path,
-                fix='check data_root and data_prefix, and that the images '
-                'were unpacked whole.',
+                fix='check data_root and data_prefix, that the images were '
+                'unpacked whole, and that links lead to a file.',
             )
+
+
+def _is_file(entry: os.DirEntry) -> bool:
+    """Whether it is a file; costs a look-up only where it is a link."""
+    try:
+        return entry.is_file()
+    except OSError:  # a link to itself
+        return False
 
 
 def _read_images(
@@ -157,15 +174,24 @@ def _read_images(
     progress: Callable[[int, int], None] | None,
 ) -> None:
     for done, path in enumerate(paths, 1):
-        if os.path.isfile(path) and cv2.imread(path) is None:
+        fault = _image_fault(path) if os.path.isfile(path) else None
+        if fault:
             found.add(
                 'image that cannot be decoded',
-                path,
+                f'{path}: {fault}',
                 fix='fetch or convert the file again, or remove it from the '
                 'list.',
             )
         if progress is not None:
             progress(done, len(paths))
+
+
+def _image_fault(path: str) -> str | None:
+    try:
+        image_size(path)
+    except ValueError as error:
+        return str(error)
+    return 'it is damaged' if cv2.imread(path) is None else None
 
 
 def compare_splits(

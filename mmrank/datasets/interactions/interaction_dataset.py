@@ -184,6 +184,13 @@ class TopKDataset(Dataset):
     def __init__(
         self, ann_file: str | Path, train_ann_file: str | Path, **reading
     ) -> None:
+        # A training file of ten million lines takes a while to read.
+        held_out_path = Path(reading.get('data_root', '')) / ann_file
+        if not held_out_path.is_file():
+            raise FileNotFoundError(
+                f'ann_file {held_out_path} of the held-out pairs does not '
+                'exist. Fix: correct ann_file or data_root'
+            )
         train = read_interactions(train_ann_file, **reading)
         held_out = read_interactions(ann_file, vocabulary=train, **reading)
         self.interactions = held_out
@@ -205,9 +212,9 @@ class TopKDataset(Dataset):
                 raise ValueError(
                     f'{int(both.sum())} held-out pairs are training pairs, '
                     'the first is '
-                    f'({held_out.row_names[held_out.rows[i]]}, '
-                    f'{held_out.col_names[held_out.cols[i]]}); remove them '
-                    f'from {ann_file}'
+                    f'({held_out.row_names[held_out.rows[i]]!s:.80}, '
+                    f'{held_out.col_names[held_out.cols[i]]!s:.80}); remove '
+                    f'them from {ann_file}'
                 )
             self._train_starts = train.row_starts()
         self._rows = np.unique(held_out.rows)

@@ -10,6 +10,21 @@ from mmrank.datasets.interactions.sparse_features import SparseFeatures
 DUPLICATES = ('error', 'merge')
 
 
+def check_duplicates(duplicates: str) -> None:
+    """Refuse an unknown way to treat duplicates.
+
+    Args:
+        duplicates: See :meth:`Interactions.of_pairs`.
+
+    Raises:
+        ValueError: If it is none of ``DUPLICATES``.
+    """
+    if duplicates not in DUPLICATES:
+        raise ValueError(
+            f'duplicates={duplicates!r} is unknown; use one of {DUPLICATES}'
+        )
+
+
 @dataclass(eq=False)
 class Interactions:
     """Positive pairs, sorted by row and column.
@@ -67,11 +82,7 @@ class Interactions:
         Raises:
             ValueError: On a duplicate, or an unknown ``duplicates``.
         """
-        if duplicates not in DUPLICATES:
-            raise ValueError(
-                f'duplicates={duplicates!r} is unknown; use one of '
-                f'{DUPLICATES}'
-            )
+        check_duplicates(duplicates)
         n = max(len(col_names), 1)
         keys = np.asarray(rows, dtype=np.int64) * n
         keys += cols
@@ -83,7 +94,8 @@ class Interactions:
                 row, col = divmod(int(keys[~fresh][0]), n)
                 raise ValueError(
                     f'{int((~fresh).sum())} pairs occur more than once, the '
-                    f'first is ({row_names[row]}, {col_names[col]}). Fix: '
+                    f'first is ({row_names[row]!s:.80}, '
+                    f'{col_names[col]!s:.80}). Fix: '
                     "duplicates='merge' counts each pair once"
                 )
             keys = keys[fresh]

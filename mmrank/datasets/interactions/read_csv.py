@@ -1,15 +1,20 @@
 """Reads lists of interactions, one a line."""
 
 import csv
-import gzip
+import math
 from collections import defaultdict
-from collections.abc import Iterator
-from itertools import compress, islice
+from collections.abc import Iterable, Iterator
+from itertools import chain, compress, islice
+from numbers import Real
 from pathlib import Path
 
 import numpy as np
 
-from mmrank.datasets.interactions.interactions import Interactions
+from mmrank.datasets.interactions.interactions import (
+    Interactions,
+    check_duplicates,
+)
+from mmrank.datasets.interactions.text_lines import text_lines
 
 #: Lines read at a time; what bounds the memory beside the pairs themselves.
 #: Python's garbage collector would walk over more of them again and again.
@@ -29,14 +34,6 @@ _HEADER_NAMES = {
 }
 
 
-def open_text(path: str | Path):
-    """Open a text file, unpacked if its name ends in ``.gz``."""
-    path = Path(path)
-    if path.suffix == '.gz':
-        return gzip.open(path, 'rt', encoding='utf-8', newline='')
-    return path.open(encoding='utf-8', newline='')
-
-
 def read_csv(
     path: str | Path,
     min_rating: float | None = None,
@@ -47,7 +44,9 @@ def read_csv(
     """Read ``user,item[,rating][,timestamp]``, a header line or none.
 
     Entities are numbered as they first occur in a pair that is kept. Only
-    ``CHUNK`` lines and 8 bytes a pair are held while reading.
+    ``CHUNK`` lines and 8 bytes a pair are held while reading. Blanks around a
+    field do not count: ``1, 2`` is ``1,2``. Options are checked before the
+    file is read.
 
     Args:
         path: The file, also ``.gz``.
@@ -63,9 +62,11 @@ def read_csv(
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: On a line that cannot be read, naming it; if there is no
-            rating to go by, or no pair is left.
+        ValueError: On an option that makes no sense; on a line that cannot be
+            read, naming it; if there is no rating to go by, or no pair is
+            left.
     """
+    check_options(min_rating, separator, duplicates)
     fixed = vocabulary is not None
     users = _numbering(vocabulary.row_names if fixed else ())
     items = _numbering(vocabulary.col_names if fixed else ())
@@ -73,21 +74,18 @@ def read_csv(
         users.default_factory = users.__len__
         items.default_factory = items.__len__
     parts, unknown = [], 0
-    with open_text(path) as file:
-        for chunk_users, chunk_items in _chunks(
-            file, path, min_rating, separator
-        ):
-            pairs = np.empty((2, len(chunk_users)), dtype=np.int32)
-            if fixed:
-                pairs[0] = [users.get(x, -1) for x in chunk_users]
-                pairs[1] = [items.get(x, -1) for x in chunk_items]
-                known = (pairs >= 0).all(axis=0)
-                unknown += int((~known).sum())
-                pairs = pairs[:, known]
-            else:
-                pairs[0] = list(map(users.__getitem__, chunk_users))
-                pairs[1] = list(map(items.__getitem__, chunk_items))
-            parts.append(pairs)
+    for chunk_users, chunk_items in _chunks(path, min_rating, separator):
+        pairs = np.empty((2, len(chunk_users)), dtype=np.int32)
+        if fixed:
+            pairs[0] = [users.get(x, -1) for x in chunk_users]
+            pairs[1] = [items.get(x, -1) for x in chunk_items]
+            known = (pairs >= 0).all(axis=0)
+            unknown += int((~known).sum())
+            pairs = pairs[:, known]
+        else:
+            pairs[0] = list(map(users.__getitem__, chunk_users))
+            pairs[1] = list(map(items.__getitem__, chunk_items))
+        parts.append(pairs)
     if not sum(x.shape[1] for x in parts):
         raise ValueError(
             f'{path} has no interaction'
@@ -109,29 +107,86 @@ def read_csv(
         raise ValueError(f'{path}: {error}') from None
 
 
+def check_options(
+    min_rating: float | None, separator: str, duplicates: str = 'error'
+) -> None:
+    """Refuse options that make no sense, before a long file is read.
+
+    Args:
+        min_rating: See :func:`read_csv`.
+        separator: See there.
+        duplicates: See there.
+
+    Raises:
+        ValueError: If one makes no sense.
+    """
+    check_duplicates(duplicates)
+    if not isinstance(separator, str) or not separator:
+        raise ValueError(
+            f"separator={separator!r} must be text, like ',', '::' or a tab"
+        )
+    if set(separator) & set('"\r\n\0'):
+        raise ValueError(
+            f"separator={separator!r} holds a quote or a line break; use ',', "
+            "'::' or a tab"
+        )
+    if min_rating is not None and not (
+        isinstance(min_rating, Real) and math.isfinite(min_rating)
+    ):
+        raise ValueError(
+            f'min_rating={min_rating!r} must be a finite number, or None for '
+            'all lines'
+        )
+
+
+def split_fields(lines: Iterable[str], separator: str) -> Iterator[list[str]]:
+    """Part lines into fields.
+
+    Args:
+        lines: With their line ends.
+        separator: One character, outside of quotes, or several.
+
+    Yields:
+        The fields of each line; blanks around them may be left.
+    """
+    if len(separator) > 1:
+        return (line.rstrip('\r\n').split(separator) for line in lines)
+    return csv.reader(
+        lines, delimiter=separator, skipinitialspace=separator != ' '
+    )
+
+
+def header_columns(first: list[str]) -> list[str | None] | None:
+    """Return what the columns are by a header.
+
+    Args:
+        first: Fields of the first line.
+
+    Returns:
+        ``user``, ``item``, ``rating``, ``timestamp`` or None of each; None
+        if the line is no header.
+    """
+    named = [_HEADER_NAMES.get(x.strip().lower()) for x in first]
+    return named if {'user', 'item'} <= set(named) else None
+
+
 def _numbering(names) -> defaultdict:
     return defaultdict(None, {name: i for i, name in enumerate(names)})
 
 
-def _chunks(file, path, min_rating, separator) -> Iterator[tuple[list, list]]:
+def _chunks(path, min_rating, separator) -> Iterator[tuple[list, list]]:
     """Users and items of the lines to keep, a chunk at a time."""
-    if len(separator) > 1:
-        lines = (line.rstrip('\r\n').split(separator) for line in file)
-    else:
-        lines = csv.reader(file, delimiter=separator)
+    lines = _named_errors(split_fields(text_lines(path), separator), path)
     first = next(lines, None)
     if first is None:
         raise ValueError(f'{path} is empty')
-    named = [
-        _HEADER_NAMES.get(x.strip().lower().lstrip('\ufeff')) for x in first
-    ]
-    has_header = {'user', 'item'} <= set(named)
-    columns = named if has_header else list(_COLUMNS[: len(first)])
+    header = header_columns(first)
+    columns = header or list(_COLUMNS[: len(first)])
     if len(columns) != len(first) or len(columns) < 2:
         raise ValueError(
             f'{path}, line 1: expected user{separator}item optionally '
             'followed by a rating and a timestamp, got '
-            f'{separator.join(first)!r}'
+            f'{separator.join(first)!r:.80}'
         )
     if min_rating is not None and 'rating' not in columns:
         raise ValueError(
@@ -141,13 +196,13 @@ def _chunks(file, path, min_rating, separator) -> Iterator[tuple[list, list]]:
     user, item = columns.index('user'), columns.index('item')
     rating = columns.index('rating') if min_rating is not None else None
     number = 1
-    if not has_header:
-        lines, number = _before(first, lines), 0
+    if not header:
+        lines, number = chain([first], lines), 0
     while chunk := list(islice(lines, CHUNK)):
         numbers = range(number + 1, number + 1 + len(chunk))
         number = numbers[-1]
         if set(map(len, chunk)) != {len(columns)}:
-            filled = [x not in ([], ['']) for x in chunk]
+            filled = [any(map(str.strip, x)) for x in chunk]
             chunk = list(compress(chunk, filled))
             numbers = list(compress(numbers, filled))
             _check_lengths(chunk, numbers, columns, path, separator)
@@ -156,18 +211,27 @@ def _chunks(file, path, min_rating, separator) -> Iterator[tuple[list, list]]:
             picked = list(compress(chunk, kept))
         else:
             picked = chunk
-        columns_of = [x[user] for x in picked], [x[item] for x in picked]
-        if '' in columns_of[0] or '' in columns_of[1]:
+        users = [x[user].strip() for x in picked]
+        items = [x[item].strip() for x in picked]
+        if '' in users or '' in items:
             raise ValueError(
                 f'{path}, among the {len(chunk)} lines up to {number}: a user '
                 'or item is empty; remove the line'
             )
-        yield columns_of
+        yield users, items
 
 
-def _before(first, lines):
-    yield first
-    yield from lines
+def _named_errors(
+    rows: Iterator[list[str]], path: str | Path
+) -> Iterator[list[str]]:
+    """The rows; errors of the ``csv`` module name the file and the line."""
+    try:
+        yield from rows
+    except csv.Error as error:
+        raise ValueError(
+            f'{path}, line {rows.line_num}: {error}. Fix: correct the line; a '
+            'quote that is opened and not closed takes in the lines after it'
+        ) from error
 
 
 def _check_lengths(chunk, numbers, columns, path, separator) -> None:
@@ -186,8 +250,8 @@ def _ratings(chunk, rating, numbers, path) -> np.ndarray:
     if bad.any():
         i = int(bad.argmax())
         raise ValueError(
-            f'{path}, line {numbers[i]}: rating {chunk[i][rating]!r} is not a '
-            'number'
+            f'{path}, line {numbers[i]}: rating {chunk[i][rating]!r:.80} is '
+            'not a number'
         )
     return values
 

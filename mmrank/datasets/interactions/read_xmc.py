@@ -6,8 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from mmrank.datasets.interactions.interactions import Interactions
-from mmrank.datasets.interactions.read_csv import open_text
 from mmrank.datasets.interactions.sparse_features import SparseFeatures
+from mmrank.datasets.interactions.text_lines import text_lines
+
+#: Features are numbered by int32.
+_MOST_DIGITS = 10
 
 
 def read_xmc(
@@ -46,38 +49,38 @@ def read_xmc(
     row_names = []
     starts, indices, values = array('q', [0]), array('i'), array('f')
     header = None
-    with open_text(path) as file:
-        for number, line in enumerate(file, 1):
-            line = line.rstrip('\r\n')
-            if number == 1:
-                header = _header(line)
-                if header:
-                    continue
-            if not line.strip():
+    for number, line in enumerate(text_lines(path), 1):
+        line = line.rstrip('\r\n')
+        if number == 1:
+            header = _header(line, path)
+            if header:
                 continue
-            own, _, features = line.partition(' ')
-            if ':' in own:
-                own, features = '', line
-            if not own:
+        if not line.strip():
+            continue
+        own, _, features = line.partition(' ')
+        if ':' in own:
+            own, features = '', line
+        if not own:
+            continue
+        row = len(row_names)
+        before = len(cols)
+        for label in own.split(','):
+            _check_label(label, path, number)
+            if not fixed:
+                col = labels.setdefault(label, len(labels))
+            elif (col := labels.get(label)) is None:
+                unknown += 1
                 continue
-            row = len(row_names)
-            before = len(cols)
-            for label in own.split(','):
-                _check_label(label, path, number)
-                if not fixed:
-                    col = labels.setdefault(label, len(labels))
-                elif (col := labels.get(label)) is None:
-                    unknown += 1
-                    continue
-                rows.append(row)
-                cols.append(col)
-            if len(cols) == before:
-                continue
-            row_names.append(str(number))
-            _append(features, indices, values, one_based, path, number)
-            starts.append(len(indices))
+            rows.append(row)
+            cols.append(col)
+        if len(cols) == before:
+            continue
+        row_names.append(str(number))
+        _append(features, indices, values, one_based, path, number)
+        starts.append(len(indices))
     if not row_names:
         raise ValueError(f'{path} has no line with a known label')
+    _check_finite(values, starts, row_names, path)
     features = _features(starts, indices, values, vocabulary, header, path)
     try:
         return Interactions.of_pairs(
@@ -92,11 +95,16 @@ def read_xmc(
         raise ValueError(f'{path}, by line: {error}') from None
 
 
-def _header(line: str) -> list[int] | None:
+def _header(line: str, path) -> list[int] | None:
     parts = line.split()
-    if len(parts) == 3 and all(x.isdecimal() for x in parts):
-        return [int(x) for x in parts]
-    return None
+    if len(parts) != 3 or not all(x.isdecimal() for x in parts):
+        return None
+    if max(map(len, parts)) > _MOST_DIGITS:
+        raise ValueError(
+            f'{path}, line 1: {line!r:.80} declares more entries than there '
+            'can be; expected `lines features labels`'
+        )
+    return [int(x) for x in parts]
 
 
 def _check_label(label: str, path, number: int) -> None:
@@ -122,6 +130,16 @@ def _append(features, indices, values, one_based, path, number) -> None:
             f'{path}, line {number}: {entry!r:.40} is not feature:value with '
             f'an integer feature >= {int(one_based)}'
         ) from None
+
+
+def _check_finite(values, starts, row_names, path) -> None:
+    bad = np.flatnonzero(~np.isfinite(np.asarray(values)))
+    if len(bad):
+        row = int(np.searchsorted(starts, bad[0], side='right')) - 1
+        raise ValueError(
+            f'{path}, line {row_names[row]}: a value is {values[bad[0]]}, as '
+            'float32. Fix: write a finite number'
+        )
 
 
 def _features(starts, indices, values, vocabulary, header, path):

@@ -4,8 +4,15 @@ from pathlib import Path
 
 import numpy as np
 
+from mmrank.atomic_folder import whole_folder
 from mmrank.datasets.interactions.interactions import Interactions
-from mmrank.datasets.interactions.read_csv import open_text, read_csv
+from mmrank.datasets.interactions.read_csv import (
+    check_options,
+    header_columns,
+    read_csv,
+    split_fields,
+)
+from mmrank.datasets.interactions.text_lines import text_lines
 
 
 def choose_held_out(
@@ -24,8 +31,7 @@ def choose_held_out(
     Raises:
         ValueError: If ``share`` is not in (0, 1).
     """
-    if not 0 < share < 1:
-        raise ValueError(f'share must be in (0, 1), got {share}')
+    check_share(share, seed)
     keys = np.random.default_rng(seed).random(len(pairs))
     order = np.lexsort((keys, pairs.rows))
     starts = pairs.row_starts()
@@ -40,6 +46,22 @@ def choose_held_out(
     return held_out
 
 
+def check_share(share: float, seed: int) -> None:
+    """Refuse a share or a seed that makes no sense.
+
+    Args:
+        share: See :func:`choose_held_out`.
+        seed: See there.
+
+    Raises:
+        ValueError: If one makes no sense.
+    """
+    if not 0 < share < 1:
+        raise ValueError(f'share must be in (0, 1), got {share}')
+    if seed < 0:
+        raise ValueError(f'seed must be at least 0, got {seed}')
+
+
 def split_file(
     path: str | Path,
     out_dir: str | Path,
@@ -50,7 +72,9 @@ def split_file(
 ) -> tuple[Path, Path]:
     """Write the lines of a file to a training and a test file.
 
-    Lines stay as they are; those below ``min_rating`` are in neither.
+    Lines stay as they are; those below ``min_rating`` are in neither. Options
+    are checked before the file is read, and the files are written whole or
+    not at all.
 
     Args:
         path: File as :func:`.read_csv.read_csv` reads it.
@@ -64,8 +88,11 @@ def split_file(
         ``train`` and ``test`` with the suffix of ``path``, without ``.gz``.
 
     Raises:
-        ValueError: See :func:`choose_held_out` and ``read_csv``.
+        ValueError: See :func:`choose_held_out` and ``read_csv``; also if an
+            entry goes over several lines.
     """
+    check_share(share, seed)
+    check_options(min_rating, separator)
     pairs = read_csv(path, min_rating, separator)
     held_out = choose_held_out(pairs, share, seed)
     names = pairs.row_names, pairs.col_names
@@ -74,29 +101,54 @@ def split_file(
         for i, j, out in zip(pairs.rows, pairs.cols, held_out.tolist())
     }
     suffix = Path(str(path).removesuffix('.gz')).suffix or '.csv'
-    files = [Path(out_dir) / f'{x}{suffix}' for x in ('train', 'test')]
-    files[0].parent.mkdir(parents=True, exist_ok=True)
+    names = [f'{x}{suffix}' for x in ('train', 'test')]
+    with whole_folder(out_dir) as folder:
+        written = _write_lines(
+            [folder / name for name in names],
+            path,
+            is_test,
+            min_rating,
+            separator,
+        )
+        if written != len(pairs):
+            raise ValueError(
+                f'{path} has {len(pairs)} entries, but {written} of them in a '
+                'line of their own. Fix: remove line breaks within quotes'
+            )
+    return tuple(Path(out_dir) / name for name in names)
+
+
+def _write_lines(
+    paths: list[Path],
+    source: str | Path,
+    is_test: dict[tuple[str, str], bool],
+    min_rating: float | None,
+    separator: str,
+) -> int:
+    """Write the lines and a header; returns how many pairs were written."""
+    columns = ['user', 'item', 'rating']
+    written = 0
     with (
-        open_text(path) as lines,
-        files[0].open('w', encoding='utf-8') as train,
-        files[1].open('w', encoding='utf-8') as test,
+        paths[0].open('w', encoding='utf-8') as train,
+        paths[1].open('w', encoding='utf-8') as test,
     ):
-        for number, line in enumerate(lines):
+        for number, line in enumerate(text_lines(source)):
             line = line.rstrip('\r\n')
-            fields = line.split(separator)
-            out = is_test.get(tuple(fields[:2]))
-            if out is not None:
-                (test if out else train).write(line + '\n')
-            elif number == 0 and not _is_rating(fields):
+            if not line.strip():
+                continue
+            fields = next(split_fields([line], separator))
+            header = header_columns(fields) if number == 0 else None
+            if header:
+                columns = header
                 train.write(line + '\n')
                 test.write(line + '\n')
-    return files[0], files[1]
-
-
-def _is_rating(fields: list[str]) -> bool:
-    """Whether the third field is a number: no header, but a low rating."""
-    try:
-        float(fields[2])
-    except (IndexError, ValueError):
-        return False
-    return True
+                continue
+            values = dict(zip(columns, map(str.strip, fields)))
+            out = is_test.get((values.get('user'), values.get('item')))
+            if out is None or (
+                min_rating is not None and float(values['rating']) < min_rating
+            ):
+                continue
+            (test if out else train).write(line + '\n')
+            written += 1
+    return written

@@ -1,18 +1,40 @@
 """Reads CIFAR-10 and CIFAR-100 in any of their forms. Imports mmpretrain."""
 
+import struct
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-import cv2
 import numpy as np
 from mmpretrain.datasets import CIFAR10, CIFAR100
 
+from mmrank.datasets.checks.coco_findings import shown
+from mmrank.datasets.image_header import decode_image
 from mmrank.datasets.retrieval.image_lists import scan_class_folders
 from mmrank.errors import UserError
 
 #: mmpretrain's data set of each number of classes: names, files, reader.
 HOSTS = {10: CIFAR10, 100: CIFAR100}
 SPLITS = ('train', 'test')
+#: Bytes; the training images of 32 x 32 pixels have 154 million.
+_LARGEST_FILE = 10**9
+#: What NumPy and zipfile raise for damaged arrays.
+_DAMAGE = (
+    OSError,
+    ValueError,
+    KeyError,
+    EOFError,
+    MemoryError,
+    NotImplementedError,
+    OverflowError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+)
 
 
 @dataclass
@@ -105,16 +127,20 @@ def read_arrays(path: Path, names: tuple[str, ...]) -> LabelledImages:
     """
     fix = 'Fix: write it again with tools/dataset_converters/cifar10.py'
     try:
+        _check_array_sizes(path)
         with np.load(path, allow_pickle=False) as file:
+            # What lacks the header of an array comes as bytes.
             images, labels, classes = (
-                file[key] for key in ('images', 'labels', 'classes')
+                np.asarray(file[key])
+                for key in ('images', 'labels', 'classes')
             )
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except _DAMAGE as error:
         raise UserError(f'{path} cannot be read: {error}. {fix}') from (error)
+    classes = classes.reshape(-1)
     if tuple(classes.tolist()) != tuple(names):
         raise UserError(
-            f'{path} has the classes {classes.tolist()[:5]}..., expected '
-            f'{list(names[:5])}... {fix}'
+            f'{path} has the classes {shown(classes.tolist())}, expected '
+            f'{shown(names)}. {fix}'
         )
     if (
         images.dtype != np.uint8
@@ -133,6 +159,21 @@ def read_arrays(path: Path, names: tuple[str, ...]) -> LabelledImages:
     return LabelledImages(images, labels.astype(np.int64), str(path))
 
 
+def _check_array_sizes(path: Path) -> None:
+    """Refuse arrays that no version of CIFAR has.
+
+    Raises:
+        ValueError: If they would fill the memory; NumPy reserves what the
+            header of an array says, and a bomb unpacks 1,000 times its size.
+    """
+    with zipfile.ZipFile(path) as archive:
+        size = sum(info.file_size for info in archive.infolist())
+    if size > _LARGEST_FILE:
+        raise ValueError(
+            f'its arrays have {size:,} bytes, more than {_LARGEST_FILE:,}'
+        )
+
+
 def read_rgb(path: Path) -> np.ndarray:
     """Decode a file.
 
@@ -142,11 +183,13 @@ def read_rgb(path: Path) -> np.ndarray:
     Raises:
         UserError: If it cannot be decoded.
     """
-    image = cv2.imread(str(path), cv2.IMREAD_COLOR)
-    if image is None:
+    try:
+        image = decode_image(path.read_bytes())
+    except (OSError, ValueError) as error:
         raise UserError(
-            f'image {path} cannot be read. Fix: unpack the data set again'
-        )
+            f'image {path} cannot be read: {error}. Fix: unpack the data set '
+            'again'
+        ) from error
     return np.ascontiguousarray(image[..., ::-1])
 
 

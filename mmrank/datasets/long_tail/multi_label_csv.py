@@ -1,6 +1,7 @@
 """A table of images and their classes. Imports mmpretrain."""
 
 import csv
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,11 +9,14 @@ import numpy as np
 from mmengine.fileio import join_path
 from mmpretrain.datasets import MultiLabelDataset
 
+from mmrank.datasets.checks.coco_findings import shown
 from mmrank.datasets.long_tail.multi_label_items import (
     check_every_class,
     multi_label_items,
 )
+from mmrank.datasets.retrieval.image_lists import PATH_FIX
 from mmrank.errors import UserError
+from mmrank.relative_path import path_fault
 
 _BITS = {'0': 0, '1': 1, '0.0': 0, '1.0': 1}
 
@@ -68,11 +72,11 @@ class MultiLabelCSV(MultiLabelDataset):
         check_every_class(targets, self.CLASSES, self.split, self.ann_file)
         prefix = self.img_prefix
         paths = [join_path(prefix, i) if prefix else i for i in images]
-        missing = [path for path in paths if not Path(path).is_file()]
+        missing = [path for path in paths if not os.path.isfile(path)]
         if missing:
             raise UserError(
                 f'{len(missing)} of {len(paths)} images of {self.ann_file} '
-                f'are missing, like {", ".join(missing[:3])}. Fix: check '
+                f'are missing, like {shown(missing[:3])}. Fix: check '
                 'data_prefix, or correct the table'
             )
         return multi_label_items(paths, targets)
@@ -85,10 +89,10 @@ class MultiLabelCSV(MultiLabelDataset):
                 reader = csv.DictReader(file)
                 header = reader.fieldnames or []
                 rows = [(reader.line_num, row) for row in reader]
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
+        except (OSError, ValueError, csv.Error) as error:
             raise UserError(
-                f'table {self.ann_file} cannot be read: {error}. Fix: check '
-                'data_root and ann_file'
+                f'table {self.ann_file!s:.300} cannot be read: {error}. '
+                'Fix: check data_root and ann_file'
             ) from error
         if self.CLASSES is None:
             names = [name for name in header if name != self.image_column]
@@ -98,9 +102,9 @@ class MultiLabelCSV(MultiLabelDataset):
         if missing or not self.CLASSES:
             raise UserError(
                 f'{self.ann_file} must have a column {self.image_column!r} '
-                f'and one for each class; missing: {missing}, there are '
-                f'{header[:20]}. Fix: correct image_column, classes or the '
-                'first line of the table'
+                f'and one for each class; missing: {shown(missing)}, there '
+                f'are {shown(header)}. Fix: correct image_column, classes or '
+                'the first line of the table'
             )
         targets = np.zeros((len(rows), len(self.CLASSES)), dtype=np.int64)
         for target, (line, row) in zip(targets, rows):
@@ -108,7 +112,8 @@ class MultiLabelCSV(MultiLabelDataset):
                 cell = (row[name] or '').strip()
                 if cell not in _BITS:
                     raise UserError(
-                        f'{self.ann_file}:{line}: {name!r} is {cell!r}, not 0 '
+                        f'{self.ann_file}:{line}: {name!r:.80} is '
+                        f'{cell!r:.80}, not 0 '
                         'or 1. Fix: replace other values, such as -1 for '
                         'uncertain or an empty cell, by 0 or 1'
                     )
@@ -117,4 +122,11 @@ class MultiLabelCSV(MultiLabelDataset):
             raise UserError(
                 f'{self.ann_file} lists no image. Fix: check ann_file'
             )
-        return [row[self.image_column].strip() for _, row in rows], targets
+        images = [(row[self.image_column] or '').strip() for _, row in rows]
+        for (line, _), image in zip(rows, images):
+            if fault := path_fault(image):
+                raise UserError(
+                    f'{self.ann_file}:{line}: {self.image_column!r} is '
+                    f'{image!r:.200}, which {fault}. Fix: {PATH_FIX}'
+                )
+        return images, targets

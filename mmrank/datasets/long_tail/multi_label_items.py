@@ -52,7 +52,13 @@ def check_every_class(
             names = [name for name, is_bad in zip(classes, bad) if is_bad]
             raise UserError(
                 f'the {split} split of {source} has {len(targets)} images and '
-                f'no {kind} of {", ".join(names)}, whose average precision is '
+                f'no {kind} of {_shown(names)}, whose average precision is '
                 'undefined. Fix: use another split, or remove these classes '
                 'from `classes`'
             )
+
+
+def _shown(names: list[str]) -> str:
+    """The first twenty names, each cut off where it is long."""
+    more = [f'{len(names) - 20} more'] if len(names) > 20 else []
+    return ', '.join([name[:80] for name in names[:20]] + more)

@@ -58,10 +58,10 @@ def read_entries(path: str | os.PathLike) -> dict[str, Entry]:
     try:
         with Path(path).open(encoding='utf-8-sig', newline='') as file:
             rows = list(csv.reader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise UserError(
-            f'table {path} cannot be read: {error}. Fix: check data_root, '
-            'and fetch Data_Entry_2017.csv again'
+            f'table {path!s:.300} cannot be read: {error}. Fix: check '
+            'data_root, and fetch Data_Entry_2017.csv again'
         ) from error
     header = [name.strip() for name in rows[0]] if rows else []
     missing = [name for name in COLUMNS if name not in header]
@@ -84,8 +84,8 @@ def read_entries(path: str | os.PathLike) -> dict[str, Entry]:
         image, labels, patient = (row[place].strip() for place in places)
         if image in entries:
             raise UserError(
-                f'{path}:{number} lists {image} a second time. Fix: remove '
-                'one of the lines'
+                f'{path}:{number} lists {image:.200} a second time. Fix: '
+                'remove one of the lines'
             )
         findings = _findings(labels, f'{path}:{number}')
         entries[image] = Entry(findings, patient)
@@ -103,7 +103,7 @@ def _findings(labels: str, place: str) -> tuple[int, ...]:
     unknown = [name for name in names if name not in CLASSES]
     if unknown or len(set(names)) < len(names):
         raise UserError(
-            f"{place}: 'Finding Labels' is {labels!r}; known are "
+            f"{place}: 'Finding Labels' is {labels!r:.200}; known are "
             f'{", ".join(CLASSES)}, each at most once, or {NO_FINDING!r} '
             'alone. Fix: correct this line'
         )
@@ -128,10 +128,10 @@ def read_image_list(
     """
     try:
         names = Path(path).read_text(encoding='utf-8').split()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(
-            f'list {path} cannot be read: {error}. Fix: check data_root, or '
-            "split_by='patients' where there is no list"
+            f'list {path!s:.300} cannot be read: {error}. Fix: check '
+            "data_root, or split_by='patients' where there is no list"
         ) from error
     unknown = [name for name in names if name not in entries]
     if unknown or not names or len(set(names)) < len(names):
@@ -139,7 +139,7 @@ def read_image_list(
         if unknown:
             what = (
                 f'names {len(unknown)} images that the table of labels does '
-                f'not have, like {", ".join(unknown[:_EXAMPLES])}'
+                f'not have, like {_listed(unknown)}'
             )
         elif names:
             what = 'names an image twice'
@@ -179,9 +179,13 @@ def find_images(folder: str | os.PathLike, names: list[str]) -> list[str]:
     if missing:
         raise UserError(
             f'{len(missing)} of {len(names)} images are missing, like '
-            f'{", ".join(missing[:_EXAMPLES])}; looked into {folder}, its '
+            f'{_listed(missing)}; looked into {folder}, its '
             'images/ and its images_*/images/. Fix: check data_root and '
             'data_prefix, and unpack all of images_001.tar.gz to '
             'images_012.tar.gz'
         )
     return [found[name] for name in names]
+
+
+def _listed(names: list[str]) -> str:
+    return ', '.join(name[:200] for name in names[:_EXAMPLES])

@@ -6,9 +6,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mmrank.errors import UserError
+from mmrank.relative_path import path_fault
 
 #: Suffixes of files that are taken for images, in lower case.
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.ppm', '.webp', '.tif')
+#: What to do about a path that leads out of the folder of the images.
+PATH_FIX = (
+    "list paths within the folder of the images, without a leading '/' and "
+    "'..'; set data_prefix to that folder"
+)
 _EXAMPLES = 3
 
 
@@ -55,8 +61,16 @@ class ImageList(NamedTuple):
     images: list[ListedImage]
     bad_lines: list[BadLine]
 
+    def unusable_paths(self) -> list[BadLine]:
+        """Paths that would lead out of the folder of the images."""
+        return [
+            BadLine(image.place, f'{image.path!r:.200} {fault}')
+            for image in self.images
+            if (fault := path_fault(image.path))
+        ]
+
     def raise_if_bad(self) -> None:
-        """Raise when a line could not be read or there is no image.
+        """Raise when a line or path is bad, or there is no image.
 
         Raises:
             UserError: Names the first bad lines.
@@ -73,6 +87,13 @@ class ImageList(NamedTuple):
                 + '\n'.join(shown)
                 + '\n  Fix: correct or remove these lines, or fetch the file '
                 'again'
+            )
+        unusable = self.unusable_paths()
+        if unusable:
+            raise UserError(
+                f'{len(unusable)} paths of {self.source} cannot be used, like '
+                + ', '.join(f'{b.place}: {b.text}' for b in unusable[:3])
+                + f'. Fix: {PATH_FIX}'
             )
         if not self.images:
             raise UserError(
@@ -194,10 +215,10 @@ def scan_class_folders(
         UserError: If the folder, or one of ``within``, is not there.
     """
     root = Path(root)
-    if not root.is_dir():
+    if not os.path.isdir(root):
         raise UserError(
-            f'folder {root} does not exist. Fix: check data_root and '
-            'data_prefix, or link the data set there'
+            f'folder {root!s:.300} does not exist. Fix: check data_root '
+            'and data_prefix, or link the data set there'
         )
     there = sorted(
         p.name
@@ -262,11 +283,12 @@ def _read(
     header: str = '',
 ) -> ImageList:
     try:
-        text = Path(path).read_text(encoding='utf-8')
-    except (OSError, UnicodeDecodeError) as error:
+        # A byte-order mark is no part of a name.
+        text = Path(path).read_text(encoding='utf-8-sig')
+    except (OSError, ValueError) as error:
         raise UserError(
-            f'list {path} cannot be read: {error}. Fix: check data_root, and '
-            'that the data set was unpacked completely'
+            f'list {path!s:.300} cannot be read: {error}. Fix: check '
+            'data_root, and that the data set was unpacked completely'
         ) from error
     images, bad_lines = [], []
     for number, line in enumerate(_without_header(text, header), 1):

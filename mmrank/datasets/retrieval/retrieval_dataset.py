@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from mmengine.fileio import join_path
 from mmpretrain.datasets import BaseDataset
 
+from mmrank.datasets.checks.coco_findings import shown
 from mmrank.datasets.retrieval.class_split import split_classes
 from mmrank.datasets.retrieval.image_lists import ImageList
 from mmrank.errors import UserError
@@ -139,7 +140,7 @@ class RetrievalDataset(BaseDataset):
                 f'classes of {type(self).__name__}: '
                 + (
                     f'{unknown[:5]} are not in {source}, which has '
-                    f'{sorted(there, key=natural_order)[:5]}, ...'
+                    f'{shown(sorted(there, key=natural_order)[:5])}, ...'
                     if unknown
                     else 'a name is listed twice'
                 )
@@ -153,9 +154,12 @@ class RetrievalDataset(BaseDataset):
 
 def natural_order(name: str) -> list:
     """Sort key by which 'a2' comes before 'a10'."""
+    # Digits are compared by their count first: int() refuses long ones.
     parts = re.split(r'(\d+)', name)
     return [
-        (0, int(part), '') if part.isdecimal() else (1, 0, part)
+        (0, len(part.lstrip('0')), part.lstrip('0'))
+        if part.isdecimal()
+        else (1, 0, part)
         for part in parts
         if part
     ]

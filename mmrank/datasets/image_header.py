@@ -1,0 +1,59 @@
+"""Images that may come from a stranger: looked at before they are decoded."""
+
+import os
+import warnings
+from io import BytesIO
+from typing import BinaryIO
+
+import cv2
+import numpy as np
+from PIL import Image
+
+
+def image_size(source: str | os.PathLike | BinaryIO) -> tuple[int, int]:
+    """Read the size of an image from its first bytes.
+
+    Args:
+        source: File.
+
+    Returns:
+        Width and height in pixels.
+
+    Raises:
+        ValueError: If it is no image, or larger than Pillow's limit, which a
+            file of a few kilobytes can be: ``PIL.Image.MAX_IMAGE_PIXELS``
+            times 2, by default 179 million pixels.
+    """
+    try:
+        with warnings.catch_warnings():
+            # Of half the limit, and of details that no one reads.
+            warnings.simplefilter('ignore')
+            with Image.open(source) as image:
+                return image.size
+    except Image.DecompressionBombError as error:
+        raise ValueError(
+            f'{error}; cut it into tiles, or raise PIL.Image.MAX_IMAGE_PIXELS '
+            'if you trust it'
+        ) from error
+    except Exception as error:  # Pillow's readers raise anything
+        raise ValueError(str(error) or type(error).__name__) from error
+
+
+def decode_image(data: bytes, flags: int = cv2.IMREAD_COLOR) -> np.ndarray:
+    """Decode an image after a look at its size.
+
+    Args:
+        data: The file.
+        flags: As for ``cv2.imdecode``.
+
+    Returns:
+        What ``cv2.imdecode`` returns, (H, W, 3) uint8 in BGR or (H, W).
+
+    Raises:
+        ValueError: If it is no image, or too large; see :func:`image_size`.
+    """
+    image_size(BytesIO(data))
+    image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+    if image is None:
+        raise ValueError('it is damaged')
+    return image

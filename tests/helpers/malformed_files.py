@@ -1,0 +1,249 @@
+"""Makes malformed data files from good ones, the same for the same seed."""
+
+import copy
+import gzip
+import io
+import json
+import random
+import struct
+import zipfile
+
+import cv2
+import numpy as np
+from chest_xray_tree import FINDINGS, HEADER
+
+CIFAR10 = (
+    *('airplane', 'automobile', 'bird', 'cat', 'deer'),
+    *('dog', 'frog', 'horse', 'ship', 'truck'),
+)
+#: What is put in the place of a good value.
+NASTY = (
+    *(None, True, False, 0, -1, 1.5, -0.0, 1e300, 1e39, 10**30, 10**400),
+    *(float('nan'), float('inf'), '', ' ', '1', 'é', '\ud800', 'a\0b'),
+    *('x' * 5000, '../x.png', '/etc/passwd', 'C:\\x', '\x1b[2J', 'a\nb'),
+    *([], {}, [[]], {'id': 1}, [1, 2, 3, '4']),
+)
+TOKENS = (
+    *(b'[' * 5000, b'{"a":' * 5000, b'9' * 5000, b'"', b'\\', b',', b'\t'),
+    *(b'\0', b'\xff', b'\xe9', b'\xed\xa0\x80', b'\xef\xbb\xbf', b'\n\n'),
+    *(
+        b'\r',
+        b'::',
+        b' ',
+        b'nan',
+        b'-1',
+        b'1e999',
+        b'../',
+        b'/',
+        b'x' * 200_000,
+    ),
+    *(b'\xe2\x80\xa8', b'\x1a', b'#', b"'", b'-', b'0' * 300, b'/etc/passwd'),
+)
+
+
+def good_files():
+    """Content of a good file of each kind, by its name."""
+    labels = ','.join(['1,0'] * 5)
+    header = ','.join(['image', *(f'c{i}' for i in range(10))])
+    inverse = ','.join(['0,1'] * 5)
+    entries = ''.join(
+        f'{i:08d}_000.png,{FINDINGS[i % 14]},0,{i},58,M,PA,2,2,0.1,0.1,\n'
+        for i in range(20)
+    )
+    lines = [{'image': f'{i}.jpg', 'caption': [f'é {i}']} for i in range(9)]
+    texts = {
+        'coco.json': json.dumps(_coco()),
+        'coco_captions.json': json.dumps(_captions()),
+        'karpathy.json': json.dumps(_karpathy()),
+        'captions.json': json.dumps(lines),
+        'captions.jsonl': '\n'.join(map(json.dumps, lines)),
+        'captions.tsv': 'image\tcaption\n' + 'a/b.jpg\ta dog\n' * 9,
+        'pairs.csv': 'user,item,rating\n'
+        + ''.join(f'{i % 7},"{i}",{i % 5}\n' for i in range(40)),
+        'pairs.csv.gz': ''.join(f'{i % 7}, {i}\n' for i in range(40)),
+        'split.csv': ''.join(f'{i % 7},{i}\n' for i in range(40)),
+        'ratings.dat': ''.join(f'{i % 7}::{i}::5::9\n' for i in range(40)),
+        'xmc.txt': '9 6 9\n' + ''.join(f'{i},8 0:1.5 3:2\n' for i in range(8)),
+        'sop.txt': 'image_id class_id super_class_id path\n'
+        + ''.join(f'{i} {i // 2} 1 chair/{i}.JPG\n' for i in range(20)),
+        'vehicle.txt': ''.join(f'{i:07} {i // 3}\n' for i in range(20)),
+        'inaturalist.txt': ''.join(f'x/Aves/{i}/{i}.jpg\n' for i in range(20)),
+        'paths.txt': ''.join(f'a b/{i}.jpg\tcat\n' for i in range(20)),
+        'labels.csv': f'{header}\na.jpg,{labels}\nb.jpg,{inverse}\n',
+        'entries.csv': f'{HEADER}\n{entries}',
+        'names.txt': '\n'.join(f'{i:08d}_000.png' for i in range(20)),
+    }
+    files = {name: text.encode() for name, text in texts.items()}
+    files['pairs.csv.gz'] = gzip.compress(files['pairs.csv.gz'], mtime=0)
+    arrays = io.BytesIO()
+    np.savez(
+        arrays,
+        images=np.zeros((20, 8, 8, 3), np.uint8),
+        labels=np.arange(20) % 10,
+        classes=np.array(CIFAR10),
+    )
+    files['train.npz'] = arrays.getvalue()
+    image = np.random.default_rng(0).integers(0, 255, (40, 30, 3), np.uint8)
+    for suffix in ('.png', '.jpg', '.bmp', '.tif', '.webp', '.ppm'):
+        files[f'image{suffix}'] = cv2.imencode(suffix, image)[1].tobytes()
+    members = io.BytesIO()
+    with zipfile.ZipFile(members, 'w', zipfile.ZIP_DEFLATED) as archive:
+        for i in range(5):
+            archive.writestr(f'a/b{i}/c.png', files['image.png'])
+    files['archive.zip'] = members.getvalue()
+    return files
+
+
+def malformed(name, content, seed):
+    """Damage a file.
+
+    Args:
+        name: Of :func:`good_files`.
+        content: Its content.
+        seed: Another seed damages it in another way.
+
+    Returns:
+        The damaged content.
+    """
+    rng = random.Random(f'{name} {seed}')
+    if name.endswith('.gz'):
+        damaged = _damage(gzip.decompress(content), rng)
+        packed = gzip.compress(damaged, mtime=0)
+        return packed if rng.random() < 0.7 else _damage(packed, rng)
+    if name.endswith(('.zip', '.npz')) and rng.random() < 0.5:
+        return _damage_members(content, rng)
+    if name.endswith('.json') and rng.random() < 0.7:
+        content = _damage_values(content, rng)
+        if rng.random() < 0.8:
+            return content
+    return _damage(content, rng)
+
+
+def _damage(content, rng):
+    """Damage bytes, whatever they mean."""
+    for _ in range(rng.choice((1, 1, 1, 2, 5))):
+        place = rng.randrange(len(content) + 1)
+        end = min(len(content), place + rng.choice((1, 4, 40, 4000)))
+        part = content[place:end]
+        kind = rng.randrange(9)
+        if kind == 0:
+            part = bytes(x ^ (1 << rng.randrange(8)) for x in part[:8])
+            part += content[place + 8 : end]
+        elif kind == 1:
+            part = b''
+        elif kind == 2:
+            part *= rng.choice((2, 20, 300))
+        elif kind in (3, 4):
+            part = rng.choice(TOKENS) + (part if kind == 3 else b'')
+        elif kind == 5:
+            part = rng.randbytes(len(part))
+        elif kind == 6:
+            return content[:place]
+        elif kind == 7:
+            number = rng.choice((0, 1, 2**16 - 1, 2**31 - 1, 2**32 - 1))
+            part = struct.pack('<I', number) + part[4:]
+        else:
+            old, new = rng.choice(
+                ((b'\n', b'\r'), (b'\n', b''), (b',', b';'), (b' ', b'\xa0'))
+            )
+            content, part = content.replace(old, new), b''
+        content = content[:place] + part + content[end:]
+    return content
+
+
+def _damage_values(content, rng):
+    """Damage a JSON document that stays JSON."""
+    document = json.loads(content)
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        node = document
+        while True:
+            keys = list(node) if isinstance(node, dict) else range(len(node))
+            if not keys:
+                break
+            key = rng.choice(list(keys))
+            if isinstance(node[key], dict | list) and rng.random() < 0.9:
+                node = node[key]
+                continue
+            kind = rng.randrange(4)
+            if kind == 0:
+                del node[key]
+            elif kind == 1 and isinstance(node, list):
+                node.append(copy.deepcopy(node[key]))
+            elif kind == 2:
+                node[key] = _nest(node[key], rng.choice((1, 20, 200)))
+            else:
+                node[key] = copy.deepcopy(rng.choice(NASTY))
+            break
+    return json.dumps(document).encode()
+
+
+def _nest(value, depth):
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def _damage_members(content, rng):
+    """Write a zip file again with other names, kinds, sizes or content."""
+    packed = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(content)) as source,
+        zipfile.ZipFile(packed, 'w') as target,
+    ):
+        infos = source.infolist()
+        chosen = rng.choice(infos)
+        for info in infos:
+            data = source.read(info)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            if info is chosen:
+                kind = rng.randrange(5)
+                if kind == 0:
+                    info.filename = rng.choice(
+                        ('/x.png', '../x.png', 'a\\x.png', 'x' * 300, 'a/b0')
+                    )
+                elif kind == 1:
+                    info.external_attr = rng.randrange(16) << 28
+                elif kind == 2:
+                    info.compress_type = zipfile.ZIP_BZIP2
+                elif kind == 3:
+                    data = bytes(30_000_000)
+                else:
+                    data = _damage(data, rng)
+            target.writestr(info, data)
+    content = packed.getvalue()
+    return content if rng.random() < 0.7 else _damage(content, rng)
+
+
+def _coco():
+    images = [
+        {'id': i, 'file_name': f'{i}.png', 'width': 30, 'height': 40}
+        for i in range(6)
+    ]
+    annotations = [
+        {
+            'id': i,
+            'image_id': i % 6,
+            'category_id': 1 + i % 2,
+            'bbox': [i, 2, 10.5, 8],
+            'area': 84.0,
+            'iscrowd': i % 2,
+        }
+        for i in range(12)
+    ]
+    categories = [{'id': 1, 'name': 'cat'}, {'id': 2, 'name': 'dog'}]
+    return {
+        'images': images,
+        'annotations': annotations,
+        'categories': categories,
+    }
+
+
+def _captions():
+    images = [{'id': i, 'file_name': f'{i}.png'} for i in range(6)]
+    annotations = [{'image_id': i % 6, 'caption': 'x'} for i in range(12)]
+    return {'images': images, 'annotations': annotations}
+
+
+def _karpathy():
+    image = {'split': 'train', 'filename': 'a', 'sentences': [{'raw': 'x'}]}
+    return {'images': [{**image, 'filename': f'{i}.jpg'} for i in range(6)]}

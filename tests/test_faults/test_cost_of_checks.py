@@ -1,0 +1,107 @@
+"""What a check of a large annotation file costs beside reading it."""
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mmrank.datasets.checks.coco_inspect import inspect_coco_file
+
+ROOT = Path(__file__).resolve().parents[2]
+NUM_IMAGES, NUM_BOXES = 100_000, 800_000
+IN_A_PROCESS = """
+import re, sys
+from pathlib import Path
+from mmrank.datasets.checks.coco_inspect import inspect_coco_file
+if len(sys.argv) > 1:
+    report = inspect_coco_file(sys.argv[1])
+    assert report.ok and report.num_annotations == 800_000
+print('torch' in sys.modules)
+# getrusage would count the process that forked this one as well.
+status = Path('/proc/self/status').read_text()
+print(re.search('VmHWM:[^0-9]*([0-9]+) kB', status)[1])
+"""
+
+
+def run(*args):
+    """Whether torch was imported, and the peak in MB."""
+    done = subprocess.run(
+        [sys.executable, '-c', IN_A_PROCESS, *map(str, args)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, 'PYTHONPATH': str(ROOT)},
+    )
+    imported, kilobytes = done.stdout.split()
+    return imported == 'True', int(kilobytes) / 1000
+
+
+def test_a_check_imports_no_torch():
+    assert run()[0] is False
+
+
+@pytest.fixture(scope='module')
+def large_file(tmp_path_factory):
+    """100,000 images with 8 boxes each."""
+    rng = np.random.default_rng(0)
+    box = np.round(rng.uniform([0, 0, 5, 5], 300, (NUM_BOXES, 4)), 2)
+    area = np.round(box[:, 2] * box[:, 3], 3).tolist()
+    document = {
+        'images': [
+            {
+                'id': i,
+                'file_name': f'{i:012}.jpg',
+                'width': 640,
+                'height': 480,
+            }
+            for i in range(NUM_IMAGES)
+        ],
+        'annotations': [
+            {
+                'id': i,
+                'image_id': i % NUM_IMAGES,
+                'category_id': 1 + i % 80,
+                'bbox': own,
+                'area': area[i],
+                'iscrowd': 0,
+            }
+            for i, own in enumerate(box.tolist())
+        ],
+        'categories': [{'id': 1 + i, 'name': str(i)} for i in range(80)],
+    }
+    path = tmp_path_factory.mktemp('large') / 'large.json'
+    path.write_text(json.dumps(document))
+    return path
+
+
+@pytest.mark.slow
+def test_a_check_takes_at_most_twice_the_time_of_reading(large_file):
+    """Both in this process, turn by turn, by processor time."""
+    seconds = {'load': [], 'check': []}
+    for _ in range(3):
+        start = time.process_time()
+        with large_file.open() as file:
+            document = json.load(file)
+        seconds['load'].append(time.process_time() - start)
+        del document
+        gc.collect()
+        start = time.process_time()
+        assert inspect_coco_file(large_file).ok
+        seconds['check'].append(time.process_time() - start)
+        gc.collect()
+    load, check = (min(x) for x in seconds.values())
+    print(f'json.load {load:.2f} s, check {check:.2f} s: {check / load:.2f}')
+    assert check <= 2 * load
+
+
+@pytest.mark.slow
+def test_a_check_stays_below_a_gigabyte(large_file):
+    _, peak = run(large_file)
+    print(f'peak {peak:.0f} MB')
+    assert peak < 1000

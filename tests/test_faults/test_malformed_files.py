@@ -1,0 +1,191 @@
+"""Whatever a file holds, a reader reads it or says in one message why not."""
+
+import resource
+import shutil
+import signal
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from malformed_files import CIFAR10, good_files, malformed
+
+from mmrank.archive import ArchiveError, extract_archive
+from mmrank.datasets.captions.read_caption_json import (
+    read_coco_captions,
+    read_karpathy,
+)
+from mmrank.datasets.captions.read_caption_table import read_caption_table
+from mmrank.datasets.checks.coco_check import check_coco_file
+from mmrank.datasets.checks.coco_cleaning import clean_coco
+from mmrank.datasets.checks.coco_inspect import inspect_coco
+from mmrank.datasets.checks.coco_reading import read_coco_json
+from mmrank.datasets.interactions import read_csv, read_xmc
+from mmrank.datasets.interactions.split_interactions import split_file
+from mmrank.datasets.long_tail.read_chest_xray14 import (
+    read_entries,
+    read_image_list,
+)
+from mmrank.datasets.retrieval.image_lists import (
+    read_inaturalist_list,
+    read_path_list,
+    read_sop_list,
+    read_vehicle_id_list,
+)
+from mmrank.errors import UserError
+
+GOOD = good_files()
+#: Of processor time; a good file takes a few milliseconds.
+SECONDS = 5.0
+#: Beside what the process has.
+BYTES = 1 << 30
+
+
+def check_coco(path):
+    images = path.parent / 'images'
+    try:
+        check_coco_file(path, images, verify_images=True)
+    finally:
+        try:
+            document = read_coco_json(path)
+            report = inspect_coco(clean_coco(document)[0], path.name)
+            assert not report.bad_annotations
+        except UserError:
+            pass
+
+
+def extract(path):
+    extract_archive(path, path.parent / 'out')
+    names = [p.name for p in path.parent.iterdir()]
+    assert sorted(names) == [path.name, 'images', 'out']
+    assert not any(p.is_symlink() for p in path.parent.rglob('*'))
+
+
+def check_list(read):
+    return lambda path: read(path).raise_if_bad()
+
+
+def read_arrays(path):
+    from mmrank.datasets.long_tail import cifar_images
+
+    cifar_images.read_arrays(path, CIFAR10)
+
+
+def read_image(path):
+    from mmrank.datasets.long_tail import cifar_images
+
+    cifar_images.read_rgb(path)
+
+
+def read_labels(path):
+    from mmrank.datasets.long_tail.multi_label_csv import MultiLabelCSV
+
+    MultiLabelCSV(path.name, str(path.parent), 'images')
+
+
+READERS = {
+    'coco.json': check_coco,
+    'coco_captions.json': check_list(read_coco_captions),
+    'karpathy.json': check_list(lambda path: read_karpathy(path, ['train'])),
+    'captions.json': check_list(read_caption_table),
+    'captions.jsonl': check_list(read_caption_table),
+    'captions.tsv': check_list(read_caption_table),
+    'pairs.csv': lambda path: read_csv(path, 2),
+    'pairs.csv.gz': read_csv,
+    'split.csv': lambda path: split_file(path, path.parent / 'out'),
+    'ratings.dat': lambda path: read_csv(path, 4, '::'),
+    'xmc.txt': read_xmc,
+    'sop.txt': check_list(read_sop_list),
+    'vehicle.txt': check_list(read_vehicle_id_list),
+    'inaturalist.txt': check_list(read_inaturalist_list),
+    'paths.txt': check_list(read_path_list),
+    'labels.csv': read_labels,
+    'entries.csv': read_entries,
+    'names.txt': lambda path: read_image_list(
+        path, dict.fromkeys(GOOD['names.txt'].decode().split())
+    ),
+    'train.npz': read_arrays,
+    'archive.zip': extract,
+    **{name: read_image for name in GOOD if name.startswith('image.')},
+}
+HOST = {'train.npz', 'labels.csv', *(n for n in GOOD if n[:6] == 'image.')}
+
+
+class Hang(BaseException):
+    """Time is up; no ``except Exception`` of a reader takes it for its own."""
+
+
+@contextmanager
+def limited():
+    """Ends a block that takes too long or too much memory."""
+
+    def stop(*_):
+        raise Hang(f'took more than {SECONDS} s')
+
+    pages = int(Path('/proc/self/statm').read_text().split()[0])
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    size = pages * resource.getpagesize() + BYTES
+    before = signal.signal(signal.SIGPROF, stop)
+    resource.setrlimit(resource.RLIMIT_AS, (size, hard))
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        signal.signal(signal.SIGPROF, before)
+
+
+def complaint(name, error):
+    """What is wrong with an error; None for one that a user understands."""
+    kind, text = type(error), str(error)
+    # Not a subclass, as of json or of codecs: those name no file.
+    if kind not in (UserError, ArchiveError, ValueError):
+        return f'{kind.__name__}: {text[:300]}'
+    if name not in text:
+        return f'the message does not name the file: {text[:300]}'
+    if any('\ud800' <= x <= '\udfff' for x in text):
+        return f'the message cannot be printed: {text[:300]!a}'
+    return f'{len(text):,} characters' if len(text) > 10_000 else None
+
+
+def attack(name, seeds, folder):
+    """Give damaged files to a reader.
+
+    Returns:
+        How many it refused.
+    """
+    if name in HOST:
+        pytest.importorskip('mmpretrain')
+    images = folder / 'images'
+    images.mkdir()
+    for i in range(6):
+        (images / f'{i}.png').write_bytes(GOOD['image.png'])
+    for image in ('a.jpg', 'b.jpg'):
+        (images / image).write_bytes(GOOD['image.jpg'])
+    path = folder / name
+    path.write_bytes(GOOD[name])
+    READERS[name](path)
+    refused = 0
+    for seed in seeds:
+        shutil.rmtree(folder / 'out', ignore_errors=True)
+        path.write_bytes(malformed(name, GOOD[name], seed))
+        try:
+            with limited():
+                READERS[name](path)
+        except (Exception, Hang) as error:
+            if text := complaint(name, error):
+                raise AssertionError(f'seed {seed}: {text}') from error
+            refused += 1
+    return refused
+
+
+@pytest.mark.parametrize('name', READERS)
+def test_a_few(tmp_path, name):
+    assert attack(name, range(8), tmp_path) >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', READERS)
+def test_many(tmp_path, name):
+    count = -(-5000 // len(READERS))
+    assert attack(name, range(100, 100 + count), tmp_path) > count / 10
