@@ -19,6 +19,8 @@ from mmengine.device import get_device
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
+from mmrank.checkpoint_loading import CheckpointError, guard_torch_load
+
 #: Import name, and the distribution to install, of each optional package.
 PACKAGES = {
     'mmcv': 'onedl-mmcv',
@@ -50,6 +52,7 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         help='how several processes are started (default: none, one process); '
         'the dist_*.sh and slurm_*.sh scripts beside this one set it',
     )
+    add_trust_option(parser)
     # torchrun sets LOCAL_RANK, older launchers pass one of these spellings.
     parser.add_argument(
         '--local_rank',
@@ -57,6 +60,16 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         help=argparse.SUPPRESS,
+    )
+
+
+def add_trust_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that lets checkpoints run code."""
+    parser.add_argument(
+        '--trust-checkpoint',
+        action='store_true',
+        help='load checkpoints that hold more than data; such a file can run '
+        'any code, so trust the person who made it (default: refuse them)',
     )
 
 
@@ -189,10 +202,14 @@ def set_collate(cfg: Config) -> None:
 def load(args: argparse.Namespace) -> Config:
     """Read the config and apply the options that both tools have.
 
+    From here on this process loads checkpoints as data, unless the option
+    says otherwise.
+
     Raises:
         UsageError: See :func:`read_config` and :func:`check_packages`.
     """
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
+    guard_torch_load(args.trust_checkpoint)
     cfg = read_config(args.config)
     cfg.launcher = args.launcher
     if args.cfg_options is not None:
@@ -258,7 +275,7 @@ def run(
 
     try:
         main(args)
-    except (UsageError, AnnotationError) as error:
+    except (UsageError, AnnotationError, CheckpointError) as error:
         sys.stderr.write(f'error: {error}\n')
         return 2
     except KeyboardInterrupt:

@@ -24,7 +24,13 @@ FLOOR_OF = {name: i for i, names in enumerate(FLOORS) for name in names}
 #: Between neighbours on one floor: which may import which.
 NEIGHBOURS = {('engine', 'visualization'), ('evaluation', 'visualization')}
 #: Beside the floors; the first two need no package but the standard library.
-COMMON = {'version', 'atomic_file', 'optional_class', 'registry'}
+COMMON = {
+    'version',
+    'atomic_file',
+    'checkpoint_loading',
+    'optional_class',
+    'registry',
+}
 #: What the floors up to ``losses`` may import beside torch.
 THIRD_PARTY = {
     'functional': {'triton'},

@@ -16,6 +16,7 @@ from mmrank.engine.resume.checkpoint import (
     ATOMIC_BACKEND,
     POINTER_NAME,
     find_last_whole_checkpoint,
+    pointed_folder,
 )
 from mmrank.engine.resume.missed_validation import (
     missed_validation,
@@ -82,7 +83,11 @@ class AtomicCheckpointHook(CheckpointHook):
         if not runner._resume or runner._load_from is not None:
             return
         pointer = Path(runner.work_dir) / POINTER_NAME
-        if is_main_process() and pointer.exists():
+        if (
+            is_main_process()
+            and os.path.lexists(pointer)
+            and pointed_folder(runner.work_dir) is None
+        ):
             whole = find_last_whole_checkpoint(runner.work_dir)
             if whole is None:
                 runner.logger.warning(
@@ -90,7 +95,7 @@ class AtomicCheckpointHook(CheckpointHook):
                     'training starts from the beginning.'
                 )
                 pointer.unlink()
-            elif pointer.read_bytes().decode(errors='replace') != whole:
+            elif not _points_to(pointer, whole):
                 runner.logger.warning(
                     f'{pointer} now points to the last complete checkpoint, '
                     f'{whole}.'
@@ -279,6 +284,10 @@ class AtomicCheckpointHook(CheckpointHook):
                     runner.logger.info(
                         f'Moved to {source.with_name(made.name)}.'
                     )
+
+
+def _points_to(pointer: Path, path: str) -> bool:
+    return pointer.is_file() and pointer.read_bytes() == path.encode()
 
 
 def _bare_model(runner):
