@@ -204,7 +204,7 @@ def main(args: argparse.Namespace) -> None:
         set_tta(cfg)
     if not args.no_check:
         check_data(cfg, splits=('test',))
-    runner = build_runner(cfg)
+    runner = build_runner(cfg, allow_partial=args.allow_partial)
     if args.out is not None and args.out_item == 'pred':
         runner.test_evaluator.metrics.append(dump_metric(cfg, args.out))
     metrics = runner.test()

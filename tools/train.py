@@ -176,7 +176,12 @@ def main(args: argparse.Namespace) -> None:
         set_resume(cfg, args.resume)
     if not args.no_check:
         check_data(cfg, splits=('train', 'val', 'test'))
-    build_runner(cfg).train()
+    build_runner(
+        cfg,
+        # Weights to start from may be those of another task.
+        strict=bool(cfg.get('resume')),
+        allow_partial=args.allow_partial,
+    ).train()
 
 
 if __name__ == '__main__':

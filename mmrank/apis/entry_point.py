@@ -9,7 +9,7 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -51,6 +51,16 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         default='none',
         help='how several processes are started (default: none, one process); '
         'the dist_*.sh and slurm_*.sh scripts beside this one set it',
+    )
+    parser.add_argument(
+        '--allow-partial',
+        nargs='+',
+        action='extend',
+        default=[],
+        metavar='PATTERN',
+        help='keys in which a checkpoint that is tested or resumed from may '
+        "differ from the config, with * and ?: 'bbox_head.*' optimizer "
+        '(default: none; the differing keys are shown)',
     )
     add_trust_option(parser)
     # torchrun sets LOCAL_RANK, older launchers pass one of these spellings.
@@ -235,13 +245,28 @@ def prepare_cpu_processes(cfg: Config) -> None:
     cfg.model_wrapper_cfg = dict(wrapper, device_ids=None)
 
 
-def build_runner(cfg: Config) -> Runner:
-    """Build mmengine's runner or the one that the config names."""
+def build_runner(
+    cfg: Config, strict: bool = True, allow_partial: Sequence[str] = ()
+) -> Runner:
+    """Build mmengine's runner or the one that the config names.
+
+    Args:
+        cfg: The config.
+        strict: Whether a checkpoint has to fit the model; see
+            :class:`mmrank.engine.hooks.CheckpointMatchHook`.
+        allow_partial: Patterns of keys that may differ all the same.
+
+    Returns:
+        The runner.
+    """
+    from mmrank.engine.hooks import CheckpointMatchHook
+
     if cfg.launcher == 'pytorch' and get_device() == 'cpu':
         prepare_cpu_processes(cfg)
-    if 'runner_type' in cfg:
-        return RUNNERS.build(cfg)
-    return Runner.from_cfg(cfg)
+    build = RUNNERS.build if 'runner_type' in cfg else Runner.from_cfg
+    runner = build(cfg)
+    runner.register_hook(CheckpointMatchHook(strict, allow_partial))
+    return runner
 
 
 def check_data(cfg: Config, splits: tuple[str, ...]) -> None:

@@ -1,6 +1,7 @@
 """Hooks of scope ``mmrank``."""
 
 from .atomic_checkpoint_hook import AtomicCheckpointHook
+from .checkpoint_match_hook import CheckpointMatchHook
 from .class_counts_hook import ClassCountsHook
 from .class_pairs_hook import ClassPairsHook
 from .deferred_reweighting_hook import DeferredReweightingHook
@@ -14,6 +15,7 @@ from .temperature_hook import TemperatureHook
 
 __all__ = [
     'AtomicCheckpointHook',
+    'CheckpointMatchHook',
     'ClassCountsHook',
     'ClassPairsHook',
     'DeferredReweightingHook',

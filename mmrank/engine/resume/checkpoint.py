@@ -75,6 +75,8 @@ def find_damage(path: str | os.PathLike) -> str | None:
     """
     if os.path.isdir(path):
         return 'is a folder, which cannot be judged'
+    if os.path.exists(path) and not os.path.isfile(path):
+        return 'is no file'  # to open a pipe would wait for ever
     try:
         with open(path, 'rb') as file:
             start = file.read(4)
@@ -172,6 +174,9 @@ def _read_pointer(work_dir: Path) -> tuple[Path | None, float]:
     """Return what ``last_checkpoint`` names, and the pointer's age."""
     pointer = work_dir / POINTER_NAME
     if not os.path.lexists(pointer):
+        return None, 0.0
+    if os.path.exists(pointer) and not os.path.isfile(pointer):
+        _warn(f'{pointer} is no file; the checkpoints are ordered by name.')
         return None, 0.0
     try:
         with open(pointer, 'rb') as file:
