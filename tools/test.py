@@ -5,11 +5,15 @@ import sys
 from copy import deepcopy
 from pathlib import Path
 
-import mmengine
-from mmengine.config import Config, ConfigDict
-from mmengine.evaluator import DumpResults
-
 try:
+    from mmrank.interruption import end_on_signals
+
+    if __name__ == '__main__':
+        end_on_signals()  # the imports below take seconds
+    import mmengine
+    from mmengine.config import Config, ConfigDict
+    from mmengine.evaluator import DumpResults
+
     from mmrank.apis.entry_point import (
         UsageError,
         add_common_options,

@@ -8,6 +8,7 @@ import argparse
 import importlib.util
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
@@ -19,6 +20,7 @@ from mmengine.device import get_device
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
+from mmrank import interruption
 from mmrank.checkpoint_loading import CheckpointError, guard_torch_load
 
 #: Import name, and the distribution to install, of each optional package.
@@ -294,20 +296,30 @@ def run(
 
     Returns:
         The exit status: 2 for an error of the user's input, 130 after
-        Ctrl-C.
+        Ctrl-C, 143 after SIGTERM.
     """
     from mmrank.datasets.checks.data_report import AnnotationError
 
+    def end_in_order(args: argparse.Namespace) -> int:
+        interruption.end_on_signals()
+        try:
+            return main(args) or 0
+        except Exception as error:
+            # After a signal any error is its consequence: a data loading
+            # worker that got it too, a process that is gone.
+            number = interruption.received_signal()
+            if number is None:
+                raise
+            sys.stderr.write(f'{type(error).__name__}: {error}\n')
+        except interruption.Interrupted:
+            number = interruption.received_signal() or signal.SIGINT
+        finally:
+            interruption.defer_signals(False)
+        sys.stderr.write(f'{interruption.end_message()}\n')
+        return 128 + number
+
     try:
-        main(args)
+        return end_in_order(args)
     except (UsageError, AnnotationError, CheckpointError) as error:
         sys.stderr.write(f'error: {error}\n')
         return 2
-    except KeyboardInterrupt:
-        sys.stderr.write(
-            '\n'
-            'Interrupted. Pass --resume to continue from the last complete '
-            'checkpoint.\n'
-        )
-        return 130
-    return 0

@@ -28,6 +28,8 @@ COMMON = {
     'version',
     'atomic_file',
     'checkpoint_loading',
+    'folder_lock',
+    'interruption',
     'optional_class',
     'registry',
 }

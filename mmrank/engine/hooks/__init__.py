@@ -5,6 +5,7 @@ from .checkpoint_match_hook import CheckpointMatchHook
 from .class_counts_hook import ClassCountsHook
 from .class_pairs_hook import ClassPairsHook
 from .deferred_reweighting_hook import DeferredReweightingHook
+from .interrupt_hook import InterruptHook
 from .label_check_hook import LabelCheckHook
 from .pair_counts_hook import PairCountsHook
 from .previous_weights_hook import PreviousWeightsHook
@@ -19,6 +20,7 @@ __all__ = [
     'ClassCountsHook',
     'ClassPairsHook',
     'DeferredReweightingHook',
+    'InterruptHook',
     'LabelCheckHook',
     'PairCountsHook',
     'PreviousWeightsHook',

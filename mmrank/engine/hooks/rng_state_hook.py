@@ -94,6 +94,13 @@ class RNGStateHook(Hook):
             'worker_seed': _worker_seed(loader),
         }
 
+    def gather_states(self) -> None:
+        """Gather the states as of now, for a checkpoint that is not due.
+
+        All processes call it.
+        """
+        self._note(gather=True)
+
     def _note(self, gather: bool) -> None:
         self._state = get_rng_state()
         self._all_states = _gather(self._state) if gather else None

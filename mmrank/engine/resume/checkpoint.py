@@ -26,6 +26,7 @@ ATOMIC_BACKEND = 'mmrank_atomic_local'
 
 _STEP = re.compile(r'^(?P<prefix>.*?)(?P<step>[0-9]{1,18})\.pth$')
 _LONGEST_PATH = 4096
+_IS_FOLDER = 0x10  # of the DOS attributes
 # `CheckpointHook(published_keys=...)` appends 8 hexadecimal digits of a hash,
 # which may look like a step of its own.
 _PUBLISHED = re.compile(r'-[0-9a-f]{8}\.pth$')
@@ -104,6 +105,11 @@ def _find_zip_damage(path: str | os.PathLike) -> str | None:
             return 'is no checkpoint: it has no data.pkl'
         if any(m.compress_type != zipfile.ZIP_STORED for m in members):
             return 'is no checkpoint of torch: its records are compressed'
+        # For a record that is marked as a folder torch's reader returns
+        # memory that it never wrote to: weights of garbage, without an error.
+        marked = [m.filename for m in members if m.external_attr & _IS_FOLDER]
+        if marked:
+            return f'is damaged: record {marked[0]} is marked as a folder'
         damaged = archive.testzip()
         if damaged is not None:
             return f'is damaged: record {damaged} has another checksum'
