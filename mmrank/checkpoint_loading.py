@@ -30,9 +30,10 @@ class CheckpointError(ValueError):
 
 
 def load_checkpoint(
-    source: Any,
+    f: Any,
     map_location: Any = None,
-    *_: Any,
+    pickle_module: Any = None,
+    *,
     trust: bool = False,
     **options: Any,
 ) -> Any:
@@ -41,8 +42,9 @@ def load_checkpoint(
     It takes the place of :func:`torch.load`, see :func:`guard_torch_load`.
 
     Args:
-        source: Path, or file opened to read bytes.
+        f: Path, or file opened to read bytes.
         map_location: See :func:`torch.load`.
+        pickle_module: Another reader; not used without trust.
         trust: Let the file run code after all, as old ones may have to.
         **options: Those of :func:`torch.load`. Without trust only ``mmap``
             counts.
@@ -56,16 +58,16 @@ def load_checkpoint(
     """
     if trust:
         options['weights_only'] = False
-        return _torch_load(source, map_location, **options)
-    name = getattr(source, 'name', None) or (
-        os.fspath(source) if isinstance(source, str | os.PathLike) else 'data'
+        return _torch_load(f, map_location, pickle_module, **options)
+    name = getattr(f, 'name', None) or (
+        os.fspath(f) if isinstance(f, str | os.PathLike) else 'data'
     )
     others = torch.serialization.get_safe_globals()
     torch.serialization.clear_safe_globals()
     torch.serialization.add_safe_globals(_ALLOWED)
     try:
         loaded = _torch_load(
-            source,
+            f,
             map_location=map_location,
             weights_only=True,
             mmap=options.get('mmap'),

@@ -23,7 +23,7 @@ FLOORS = (
 FLOOR_OF = {name: i for i, names in enumerate(FLOORS) for name in names}
 #: Between neighbours on one floor: which may import which.
 NEIGHBOURS = {('engine', 'visualization'), ('evaluation', 'visualization')}
-#: Beside the floors; the first two need no package but the standard library.
+#: Beside the floors.
 COMMON = {
     'version',
     'atomic_file',
