@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mmrank.atomic_folder import whole_folder
+from mmrank.errors import UserError
 from mmrank.relative_path import path_fault
 
 _CHUNK = 1 << 20
@@ -45,7 +46,7 @@ _BY_HAND = (
 )
 
 
-class ArchiveError(ValueError):
+class ArchiveError(UserError):
     """An archive that must not or cannot be unpacked; the text says why."""
 
 

@@ -4,11 +4,20 @@ import csv
 import io
 import os
 import re
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from mmrank.folder_lock import host_name, process_lives
+
 TEMP_SUFFIX = '.tmp'
+
+# Older versions wrote no host.
+_TEMP_NAME = re.compile(
+    rf'\..+\.(?P<pid>\d{{1,10}})(@(?P<host>[\w-]+))?{re.escape(TEMP_SUFFIX)}'
+)
+_DAY = 24 * 3600
 
 
 def write_atomically(data: bytes, path: str | os.PathLike) -> None:
@@ -28,7 +37,7 @@ def write_atomically(data: bytes, path: str | os.PathLike) -> None:
     """
     path = Path(path).absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
-    temp = path.with_name(f'.{path.name}.{os.getpid()}{TEMP_SUFFIX}')
+    temp = path.with_name(f'.{path.name}.{os.getpid()}@{_host()}{TEMP_SUFFIX}')
     try:
         with open(temp, 'wb') as file:
             file.write(data)
@@ -66,8 +75,25 @@ def write_csv_atomically(
 
 
 def remove_temporary_files(folder: str | os.PathLike) -> None:
-    """Remove what a killed :func:`write_atomically` left in ``folder``."""
-    for temp in Path(folder).glob(f'.*.*{TEMP_SUFFIX}'):
-        if re.fullmatch(rf'\..+\.\d+{re.escape(TEMP_SUFFIX)}', temp.name):
-            with suppress(FileNotFoundError):
+    """Remove what a killed :func:`write_atomically` left in ``folder``.
+
+    Files of processes that live stay. Whether a process of another host
+    lives cannot be told: its files go when they are a day old.
+    """
+    for temp in Path(folder).glob(f'.*{TEMP_SUFFIX}'):
+        match = _TEMP_NAME.fullmatch(temp.name)
+        with suppress(FileNotFoundError):
+            if match is not None and _is_left_behind(temp, match):
                 temp.unlink()
+
+
+def _is_left_behind(temp: Path, match: re.Match) -> bool:
+    if match['host'] not in (None, _host()):
+        return time.time() - temp.stat().st_mtime > _DAY
+    pid = int(match['pid'])
+    # A process in a container may have the number of the one that died.
+    return pid == os.getpid() or not process_lives(pid)
+
+
+def _host() -> str:
+    return re.sub(r'[^\w-]', '_', host_name())

@@ -7,6 +7,8 @@ import sys
 import pytest
 from hypothesis import settings
 
+from mmrank import interruption
+
 # A red CI must mean a change for the worse, not a lucky find; new examples are
 # looked for on developers' machines.
 settings.register_profile('ci', derandomize=True)
@@ -20,8 +22,11 @@ def run_script(monkeypatch, capsys):
 
     def run(path, *arguments):
         monkeypatch.setattr(sys, 'argv', [str(path), *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            runpy.run_path(str(path), run_name='__main__')
+        try:
+            with pytest.raises(SystemExit) as caught:
+                runpy.run_path(str(path), run_name='__main__')
+        finally:
+            interruption.restore_signals()
         return caught.value.code, *capsys.readouterr()
 
     return run

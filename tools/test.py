@@ -5,11 +5,15 @@ import sys
 from copy import deepcopy
 from pathlib import Path
 
-import mmengine
-from mmengine.config import Config, ConfigDict
-from mmengine.evaluator import DumpResults
-
 try:
+    from mmrank.interruption import end_on_signals
+
+    if __name__ == '__main__':
+        end_on_signals()  # the imports below take seconds
+    import mmengine
+    from mmengine.config import Config, ConfigDict
+    from mmengine.evaluator import DumpResults
+
     from mmrank.apis.entry_point import (
         add_common_options,
         build_runner,
@@ -204,7 +208,7 @@ def main(args: argparse.Namespace) -> None:
         set_tta(cfg)
     if not args.no_check:
         check_data(cfg, splits=('test',))
-    runner = build_runner(cfg)
+    runner = build_runner(cfg, allow_partial=args.allow_partial)
     if args.out is not None and args.out_item == 'pred':
         runner.test_evaluator.metrics.append(dump_metric(cfg, args.out))
     metrics = runner.test()

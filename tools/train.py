@@ -2,20 +2,28 @@
 
 import argparse
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
-from mmengine.config import Config
-from mmengine.device import get_device
-
 try:
+    from mmrank.interruption import call_at_end, end_on_signals
+
+    if __name__ == '__main__':
+        end_on_signals()  # the imports below take seconds
+    from mmengine.config import Config
+    from mmengine.device import get_device
+
     from mmrank.apis.entry_point import (
         add_common_options,
         build_runner,
         check_data,
+        is_main_process,
         load,
         run,
     )
+    from mmrank.engine.hooks import InterruptHook
     from mmrank.errors import UserError
+    from mmrank.folder_lock import FolderHeldError, FolderLock
 except ModuleNotFoundError as error:
     if error.name != 'mmrank':
         raise
@@ -44,7 +52,7 @@ examples:
   mim train mmrank retinanet_r18_fpn_stable-ap_bccd.py
 
 exit status: 0 trained, 2 something in the config, the data or the command
-line is wrong (see the message), 130 interrupted.
+line is wrong (see the message), 130 interrupted by Ctrl-C, 143 by SIGTERM.
 """
 
 
@@ -97,6 +105,17 @@ def parse_args() -> argparse.Namespace:
         action='store_true',
         help='skip the check of COCO files and retrieval data sets before the '
         'start',
+    )
+    parser.add_argument(
+        '--save-on-signal',
+        action='store_true',
+        help='save a checkpoint when Ctrl-C or SIGTERM (Slurm) ends the '
+        'training (default: the last regular one counts)',
+    )
+    parser.add_argument(
+        '--force',
+        action='store_true',
+        help='train in the work folder although another process holds it',
     )
     add_common_options(parser)
     return parser.parse_args()
@@ -153,6 +172,28 @@ def set_resume(cfg: Config, resume: str) -> None:
     cfg.load_from = resume
 
 
+def lock_work_dir(work_dir: str, force: bool) -> FolderLock:
+    """Take the work folder, so that no two trainings mix their files."""
+    lock = FolderLock(Path(work_dir) / '.training.lock')
+    try:
+        owner = lock.acquire(force)
+    except FolderHeldError as error:
+        raise UserError(
+            f'{error}.\n  Fix: wait until it has ended, choose another folder '
+            'with --work-dir, or pass --force if it trains no longer'
+        ) from None
+    except OSError as error:
+        raise UserError(
+            f'work folder {work_dir!r} cannot be written to: '
+            f'{error.strerror}.\n  Fix: choose another one with --work-dir'
+        ) from None
+    if owner is not None:
+        reason = 'by --force' if force else 'as it has ended'
+        print(f'The work folder is taken over from {owner}, {reason}.')
+    call_at_end(lock.release)
+    return lock
+
+
 def main(args: argparse.Namespace) -> None:
     """Train."""
     cfg = load(args)
@@ -172,11 +213,27 @@ def main(args: argparse.Namespace) -> None:
         cfg.randomness.seed = args.seed
     if args.no_validate:
         cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
+    with ExitStack() as stack:
+        if is_main_process():
+            lock = lock_work_dir(cfg.work_dir, args.force)
+            stack.callback(lock.release)
+        train(cfg, args)
+
+
+def train(cfg: Config, args: argparse.Namespace) -> None:
+    """Train in a work folder that this process holds."""
     if args.resume is not None:
         set_resume(cfg, args.resume)
     if not args.no_check:
         check_data(cfg, splits=('train', 'val', 'test'))
-    build_runner(cfg).train()
+    runner = build_runner(
+        cfg,
+        # Weights to start from may be those of another task.
+        strict=bool(cfg.get('resume')),
+        allow_partial=args.allow_partial,
+    )
+    runner.register_hook(InterruptHook(args.save_on_signal))
+    runner.train()
 
 
 if __name__ == '__main__':

@@ -8,7 +8,9 @@ import argparse
 import importlib.util
 import os
 import re
-from collections.abc import Callable, Iterator
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -18,6 +20,8 @@ from mmengine.device import get_device
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
+from mmrank import interruption
+from mmrank.checkpoint_loading import guard_torch_load
 from mmrank.errors import UserError, show_user_errors
 
 #: Import name, and the distribution to install, of each optional package.
@@ -47,6 +51,17 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         help='how several processes are started (default: none, one process); '
         'the dist_*.sh and slurm_*.sh scripts beside this one set it',
     )
+    parser.add_argument(
+        '--allow-partial',
+        nargs='+',
+        action='extend',
+        default=[],
+        metavar='PATTERN',
+        help='keys in which a checkpoint that is tested or resumed from may '
+        "differ from the config, with * and ?: 'bbox_head.*' optimizer "
+        '(default: none; the differing keys are shown)',
+    )
+    add_trust_option(parser)
     # torchrun sets LOCAL_RANK, older launchers pass one of these spellings.
     parser.add_argument(
         '--local_rank',
@@ -54,6 +69,16 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         help=argparse.SUPPRESS,
+    )
+
+
+def add_trust_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that lets checkpoints run code."""
+    parser.add_argument(
+        '--trust-checkpoint',
+        action='store_true',
+        help='load checkpoints that hold more than data; such a file can run '
+        'any code, so trust the person who made it (default: refuse them)',
     )
 
 
@@ -186,10 +211,14 @@ def set_collate(cfg: Config) -> None:
 def load(args: argparse.Namespace) -> Config:
     """Read the config and apply the options that both tools have.
 
+    From here on this process loads checkpoints as data, unless the option
+    says otherwise.
+
     Raises:
         UserError: See :func:`read_config` and :func:`check_packages`.
     """
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
+    guard_torch_load(args.trust_checkpoint)
     cfg = read_config(args.config)
     cfg.launcher = args.launcher
     if args.cfg_options is not None:
@@ -215,13 +244,28 @@ def prepare_cpu_processes(cfg: Config) -> None:
     cfg.model_wrapper_cfg = dict(wrapper, device_ids=None)
 
 
-def build_runner(cfg: Config) -> Runner:
-    """Build mmengine's runner or the one that the config names."""
+def build_runner(
+    cfg: Config, strict: bool = True, allow_partial: Sequence[str] = ()
+) -> Runner:
+    """Build mmengine's runner or the one that the config names.
+
+    Args:
+        cfg: The config.
+        strict: Whether a checkpoint has to fit the model; see
+            :class:`mmrank.engine.hooks.CheckpointMatchHook`.
+        allow_partial: Patterns of keys that may differ all the same.
+
+    Returns:
+        The runner.
+    """
+    from mmrank.engine.hooks import CheckpointMatchHook
+
     if cfg.launcher == 'pytorch' and get_device() == 'cpu':
         prepare_cpu_processes(cfg)
-    if 'runner_type' in cfg:
-        return RUNNERS.build(cfg)
-    return Runner.from_cfg(cfg)
+    build = RUNNERS.build if 'runner_type' in cfg else Runner.from_cfg
+    runner = build(cfg)
+    runner.register_hook(CheckpointMatchHook(strict, allow_partial))
+    return runner
 
 
 def check_data(cfg: Config, splits: tuple[str, ...]) -> None:
@@ -249,10 +293,25 @@ def run(
 
     Returns:
         The exit status: 2 for an error of the user's input, 130 after
-        Ctrl-C.
+        Ctrl-C, 143 after SIGTERM.
     """
-    shown = show_user_errors(
-        on_interrupt='Interrupted. Pass --resume to continue from the last '
-        'complete checkpoint.'
-    )
-    return shown(main)(args)
+
+    def end_in_order(args: argparse.Namespace) -> int:
+        interruption.end_on_signals()
+        try:
+            return main(args) or 0
+        except Exception as error:
+            # After a signal any error is its consequence: a data loading
+            # worker that got it too, a process that is gone.
+            number = interruption.received_signal()
+            if number is None:
+                raise
+            sys.stderr.write(f'{type(error).__name__}: {error}\n')
+        except interruption.Interrupted:
+            number = interruption.received_signal() or signal.SIGINT
+        finally:
+            interruption.defer_signals(False)
+        sys.stderr.write(f'{interruption.end_message()}\n')
+        return 128 + number
+
+    return show_user_errors()(end_in_order)(args)

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from .saved_state import SavedState
 from .updates import inside_backward
 
 
@@ -26,7 +27,7 @@ class MemoryEntries:
     usable: Tensor
 
 
-class CrossBatchMemory(nn.Module):
+class CrossBatchMemory(SavedState):
     """Ring of the embeddings of the last ``size`` images.
 
     Features drift slowly, so those of past batches still are worth
@@ -59,6 +60,7 @@ class CrossBatchMemory(nn.Module):
         ValueError: On a parameter out of range.
     """
 
+    shape_settings = 'the size and dim of the memory'
     embeddings: Tensor
     labels: Tensor
     sample_ids: Tensor

@@ -9,14 +9,15 @@ from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
+from .saved_state import SavedState
 from .updates import check_rows, inside_backward
 
 MEAN_MODES = ('plain', 'exact', 'off')
 
 
-class RunningMean(nn.Module):
+class RunningMean(SavedState):
     """EMA of a batch mean: one in all, or one for each of ``size`` rows.
 
     ``mean <- (1-lam) mean + lam m``, where m is the mean of the values of the

@@ -1,17 +1,18 @@
 """Running estimate of the sorted positive scores of the data set."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmrank.functional.distributed import all_gather_lists
 from mmrank.functional.ranking.score_interpolation import interpolate_scores
 
+from .saved_state import SavedState
 from .updates import check_rows, inside_backward
 
 MODES = ('ema', 'off')
 
 
-class ScoreVector(nn.Module):
+class ScoreVector(SavedState):
     """Score vector v: one for a single ranking, or one per class.
 
     ``v <- (1 - beta) v + beta phi(s+)`` with phi of
@@ -46,6 +47,7 @@ class ScoreVector(nn.Module):
         ValueError: On a parameter out of range.
     """
 
+    shape_settings = 'num_classes and vector_length'
     vector: Tensor
     num_updates: Tensor
 

@@ -1,13 +1,16 @@
 """Torn checkpoints are recognised and passed over."""
 
 import os
+import subprocess
 
 import pytest
 import torch
 
+from mmrank import atomic_file
 from mmrank.atomic_file import remove_temporary_files, write_atomically
 from mmrank.engine.resume import checkpoint
 from mmrank.engine.resume.checkpoint import (
+    find_damage,
     find_last_whole_checkpoint,
     is_whole_checkpoint,
 )
@@ -34,10 +37,13 @@ def set_age(path, seconds):
     os.utime(path, (now, now))
 
 
-@pytest.mark.parametrize('zip_format', [True, False], ids=['zip', 'legacy'])
-def test_whole_checkpoint(tmp_path, zip_format):
-    path = save(tmp_path / 'epoch_1.pth', zip_format=zip_format)
-    assert is_whole_checkpoint(path)
+def test_whole_checkpoint(tmp_path):
+    assert is_whole_checkpoint(save(tmp_path / 'epoch_1.pth'))
+
+
+def test_older_format_is_not_judged(tmp_path):
+    path = save(tmp_path / 'epoch_1.pth', zip_format=False)
+    assert 'cannot be judged' in find_damage(path)
 
 
 @pytest.mark.parametrize('zip_format', [True, False], ids=['zip', 'legacy'])
@@ -149,8 +155,18 @@ def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 def test_only_own_temporary_files_are_removed(tmp_path):
-    for name in ('.epoch_1.pth.77.tmp', '.notes.tmp', 'data.tmp'):
+    with subprocess.Popen(['true']) as dead:
+        pass
+    old, host = f'.epoch_1.pth.{dead.pid}', atomic_file._host()
+    removed = [f'{old}.tmp', f'{old}@{host}.tmp', f'{old}@away-1.tmp']
+    kept = [
+        f'.epoch_1.pth.{os.getppid()}@{host}.tmp',  # its writer lives
+        f'.epoch_2.pth.{dead.pid}@away-1.tmp',  # it may
+        '.notes.tmp',
+        'data.tmp',
+    ]
+    for name in removed + kept:
         (tmp_path / name).touch()
+    set_age(tmp_path / removed[-1], 100_000)
     remove_temporary_files(tmp_path)
-    names = sorted(item.name for item in tmp_path.iterdir())
-    assert names == ['.notes.tmp', 'data.tmp']
+    assert {item.name for item in tmp_path.iterdir()} == set(kept)

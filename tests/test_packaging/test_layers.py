@@ -34,6 +34,9 @@ COMMON = {
     'registry': {'mmengine'},
     'relative_path': set(),
     'version': set(),
+    'checkpoint_loading': {'torch', 'numpy', 'mmengine'},
+    'folder_lock': set(),
+    'interruption': set(),
 }
 #: What the floors up to ``losses`` may import beside torch.
 THIRD_PARTY = {

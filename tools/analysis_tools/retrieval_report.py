@@ -31,6 +31,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from mmrank.apis.entry_point import add_trust_option
 from mmrank.errors import UserError, show_user_errors
 from mmrank.evaluation.retrieval_features import (
     RetrievalFeatures,
@@ -128,6 +129,7 @@ def parse_args(arguments=None) -> argparse.Namespace:
         metavar='KEY=VALUE',
         help='overrides of all configs that are run',
     )
+    add_trust_option(parser)
     args = parser.parse_args(arguments)
     for name in ('num_queries', 'top_k'):
         if getattr(args, name) < 1:
@@ -166,6 +168,7 @@ def get_features(
                 launcher='none',
                 work_dir=str(Path(args.out_dir) / 'runs' / entry.file_name),
                 local_rank=0,
+                trust_checkpoint=args.trust_checkpoint,
             )
         )
     except UserError as error:

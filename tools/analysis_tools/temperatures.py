@@ -26,6 +26,7 @@ from mmengine.config import DictAction
 from mmengine.registry import DATASETS, init_default_scope
 from rich.console import Console
 
+from mmrank.apis.entry_point import add_trust_option
 from mmrank.errors import show_user_errors
 
 
@@ -73,6 +74,7 @@ def parse_args(arguments=None) -> argparse.Namespace:
         metavar='KEY=VALUE',
         help='overrides of the config',
     )
+    add_trust_option(parser)
     args = parser.parse_args(arguments)
     for name, least in (('extreme', 1), ('images', 0), ('bins', 1)):
         if getattr(args, name) < least:
@@ -119,7 +121,10 @@ def run(args: argparse.Namespace, console: Console) -> None:
         read_temperatures,
     )
 
-    readings = [read_temperatures(path) for path in args.checkpoints]
+    readings = [
+        read_temperatures(path, trust=args.trust_checkpoint)
+        for path in args.checkpoints
+    ]
     names = [[found.name for found in reading] for reading in readings]
     if any(own != names[0] for own in names):
         raise ValueError(

@@ -42,6 +42,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
+from mmrank.apis.entry_point import add_trust_option
 from mmrank.errors import UserError, show_user_errors
 from mmrank.studies.coco.benchmark import CocoBenchmark, run_benchmark
 from mmrank.studies.coco.benchmark_table import (
@@ -147,6 +148,7 @@ def parse_args(arguments=None) -> argparse.Namespace:
         default=3,
         help='batches that the speed leaves out (default: %(default)s)',
     )
+    add_trust_option(parser)
     args = parser.parse_args(arguments)
     for name, least in (('warmup', 0), ('max_classes', 0), ('num_images', 1)):
         if getattr(args, name) < least:
@@ -197,6 +199,7 @@ def get_result(
             digest,
             cfg_options=args.cfg_options,
             warmup=args.warmup,
+            trust_checkpoint=args.trust_checkpoint,
             on_progress=update,
         )
 

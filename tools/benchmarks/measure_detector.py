@@ -48,6 +48,9 @@ def parse_args(arguments=None) -> argparse.Namespace:
         metavar='KEY=VALUE',
         help='overrides of the config',
     )
+    from mmrank.apis.entry_point import add_trust_option
+
+    add_trust_option(parser)
     return parser.parse_args(arguments)
 
 
@@ -60,6 +63,8 @@ def load_config(args: argparse.Namespace):
     parser.add_argument('--work-dir')
     add_common_options(parser)
     words = [args.config, '--work-dir', str(Path(args.out) / 'test')]
+    if args.trust_checkpoint:
+        words.append('--trust-checkpoint')
     if args.cfg_options:
         words += ['--cfg-options', *args.cfg_options]
     return load(parser.parse_args(words))
@@ -74,7 +79,12 @@ def get_checkpoint(args: argparse.Namespace) -> str:
     from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 
     folder = str(Path(args.out) / 'train')
-    train(args.config, folder, args.cfg_options or ())
+    train(
+        args.config,
+        folder,
+        args.cfg_options or (),
+        trust_checkpoint=args.trust_checkpoint,
+    )
     checkpoint = find_last_whole_checkpoint(folder)
     if checkpoint is None:
         raise UserError(f'the training left no checkpoint in {folder}')

@@ -65,6 +65,9 @@ def parse_args(arguments=None) -> argparse.Namespace:
         help='overrides of the config, for both training and evaluation, '
         'for example randomness.seed=1 optim_wrapper.optimizer.lr=2e-4',
     )
+    from mmrank.apis.entry_point import add_trust_option
+
+    add_trust_option(parser)
     return parser.parse_args(arguments)
 
 
@@ -80,6 +83,8 @@ def load_config(args: argparse.Namespace):
     parser.add_argument('--work-dir')
     add_common_options(parser)
     words = [args.config, '--work-dir', str(Path(args.work_dir) / args.split)]
+    if args.trust_checkpoint:
+        words.append('--trust-checkpoint')
     if args.cfg_options:
         words += ['--cfg-options', *args.cfg_options]
     return load(parser.parse_args(words))
@@ -91,9 +96,12 @@ def train(
     cfg_options: Sequence[str] = (),
     script: str = str(TRAIN),
     in_process: bool = False,
+    trust_checkpoint: bool = False,
 ) -> None:
     """Run the training script to its end, in a process of its own or here."""
     command = [script, config, '--work-dir', work_dir, '--resume', 'auto']
+    if trust_checkpoint:
+        command.append('--trust-checkpoint')
     if cfg_options:
         command += ['--cfg-options', *cfg_options]
     if in_process:
@@ -166,6 +174,7 @@ def main() -> None:
             args.cfg_options,
             args.train_script,
             args.in_process,
+            args.trust_checkpoint,
         )
         measured = evaluate(args)
     result = Path(args.result or Path(args.work_dir) / 'result.json')

@@ -1,9 +1,11 @@
 """Hooks of scope ``mmrank``."""
 
 from .atomic_checkpoint_hook import AtomicCheckpointHook
+from .checkpoint_match_hook import CheckpointMatchHook
 from .class_counts_hook import ClassCountsHook
 from .class_pairs_hook import ClassPairsHook
 from .deferred_reweighting_hook import DeferredReweightingHook
+from .interrupt_hook import InterruptHook
 from .label_check_hook import LabelCheckHook
 from .pair_counts_hook import PairCountsHook
 from .previous_weights_hook import PreviousWeightsHook
@@ -14,9 +16,11 @@ from .temperature_hook import TemperatureHook
 
 __all__ = [
     'AtomicCheckpointHook',
+    'CheckpointMatchHook',
     'ClassCountsHook',
     'ClassPairsHook',
     'DeferredReweightingHook',
+    'InterruptHook',
     'LabelCheckHook',
     'PairCountsHook',
     'PreviousWeightsHook',

@@ -9,16 +9,27 @@ from mmengine.dist import barrier, get_world_size, is_main_process, master_only
 from mmengine.fileio import LocalBackend, get_file_backend
 from mmengine.hooks import CheckpointHook
 from mmengine.logging import print_log
+from mmengine.optim import OptimWrapperDict
+from mmengine.runner import (
+    EpochBasedTrainLoop,
+    FlexibleRunner,
+    IterBasedTrainLoop,
+)
 
 from mmrank.atomic_file import remove_temporary_files, write_atomically
 from mmrank.engine.resume.checkpoint import (
     ATOMIC_BACKEND,
     POINTER_NAME,
     find_last_whole_checkpoint,
+    pointed_folder,
 )
 from mmrank.engine.resume.missed_validation import (
     missed_validation,
     note_validation,
+)
+from mmrank.engine.resume.strategies import (
+    accumulates_gradients,
+    hides_checkpoints,
 )
 from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.registry import HOOKS
@@ -82,7 +93,11 @@ class AtomicCheckpointHook(CheckpointHook):
         if not runner._resume or runner._load_from is not None:
             return
         pointer = Path(runner.work_dir) / POINTER_NAME
-        if is_main_process() and pointer.exists():
+        if (
+            is_main_process()
+            and os.path.lexists(pointer)
+            and pointed_folder(runner.work_dir) is None
+        ):
             whole = find_last_whole_checkpoint(runner.work_dir)
             if whole is None:
                 runner.logger.warning(
@@ -90,7 +105,7 @@ class AtomicCheckpointHook(CheckpointHook):
                     'training starts from the beginning.'
                 )
                 pointer.unlink()
-            elif pointer.read_bytes().decode(errors='replace') != whole:
+            elif not _points_to(pointer, whole):
                 runner.logger.warning(
                     f'{pointer} now points to the last complete checkpoint, '
                     f'{whole}.'
@@ -103,8 +118,12 @@ class AtomicCheckpointHook(CheckpointHook):
         self._gradients = checkpoint.get(GRADIENT_KEY)
 
     def before_train(self, runner) -> None:
-        """Choose the atomic backend and finish what a resumed run missed."""
+        """Choose the atomic backend and finish what a resumed run missed.
+
+        What the hook cannot do in this runner is said first.
+        """
         self._use_atomic_backend(runner)
+        self._warn_of_limits(runner)
         super().before_train(runner)
         if self._atomic and is_main_process():
             remove_temporary_files(self.out_dir)
@@ -143,12 +162,49 @@ class AtomicCheckpointHook(CheckpointHook):
         note_validation(runner)
         super().after_val_epoch(runner, metrics)
 
+    def _warn_of_limits(self, runner) -> None:
+        loop = runner.train_loop
+        if self.validate_on_resume and not isinstance(
+            loop, EpochBasedTrainLoop | IterBasedTrainLoop
+        ):
+            runner.logger.warning(
+                f'AtomicCheckpointHook does not know when '
+                f'{type(loop).__name__} validates: if this training is '
+                'interrupted in a validation, the resumed one leaves it out. '
+                'Set validate_on_resume=False to silence this warning.'
+            )
+        if accumulates_gradients(runner.optim_wrapper) and (
+            get_world_size() > 1
+            or isinstance(runner.optim_wrapper, OptimWrapperDict)
+            or hides_checkpoints(runner)
+        ):
+            runner.logger.warning(
+                'AtomicCheckpointHook saves accumulated gradients of one '
+                'process with one optimiser only: a resume from the middle '
+                'of an accumulation is not exact here. Set a checkpoint '
+                'interval divisible by `accumulative_counts`.'
+            )
+
     def _use_atomic_backend(self, runner) -> None:
+        if isinstance(runner, FlexibleRunner):
+            runner.logger.warning(
+                'AtomicCheckpointHook cannot write atomically here: '
+                f'{type(runner.strategy).__name__} of FlexibleRunner writes '
+                'its checkpoints itself. A kill while one is written leaves '
+                'it torn. Use mmengine.runner.Runner where one process holds '
+                'the whole model.'
+            )
+            return
         backend = get_file_backend(
             str(self.out_dir or runner.work_dir),
             backend_args=self.backend_args,
         )
         if not isinstance(backend, LocalBackend):
+            runner.logger.warning(
+                'AtomicCheckpointHook cannot write atomically here: '
+                f'{type(backend).__name__} writes the checkpoints. Set '
+                '`out_dir` of the hook to a local folder.'
+            )
             return
         if self.file_client_args is not None:
             runner.logger.warning(
@@ -279,6 +335,10 @@ class AtomicCheckpointHook(CheckpointHook):
                     runner.logger.info(
                         f'Moved to {source.with_name(made.name)}.'
                     )
+
+
+def _points_to(pointer: Path, path: str) -> bool:
+    return pointer.is_file() and pointer.read_bytes() == path.encode()
 
 
 def _bare_model(runner):

@@ -5,8 +5,11 @@ from contextlib import ExitStack
 
 import torch
 from mmengine.hooks import Hook
+from mmengine.model import BaseModel
+from mmengine.optim import OptimWrapperDict
 
 from mmrank.engine.resume.rng_state import get_rng_state, set_rng_state
+from mmrank.engine.resume.strategies import shards_weights
 from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.registry import HOOKS
 from mmrank.state import MeanPositiveScore
@@ -29,7 +32,10 @@ class PreviousWeightsHook(Hook):
     checkpoint, from which they are resumed.
 
     Raises:
-        ValueError: Before training, if no module of the model requires it.
+        ValueError: Before training, if no module of the model requires it,
+            or where it cannot score a batch: with weights that are spread
+            over processes, several optimisers, or a model without a data
+            preprocessor.
     """
 
     def __init__(self) -> None:
@@ -54,6 +60,24 @@ class PreviousWeightsHook(Hook):
                 'PreviousWeightsHook is in custom_hooks, but no loss of the '
                 "model has mean_mode='exact'. Set it, or remove the hook, "
                 'which adds a forward pass per iteration'
+            )
+        reason = None
+        if shards_weights(runner):
+            reason = (
+                f'{type(runner.strategy).__name__} keeps a part of the '
+                'weights in each process'
+            )
+        elif isinstance(runner.optim_wrapper, OptimWrapperDict):
+            reason = 'the model has several optimisers'
+        elif not isinstance(self._model(runner), BaseModel):
+            reason = (
+                f'{type(self._model(runner)).__name__} is no '
+                'mmengine.model.BaseModel with a data preprocessor'
+            )
+        if reason is not None:
+            raise ValueError(
+                'PreviousWeightsHook cannot score a batch under the previous '
+                f"weights: {reason}. Set mean_mode='plain' and remove the hook"
             )
 
     def before_train_iter(self, runner, batch_idx, data_batch=None) -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 from mmengine.dist import all_gather_object, get_rank, get_world_size
 from mmengine.hooks import CheckpointHook, Hook
-from mmengine.runner import IterBasedTrainLoop
+from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
+from torch.utils.data import DataLoader
 
 from mmrank.engine.resume.rng_state import (
     get_rng_state,
@@ -13,6 +14,7 @@ from mmrank.engine.resume.rng_state import (
     set_rng_state,
     unpack_rng_state,
 )
+from mmrank.engine.resume.strategies import hides_checkpoints
 from mmrank.registry import HOOKS
 
 RNG_KEY = 'rng_state'
@@ -94,6 +96,13 @@ class RNGStateHook(Hook):
             'worker_seed': _worker_seed(loader),
         }
 
+    def gather_states(self) -> None:
+        """Gather the states as of now, for a checkpoint that is not due.
+
+        All processes call it.
+        """
+        self._note(gather=True)
+
     def _note(self, gather: bool) -> None:
         self._state = get_rng_state()
         self._all_states = _gather(self._state) if gather else None
@@ -157,6 +166,34 @@ class RNGStateHook(Hook):
 
     def _warn_of_limits(self, runner) -> None:
         loop = runner.train_loop
+        if hides_checkpoints(runner):
+            runner.logger.warning(
+                'RNGStateHook can save nothing here: '
+                f'{type(runner.strategy).__name__} does not show its '
+                'checkpoints to hooks. A resumed training draws other random '
+                'numbers.'
+            )
+        elif not any(isinstance(h, CheckpointHook) for h in runner.hooks):
+            runner.logger.warning(
+                'RNGStateHook can save nothing here: no hook saves '
+                'checkpoints. Add `default_hooks.checkpoint = '
+                "dict(type='mmrank.AtomicCheckpointHook')`, or remove "
+                'RNGStateHook.'
+            )
+        if not isinstance(loop, EpochBasedTrainLoop | IterBasedTrainLoop):
+            runner.logger.warning(
+                f'RNGStateHook does not know how {type(loop).__name__} '
+                'resumes: it restores the random state before the loop '
+                'starts, and what that draws first is not made up for.'
+            )
+        if not isinstance(loop.dataloader, DataLoader):
+            runner.logger.warning(
+                'RNGStateHook does not know the random numbers of '
+                f'{type(loop.dataloader).__name__}: seeds of its sampler and '
+                'its workers are restored only where it keeps them as a '
+                'DataLoader does.'
+            )
+            return
         if loop.dataloader.num_workers == 0:
             return
         if isinstance(loop, IterBasedTrainLoop):
@@ -226,7 +263,7 @@ def _sampler_seed(loader) -> int | None:
 
 
 def _worker_seed(loader) -> int | None:
-    keywords = getattr(loader.worker_init_fn, 'keywords', {})
+    keywords = getattr(getattr(loader, 'worker_init_fn', None), 'keywords', {})
     return keywords.get('seed')
 
 

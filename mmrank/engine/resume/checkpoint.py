@@ -15,16 +15,18 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.logging import print_log
-from mmengine.runner import CheckpointLoader
 
 from mmrank.atomic_file import write_atomically
 
 POINTER_NAME = 'last_checkpoint'
 ATOMIC_BACKEND = 'mmrank_atomic_local'
 
-_STEP = re.compile(r'^(?P<prefix>.*?)(?P<step>\d+)\.pth$')
+_STEP = re.compile(r'^(?P<prefix>.*?)(?P<step>[0-9]{1,18})\.pth$')
+_LONGEST_PATH = 4096
+_IS_FOLDER = 0x10  # of the DOS attributes
 # `CheckpointHook(published_keys=...)` appends 8 hexadecimal digits of a hash,
 # which may look like a step of its own.
 _PUBLISHED = re.compile(r'-[0-9a-f]{8}\.pth$')
@@ -48,46 +50,72 @@ class AtomicLocalBackend(LocalBackend):
 def is_whole_checkpoint(path: str | os.PathLike) -> bool:
     """Tell whether a checkpoint file is complete and undamaged.
 
-    A file of torch's zip format has its directory at the very end, so a
-    truncated one has none; each record's CRC is compared as well, which reads
-    the file once. A file of torch's older format has neither and is loaded.
-
     Args:
-        path: A checkpoint file. A folder (DeepSpeed, FSDP) is not judged and
-            gives ``False``.
+        path: A checkpoint file, see :func:`find_damage`.
 
     Returns:
-        ``False`` for a missing, empty, truncated or damaged file.
+        Whether there is no damage.
     """
-    path = Path(path)
-    if not path.is_file() or path.stat().st_size == 0:
-        return False
-    with open(path, 'rb') as file:
-        is_zip_format = file.read(4) == b'PK\x03\x04'
-    if not is_zip_format:
-        return _loads(path)
+    return find_damage(path) is None
+
+
+def find_damage(path: str | os.PathLike) -> str | None:
+    """Say what is wrong with a checkpoint file, without unpickling it.
+
+    A file of torch's zip format has its directory at the very end, so a
+    truncated one has none; each record's CRC is compared as well, which reads
+    the file once. A file of torch's older format has neither: only running
+    its pickle would tell, so it does not count as whole.
+
+    Args:
+        path: A checkpoint file. A folder (DeepSpeed, FSDP) is not judged.
+
+    Returns:
+        What is wrong, to follow the file's name in a message; None if the
+        file is whole.
+    """
+    if os.path.isdir(path):
+        return 'is a folder, which cannot be judged'
+    if os.path.exists(path) and not os.path.isfile(path):
+        return 'is no file'  # to open a pipe would wait for ever
     try:
-        with zipfile.ZipFile(path) as archive:
-            has_object = any(
-                name.rpartition('/')[2] == 'data.pkl'
-                for name in archive.namelist()
+        with open(path, 'rb') as file:
+            start = file.read(4)
+        if not start:
+            return 'is empty'
+        if start != b'PK\x03\x04':
+            return (
+                'is damaged, or is of a format that cannot be judged without '
+                'running it'
             )
-            return has_object and archive.testzip() is None
-    except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError):
-        return False
+        return _find_zip_damage(path)
+    except OSError as error:
+        if os.path.islink(path) and not os.path.exists(path):
+            return f'is a link to {os.readlink(path)}, which does not exist'
+        return f'cannot be read: {error.strerror or error}'
+    # Damaged bytes raise anything: struct, zlib, Unicode and value errors.
+    except Exception as error:
+        return f'is torn or damaged: {type(error).__name__}: {error}'
 
 
-def _loads(path: Path) -> bool:
-    """Whether mmengine can load the file, the only test of the old format."""
-    try:
-        CheckpointLoader.load_checkpoint(str(path), map_location='cpu')
-    except Exception as error:  # unpickling damaged bytes raises anything
-        print_log(
-            f'{path} cannot be loaded: {type(error).__name__}: {error}',
-            logger='current',
-        )
-        return False
-    return True
+def _find_zip_damage(path: str | os.PathLike) -> str | None:
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        if not any(m.filename.endswith('/data.pkl') for m in members):
+            return 'is no checkpoint: it has no data.pkl'
+        if any(m.compress_type != zipfile.ZIP_STORED for m in members):
+            return 'is no checkpoint of torch: its records are compressed'
+        # For a record that is marked as a folder torch's reader returns
+        # memory that it never wrote to: weights of garbage, without an error.
+        marked = [m.filename for m in members if m.external_attr & _IS_FOLDER]
+        if marked:
+            return f'is damaged: record {marked[0]} is marked as a folder'
+        damaged = archive.testzip()
+        if damaged is not None:
+            return f'is damaged: record {damaged} has another checksum'
+    # torch's own reader is stricter than zipfile in some fields.
+    torch._C.PyTorchFileReader(os.fspath(path)).get_all_records()
+    return None
 
 
 @dataclass(frozen=True)
@@ -107,7 +135,9 @@ def find_last_whole_checkpoint(work_dir: str | os.PathLike) -> str | None:
     named later than the one in ``last_checkpoint`` counts only if it was also
     written later: it is then a checkpoint whose pointer the killed process
     did not come to write, and not one that another training left behind.
-    Temporary files, ``best_*`` and published checkpoints are not considered.
+    Files named otherwise (``iter_...`` beside ``epoch_...``) that are older
+    than the pointer come last. Temporary files, ``best_*`` and published
+    checkpoints are not considered.
 
     Args:
         work_dir: Folder of the training, with the pointer file
@@ -115,8 +145,8 @@ def find_last_whole_checkpoint(work_dir: str | os.PathLike) -> str | None:
             otherwise, the checkpoints.
 
     Returns:
-        Path of the newest whole checkpoint; ``None`` if there is none. Each
-        damaged file that is passed over is named in a warning.
+        Path of the newest whole checkpoint; ``None`` if there is none. A
+        warning names each file that is passed over and the reason.
     """
     work_dir = Path(work_dir)
     target, pointer_time = _read_pointer(work_dir)
@@ -126,32 +156,51 @@ def find_last_whole_checkpoint(work_dir: str | os.PathLike) -> str | None:
     candidates = [
         candidate
         for folder in folders
-        if folder.is_dir()
+        if os.path.isdir(folder)
         for candidate in _list_candidates(folder)
     ]
     for path in _order(candidates, target, pointer_time):
-        if is_whole_checkpoint(path):
+        damage = find_damage(path)
+        if damage is None:
             return str(path)
         _warn(
-            f'Checkpoint {path} is torn or damaged and is skipped; the one '
-            'before it is tried. Delete the file to silence this warning.'
+            f'Checkpoint {path} is passed over: it {damage}. The one before '
+            'it is tried. Delete the file to silence this warning.'
         )
     return None
 
 
+def pointed_folder(work_dir: str | os.PathLike) -> Path | None:
+    """The folder that ``last_checkpoint`` names, as DeepSpeed writes one."""
+    target, _ = _read_pointer(Path(work_dir))
+    return target if target is not None and os.path.isdir(target) else None
+
+
 def _read_pointer(work_dir: Path) -> tuple[Path | None, float]:
-    """Return the file ``last_checkpoint`` names, and the pointer's age."""
+    """Return what ``last_checkpoint`` names, and the pointer's age."""
     pointer = work_dir / POINTER_NAME
-    if not pointer.is_file():
+    if not os.path.lexists(pointer):
         return None, 0.0
-    text = pointer.read_bytes().decode('utf-8', errors='replace').strip()
-    if not text or '\x00' in text:
-        _warn(f'{pointer} is torn; the checkpoints are ordered by name.')
+    if os.path.exists(pointer) and not os.path.isfile(pointer):
+        _warn(f'{pointer} is no file; the checkpoints are ordered by name.')
         return None, 0.0
-    target = Path(text)
-    if not target.exists() and (work_dir / target.name).exists():
-        target = work_dir / target.name  # the folder was moved
-    return target, pointer.stat().st_mtime
+    try:
+        with open(pointer, 'rb') as file:
+            text = file.read(_LONGEST_PATH + 1).decode('utf-8').strip()
+        age = os.stat(pointer).st_mtime
+    except (OSError, UnicodeDecodeError) as error:
+        reason = f'cannot be read ({error})'
+    else:
+        if text and len(text) <= _LONGEST_PATH and text.isprintable():
+            target = Path(text)
+            if not os.path.exists(target) and os.path.exists(
+                work_dir / target.name
+            ):
+                target = work_dir / target.name  # the folder was moved
+            return target, age
+        reason = 'is torn, or is no path'
+    _warn(f'{pointer} {reason}; the checkpoints are ordered by name.')
+    return None, 0.0
 
 
 def _list_candidates(folder: Path) -> list[_Candidate]:
@@ -164,7 +213,7 @@ def _list_candidates(folder: Path) -> list[_Candidate]:
             or _PUBLISHED.search(path.name)
         ):
             continue
-        mtime = path.stat().st_mtime
+        mtime = os.lstat(path).st_mtime  # of a dangling link as well
         found.append(
             _Candidate(path, match['prefix'], int(match['step']), mtime)
         )
@@ -175,25 +224,28 @@ def _order(
     candidates: list[_Candidate], target: Path | None, pointer_time: float
 ) -> list[Path]:
     """Sort candidates newest first, those of another training left out."""
-    if target is None:
-        # Without a pointer the kind of name written last is tried first.
+    match = None if target is None else _STEP.match(target.name)
+    if match is None:
+        # Without a step the kind of name written last is tried first.
         newest: dict[str, float] = {}
         for item in candidates:
             newest[item.prefix] = max(newest.get(item.prefix, 0.0), item.mtime)
         candidates.sort(key=lambda c: (newest[c.prefix], c.step))
-        return [item.path for item in reversed(candidates)]
+        paths = [item.path for item in reversed(candidates)]
+        # A `filename_tmpl` that does not end in the step.
+        return paths if target is None else [target, *paths]
 
-    match = _STEP.match(target.name)
-    if match is None:  # a `filename_tmpl` that does not end in the step
-        return [target] if target.exists() else []
-    own = [item for item in candidates if item.prefix == match['prefix']]
-    own = [
-        item
-        for item in own
-        if item.step <= int(match['step']) or item.mtime >= pointer_time
-    ]
-    own.sort(key=lambda c: c.step)
-    return [item.path for item in reversed(own)]
+    step = int(match['step'])
+    own, older = [], []
+    for item in candidates:
+        if item.prefix != match['prefix']:
+            if item.mtime <= pointer_time:
+                older.append(item)
+        elif item.step <= step or item.mtime >= pointer_time:
+            own.append(item)
+    own.sort(key=lambda c: (c.step, c.path == target))
+    older.sort(key=lambda c: (c.mtime, c.step))
+    return [item.path for item in (*reversed(own), *reversed(older))]
 
 
 def _warn(message: str) -> None:

@@ -249,7 +249,7 @@ class SampleState(nn.Module):
             if values is not None and values.shape != (self.size,):
                 raise ValueError(
                     f'{prefix}{name} of the checkpoint has '
-                    f'{len(values)} samples, but num_samples={self.size}: '
+                    f'{values.numel()} samples, but num_samples={self.size}: '
                     'the training set is not that of the checkpoint. Train '
                     'on the same data to resume; with other data set '
                     'load_state=False of the loss to start with fresh '

@@ -8,10 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from mmrank.errors import UserError
+from mmrank.folder_lock import FolderHeldError, FolderLock
 
 from .forked_command import ForkedCommand
 from .outcome import Outcome, read_result
@@ -256,18 +257,15 @@ def lock_folder(folder: Path) -> Iterator[None]:
     Raises:
         UserError: When another process holds the folder.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / '.running', 'w') as file:
-        if os.name == 'posix':  # elsewhere there is no such lock
-            import fcntl
-
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UserError(
-                    f'Another process works in {folder}: wait for it, or '
-                    'choose another folder.'
-                ) from None
+    lock = FolderLock(folder / '.running')
+    try:
+        lock.acquire()
+    except FolderHeldError as error:
+        raise UserError(
+            f'{error}: wait for it, or choose another folder.'
+        ) from None
+    with ExitStack() as stack:
+        stack.callback(lock.release)
         yield
 
 

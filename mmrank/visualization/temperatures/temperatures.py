@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from mmengine.runner import CheckpointLoader
 from torch import nn
 
+from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
 from mmrank.state.samples.sample_temperature import SampleTemperature
 
 
@@ -46,12 +46,15 @@ def temperatures_of(model: nn.Module) -> list[Temperatures]:
     return _named(found)
 
 
-def read_temperatures(path: str | os.PathLike) -> list[Temperatures]:
+def read_temperatures(
+    path: str | os.PathLike, trust: bool = False
+) -> list[Temperatures]:
     """The temperatures in a checkpoint.
 
     Args:
         path: ``.pth`` file of a training with ``mmrank.ISogCLRLoss`` or
             another loss with a :class:`SampleTemperature`.
+        trust: Whether the file may run code when it is loaded.
 
     Returns:
         One entry for each.
@@ -64,8 +67,10 @@ def read_temperatures(path: str | os.PathLike) -> list[Temperatures]:
     if not path.is_file():
         raise ValueError(f'checkpoint {path} does not exist. {fix}')
     try:
-        content = CheckpointLoader.load_checkpoint(str(path), 'cpu')
+        content = load_checkpoint(path, 'cpu', trust=trust)
         states = content.get('state_dict', content)
+    except CheckpointError:
+        raise
     except Exception as error:
         raise ValueError(
             f'{path} is not a checkpoint: {type(error).__name__}: {error}. '

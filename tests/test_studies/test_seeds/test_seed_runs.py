@@ -197,7 +197,7 @@ def test_progress_is_read_from_the_log():
 def test_a_folder_has_one_queue(tmp_path):
     with (
         lock_folder(tmp_path),
-        pytest.raises(ValueError, match='Another process'),
+        pytest.raises(ValueError, match='in use by process'),
         lock_folder(tmp_path),
     ):
         pass

@@ -1,0 +1,124 @@
+"""Refuses checkpoints of another model."""
+
+from collections.abc import Sequence
+
+from mmengine.hooks import EMAHook, Hook
+
+from mmrank.checkpoint_loading import CheckpointError
+from mmrank.engine.resume.matching import (
+    compare_states,
+    compare_training,
+    differences_table,
+    is_allowed,
+    model_state,
+)
+from mmrank.engine.resume.strategies import shards_weights
+from mmrank.registry import HOOKS
+
+
+@HOOKS.register_module()
+class CheckpointMatchHook(Hook):
+    """Compares a checkpoint with the run before anything of it is loaded.
+
+    mmengine loads what fits and logs the rest: an empty checkpoint gives
+    plausible metrics of random weights. This hook refuses such a checkpoint
+    with a table of the missing, unexpected and mismatched keys. When a
+    training is resumed it also compares the optimiser, the number of
+    parameter schedulers and whether there is an average of the weights.
+
+    Values of another shape do not reach the model, so that with
+    ``strict=False`` a fine-tuning starts those with fresh values.
+
+    Args:
+        strict: Whether to refuse; False writes the table to the log, as is
+            right for ``load_from`` of a fine-tuning.
+        allow: Patterns of keys that may differ, with ``*`` and ``?``:
+            ``['bbox_head.*', 'optimizer']``.
+
+    Raises:
+        CheckpointError: When the checkpoint is loaded and does not fit.
+
+    Examples:
+        >>> custom_hooks = [dict(type='mmrank.CheckpointMatchHook')]
+    """
+
+    # Before the EMAHook, which fails on such a checkpoint by itself.
+    priority = 'VERY_HIGH'
+
+    def __init__(self, strict: bool = True, allow: Sequence[str] = ()) -> None:
+        self.strict, self.allow = strict, tuple(allow)
+
+    def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
+        """Compare, and take out what does not fit but may differ."""
+        name = runner._load_from or 'of the work folder'
+        if shards_weights(runner):
+            runner.logger.warning(
+                f'{type(runner.strategy).__name__} keeps a part of the '
+                f'weights in each process: checkpoint {name} is loaded '
+                'without a comparison of its keys.'
+            )
+            return
+        _check_content(name, checkpoint, runner._resume)
+        state = model_state(checkpoint)
+        found = compare_states(runner.model, state)
+        if runner._resume:
+            schedulers = runner.param_schedulers or []
+            found += compare_training(
+                checkpoint,
+                runner.optim_wrapper,
+                len(schedulers),
+                any(isinstance(hook, EMAHook) for hook in runner.hooks),
+            )
+        refused = [d for d in found if not is_allowed(d, self.allow)]
+        if self.strict and refused:
+            raise CheckpointError(
+                f'checkpoint {name} does not fit this config:\n'
+                f'{differences_table(refused)}\n  Fix: pass the checkpoint of '
+                'this config, or the config of this checkpoint (its work '
+                'folder has a copy). To leave out what differs, name it: '
+                f"--allow-partial '{refused[0].key}'"
+            )
+        if found:
+            runner.logger.warning(
+                f'Of checkpoint {name} these keys differ and are not loaded:\n'
+                f'{differences_table(found)}'
+            )
+        for item in found:
+            if item.kind == 'mismatched':
+                for part, prefix in (
+                    (checkpoint, ''),
+                    (state, ''),
+                    (state, 'module.'),
+                    (checkpoint.get('ema_state_dict', {}), 'module.'),
+                ):
+                    part.pop(prefix + item.key, None)
+
+
+def _check_content(name: str, checkpoint: dict, resume: bool) -> None:
+    """Refuse what holds no model, or no training to resume."""
+    is_dict = isinstance(checkpoint, dict)
+    if not is_dict or not isinstance(model_state(checkpoint), dict):
+        raise CheckpointError(
+            f'{name} is no checkpoint: it holds no state of a model. Fix: '
+            'pass the .pth file of a training'
+        )
+    if not resume:
+        return
+    meta = checkpoint.get('meta')
+    lacking = [
+        key
+        for key in ('epoch', 'iter')
+        if not isinstance(meta, dict) or type(meta.get(key)) is not int
+    ]
+    lacking += [
+        key
+        for key in ('message_hub', 'state_dict')
+        if not isinstance(checkpoint.get(key), dict)
+    ]
+    if lacking:
+        raise CheckpointError(
+            f'checkpoint {name} cannot be resumed: it has no '
+            f'{", ".join(lacking)}. Fix: resume from a checkpoint of a '
+            'training (epoch_*.pth, iter_*.pth), or start a new training from '
+            f"these weights: --cfg-options load_from='{name}'"
+        )

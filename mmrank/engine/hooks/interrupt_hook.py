@@ -1,0 +1,132 @@
+"""Ends a training between two iterations when a signal asked for it."""
+
+import os
+
+import torch
+from mmengine.dist import all_reduce, get_world_size, is_main_process
+from mmengine.hooks import CheckpointHook, Hook
+from mmengine.runner import IterBasedTrainLoop
+
+from mmrank import interruption
+from mmrank.atomic_file import write_atomically
+from mmrank.engine.resume.checkpoint import POINTER_NAME
+from mmrank.registry import HOOKS
+
+from .rng_state_hook import RNGStateHook
+
+
+@HOOKS.register_module()
+class InterruptHook(Hook):
+    """Reads after each iteration whether SIGINT or SIGTERM has arrived.
+
+    ``tools/train.py`` adds it. The training then ends with its hooks and its
+    checkpoints in order, on all processes after the same iteration. In a
+    validation it ends after an iteration of that, or, if a checkpoint is to
+    be saved, after the whole of it: the weights may be averaged ones until
+    then.
+
+    Args:
+        save: Whether to save a checkpoint first, ``iter_<n>.pth`` or, at the
+            end of an epoch, ``epoch_<n>.pth``. An epoch-based loop starts the
+            epoch over when it is resumed from its middle.
+
+    Raises:
+        Interrupted: After the iteration.
+    """
+
+    # After the CheckpointHook, whose own checkpoint may be enough.
+    priority = 'LOWEST'
+
+    def __init__(self, save: bool = False) -> None:
+        self.save = save
+        self._saved_at: tuple[int, int] | None = None
+
+    def before_train(self, runner) -> None:
+        """Let signals wait for the end of an iteration."""
+        interruption.defer_signals(True)
+
+    def after_train(self, runner) -> None:
+        """Let signals end the process at once again."""
+        interruption.defer_signals(False)
+
+    def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
+        """Note which step is saved, by whatever hook."""
+        if 'optimizer' in checkpoint:
+            meta = checkpoint['meta']
+            self._saved_at = meta['epoch'], meta['iter']
+
+    def after_train_iter(
+        self, runner, batch_idx: int, data_batch=None, outputs=None
+    ) -> None:
+        """End here, unless the epoch ends as well."""
+        loop = runner.train_loop
+        by_iteration = isinstance(loop, IterBasedTrainLoop)
+        if not by_iteration and self.end_of_epoch(loop.dataloader, batch_idx):
+            return
+        if not _is_asked():
+            return
+        if self.save:
+            for hook in runner.hooks:
+                if isinstance(hook, RNGStateHook):
+                    hook.gather_states()
+            step = runner.iter + 1
+            self._save(runner, runner.epoch, step, f'iter_{step}.pth')
+        raise interruption.Interrupted
+
+    def after_train_epoch(self, runner) -> None:
+        """End after the last iteration of an epoch."""
+        if isinstance(runner.train_loop, IterBasedTrainLoop):
+            return
+        if _is_asked():
+            if self.save:
+                step = runner.epoch + 1
+                self._save(runner, step, runner.iter, f'epoch_{step}.pth')
+            raise interruption.Interrupted
+
+    def after_val_iter(
+        self, runner, batch_idx: int, data_batch=None, outputs=None
+    ) -> None:
+        """End a validation where there is nothing to save."""
+        if not self.save and interruption.received_signal() is not None:
+            raise interruption.Interrupted
+
+    def after_val_epoch(self, runner, metrics=None) -> None:
+        """End after the validation, with a checkpoint that knows of it."""
+        if not interruption.is_deferred() or not _is_asked():
+            return
+        if self.save:
+            is_iter = isinstance(runner.train_loop, IterBasedTrainLoop)
+            kind = 'iter' if is_iter else 'epoch'
+            step = runner.iter if is_iter else runner.epoch
+            self._save(runner, runner.epoch, runner.iter, f'{kind}_{step}.pth')
+        raise interruption.Interrupted
+
+    def _save(self, runner, epoch: int, step: int, name: str) -> None:
+        if self._saved_at == (epoch, step):
+            return
+        found = [h for h in runner.hooks if isinstance(h, CheckpointHook)]
+        hook = found[0] if found else None
+        folder = runner.work_dir if hook is None else hook.out_dir
+        runner.save_checkpoint(
+            folder,
+            name,
+            meta=dict(epoch=epoch, iter=step),
+            by_epoch=False,
+            backend_args=None if hook is None else hook.backend_args,
+        )
+        if is_main_process():
+            path = os.path.join(folder, name)
+            write_atomically(
+                path.encode(), os.path.join(runner.work_dir, POINTER_NAME)
+            )
+            runner.logger.info(f'Interrupted: saved {path}.')
+
+
+def _is_asked() -> bool:
+    """Whether a signal has arrived, in any process."""
+    asked = interruption.received_signal() is not None
+    if get_world_size() == 1:
+        return asked
+    flag = torch.tensor(int(asked))
+    all_reduce(flag, 'max')
+    return bool(flag)

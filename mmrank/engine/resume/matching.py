@@ -1,0 +1,212 @@
+"""Whether a checkpoint fits the model and the training that load it."""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from mmengine.model import BaseTTAModel, is_model_wrapper
+from mmengine.optim import OptimWrapperDict
+from tabulate import tabulate
+from torch import nn
+
+from mmrank.state import SampleState
+
+#: Rows of a table that a terminal still shows at once.
+_MOST_ROWS = 30
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that a checkpoint and a run do not share.
+
+    Attributes:
+        key: Key of the model's state, or of the checkpoint itself.
+        kind: ``missing`` in the checkpoint, ``unexpected`` there, or
+            ``mismatched``.
+        saved: What the checkpoint has.
+        expected: What the run has.
+    """
+
+    key: str
+    kind: str
+    saved: str = ''
+    expected: str = ''
+
+
+def bare_model(model: nn.Module) -> nn.Module:
+    """The model that a checkpoint holds, inside its wrappers."""
+    while is_model_wrapper(model) or isinstance(model, BaseTTAModel):
+        model = model.module
+    return model
+
+
+def model_state(checkpoint: Mapping) -> Mapping:
+    """The model's state in a checkpoint, which may be nothing else."""
+    return checkpoint.get('state_dict', checkpoint)
+
+
+def compare_states(model: nn.Module, state: Mapping) -> list[Difference]:
+    """Compare the keys and the shapes of a model and of a saved state.
+
+    Args:
+        model: The model.
+        state: Tensors by key; a prefix ``module.`` does not count.
+
+    Returns:
+        The differences, in the order of the model and then of the state.
+        Left out are a missing ``num_batches_tracked``, which old checkpoints
+        lack, and per-sample state that is set to start fresh.
+    """
+    model = bare_model(model)
+    fresh = tuple(
+        f'{name}.' if name else ''
+        for name, module in model.named_modules()
+        if isinstance(module, SampleState) and not module.load_state
+    )
+    expected = {
+        key: tuple(value.shape)
+        for key, value in model.state_dict().items()
+        if hasattr(value, 'shape') and not key.startswith(fresh)
+    }
+    saved = {
+        re.sub(r'^module\.', '', key): tuple(value.shape)
+        for key, value in state.items()
+        if hasattr(value, 'shape')
+    }
+    found = []
+    for key, shape in expected.items():
+        if key not in saved:
+            if not key.endswith('num_batches_tracked'):
+                found.append(Difference(key, 'missing', '', str(shape)))
+        elif saved[key] != shape:
+            found.append(
+                Difference(key, 'mismatched', str(saved[key]), str(shape))
+            )
+    for key, shape in saved.items():
+        if key not in expected and not key.startswith(fresh):
+            found.append(Difference(key, 'unexpected', str(shape), ''))
+    return found
+
+
+def compare_training(
+    checkpoint: Mapping, optim_wrapper: Any, num_schedulers: int, has_ema: bool
+) -> list[Difference]:
+    """Compare what else a resumed training takes from its checkpoint.
+
+    Args:
+        checkpoint: The checkpoint.
+        optim_wrapper: mmengine's wrapper of the optimiser of this run.
+        num_schedulers: Its parameter schedulers.
+        has_ema: Whether it keeps an average of the weights.
+
+    Returns:
+        The differences.
+    """
+    found = []
+    if 'optimizer' not in checkpoint:
+        found.append(Difference('optimizer', 'missing'))
+    elif not isinstance(optim_wrapper, OptimWrapperDict):
+        found += _compare_optimizers(checkpoint, optim_wrapper.optimizer)
+    saved = checkpoint.get('param_schedulers', [])
+    if isinstance(saved, list) and len(saved) != num_schedulers:
+        found.append(
+            Difference(
+                'param_schedulers',
+                'mismatched',
+                str(len(saved)),
+                str(num_schedulers),
+            )
+        )
+    if has_ema and 'ema_state_dict' not in checkpoint:
+        found.append(Difference('ema_state_dict', 'missing', '', 'EMAHook'))
+    if not has_ema and 'ema_state_dict' in checkpoint:
+        found.append(Difference('ema_state_dict', 'unexpected', 'EMAHook'))
+    return found
+
+
+def _compare_optimizers(checkpoint: Mapping, optimizer) -> list[Difference]:
+    name = type(optimizer).__name__
+    saved = saved_optimizer(checkpoint.get('meta', {}).get('cfg', ''))
+    if saved is not None and saved != name:
+        return [Difference('optimizer', 'mismatched', saved, name)]
+    groups = checkpoint['optimizer'].get('param_groups', [])
+    if len(groups) != len(optimizer.param_groups):
+        return [
+            Difference(
+                'optimizer',
+                'mismatched',
+                f'{len(groups)} parameter groups',
+                f'{len(optimizer.param_groups)} parameter groups',
+            )
+        ]
+    lacking = {
+        setting
+        for there, here in zip(groups, optimizer.param_groups)
+        for setting in here.keys() - there.keys()
+    }
+    if lacking:
+        return [
+            Difference(
+                'optimizer',
+                'mismatched',
+                f'an optimizer without {", ".join(sorted(lacking))}',
+                name,
+            )
+        ]
+    return []
+
+
+def saved_optimizer(config: str) -> str | None:
+    """Name of the optimiser in the config text of a checkpoint.
+
+    The text is parsed, not run: it is part of an untrusted file.
+
+    Args:
+        config: The text that mmengine saves as ``meta['cfg']``.
+
+    Returns:
+        Name of the class without its scope; None where it is not a literal.
+    """
+    try:
+        statements = ast.parse(config).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    node: ast.AST | None = None
+    for statement in statements:
+        if (
+            isinstance(statement, ast.Assign)
+            and isinstance(statement.targets[0], ast.Name)
+            and statement.targets[0].id == 'optim_wrapper'
+        ):
+            node = statement.value
+    for name in ('optimizer', 'type'):
+        if not isinstance(node, ast.Call):
+            return None
+        node = next((k.value for k in node.keywords if k.arg == name), None)
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value.rpartition('.')[2]
+    return None
+
+
+def is_allowed(difference: Difference, patterns: Iterable[str]) -> bool:
+    """Whether a pattern of ``--allow-partial`` names this difference."""
+    return any(fnmatchcase(difference.key, pattern) for pattern in patterns)
+
+
+def differences_table(differences: list[Difference]) -> str:
+    """Show differences as a table, the first 30, and count the others."""
+    rows = [
+        (item.kind, item.key, item.saved, item.expected)
+        for item in differences[:_MOST_ROWS]
+    ]
+    text = tabulate(
+        rows, headers=['', 'key', 'checkpoint', 'this run'], tablefmt='simple'
+    )
+    others = Counter(item.kind for item in differences[_MOST_ROWS:])
+    if others:
+        text += '\nand ' + ', '.join(f'{n} {k}' for k, n in others.items())
+    return text

@@ -1,0 +1,133 @@
+"""Ctrl-C and SIGTERM end a tool in order, and with its own message.
+
+Python raises ``KeyboardInterrupt`` wherever it happens to be: inside an
+import, or inside a ``try`` whose bare ``except`` takes it for another error.
+So nothing is raised here. Until a training loop runs, a signal ends the
+process on the spot; in the loop it sets a flag, which
+:class:`mmrank.engine.hooks.InterruptHook` reads after each iteration. A
+second signal ends the process on the spot again.
+
+This module needs the standard library alone: a tool calls
+:func:`end_on_signals` before its slow imports.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+#: Seconds within which a repeated signal is the same one: a launcher passes
+#: on what the terminal has sent to all processes already.
+_SAME_SIGNAL = 0.5
+#: Seconds that a data loading worker outlives a SIGTERM, as Slurm sends it to
+#: all processes at once: the iteration under way still needs its batch.
+_WORKER_SECONDS = 10
+
+_before: dict[int, object] = {}  # handlers to put back
+_cleanups: list[Callable[[], None]] = []
+_owner = 0
+_is_deferred = False
+_received: int | None = None
+_received_at = 0.0
+
+
+class Interrupted(KeyboardInterrupt):
+    """A training loop ended because a signal asked for it."""
+
+
+def end_on_signals() -> None:
+    """Handle SIGINT and SIGTERM of this process from here on."""
+    global _owner
+    if _before or threading.current_thread() is not threading.main_thread():
+        return
+    _owner = os.getpid()
+    for number in SIGNALS:
+        _before[number] = signal.signal(number, _handle)
+
+
+def restore_signals() -> None:
+    """Undo :func:`end_on_signals`."""
+    global _received, _is_deferred
+    for number, handler in _before.items():
+        signal.signal(number, handler)
+    _before.clear()
+    _cleanups.clear()
+    _received, _is_deferred = None, False
+
+
+def defer_signals(defer: bool) -> None:
+    """Let the next signal only set the flag, or end the process again."""
+    global _is_deferred
+    _is_deferred = defer
+
+
+def is_deferred() -> bool:
+    """Whether a training loop runs, which reads the flag."""
+    return _is_deferred
+
+
+def received_signal() -> int | None:
+    """The deferred signal that arrived, if one did."""
+    return _received
+
+
+def call_at_end(cleanup: Callable[[], None]) -> None:
+    """Call a function when a signal ends the process on the spot."""
+    _cleanups.append(cleanup)
+
+
+def _handle(number: int, frame: object) -> None:
+    global _received, _received_at
+    if os.getpid() != _owner:
+        _handle_in_worker(number)
+        return
+    if not _is_deferred:
+        _end(number)
+    if _received is None:
+        _received, _received_at = number, time.monotonic()
+        _say(
+            'Interrupted: the training ends after this iteration. A second '
+            'signal ends it at once.'
+        )
+    elif time.monotonic() - _received_at > _SAME_SIGNAL:
+        _end(number)
+
+
+def _handle_in_worker(number: int) -> None:
+    """What a process does that was forked from the tool's."""
+    if number == signal.SIGTERM:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(_WORKER_SECONDS)
+
+
+def _end(number: int) -> None:
+    for cleanup in _cleanups:
+        with suppress(Exception):
+            cleanup()
+    # Not imported: the signal may have arrived inside that very import.
+    processes = sys.modules.get('multiprocessing.process')
+    for child in list(getattr(processes, '_children', ())):
+        with suppress(Exception):
+            child.kill()
+    with suppress(Exception):
+        sys.stdout.flush()
+    _say(end_message())
+    os._exit(128 + number)
+
+
+def end_message() -> str:
+    """What a tool says when a signal has ended it."""
+    return (
+        'Interrupted. Pass --resume to tools/train.py to continue from the '
+        'last complete checkpoint.'
+    )
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):
+        os.write(2, f'\n{text}\n'.encode())

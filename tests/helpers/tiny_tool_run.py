@@ -1,0 +1,48 @@
+"""The tiny training of ``resume_run`` as a config file, for the tools."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import resume_run
+
+ROOT = Path(__file__).resolve().parents[2]
+TRAIN, TEST = ROOT / 'tools' / 'train.py', ROOT / 'tools' / 'test.py'
+
+
+def write_config(folder: Path, **options) -> Path:
+    """Write a config that trains into ``<folder>/work``.
+
+    Args:
+        folder: Where to put ``tiny.py``.
+        **options: See :func:`resume_run.make_config`.
+
+    Returns:
+        The config file.
+    """
+    config = resume_run.make_config(str(folder / 'work'), **options)
+    config.custom_imports = dict(imports=['resume_run'])
+    config.test_dataloader = config.val_dataloader
+    config.test_evaluator = config.val_evaluator
+    config.test_cfg = {}
+    path = folder / 'tiny.py'
+    config.dump(path)
+    return path
+
+
+def environment() -> dict[str, str]:
+    """Variables with which a tool finds this checkout and the helpers."""
+    path = os.pathsep.join([str(ROOT), str(Path(__file__).parent)])
+    return {**os.environ, 'PYTHONPATH': path, 'OMP_NUM_THREADS': '1'}
+
+
+def start_tool(script: Path, *arguments) -> subprocess.Popen:
+    """Start a tool in a process of its own, its output in one pipe."""
+    return subprocess.Popen(
+        [sys.executable, str(script), *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment(),
+    )

@@ -1,0 +1,225 @@
+"""Checkpoints of another model or training are refused with a table."""
+
+import copy
+import os
+import re
+
+import pytest
+import resume_run
+import torch
+from mmengine.runner import Runner
+from tiny_tool_run import TEST, TRAIN, write_config
+from torch import nn
+
+from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
+from mmrank.engine.hooks import CheckpointMatchHook
+from mmrank.engine.resume.matching import (
+    compare_states,
+    differences_table,
+    saved_optimizer,
+)
+from mmrank.state import (
+    CappedImbalance,
+    CrossBatchMemory,
+    MeanPositiveScore,
+    SampleLogMean,
+    SampleRanks,
+    ScoreVector,
+)
+
+
+@pytest.fixture(autouse=True)
+def own_torch_load(monkeypatch):
+    """Undo what a tool that runs in this process does to ``torch.load``."""
+    monkeypatch.setattr(torch, 'load', torch.load)
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory):
+    """The folder of a finished training, and its config."""
+    folder = tmp_path_factory.mktemp('trained')
+    config = write_config(folder)
+    resume_run.train(str(folder / 'work'), {}, None, False)
+    return folder / 'work', config
+
+
+def run_with(
+    checkpoint, tmp_path, resume=True, strict=True, allow=(), **options
+):
+    """Train one epoch more, from a checkpoint given as a dict."""
+    torch.save(checkpoint, tmp_path / 'epoch_3.pth')
+    config = resume_run.make_config(str(tmp_path / 'work'), **options)
+    config.resume = resume
+    config.load_from = str(tmp_path / 'epoch_3.pth')
+    config.train_cfg.max_epochs = 4 if resume else 1
+    config.experiment_name = f'run-{os.urandom(4).hex()}'
+    runner = Runner.from_cfg(config)
+    warnings = []
+    runner.logger.warning = warnings.append
+    runner.register_hook(CheckpointMatchHook(strict, allow))
+    runner.train()
+    return runner, '\n'.join(warnings)
+
+
+@pytest.fixture
+def content(trained):
+    """The checkpoint of the third epoch, to change."""
+    return copy.deepcopy(load_checkpoint(trained[0] / 'epoch_3.pth'))
+
+
+def test_empty_state_gives_no_metrics(trained, tmp_path, run_script):
+    torch.save({'state_dict': {}}, tmp_path / 'empty.pth')
+    status, output, errors = run_script(
+        TEST, trained[1], tmp_path / 'empty.pth', '--work-dir', tmp_path
+    )
+    assert status == 2
+    assert 'distance' not in output
+    assert re.search(r'missing +net.0.weight', errors)
+    assert "--allow-partial 'net.0.weight'" in errors
+
+
+def test_named_keys_may_differ(trained, content, tmp_path, run_script):
+    del content['state_dict']['net.4.bias']
+    torch.save(content, tmp_path / 'other.pth')
+    options = [trained[1], tmp_path / 'other.pth', '--work-dir', tmp_path]
+    assert run_script(TEST, *options)[0] == 2
+    assert run_script(TEST, *options, '--allow-partial', 'net.0.*')[0] == 2
+    assert run_script(TEST, *options, '--allow-partial', 'net.4.*')[0] == 0
+
+
+def test_resume_with_another_optimiser(trained, tmp_path, run_script):
+    status, _, errors = run_script(
+        TRAIN,
+        trained[1],
+        '--resume',
+        trained[0] / 'epoch_3.pth',
+        '--work-dir',
+        tmp_path,
+        '--cfg-options',
+        'optim_wrapper.optimizer._delete_=True',
+        'optim_wrapper.optimizer.type=AdamW',
+    )
+    assert status == 2
+    assert re.search('mismatched +optimizer +SGD +AdamW', errors)
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        (lambda c: c.pop('optimizer'), 'missing +optimizer'),
+        (lambda c: c.pop('ema_state_dict'), 'missing +ema_state_dict'),
+        (lambda c: c.pop('message_hub'), 'cannot be resumed: it has no mess'),
+        (lambda c: c['meta'].pop('iter'), 'it has no iter'),
+        (lambda c: c['param_schedulers'].pop(), 'mismatched +param_sched'),
+        (
+            lambda c: c['state_dict'].update(other=torch.ones(2)),
+            r'unexpected +other +\(2,\)',
+        ),
+        (
+            lambda c: c['state_dict'].update({'net.4.bias': torch.ones(7)}),
+            r'mismatched +net.4.bias +\(7,\) +\(1,\)',
+        ),
+    ],
+    ids=[
+        'optimizer',
+        'ema',
+        'message-hub',
+        'iteration',
+        'schedulers',
+        'unexpected',
+        'mismatched',
+    ],
+)
+def test_what_a_resume_needs(content, tmp_path, change, message):
+    change(content)
+    with pytest.raises(CheckpointError, match=message):
+        run_with(content, tmp_path)
+
+
+def test_checkpoint_of_this_run_resumes(content, tmp_path):
+    runner, warnings = run_with(content, tmp_path)
+    assert (runner.epoch, warnings) == (4, '')
+
+
+def test_allowed_optimiser_starts_fresh(content, tmp_path):
+    adam = {'type': 'AdamW', 'lr': 0.05}
+    runner, warnings = run_with(
+        content, tmp_path, allow=['optimizer'], optimizer=adam
+    )
+    assert re.search('mismatched +optimizer +SGD +AdamW', warnings)
+    assert runner.epoch == 4
+
+
+def test_fine_tuning_stays_lenient_with_a_table(content, tmp_path):
+    content['state_dict']['net.4.bias'] = torch.ones(7)
+    del content['state_dict']['net.4.weight']
+    weight = content['state_dict']['net.0.weight'].clone()
+    runner, warnings = run_with(content, tmp_path, resume=False, strict=False)
+    assert re.search('mismatched +net.4.bias', warnings)
+    assert re.search('missing +net.4.weight', warnings)
+    moved = runner.model.net[0].weight - weight
+    assert 0 < moved.abs().max() < 0.5
+
+
+def test_unlike_groups_of_parameters(content, tmp_path):
+    content['meta'].pop('cfg')
+    group = content['optimizer']['param_groups'][0]
+    content['optimizer']['param_groups'] = [group, group]
+    with pytest.raises(CheckpointError, match='2 parameter groups'):
+        run_with(content, tmp_path)
+    content['optimizer']['param_groups'] = [
+        {k: v for k, v in group.items() if k != 'momentum'}
+    ]
+    with pytest.raises(CheckpointError, match='without momentum'):
+        run_with(content, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ('text', 'name'),
+    [
+        ("optim_wrapper = dict(optimizer=dict(type='mmrank.SUM'))", 'SUM'),
+        ("optim_wrapper = dict(optimizer=dict(lr=1, type='SGD'))", 'SGD'),
+        ('optim_wrapper = dict(optimizer=__import__("os"))', None),
+        ('optim_wrapper = (', None),
+        ('a = 1', None),
+        ('', None),
+    ],
+)
+def test_optimiser_of_a_config_text(text, name):
+    assert saved_optimizer(text) == name
+
+
+def test_long_table_is_cut():
+    state = {f'{i}': torch.ones(1) for i in range(100)}
+    text = differences_table(compare_states(nn.Linear(2, 2), state))
+    assert len(text.splitlines()) == 33
+    assert text.endswith('and 72 unexpected')
+
+
+def test_optional_state_is_not_compared():
+    model = nn.ModuleDict({'u': SampleLogMean(5, load_state=False)})
+    saved = nn.ModuleDict({'u': SampleLogMean(9)}).state_dict()
+    assert compare_states(model, saved) == []
+    assert len(compare_states(nn.ModuleDict({'u': SampleLogMean(5)}), saved))
+
+
+@pytest.mark.parametrize(
+    ('saved', 'other', 'message'),
+    [
+        (MeanPositiveScore(3), MeanPositiveScore(4), r'\(3,\).*\(4,\).*num_'),
+        (CappedImbalance(3), CappedImbalance(4), r'\(3,\).*\(4,\).*num_class'),
+        (
+            ScoreVector(2, length=5),
+            ScoreVector(2, length=6),
+            r'vector of the .*\(2, 5\).*\(2, 6\).*vector_length',
+        ),
+        (CrossBatchMemory(4, 2), CrossBatchMemory(4, 3), r'\(4, 2\).*dim'),
+        (SampleRanks(4), SampleRanks(5), 'num_samples=5'),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_state_of_another_shape_is_refused(saved, other, message):
+    model = nn.Sequential(other)
+    state = {f'0.{key}': value for key, value in saved.state_dict().items()}
+    with pytest.raises(ValueError, match=message):
+        model.load_state_dict(state, strict=False)

@@ -1,0 +1,205 @@
+"""The hooks say at the start what they cannot do in a runner."""
+
+import os
+
+import pytest
+import resume_run
+import torch
+from mmengine.fileio import LocalBackend, register_backend
+from mmengine.model import BaseModel
+from mmengine.optim import OptimWrapper, OptimWrapperDict
+from mmengine.registry import LOOPS
+from mmengine.runner import (
+    BaseLoop,
+    EpochBasedTrainLoop,
+    FlexibleRunner,
+    Runner,
+)
+
+from mmrank.engine.hooks import PreviousWeightsHook, RNGStateHook
+from mmrank.engine.resume.strategies import (
+    accumulates_gradients,
+    hides_checkpoints,
+    shards_weights,
+)
+from mmrank.losses import StableAPLoss
+
+
+@register_backend('far', force=True)
+class FarBackend(LocalBackend.__bases__[0]):
+    """A storage that is not local; no file is written to it here."""
+
+    def get(self, filepath):
+        raise NotImplementedError
+
+    get_text = get
+
+    def join_path(self, filepath, *parts):
+        return '/'.join([filepath, *parts])
+
+
+@LOOPS.register_module(force=True)
+class OwnLoop(BaseLoop):
+    """A loop of a user, which does nothing."""
+
+    def __init__(self, runner, dataloader, **kwargs):
+        super().__init__(runner, dataloader)
+        self.epoch = self.iter = self.max_epochs = self.max_iters = 0
+
+    def run(self):
+        self.runner.call_hook('before_train')
+
+
+def warnings_of(work_dir, change=lambda config: None, build=Runner.from_cfg):
+    """Warnings of the start of a training."""
+    config = resume_run.make_config(str(work_dir))
+    config.experiment_name = f'run-{os.urandom(4).hex()}'
+    config.train_cfg.max_epochs = 1
+    config.train_dataloader.dataset.length = 4
+    change(config)
+    runner = build(config)
+    found = []
+    runner.logger.warning = found.append
+    runner.train()
+    return '\n'.join(found)
+
+
+def test_nothing_to_say(tmp_path):
+    assert 'Hook' not in warnings_of(tmp_path)
+
+
+def test_remote_storage(tmp_path):
+    def change(config):
+        config.default_hooks.checkpoint.update(
+            backend_args={'backend': 'far'}, interval=9, save_last=False
+        )
+
+    said = warnings_of(tmp_path, change)
+    assert 'cannot write atomically here: FarBackend' in said
+
+
+def test_runner_that_writes_by_itself(tmp_path):
+    def change(config):
+        config.pop('model_wrapper_cfg')
+        config.strategy = {'type': 'SingleDeviceStrategy'}
+        config.env_cfg = {'dist_cfg': {'backend': 'gloo'}}
+        config.custom_hooks = [{'type': 'mmrank.RNGStateHook'}]
+
+    said = warnings_of(tmp_path, change, FlexibleRunner.from_cfg)
+    assert 'SingleDeviceStrategy of FlexibleRunner writes' in said
+    assert 'RNGStateHook' not in said
+
+
+def test_loop_of_the_user(tmp_path):
+    def change(config):
+        config.train_cfg = {'type': 'OwnLoop'}
+        config.val_cfg = config.val_dataloader = config.val_evaluator = None
+        config.param_scheduler = None
+        config.custom_hooks = [{'type': 'mmrank.RNGStateHook'}]
+
+    said = warnings_of(tmp_path, change)
+    assert 'does not know when OwnLoop validates' in said
+    assert 'does not know how OwnLoop resumes' in said
+
+
+def test_no_checkpoint_to_put_the_state_in(tmp_path):
+    def change(config):
+        config.default_hooks.checkpoint = None
+
+    said = warnings_of(tmp_path, change)
+    assert 'RNGStateHook can save nothing here: no hook saves' in said
+
+
+class DeepSpeedStrategy:
+    """Stands for mmengine's, whose package is not installed."""
+
+
+def flexible_runner(strategy):
+    """A runner of which only the strategy matters."""
+    runner = object.__new__(FlexibleRunner)
+    runner.strategy = strategy
+    return runner
+
+
+def test_strategies_are_told_apart():
+    runner = flexible_runner(DeepSpeedStrategy())
+    assert shards_weights(runner)
+    assert hides_checkpoints(runner)
+    fsdp = flexible_runner(type('FSDPStrategy', (), {})())
+    assert shards_weights(fsdp)
+    assert not hides_checkpoints(fsdp)
+    ddp = flexible_runner(type('DDPStrategy', (), {})())
+    assert not shards_weights(ddp)
+
+
+def test_random_state_that_no_checkpoint_takes():
+    found = []
+
+    class Logger:
+        warning = found.append
+
+    class Runner(FlexibleRunner):
+        strategy = DeepSpeedStrategy()
+        logger = Logger()
+        hooks = ()
+        train_loop = object.__new__(EpochBasedTrainLoop)
+
+    Runner.train_loop.dataloader = torch.utils.data.DataLoader([1])
+    RNGStateHook()._warn_of_limits(object.__new__(Runner))
+    assert 'DeepSpeedStrategy does not show its checkpoints' in found[0]
+    found.clear()
+    Runner.train_loop.dataloader = [1]
+    RNGStateHook()._warn_of_limits(object.__new__(Runner))
+    assert 'random numbers of list' in found[1]
+
+
+class Model(BaseModel):
+    """A model with a loss that needs the hook."""
+
+    def __init__(self):
+        super().__init__()
+        self.loss = StableAPLoss(mean_mode='exact')
+
+    def forward(self, *args, **kwargs):
+        return {}
+
+
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        ({'strategy': DeepSpeedStrategy()}, 'DeepSpeedStrategy keeps a part'),
+        (
+            {
+                'optim_wrapper': OptimWrapperDict(
+                    a=OptimWrapper(torch.optim.SGD([torch.ones(1)], lr=1))
+                )
+            },
+            'several optimisers',
+        ),
+        (
+            {'model': torch.nn.Sequential(StableAPLoss(mean_mode='exact'))},
+            'Sequential is no mmengine.model.BaseModel',
+        ),
+    ],
+    ids=['strategy', 'optimisers', 'model'],
+)
+def test_previous_weights_are_refused(changes, message):
+    class Here(FlexibleRunner):
+        strategy = type('DDPStrategy', (), {})()
+        model = Model()
+        optim_wrapper = None
+
+    for name, value in changes.items():
+        setattr(Here, name, value)
+    with pytest.raises(ValueError, match=message):
+        PreviousWeightsHook().before_train(object.__new__(Here))
+
+
+def test_accumulation_of_several_optimisers():
+    def wrapper(count):
+        optimizer = torch.optim.SGD([torch.ones(1)], lr=1)
+        return OptimWrapper(optimizer, accumulative_counts=count)
+
+    assert not accumulates_gradients(wrapper(1))
+    assert accumulates_gradients(wrapper(2))
+    assert accumulates_gradients(OptimWrapperDict(a=wrapper(1), b=wrapper(2)))

@@ -1,0 +1,256 @@
+"""No checkpoint runs code: not when it is judged, tested or resumed from."""
+
+import os
+import pickle
+
+import numpy as np
+import pytest
+import resume_run
+import torch
+from mmengine.logging import HistoryBuffer
+from mmengine.runner import CheckpointLoader
+from tiny_tool_run import TEST, TRAIN, write_config
+
+from mmrank.checkpoint_loading import (
+    CheckpointError,
+    guard_torch_load,
+    load_checkpoint,
+)
+from mmrank.engine.resume.checkpoint import is_whole_checkpoint
+
+
+class Call:
+    """Pickles as a call of a function."""
+
+    def __init__(self, function, *args):
+        self.call = function, args
+
+    def __reduce__(self):
+        return self.call
+
+
+def evil_file(path, marker, zip_format=True, **content):
+    """Write a checkpoint that makes ``marker`` when its pickle runs."""
+    torch.save(
+        {**content, 'state_dict': {}, 'evil': Call(os.mkdir, str(marker))},
+        path,
+        _use_new_zipfile_serialization=zip_format,
+    )
+    return path
+
+
+@pytest.fixture
+def marker(tmp_path):
+    """A path that must not exist when the test ends."""
+    path = tmp_path / 'marker'
+    yield path
+    assert not path.exists()
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory):
+    """The folder of a finished training, and its config."""
+    folder = tmp_path_factory.mktemp('trained')
+    config = write_config(folder)
+    resume_run.train(str(folder / 'work'), {}, None, False)
+    return folder / 'work', config
+
+
+both_formats = pytest.mark.parametrize(
+    'zip_format', [True, False], ids=['zip', 'legacy']
+)
+
+
+@both_formats
+def test_loading_is_refused_by_name(tmp_path, marker, zip_format):
+    path = evil_file(tmp_path / 'evil.pth', marker, zip_format)
+    with pytest.raises(CheckpointError, match=r'evil.pth calls \w+.mkdir'):
+        load_checkpoint(path)
+    with pytest.raises(CheckpointError, match='--trust-checkpoint'):
+        load_checkpoint(path)
+
+
+@both_formats
+def test_judging_runs_nothing(tmp_path, marker, zip_format):
+    path = evil_file(tmp_path / 'epoch_1.pth', marker, zip_format)
+    assert is_whole_checkpoint(path) is zip_format
+    pickle.dump(Call(os.mkdir, str(marker)), path.open('wb'))
+    assert not is_whole_checkpoint(path)
+
+
+@both_formats
+def test_test_tool(trained, tmp_path, marker, run_script, zip_format):
+    path = evil_file(tmp_path / 'evil.pth', marker, zip_format)
+    status, _, errors = run_script(
+        TEST, trained[1], path, '--work-dir', tmp_path
+    )
+    assert status == 2
+    assert 'evil.pth calls' in errors
+    assert 'Traceback' not in errors
+
+
+@both_formats
+def test_resume(trained, tmp_path, marker, run_script, zip_format):
+    meta = {'epoch': 1, 'iter': 3}
+    evil_file(tmp_path / 'epoch_1.pth', marker, zip_format, meta=meta)
+    (tmp_path / 'last_checkpoint').write_text(str(tmp_path / 'epoch_1.pth'))
+    options = ['--work-dir', tmp_path, '--cfg-options', 'train_cfg.max_epochs']
+    options[-1] += '=1'
+    status, _, errors = run_script(TRAIN, trained[1], '--resume', *options)
+    # The older format cannot be judged, so the training starts over.
+    assert status == (2 if zip_format else 0)
+    assert ('epoch_1.pth calls' in errors) is zip_format
+
+
+def test_trust_is_an_option(trained, tmp_path, run_script):
+    work_dir, config = trained
+    made = tmp_path / 'made'
+    content = torch.load(work_dir / 'epoch_4.pth', weights_only=False)
+    content['evil'] = Call(os.mkdir, str(made))
+    torch.save(content, tmp_path / 'old.pth')
+    options = [config, tmp_path / 'old.pth', '--work-dir', tmp_path]
+    assert run_script(TEST, *options)[0] == 2
+    assert not made.exists()
+    assert run_script(TEST, *options, '--trust-checkpoint')[0] == 0
+    assert made.exists()
+
+
+def test_pretrained_weights_and_caches_are_guarded(tmp_path, marker):
+    path = evil_file(tmp_path / 'evil.pth', marker)
+    guard_torch_load()
+    for load in (CheckpointLoader.load_checkpoint, torch.load):
+        with pytest.raises(CheckpointError, match='evil.pth calls'):
+            load(str(path))
+    with pytest.raises(CheckpointError, match='evil.pth calls'):
+        torch.load(str(path), weights_only=False)
+
+
+def test_config_text_of_the_checkpoint_does_not_run(
+    trained, tmp_path, marker, run_script
+):
+    work_dir, config = trained
+    content = torch.load(work_dir / 'epoch_3.pth', weights_only=False)
+    content['meta']['config'] = f'import os\nos.mkdir({str(marker)!r})\n'
+    torch.save(content, tmp_path / 'epoch_3.pth')
+    status, _, errors = run_script(
+        TRAIN,
+        config,
+        '--resume',
+        tmp_path / 'epoch_3.pth',
+        '--work-dir',
+        tmp_path / 'work',
+    )
+    assert status == 0, errors
+
+
+@pytest.mark.parametrize(
+    'value',
+    [
+        np.array([print, None], dtype=object),
+        Call(np.dtype, 'O'),
+        Call(eval, '1'),
+        Call(pickle.loads, b'N.'),
+    ],
+    ids=['object-array', 'object-dtype', 'eval', 'nested-pickle'],
+)
+def test_ways_around_the_list(tmp_path, value):
+    torch.save({'value': value}, tmp_path / 'evil.pth')
+    with pytest.raises(CheckpointError):
+        load_checkpoint(tmp_path / 'evil.pth')
+
+
+def test_getattr_gives_nothing(tmp_path):
+    # mmengine's histories refer so to their methods, whose globals would be
+    # within reach.
+    value = Call(getattr, HistoryBuffer, '__init__')
+    torch.save({'value': value}, tmp_path / 'evil.pth')
+    assert load_checkpoint(tmp_path / 'evil.pth') == {'value': None}
+
+
+def test_dtype_state_cannot_lay_references_over_bytes(tmp_path):
+    class Dtype:
+        def __reduce__(self):
+            fields = {'a': (np.dtype('O'), 0)}
+            state = (3, '|', None, ('a',), fields, 8, 1, 0)
+            return np.dtype, ('V8', False, True), state
+
+    torch.save({'value': Dtype()}, tmp_path / 'evil.pth')
+    with pytest.raises(CheckpointError, match='dtype'):
+        load_checkpoint(tmp_path / 'evil.pth')
+
+
+def assert_equal(loaded, original):
+    """Compare nested values, their types and dtypes included."""
+    assert type(loaded) is type(original)
+    if isinstance(original, dict):
+        assert list(loaded) == list(original)
+        for key in original:
+            assert_equal(loaded[key], original[key])
+    elif isinstance(original, list | tuple):
+        assert len(loaded) == len(original)
+        for pair in zip(loaded, original):
+            assert_equal(*pair)
+    elif isinstance(original, HistoryBuffer):
+        assert loaded.max_length == original.max_length
+        assert_equal(loaded.data, original.data)
+    elif isinstance(original, torch.Tensor):
+        assert torch.equal(loaded, original)
+    elif isinstance(original, np.ndarray):
+        assert loaded.dtype == original.dtype
+        assert loaded.flags.writeable
+        assert loaded.flags.f_contiguous == original.flags.f_contiguous
+        np.testing.assert_array_equal(loaded, original)
+    else:
+        assert loaded == original
+
+
+def test_checkpoints_of_ours_load_unchanged(trained):
+    path = trained[0] / 'epoch_4.pth'
+    assert_equal(load_checkpoint(path), torch.load(path, weights_only=False))
+
+
+def test_plain_values_load_unchanged(tmp_path):
+    history = HistoryBuffer([1.0, 2.0], [1, 1], max_length=7)
+    shared = np.arange(3)
+    values = {
+        'fortran': np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        'big-endian': np.arange(3, dtype='>i4'),
+        'text': np.array(['a', 'bc']),
+        'empty': np.array([]),
+        'none-dim': np.array(5),
+        'scalars': (np.float64(3), np.bool_(True), np.int8(-1)),
+        'dtype': np.dtype('float16'),
+        'nested': [({'history': history},), {1, 2}, b'', b'x', 1j],
+        'shared': [shared, shared],
+    }
+    values['itself'] = []
+    values['itself'].append(values['itself'])
+    torch.save(values, tmp_path / 'plain.pth')
+    loaded = load_checkpoint(tmp_path / 'plain.pth')
+    assert loaded['itself'][0] is loaded['itself']
+    del loaded['itself'], values['itself']
+    assert_equal(loaded, values)
+    assert loaded['shared'][0] is loaded['shared'][1]
+
+
+def test_the_allow_list_of_others_is_kept(tmp_path):
+    before = torch.serialization.get_safe_globals()
+    torch.serialization.add_safe_globals([Call])
+    try:
+        torch.save({}, tmp_path / 'plain.pth')
+        load_checkpoint(tmp_path / 'plain.pth')
+        after = torch.serialization.get_safe_globals()
+        assert set(after) == {*before, Call}
+    finally:
+        torch.serialization.clear_safe_globals()
+        torch.serialization.add_safe_globals(before)
+
+
+@pytest.mark.parametrize(
+    'content', [b'', b'torn', b'\x80\x04N.', b'PK\x03\x04']
+)
+def test_damage_is_one_message(tmp_path, content):
+    path = tmp_path / 'torn.pth'
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match='damaged or is not a check'):
+        load_checkpoint(path)
