@@ -26,6 +26,8 @@ from mmrank.losses import (
     VICRegLoss,
 )
 
+pytestmark = pytest.mark.processes
+
 SAMPLES = 30
 BIMODAL = dict(rho=0.4, tau_init=0.3, tau0=0.05, tau_max=2.0, eta=0.05)
 CASES = {

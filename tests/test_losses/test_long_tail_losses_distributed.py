@@ -11,6 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mmrank.losses import ClassBalancedCELoss, LDAMLoss, MAUCLoss, SOAPLoss
 
+pytestmark = pytest.mark.processes
+
 CLASSES, SAMPLES = 3, 30
 COUNTS = dict(class_counts=[300, 20, 100], num_samples=500)
 

@@ -8,6 +8,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mmrank.registry import MODELS
 
+pytestmark = pytest.mark.processes
+
 CLASSES = 3
 LOSSES = [
     dict(type='mmrank.APLoss'),
