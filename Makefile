@@ -36,8 +36,8 @@ test-fast: env  ## the maths alone: functional, state, losses (90 seconds)
 	@$(RUN) -m pytest -n auto --dist worksteal $(FAST) \
 	  -m 'not slow and not processes'
 
-test-slow: env  ## the tests that take minutes
-	@$(RUN) -m pytest -m slow
+test-slow: env  ## the tests that take minutes, and more random examples
+	@$(RUN) -m pytest -m 'slow or hypothesis' --hypothesis-profile thorough
 
 lint: env  ## ruff: style and format
 	@$(RUN) -m ruff check .
