@@ -31,7 +31,12 @@ PRELOADED = [
 
 
 def process_context():
-    """The context of :mod:`multiprocessing` whose processes are forked so."""
+    """The context of :mod:`multiprocessing` whose processes are forked so.
+
+    A system without it, such as Windows, starts an interpreter for each.
+    """
+    if 'forkserver' not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context('spawn')
     context = multiprocessing.get_context('forkserver')
     context.set_forkserver_preload(PRELOADED)
     return context
