@@ -8,14 +8,17 @@ RUN := $(VENV)/bin/python
 # glibc gives large blocks back to the system as soon as they are free, and the
 # page faults of the next step then cost more than its sums: trainings and tests
 # on a CPU took 2 to 5 times as long. What these keep is bounded by the peak.
-demo test test-slow: export MALLOC_MMAP_THRESHOLD_ ?= 1073741824
-demo test test-slow: export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
-demo test test-slow: export MALLOC_TOP_PAD_ ?= 67108864
+demo test test-fast test-slow: export MALLOC_MMAP_THRESHOLD_ ?= 1073741824
+demo test test-fast test-slow: export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
+demo test test-fast test-slow: export MALLOC_TOP_PAD_ ?= 67108864
 # Sums of tests are small: more threads than one only wait for each other.
-test test-slow: export OMP_NUM_THREADS ?= 1
+test test-fast test-slow: export OMP_NUM_THREADS ?= 1
+
+# What one edits a loss against; tests that start processes are left out.
+FAST := tests/test_functional tests/test_state tests/test_losses
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-slow lint clean
+.PHONY: help env demo test test-fast test-slow lint clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -26,11 +29,15 @@ env:  ## make or refresh the environment in .venv
 demo: env  ## train stable AP and its focal twin on made-up data (5 minutes)
 	@$(RUN) tools/demo.py
 
-test: env  ## all tests but the slow ones
-	@$(RUN) -m pytest -n auto --dist loadfile
+test: env  ## all tests but the slow ones (7 minutes on 2 cores)
+	@$(RUN) -m pytest -n auto --dist worksteal
 
-test-slow: env  ## the tests that take minutes
-	@$(RUN) -m pytest -m slow
+test-fast: env  ## the maths alone: functional, state, losses (90 seconds)
+	@$(RUN) -m pytest -n auto --dist worksteal $(FAST) \
+	  -m 'not slow and not processes'
+
+test-slow: env  ## the tests that take minutes, and more random examples
+	@$(RUN) -m pytest -m 'slow or hypothesis' --hypothesis-profile thorough
 
 lint: env  ## ruff: style and format
 	@$(RUN) -m ruff check .

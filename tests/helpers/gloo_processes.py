@@ -1,10 +1,11 @@
 """Runs a function on several gloo processes and gathers its results."""
 
 import socket
+from queue import Empty
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from forked_processes import process_context
 
 
 def _worker(rank, world_size, port, function, args, queue):
@@ -33,7 +34,7 @@ def run_on_ranks(function, world_size, *args):
     Returns:
         List by rank of the lists of tensors that the function returned.
     """
-    context = mp.get_context('spawn')
+    context = process_context()
     queue, port = context.Queue(), _free_port()
     workers = [
         context.Process(
@@ -44,11 +45,30 @@ def run_on_ranks(function, world_size, *args):
     ]
     for worker in workers:
         worker.start()
-    results = dict(queue.get(timeout=180) for _ in workers)
-    for worker in workers:
-        worker.join(60)
-        assert worker.exitcode == 0
+    try:
+        results = _results(queue, workers)
+        for worker in workers:
+            worker.join(60)
+            assert worker.exitcode == 0
+    finally:
+        for worker in workers:
+            worker.kill()
     return [
         [torch.as_tensor(x) for x in results[rank]]
         for rank in range(world_size)
     ]
+
+
+def _results(queue, workers) -> dict[int, list]:
+    """What the ranks sent; an error as soon as one of them broke."""
+    results = {}
+    for _ in range(600):
+        try:
+            while len(results) < len(workers):
+                rank, result = queue.get(timeout=1)
+                results[rank] = result
+            return results
+        except Empty:
+            codes = [worker.exitcode for worker in workers]
+            assert not any(codes), f'exit status by rank: {codes}'
+    raise AssertionError(f'only ranks {sorted(results)} finished in time')

@@ -1,8 +1,6 @@
 """Caption data sets: items, ids, pairs, pipelines, and the converter."""
 
 import json
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from forked_processes import run_script
 from mmengine.dataset import default_collate
 from mmengine.registry import DATASETS
 
@@ -179,12 +178,7 @@ def test_bad_settings_are_refused(folder, kwargs, error, message):
 
 def convert(*args):
     tool = ROOT / 'tools/dataset_converters/make_captions.py'
-    return subprocess.run(
-        [sys.executable, str(tool), *map(str, args)],
-        capture_output=True,
-        text=True,
-        env={'PYTHONPATH': str(ROOT), 'PATH': '/usr/bin:/bin'},
-    )
+    return run_script(tool, *args)
 
 
 def test_converter_of_classes(tmp_path):

@@ -1,13 +1,12 @@
 """Data sets of class folders: Omniglot and a user's own."""
 
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+from forked_processes import run_script
 from retrieval_trees import build, check_items, write_images
 
 from mmrank.datasets.retrieval.class_split import split_classes
@@ -111,16 +110,8 @@ def test_real_omniglot(tmp_path):
     archive = ROOT.parent / 'shared/data/omniglot/images_background_small1.zip'
     if not archive.is_file():
         pytest.skip('needs ../shared/data/omniglot')
-    done = subprocess.run(
-        [
-            sys.executable,
-            str(ROOT / 'tools/dataset_converters/omniglot.py'),
-            str(archive),
-            str(tmp_path),
-        ],
-        capture_output=True,
-        text=True,
-    )
+    tool = ROOT / 'tools/dataset_converters/omniglot.py'
+    done = run_script(tool, archive, tmp_path)
     assert done.returncode == 0, done.stderr
     dataset = build('Omniglot', tmp_path, alphabets=('Korean', 'Latin'))
     assert len(dataset.metainfo['classes']) == 66

@@ -1,26 +1,16 @@
 """Lists of images for mmpretrain.CustomDataset."""
 
 import json
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+from forked_processes import run_script
 
 ROOT = Path(__file__).parents[2]
 
 
-def run(*arguments):
-    return subprocess.run(
-        [
-            sys.executable,
-            'tools/dataset_converters/image_list.py',
-            *map(str, arguments),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+run = partial(run_script, ROOT / 'tools/dataset_converters/image_list.py')
 
 
 @pytest.fixture

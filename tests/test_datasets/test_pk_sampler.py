@@ -7,7 +7,7 @@ from itertools import chain, islice
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mmengine.dataset import BaseDataset, ConcatDataset, RepeatDataset
 from mmengine.registry import DATA_SAMPLERS
@@ -62,7 +62,6 @@ def test_it_is_registered():
     assert isinstance(sampler, PKSampler)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 9), min_size=1, max_size=12),
     num_classes=st.integers(1, 5),

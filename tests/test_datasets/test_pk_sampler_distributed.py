@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from forked_processes import process_context
 
 from mmrank.datasets.samplers.pk_sampler import PKSampler
 
@@ -39,7 +39,7 @@ def test_ranks_agree_on_a_seed_of_their_own(world_size):
     with socket.socket() as probe:
         probe.bind(('127.0.0.1', 0))
         port = probe.getsockname()[1]
-    context = mp.get_context('spawn')
+    context = process_context()
     queue = context.Queue()
     ranks = [
         context.Process(target=draw, args=(rank, world_size, port, queue))

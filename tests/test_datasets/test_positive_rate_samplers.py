@@ -6,7 +6,7 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mmengine.registry import DATA_SAMPLERS
 from torch.utils.data import DataLoader, Dataset
@@ -70,7 +70,6 @@ BUILDERS = {
 }
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     sizes=st.tuples(st.integers(1, 20), st.integers(1, 40)),
     counts=st.tuples(st.integers(1, 8), st.integers(1, 8)),

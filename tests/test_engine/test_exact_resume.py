@@ -1,6 +1,5 @@
 """A killed and resumed training equals one that ran through, bit by bit."""
 
-import multiprocessing
 import random
 import signal
 import socket
@@ -8,6 +7,7 @@ import socket
 import pytest
 import resume_run
 import torch
+from forked_processes import process_context
 
 SGD = {}
 ADAM = {'optimizer': {'type': 'AdamW', 'lr': 0.05}}
@@ -35,9 +35,7 @@ EXACT_MEAN = {
 @pytest.fixture(scope='module')
 def processes():
     """A server that forks clean processes with everything imported."""
-    context = multiprocessing.get_context('forkserver')
-    context.set_forkserver_preload(['torch', 'mmengine.runner', 'resume_run'])
-    return context
+    return process_context()
 
 
 def run(processes, work_dir, options, kill=None, resume=False) -> int:

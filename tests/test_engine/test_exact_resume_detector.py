@@ -1,11 +1,11 @@
 """The demo's detector, killed and resumed, ends with the same bits."""
 
-import multiprocessing
 import signal
 from pathlib import Path
 
 import pytest
 import torch
+from forked_processes import process_context
 
 pytest.importorskip('mmdet', reason='the detector is a model of mmdet')
 
@@ -85,7 +85,7 @@ def test_detector_resumes_exactly(tmp_path, kill):
     # No image without an object, which the config would leave out.
     spec = ShapesSpec(num_train=16, num_val=16, num_test=0, empty_fraction=0)
     write_shapes_coco(data, spec)
-    context = multiprocessing.get_context('spawn')
+    context = process_context()
 
     def run(name, kill=None, resume=False):
         process = context.Process(

@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
@@ -71,7 +71,6 @@ def test_binary():
     }
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from([0.0, 0.5, -1.0, 2.0]), st.booleans()),

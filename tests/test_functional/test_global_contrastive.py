@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy, normalize
 
@@ -49,7 +49,6 @@ def negatives_h(view1, view2, ids):
     return [torch.stack(h) if h else torch.zeros(0) for h in out]
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.integers(0, 3), min_size=0, max_size=5),
     st.sampled_from([0.005, 0.3, 2.0]),

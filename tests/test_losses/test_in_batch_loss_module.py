@@ -144,6 +144,7 @@ def _assert_close(actual, expected):
         torch.testing.assert_close(x, y.detach(), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.processes
 def test_two_ranks_equal_one_process():
     # One start of the processes for all cases: it costs most of the time.
     rows, cols = batch()

@@ -11,6 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mmrank.registry import MODELS
 
+pytestmark = pytest.mark.processes
+
 LOSSES = [
     dict(type='mmrank.SmoothAPLoss', tau=0.2),
     dict(type='mmrank.ListwiseAPLoss', num_bins=11),

@@ -13,6 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mmrank.losses import SOPRCLoss
 
+pytestmark = pytest.mark.processes
+
 CLASSES = 5
 SETTING = dict(
     num_classes=CLASSES,

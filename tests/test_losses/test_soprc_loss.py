@@ -270,19 +270,6 @@ def test_in_the_head_of_a_detector():
     assert head.loss_cls.loss.score_vector.seen.any()
 
 
-def test_permutations_of_the_batch_change_nothing():
-    e, labels = _retrieval(dtype=torch.float64)
-    results = []
-    for order in (torch.arange(10), torch.randperm(10)):
-        loss = SOPRCLoss(6, 'per_class', 0.1, lam1=0.1, lam2=0.1)
-        x = e[order]
-        value = loss.rank(
-            x @ x.t(), *_queries(labels[order]), list_classes=labels[order]
-        )
-        results.append((value, loss.score_vector.vector))
-    torch.testing.assert_close(*results)
-
-
 def test_gradient_with_v_fixed():
     """In eval v stands still: the whole loss passes a gradient check."""
     e, labels = _retrieval(dtype=torch.float64)

@@ -8,6 +8,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mmrank.losses import StableAPLoss
 
+pytestmark = pytest.mark.processes
+
 CLASSES = 3
 
 

@@ -4,10 +4,8 @@ import copy
 
 import pytest
 import torch
-from gloo_processes import run_on_ranks
 from mmengine.config import ConfigDict
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from mmrank.losses import (
     ALRPLoss,
@@ -268,61 +266,3 @@ def test_one_module_twice():
 def test_a_part_that_returns_no_scalar():
     with pytest.raises(TypeError, match=r'losses\[1\] \(_Two\) must return'):
         SumLoss([AUCLoss(), _Two()])(*batch())
-
-
-class _Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.scores = nn.Linear(8, CLASSES).double()
-        self.loss = build(*PARTS, weights=WEIGHTS, num_classes=CLASSES)
-
-    def forward(self, features, target):
-        return self.loss(self.scores(features), target)
-
-
-def _train(model, features, target):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    values = []
-    for _ in range(3):
-        optimizer.zero_grad()
-        loss = model(features, target)
-        loss.backward()
-        optimizer.step()
-        values.append(loss.detach())
-    inner = getattr(model, 'module', model)
-    state = inner.state_dict()
-    return [
-        *values,
-        inner.scores.weight.grad,
-        *(inner.loss.diagnostics.values()),
-        *(state[name].double() for name in sorted(state)),
-    ]
-
-
-def _data(sizes):
-    """The last rank has no positive at all."""
-    g = torch.Generator().manual_seed(5)
-    n = sum(sizes)
-    features = torch.randn(n, 8, generator=g, dtype=torch.float64)
-    target = torch.randint(0, 4 * CLASSES, (n,), generator=g)
-    target = target.clamp(max=CLASSES)
-    target[-sizes[-1] :] = CLASSES
-    return features, target
-
-
-def _train_part(rank, sizes):
-    begin = sum(sizes[:rank])
-    part = slice(begin, begin + sizes[rank])
-    features, target = (x[part] for x in _data(sizes))
-    return _train(DistributedDataParallel(_Model()), features, target)
-
-
-@pytest.mark.slow
-def test_two_processes_equal_one():
-    sizes = (60, 9)
-    expected = _train(_Model(), *_data(sizes))
-    for got in run_on_ranks(_train_part, 2, sizes):
-        assert len(got) == len(expected)
-        for a, b in zip(got, expected):
-            torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)

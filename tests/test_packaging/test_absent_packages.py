@@ -64,7 +64,7 @@ def test_functional_needs_torch_alone():
 @pytest.mark.parametrize(
     'absent',
     [
-        {'mmdet'},
+        pytest.param({'mmdet'}, marks=pytest.mark.slow),
         {'mmpretrain', 'pytorch_metric_learning'},
         {'mmdet', 'mmpretrain', 'mmcv'},
     ],

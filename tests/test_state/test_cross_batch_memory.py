@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrank.state import CrossBatchMemory
@@ -15,7 +15,6 @@ def _rows(begin, count, dim=3):
     return ids[:, None].float().expand(count, dim), ids % 5, ids
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 9), st.lists(st.integers(0, 12), max_size=8), st.data())
 def test_holds_the_last_entries(size, batches, data):
     memory, seen = CrossBatchMemory(size, 3), []

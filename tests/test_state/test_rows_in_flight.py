@@ -43,11 +43,7 @@ STEP = st.fixed_dictionaries(
 )
 
 
-@settings(
-    max_examples=200,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(STEP, max_size=8), st.sampled_from(['float32', 'float16']))
 def test_a_slow_link_changes_nothing(link, steps, dtype):
     far = temperature(momentum_dtype=dtype)

@@ -1,27 +1,20 @@
 """The benchmark scripts run and say what their help promises."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked_processes import run_script
 
 ROOT = Path(__file__).parents[2]
 
 
 def run(script, *arguments):
-    done = subprocess.run(
-        [sys.executable, f'tools/benchmarks/{script}.py', *arguments],
+    done = run_script(
+        ROOT / f'tools/benchmarks/{script}.py',
+        *arguments,
         cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env={
-            'PATH': '/usr/bin:/bin',
-            'PYTHONPATH': str(ROOT),
-            'COLUMNS': '160',
-            'OMP_NUM_THREADS': '1',
-        },
+        env=dict(COLUMNS='160'),
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout

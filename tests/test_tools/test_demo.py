@@ -1,11 +1,11 @@
 """The demo and the data tools as a user calls them."""
 
 import json
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+from forked_processes import run_script
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,15 +18,7 @@ TOOLS = [
 ]
 
 
-def call(*args) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, *map(str, args)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env=None,
-        check=False,
-    )
+call = partial(run_script, cwd=ROOT)
 
 
 @pytest.fixture(scope='module')

@@ -1,10 +1,9 @@
 """The GPU benchmark runs on the CPU as well, at a small size."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+from forked_processes import run_script
 
 ROOT = Path(__file__).parents[2]
 
@@ -14,13 +13,11 @@ def test_pairwise_gpu_on_the_cpu():
         '--anchors 300 --classes 10 --positives 120 --repeats 1 '
         '--device cpu --method intervals --kinds trained --dtypes float32'
     )
-    script = 'tools/benchmarks/pairwise_gpu.py'
-    done = subprocess.run(
-        [sys.executable, script, *options.split()],
+    done = run_script(
+        ROOT / 'tools/benchmarks/pairwise_gpu.py',
+        *options.split(),
         cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env=dict(os.environ, COLUMNS='160', OMP_NUM_THREADS='1'),
+        env=dict(COLUMNS='160'),
     )
     assert done.returncode == 0, done.stderr[-2000:]
     rows = re.findall(r'│ (copy|pairwise|focal)[^│]*│ +([\d.]+)', done.stdout)

@@ -22,7 +22,7 @@ SMALL = {
         NUMS_POS=(2, 4),
         NUMS_WEIGHTS=(2, 4),
         NUMS_SAMPLES=(4, 8),
-        STEPS=60,
+        STEPS=20,
     ),
 }
 FILES = {

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from forked_processes import run_script
 from mmengine.config import Config
 
 from mmrank.apis import entry_point
@@ -23,14 +24,7 @@ sys.path.remove(str(TOOLS))
 
 
 def run_tool(name, *args, cwd=None):
-    env = {**os.environ, 'PYTHONPATH': str(ROOT)}
-    return subprocess.run(
-        [sys.executable, str(TOOLS / name), *map(str, args)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=env,
-    )
+    return run_script(TOOLS / name, *args, cwd=cwd)
 
 
 @pytest.mark.parametrize('name', ['train.py', 'test.py', 'check_env.py'])

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrank.functional import average_precision, normalised_positive_rank
@@ -26,7 +26,6 @@ lists = st.lists(
 ).filter(lambda xs: any(y for _, y in xs))
 
 
-@settings(max_examples=200, deadline=None)
 @given(lists, st.randoms())
 def test_equals_the_definition_with_ties_in_any_order(pairs, random):
     expected = brute_force_ap(*zip(*pairs))

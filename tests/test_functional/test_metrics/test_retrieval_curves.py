@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from retrieval_brute_force import similarity_matrix
 
@@ -54,7 +54,6 @@ rows = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
 @given(rows, st.integers(2, 12))
 def test_equals_the_definition_with_ties(pairs, points):
     x, labels = map(torch.tensor, zip(*pairs))

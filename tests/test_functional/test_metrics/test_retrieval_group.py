@@ -7,6 +7,8 @@ from gloo_processes import run_on_ranks
 
 from mmrank.functional import retrieval_curves, retrieval_metrics
 
+pytestmark = pytest.mark.processes
+
 # Panels of a few queries each, so that every rank has some.
 LIMIT = 250_000
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from retrieval_brute_force import brute_force, similarity_matrix
 
@@ -63,13 +63,11 @@ def tensors(pairs, dtype=torch.float32):
     return torch.tensor(x, dtype=dtype), torch.tensor(y)
 
 
-@settings(max_examples=100, deadline=None)
 @given(rows, st.sampled_from([torch.float16, torch.float32, torch.float64]))
 def test_same_set_equals_the_definition(pairs, dtype):
     check(*tensors(pairs, dtype), similarity='dot')
 
 
-@settings(max_examples=60, deadline=None)
 @given(rows, rows)
 def test_separate_sets_equal_the_definition(queries, gallery):
     check(*tensors(queries), *tensors(gallery), similarity='dot')
@@ -247,7 +245,9 @@ def test_threads_panels_and_tiles_change_nothing():
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize('limit', [400_000, 1_000_000])
+@pytest.mark.parametrize(
+    'limit', [pytest.param(400_000, marks=pytest.mark.slow), 1_000_000]
+)
 def test_memory_limit_holds_in_the_worst_case(limit):
     labels = torch.arange(300) % 4
     x = torch.randn(300, 1, generator=torch.Generator().manual_seed(6))

@@ -47,23 +47,41 @@ def _signature(kernel, constants, scores, compared):
     }
 
 
-@pytest.mark.parametrize('kernel', list(KERNELS), ids=lambda k: k.__name__)
+def _programs():
+    """Kernel and formats; those that compile to the same code once."""
+    found = {}
+    for kernel in KERNELS:
+        for formats in (
+            ('fp32', 'fp32', 30, 2),
+            ('bf16', 'fp32', 30, 2),
+            ('fp16', 'fp32', 30, 2),
+            ('fp64', 'fp64', 43, 3),
+        ):
+            scores, compared, square, words = formats
+            constants = _constants(kernel, square, words)
+            types = _signature(kernel, constants, scores, compared)
+            key = kernel.__name__, str(types), str(constants)
+            found.setdefault(key, (kernel, *formats))
+    return list(found.values())
+
+
+def _constants(kernel, square, words):
+    given = KERNELS[kernel] | dict(SQUARE=square, WORDS=words)
+    return {k: v for k, v in given.items() if k in kernel.arg_names}
+
+
+@pytest.mark.processes
 @pytest.mark.parametrize(
-    ('scores', 'compared', 'square', 'words'),
-    [
-        ('fp32', 'fp32', 30, 2),
-        ('bf16', 'fp32', 30, 2),
-        ('fp16', 'fp32', 30, 2),
-        ('fp64', 'fp64', 43, 3),
-    ],
+    ('kernel', 'scores', 'compared', 'square', 'words'),
+    _programs(),
+    ids=lambda x: getattr(x, '__name__', str(x)),
 )
 def test_assembles_for_hopper(
     kernel, scores, compared, square, words, monkeypatch, tmp_path
 ):
     monkeypatch.setenv('TRITON_CACHE_DIR', str(tmp_path))
-    given = KERNELS[kernel] | dict(SQUARE=square, WORDS=words)
     names = kernel.arg_names
-    constants = {k: v for k, v in given.items() if k in names}
+    constants = _constants(kernel, square, words)
     source = ASTSource(
         kernel,
         _signature(kernel, constants, scores, compared),

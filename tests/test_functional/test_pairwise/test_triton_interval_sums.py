@@ -19,6 +19,7 @@ needs_gpu = pytest.mark.skipif(
 )
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(
     importlib.util.find_spec('triton') is None, reason='needs triton'
 )

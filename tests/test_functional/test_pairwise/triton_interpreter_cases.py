@@ -54,7 +54,7 @@ def errors(pos, neg, tau, **masks):
     ]
 
 
-def scores(kind, positives=30, negatives=1500):
+def scores(kind, positives=30, negatives=700):
     pos = torch.randn(1, positives, dtype=torch.float64)
     neg = torch.randn(1, negatives, dtype=torch.float64) - 1
     if kind == 'tied':

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrank.functional import (
@@ -108,7 +108,6 @@ entries = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(entries, st.sampled_from([0.1, 0.5, 1.0, 4.0]))
 def test_any_list(entries, delta):
     logits = torch.tensor([x for x, _ in entries], dtype=torch.float64)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrank.functional import listwise_ap_loss
@@ -39,7 +39,6 @@ def brute_force(pos, neg, num_bins, low, high):
     return 1 - total
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     scores,
     scores,

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrank.functional import (
@@ -46,7 +46,6 @@ def brute_force_loss(pos, neg, v, *, prior, tau1, tau2):
 values = st.one_of(st.sampled_from([0.0, 1.0, -1.0, 0.7]), st.floats(-20, 20))
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(values, max_size=8),
     st.lists(values, max_size=12),
@@ -114,7 +113,6 @@ def test_v_gets_no_gradient():
     assert pos.grad.abs().sum() > 0
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.floats(-3, 3), max_size=20), st.floats(0.01, 5))
 def test_surrogates_enclose_the_0_1_loss(x, tau):
     x = torch.tensor([0.0, *x], dtype=torch.float64)
@@ -123,7 +121,6 @@ def test_surrogates_enclose_the_0_1_loss(x, tau):
     assert (one_sided_sigmoid(x, tau) <= l01).all()
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(values, min_size=1, max_size=8),
     st.lists(values, max_size=12),

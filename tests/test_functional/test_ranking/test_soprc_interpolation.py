@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrank.functional import interpolate_scores
@@ -37,7 +37,6 @@ scores = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(scores, st.integers(1, 30))
 def test_equals_brute_force(u, length):
     got = interpolate_scores(torch.tensor(u, dtype=F64), length, -1.0, 1.0)

@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrank.functional import semi_variance, upper_semi_variance
@@ -27,7 +27,6 @@ def brute_force(pos, neg, lam1, lam2):
 scores = st.lists(st.floats(-5, 5), max_size=9)
 
 
-@settings(max_examples=150, deadline=None)
 @given(scores, scores, st.sampled_from([0.0, 0.5]), st.sampled_from([0, 2]))
 def test_equals_brute_force_with_padding(pos, neg, lam1, lam2):
     def padded(x):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrank.functional import (
@@ -52,7 +52,6 @@ def brute_force_loss(
 values = st.one_of(st.sampled_from([0.0, 1.0, -1.0, 0.7]), st.floats(-20, 20))
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(values, max_size=8),
     st.lists(values, max_size=12),

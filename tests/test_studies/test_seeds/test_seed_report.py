@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -55,7 +55,6 @@ def make_outcomes(plan, failed=()):
     ]
 
 
-@settings(deadline=None, max_examples=50)
 @given(
     st.lists(
         st.tuples(

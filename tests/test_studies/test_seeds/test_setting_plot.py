@@ -1,11 +1,10 @@
 """A metric over a setting: reading runs.csv, drawing, the command."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from forked_processes import run_script
 from PIL import Image
 
 from mmrank.studies.seeds.setting_plot import plot_setting, read_setting_runs
@@ -60,14 +59,11 @@ def test_the_lines_are_drawn(runs, tmp_path):
 
 
 def test_command(runs, tmp_path):
-    command = [sys.executable, str(TOOL), str(runs), '--metric']
-    done = subprocess.run(
-        [*command, 'AP', '--mark', '0.14', '--out', str(tmp_path / 'y.png')],
-        capture_output=True,
-        text=True,
-    )
+    command = TOOL, runs, '--metric'
+    out = tmp_path / 'y.png'
+    done = run_script(*command, 'AP', '--mark', 0.14, '--out', out)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / 'y.png').is_file()
-    done = subprocess.run([*command, 'x'], capture_output=True, text=True)
+    assert out.is_file()
+    done = run_script(*command, 'x')
     assert done.returncode == 2
     assert 'no final run' in done.stderr

@@ -1,11 +1,10 @@
 """The made-up glyphs: reproducible, and neither trivial nor hopeless."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from forked_processes import run_script
 
 from mmrank.studies.synthetic.glyphs import (
     GlyphsSpec,
@@ -70,19 +69,14 @@ def test_bad_numbers_are_named(options, message):
 
 
 def test_tool_writes_class_folders(tmp_path):
-    command = [sys.executable, str(TOOL / 'make_glyphs.py'), str(tmp_path)]
-    done = subprocess.run(
-        [*command, '--classes', '11', '--per-class', '2', '--size', '16'],
-        capture_output=True,
-        text=True,
-    )
+    command = TOOL / 'make_glyphs.py', tmp_path
+    sizes = '--classes', 11, '--per-class', 2, '--size', 16
+    done = run_script(*command, *sizes)
     assert done.returncode == 0, done.stderr
     names = sorted(p.name for p in tmp_path.iterdir())
     assert names == [f'glyph_{i:02d}' for i in range(11)]
     assert len(list(tmp_path.rglob('*.png'))) == 22
-    done = subprocess.run(
-        [*command, '--classes', '0'], capture_output=True, text=True
-    )
+    done = run_script(*command, '--classes', 0)
     assert done.returncode == 2
     assert 'num_classes must be at least 1' in done.stderr
 

@@ -1,0 +1,320 @@
+"""Every registered loss of mmrank, and batches of what it accepts.
+
+A new loss is in the list because it is registered. The arguments of its
+``forward`` decide what it is called with:
+
+========== =============================== ==============================
+kind       ``forward`` or method takes     one entry of the batch
+========== =============================== ==============================
+rows       ``cls_score, target``           a row of scores and its class
+queries    ``embedding_loss(batch)``       an embedding and its class
+views      ``view1, view2, sample_idx``    two embeddings of a sample
+pairs      ``left, right, rows, cols``     a positive pair and its numbers
+labelled   ``left, right, is_positive``    a pair and its label
+========== =============================== ==============================
+"""
+
+import inspect
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from mmrank.functional import IN_BATCH_MODES
+from mmrank.losses import EmbeddingBatch
+from mmrank.registry import MODELS
+
+CLASSES, SAMPLES, WIDTH = 3, 40, 8
+HERE = 'tests/helpers/registered_losses.py'
+COUNTED = dict(class_counts=[25, 10, 5], num_classes=CLASSES)
+PER_SAMPLE = dict(num_samples=SAMPLES)
+BOTH_MODES = [{}, dict(mode='per_class')]
+#: Arguments that have no default, and other settings to test. A loss that is
+#: not here is built with its defaults.
+SETTINGS = {
+    'ALRPLoss': [dict(balance_period=2), dict(mode='per_class', balance=None)],
+    'APLoss': BOTH_MODES,
+    'AUCLoss': [
+        *BOTH_MODES,
+        dict(surrogate='one_sided_huber', tau=0.5, activation='sigmoid'),
+    ],
+    'BimodalISogCLRLoss': [PER_SAMPLE],
+    'BlackBoxAPLoss': BOTH_MODES,
+    'CLIPLoss': [dict(tau=0.3), dict(tau=0.3, learnable=False)],
+    'ClassBalancedCELoss': [COUNTED, dict(COUNTED, use_sigmoid=False)],
+    'CyCLIPLoss': [dict(tau=0.3, cross_weight=0.5)],
+    'DRLoss': BOTH_MODES,
+    'FlatCLRLoss': [{}, dict(bimodal=True)],
+    'ISogCLRLoss': [PER_SAMPLE, dict(PER_SAMPLE, storage='host')],
+    'InBatchLoss': [
+        *(dict(mode=mode) for mode in IN_BATCH_MODES),
+        dict(pointwise='logistic'),
+    ],
+    'InfoNCELoss': [{}, dict(bimodal=True, loss_weight=0.5)],
+    'LDAMLoss': [
+        dict(COUNTED, scale=2.0),
+        dict(COUNTED, scale=2.0, use_sigmoid=False),
+    ],
+    'LabelledPairLoss': [{}, dict(pointwise='logistic')],
+    'ListwiseAPLoss': BOTH_MODES,
+    'MAUCLoss': [{}, dict(surrogate='one_sided_huber')],
+    'PMLLoss': [
+        dict(loss=dict(type='TripletMarginLoss')),
+        dict(loss=dict(type='FastAPLoss')),
+    ],
+    'RankSortLoss': BOTH_MODES,
+    'SOAPLoss': [
+        dict(PER_SAMPLE, num_classes=CLASSES),
+        dict(PER_SAMPLE, mode='flatten', num_classes=CLASSES),
+    ],
+    'SOPRCLoss': [
+        {},
+        dict(num_classes=CLASSES, mode='per_class'),
+        dict(num_classes=CLASSES, lam1=0.1, lam2=0.1, rank_gradient=True),
+    ],
+    'SimCoLoss': [{}, dict(bimodal=False)],
+    'SmoothAPLoss': BOTH_MODES,
+    'SogCLRLoss': [PER_SAMPLE, dict(PER_SAMPLE, bimodal=True)],
+    'StableAPLoss': [
+        {},
+        dict(rho=1.0),
+        dict(rho='batch', activation='sigmoid', tau=0.3),
+        dict(num_classes=CLASSES, mode='per_class', rho=1.0),
+    ],
+    'SumLoss': [
+        dict(
+            losses=[dict(type='StableAPLoss'), dict(type='AUCLoss')],
+            weights=[1.0, 0.5],
+        )
+    ],
+}
+
+
+def loss_names() -> list[str]:
+    """Registered names of all losses."""
+    MODELS.import_from_location()
+    return sorted(
+        name
+        for name, entry in MODELS.module_dict.items()
+        if name.endswith('Loss') and inspect.isclass(entry)
+    )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Numbers of a batch; entry i of each tensor belongs to sample i.
+
+    Attributes:
+        kind: See the module.
+        leaves: Scores or embeddings, which need a gradient.
+        fixed: Labels, indices and what else goes with them.
+    """
+
+    kind: str
+    leaves: tuple[Tensor, ...]
+    fixed: tuple[Tensor, ...]
+
+    def of(self, loss: nn.Module) -> Tensor:
+        """What the loss says of this batch, one number."""
+        value = CALLS[self.kind](loss, *self.leaves, *self.fixed)
+        return sum(value.values()) if isinstance(value, dict) else value
+
+    def gradients(self, loss: nn.Module) -> tuple[Tensor, list[Tensor]]:
+        """Detached value, and gradients of the leaves."""
+        leaves = [x.detach().clone().requires_grad_() for x in self.leaves]
+        value = replace(self, leaves=tuple(leaves)).of(loss)
+        return value.detach(), [*torch.autograd.grad(value, leaves)]
+
+    def entries(self, index) -> 'Batch':
+        """Some of the samples, or all in another order."""
+        return replace(
+            self,
+            leaves=tuple(x[index] for x in self.leaves),
+            fixed=tuple(x[index] for x in self.fixed),
+        )
+
+    def mapped(self, change) -> 'Batch':
+        """The batch with ``change`` applied to each leaf."""
+        return replace(self, leaves=tuple(change(x) for x in self.leaves))
+
+
+def _of_rows(loss, scores, *rest):
+    *boxes, target, idx = rest
+    options = {}
+    key = {'quality': 'quality', 'loss': 'box_loss'}
+    key = key.get(getattr(loss, 'box_input', None))
+    if key:
+        options[key] = boxes[0][target < scores.size(1)]
+    if getattr(loss, 'keeps_samples', False):
+        options['sample_idx'] = idx
+    return loss(scores, target, **options)
+
+
+def _of_queries(loss, embeddings, labels):
+    unit = normalize(embeddings)
+    return loss.embedding_loss(EmbeddingBatch.of_one_batch(unit, labels))
+
+
+def _of_labelled(loss, left, right, is_positive):
+    order = torch.arange(len(left))
+    return loss(left, right, is_positive, order, order)
+
+
+CALLS = {
+    'rows': _of_rows,
+    'queries': _of_queries,
+    'views': lambda loss, *batch: loss(*batch),
+    'pairs': lambda loss, *batch: loss(*batch),
+    'labelled': _of_labelled,
+}
+# Twelve training pairs of seven left and five right entities.
+PAIRS = torch.arange(12) % 7, torch.arange(12) % 5
+
+
+def build(name: str, settings: dict) -> nn.Module:
+    """A loss that is ready to be called.
+
+    Raises:
+        LookupError: If it has an argument without default, of which nothing
+            is known.
+    """
+    try:
+        loss = MODELS.build(dict(type=f'mmrank.{name}', **settings))
+    except TypeError as error:
+        raise LookupError(
+            f'mmrank.{name} cannot be built with {settings}: {error}. Fix: '
+            f'add its arguments without default to SETTINGS in {HERE}.'
+        ) from error
+    if hasattr(loss, 'set_pairs'):
+        loss.set_pairs(*PAIRS, (7, 5))
+    return loss
+
+
+def kinds(loss: nn.Module) -> list[str]:
+    """What the loss can be called with.
+
+    Raises:
+        LookupError: If nothing is known that it accepts.
+    """
+    taken = inspect.signature(loss.forward).parameters
+    arguments = {
+        'rows': {'cls_score', 'target'},
+        'views': {'view1', 'view2'},
+        'pairs': {'left', 'right', 'rows', 'cols'},
+        'labelled': {'left', 'right', 'is_positive'},
+    }
+    found = [kind for kind, names in arguments.items() if names <= set(taken)]
+    if hasattr(loss, 'embedding_loss') and _takes_queries(loss):
+        found.append('queries')
+    if not found:
+        raise LookupError(
+            f'no batch is known for mmrank.{type(loss).__name__}.forward('
+            f'{", ".join(taken)}). Fix: name its arguments like one of '
+            f'{arguments}, or add a kind of batch to {HERE}: to `kinds`, '
+            '`make` and `CALLS`.'
+        )
+    return found
+
+
+def _takes_queries(loss: nn.Module) -> bool:
+    """Whether a loss with ``embedding_loss`` does not refuse retrieval."""
+    if getattr(loss, 'box_input', None):
+        return False
+    try:
+        make('queries', loss).of(loss)
+    except (TypeError, ValueError) as error:
+        if 'retrieval' in str(error):
+            return False
+        raise
+    return True
+
+
+def make(kind: str, loss: nn.Module, size: int = 12, seed: int = 0) -> Batch:
+    """A random float64 batch that the loss accepts.
+
+    Args:
+        kind: One of :func:`kinds` of the loss.
+        loss: Decides the details: box values, classes without background.
+        size: Number of entries; at most 12 for pairs.
+        seed: Of the generator.
+    """
+    g = torch.Generator().manual_seed(seed)
+
+    def normal(width=WIDTH):
+        return torch.randn(size, width, generator=g, dtype=torch.float64)
+
+    labels = torch.randint(CLASSES, (size,), generator=g)
+    idx = torch.randperm(SAMPLES, generator=g)[:size]
+    if size > 4:
+        idx[-1] = idx[0]  # a sample may come up twice
+    if kind == 'rows':
+        leaves, fixed = [normal(CLASSES)], []
+        boxes = torch.rand(size, generator=g, dtype=torch.float64)
+        if getattr(loss, 'box_input', None) == 'loss':
+            leaves.append(boxes)
+        elif getattr(loss, 'box_input', None):
+            fixed.append(boxes)
+        if getattr(loss, 'use_sigmoid', True):
+            # Half of the rows are background.
+            background = torch.rand(size, generator=g) < 0.5
+            labels = torch.where(background, CLASSES, labels)
+        return Batch(kind, tuple(leaves), (*fixed, labels, idx))
+    if kind == 'queries':
+        return Batch(kind, (normal(),), (labels,))
+    leaves = normal(), normal()
+    if kind == 'views':
+        return Batch(kind, leaves, (idx,))
+    if kind == 'pairs':
+        order = torch.randperm(len(PAIRS[0]), generator=g)[:size]
+        return Batch(kind, leaves, (PAIRS[0][order], PAIRS[1][order]))
+    return Batch(kind, leaves, (labels == 0,))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A loss with settings, and one kind of batch."""
+
+    name: str
+    settings: dict
+    kind: str
+
+    def __str__(self) -> str:
+        words = [f'{k}={_word(v)}' for k, v in self.settings.items()]
+        return '-'.join([self.name, *words, self.kind])
+
+    def build(self) -> nn.Module:
+        """The loss."""
+        return build(self.name, self.settings)
+
+    def batch(self, size: int = 12, seed: int = 0) -> Batch:
+        """A batch of it."""
+        return make(self.kind, self.build(), size, seed)
+
+
+def _word(value) -> str:
+    if isinstance(value, dict):
+        return str(value.get('type', ''))
+    if isinstance(value, list):
+        return '+'.join(map(_word, value))
+    return str(value)
+
+
+def cases(*names: str) -> list[Case]:
+    """Each loss with each of its settings and kinds of batches.
+
+    Leaves out a loss that cannot be built or called: it is a test of its own
+    that there is none.
+
+    Args:
+        *names: Registered names. None: all losses.
+    """
+    found = []
+    for name in names or loss_names():
+        for settings in SETTINGS.get(name, [{}]):
+            try:
+                accepted = kinds(build(name, settings))
+            except (LookupError, ImportError):
+                continue
+            found += [Case(name, settings, kind) for kind in accepted]
+    return found

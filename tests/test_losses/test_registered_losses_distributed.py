@@ -1,0 +1,161 @@
+"""Each registered loss on several gloo processes equals one process.
+
+Only one start of the processes: it costs most of the time.
+"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from gloo_processes import run_on_ranks
+from registered_losses import SAMPLES, Case, cases, make
+from torch import nn
+from torch.nn.functional import normalize
+from torch.nn.parallel import DistributedDataParallel
+
+from mmrank.functional.distributed import (
+    all_gather_rows,
+    rows_by_rank,
+    world_group,
+)
+from mmrank.losses import EmbeddingBatch
+
+pytestmark = pytest.mark.processes
+
+#: Entries of each rank, step by step: uneven, and a rank without any.
+SIZES = {2: [(7, 5), (5, 2), (4, 0)], 3: [(5, 4, 3), (4, 0, 3)]}
+#: A mean over ranks is that of a single process for equal shares alone.
+EQUAL = {2: [(6, 6), (4, 4)], 3: [(4, 4, 4)]}
+
+
+def _sizes(case: Case, world: int) -> list[tuple[int, ...]]:
+    return (EQUAL if case.kind == 'labelled' else SIZES)[world]
+
+
+def _is_tested(case: Case) -> bool:
+    # Each rank holds two samples there: test_in_batch_loss_module.
+    return case.settings.get('mode') != 'sogram'
+
+
+CASES = [case for case in cases() if _is_tested(case)]
+
+
+class _Model(nn.Module):
+    """A layer for each input of the loss, and the loss."""
+
+    def __init__(self, case):
+        super().__init__()
+        torch.manual_seed(0)
+        self.loss = case.build()
+        self.layers = nn.ModuleList(
+            nn.Linear(6, x[0].numel()).double() for x in case.batch().leaves
+        )
+
+    def forward(self, batch):
+        outputs = [f(x) for f, x in zip(self.layers, batch.leaves)]
+        # Box values are one number a row, in (0, 1).
+        outputs[1:] = [
+            x.sigmoid().squeeze(1) if x.size(1) == 1 else x
+            for x in outputs[1:]
+        ]
+        batch = replace(batch, leaves=tuple(outputs))
+        if batch.kind == 'queries':
+            value = self.loss.embedding_loss(
+                _queries_of_all_ranks(*batch.leaves, *batch.fixed)
+            )
+        else:
+            value = batch.of(self.loss)
+        # No parameter is left out where a rank has no box.
+        return value + 0 * sum(x.sum() for x in outputs)
+
+
+def _queries_of_all_ranks(embeddings, labels):
+    """What a retrieval head makes: all queries, and the own gallery."""
+    own, group = normalize(embeddings), world_group()
+    if group is None:
+        return EmbeddingBatch.of_one_batch(own, labels)
+    counts = rows_by_rank(len(own), group)
+    begin = sum(counts[: torch.distributed.get_rank()])
+    return EmbeddingBatch(
+        all_gather_rows(own, counts, group),
+        all_gather_rows(labels[:, None], counts, group)[:, 0],
+        own,
+        labels,
+        torch.arange(sum(counts))[:, None]
+        == torch.arange(begin, begin + len(own)),
+    )
+
+
+def _batch(case, step, sizes):
+    """Features of the samples of all ranks, labels and indices."""
+    batch = make(case.kind, case.build(), sum(sizes), seed=step)
+    g = torch.Generator().manual_seed(step)
+    fixed = list(batch.fixed)
+    if case.kind in ('rows', 'views'):
+        # A sample comes up on several ranks, and twice on one.
+        fixed[-1] = fixed[-1] % (SAMPLES // 8)
+    return replace(
+        batch,
+        leaves=tuple(
+            torch.randn(sum(sizes), 6, generator=g, dtype=torch.float64)
+            for _ in batch.leaves
+        ),
+        fixed=tuple(fixed),
+    )
+
+
+def _train(model, batches):
+    """Value of each step, last gradients, weights and state."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    values = []
+    for batch in batches:
+        optimizer.zero_grad()
+        value = model(batch)
+        value.backward()
+        optimizer.step()
+        values.append(value.detach())
+    model = getattr(model, 'module', model)
+    weights = list(model.parameters())
+    return [
+        torch.stack(values),
+        *(x.grad for x in weights),
+        *(x.detach() for x in weights),
+        *(x.double() for x in model.loss.state_dict().values()),
+    ]
+
+
+def _on_rank(rank, world):
+    results = []
+    for case in CASES:
+        model = DistributedDataParallel(_Model(case))
+        batches = []
+        for step, sizes in enumerate(_sizes(case, world)):
+            begin = sum(sizes[:rank])
+            own = slice(begin, begin + sizes[rank])
+            batches.append(_batch(case, step, sizes).entries(own))
+        results += _train(model, batches)
+    return results
+
+
+@pytest.mark.parametrize('world', [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_ranks_equal_one_process(world):
+    ranks = [iter(x) for x in run_on_ranks(_on_rank, world, world)]
+    for case in CASES:
+        steps = enumerate(_sizes(case, world))
+        values, *expected = _train(
+            _Model(case), [_batch(case, step, sizes) for step, sizes in steps]
+        )
+        of_ranks = torch.stack([next(rank) for rank in ranks])
+        torch.testing.assert_close(
+            of_ranks.mean(0), values, rtol=1e-6, atol=1e-8, msg=str(case)
+        )
+        for wanted in expected:
+            for rank in ranks:
+                torch.testing.assert_close(
+                    next(rank),
+                    wanted.detach(),
+                    rtol=1e-6,
+                    atol=1e-7,
+                    msg=lambda text, case=case: f'{case}: {text}',
+                )
+    assert all(next(rank, None) is None for rank in ranks)
