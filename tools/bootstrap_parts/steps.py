@@ -22,6 +22,8 @@ FORMAT = 2
 #: setuptools of the lock; the third writes the same files as opencv-python,
 #: and only with its files does OpenCV import on a server without libGL.
 LATER = ('onedl-mmdetection', 'onedl-mmpretrain', 'opencv-python-headless')
+#: The lock has all dependencies; builds import what is installed.
+INSTALL = ('--no-deps', '--no-build-isolation')
 IMPORTS = 'import mmengine, mmcv, mmdet, mmpretrain, mmrank.registry'
 #: uv does not read the settings of pip; the variables in which it takes them.
 PIP_TO_UV = {
@@ -106,12 +108,12 @@ def venv_state(venv, asked=None):
     """Return ``'use'`` or ``'create'`` for the folder of an environment."""
     if not venv.exists() or not any(venv.iterdir()):
         return 'create'
+    if read_stamp(venv).get('state') == 'creating':
+        return 'create'  # cut off while this script made it: uv is quick
     found = checks.probe_python(venv / 'bin' / 'python')
     wanted = [asked] if asked else checks.SUPPORTED
     if found in wanted:
         return 'use'
-    if found is None and read_stamp(venv):
-        return 'create'  # cut off while this script made it
     has = f'Python {checks.dotted(found)}' if found else 'no working Python'
     raise SetupError(
         f'{venv} exists, with {has} in it; wanted is Python '
@@ -142,11 +144,10 @@ class Bootstrap:
         env = {'PIP_DISABLE_PIP_VERSION_CHECK': '1', **env}
         self.display.run([self.python, '-m', 'pip', *argv], **env)
 
-    def uv(self, *argv):
-        """Run ``uv pip install``; the packages must be given in full."""
-        uv = [self.venv / 'bin' / 'uv', 'pip', 'install', '--no-deps']
-        flags = ['--python', self.python, '--no-build-isolation']
-        self.display.run([*uv, *flags, *argv], **self.settings)
+    def uv(self, command, *argv):
+        """Run ``uv pip`` on the environment."""
+        uv = [self.venv / 'bin' / 'uv', 'pip', command, '-p', self.python]
+        self.display.run([*uv, *argv], **self.settings)
 
     def listed(self, wanted):
         """Return the options for requirements of the lock file."""
@@ -179,14 +180,15 @@ class Bootstrap:
         self.display.begin(f'environment {self.venv}')
         asked = self.args.python and checks.probe_python(self.args.python)
         state = venv_state(self.venv, asked)
-        # Where a run was cut off, packages may be installed by half.
-        self.again = read_stamp(self.venv).get('state') == 'making'
+        # Where an update was cut off, packages may be installed by half.
+        self.again = read_stamp(self.venv).get('state') == 'updating'
         if state == 'create':
             shutil.rmtree(self.venv, ignore_errors=True)
             self.venv.mkdir(parents=True)
-        write_stamp(self.venv, state='making')
-        if state == 'create':
+            write_stamp(self.venv, state='creating')
             self.display.run([self.base_python, '-m', 'venv', self.venv])
+        else:
+            write_stamp(self.venv, state='updating')
         self.pip('install', '--no-compile', *self.listed('uv'.__eq__))
         config = checks.output_of(self.python, '-m', 'pip', 'config', 'list')
         self.settings = uv_settings(config)
@@ -195,11 +197,14 @@ class Bootstrap:
     def install(self):
         """Step 3: all of the lock file but mmcv."""
         self.display.begin(f'torch {pinned("torch")} and what goes with it')
-        again = ['--reinstall'] if self.again or self.args.force else []
-        first = self.listed(lambda name: name not in ('onedl-mmcv', *LATER))
-        self.uv(*again, *first)
-        again = again or ['--reinstall-package', LATER[-1]]
-        self.uv(*again, *self.listed(LATER.__contains__))
+        if self.again or self.args.force:
+            # Not --reinstall: uv would download everything again.
+            self.uv('uninstall', *self.listed(lambda name: name != 'uv')[1:])
+        for wanted in (
+            lambda name: name not in ('onedl-mmcv', *LATER),
+            LATER.__contains__,
+        ):
+            self.uv('install', *INSTALL, *self.listed(wanted))
         self.display.write('done')
 
     def install_mmcv(self):
@@ -219,7 +224,7 @@ class Bootstrap:
         def try_wheel(*source):
             if source:
                 try:
-                    self.uv('--reinstall', *source)
+                    self.uv('install', *INSTALL, '--reinstall', *source)
                 except SetupError:
                     return f'uv installs none (see {self.display.log})'
             device = 'cpu' if build == 'cpu' else 'cuda'
@@ -278,7 +283,7 @@ class Bootstrap:
     def finish(self):
         """Step 5: this checkout, editable; everything imports."""
         self.display.begin('mmrank (editable), and everything imports')
-        self.uv('-e', ROOT)
+        self.uv('install', *INSTALL, '-e', ROOT)
         self.display.run([self.python, '-c', IMPORTS])
         write_stamp(self.venv, state='ready', digest=digest())
         self.display.write('done')
