@@ -94,6 +94,8 @@ def interrupt(number, frame):
 def main(argv=None):
     """Run; return the exit status."""
     args = parse_args(argv)
+    # The imports that prove the environment also compile it: keep the result.
+    os.environ.pop('PYTHONDONTWRITEBYTECODE', None)
     signal.signal(signal.SIGTERM, interrupt)
     try:
         if os.name != 'posix':
