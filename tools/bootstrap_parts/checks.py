@@ -29,7 +29,9 @@ def dotted(version):
 def output_of(*argv):
     """Return what a command prints; empty when it fails."""
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            argv, capture_output=True, text=True, timeout=300
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ''
     return '' if done.returncode else done.stdout.strip()
