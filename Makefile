@@ -3,7 +3,7 @@
 # returns at once when the environment is up to date.
 PYTHON ?= python3
 VENV ?= .venv
-RUN := $(VENV)/bin/python
+RUN := "$(VENV)/bin/python"
 
 # glibc gives large blocks back to the system as soon as they are free, and the
 # page faults of the next step then cost more than its sums: trainings and tests
@@ -24,7 +24,7 @@ help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
 env:  ## make or refresh the environment in .venv
-	@$(PYTHON) tools/bootstrap.py --venv $(VENV)
+	@"$(PYTHON)" tools/bootstrap.py --venv "$(VENV)"
 
 demo: env  ## train stable AP and its focal twin on made-up data (5 minutes)
 	@$(RUN) tools/demo.py

@@ -2,14 +2,15 @@
 """Make the environment of this checkout: one command, standard library only.
 
 It creates ``.venv``, installs the pinned reference stack
-(``requirements/lock.txt``), builds mmcv with its ops once and keeps the wheel
-in the user's cache, installs mmrank itself in editable mode, and proves that
-the result works. ``make demo`` and ``make test`` call it; a second run takes
-about a second. Who already has an OpenMMLab environment does not need it:
-``pip install -e .`` there.
+(``requirements/lock.txt``) with uv, takes a ready wheel of mmcv or builds one
+and keeps it in the user's cache, installs mmrank itself in editable mode, and
+proves that the result works. ``make demo`` and ``make test`` call it; a second
+run takes about a second. In an OpenMMLab environment of your own, use
+``pip install -e .`` instead.
 """
 
 import argparse
+import errno
 import hashlib
 import os
 import signal
@@ -18,24 +19,18 @@ import time
 from pathlib import Path
 
 if sys.version_info < (3, 8):  # noqa: UP036 (users start it with any)
-    sys.exit(f'Start {__file__} with Python 3.10, 3.11 or 3.12.')
+    sys.exit('Start ' + __file__ + ' with Python 3.8 or later.')
 
-from bootstrap_parts import checks, wheel_cache
-from bootstrap_parts.checks import SetupError
-from bootstrap_parts.environment import ROOT, digest, is_ready
+from bootstrap_parts import steps, wheel_cache
+from bootstrap_parts.checks import SUPPORTED_TEXT, SetupError
 from bootstrap_parts.progress import clock
-from bootstrap_parts.steps import Bootstrap
 
 EPILOG = """\
-examples:
-  python3 tools/bootstrap.py                what `make env` does
-  python3 tools/bootstrap.py --check        only look whether it could work
-  python3 tools/bootstrap.py --cuda off     mmcv's ops for the CPU only
-  XDG_CACHE_HOME=/big/disk python3 tools/bootstrap.py
-
-The first run builds mmcv (about 10 minutes on 2 cores); later ones, and other
-checkouts of the same user, take the wheel from ~/.cache/mmrank/wheels and are
-done in 3 minutes. It can be interrupted at any time and run again.
+Compiling mmcv takes about 10 minutes on 2 cores. Its wheel is kept in
+~/.cache/mmrank/wheels (under XDG_CACHE_HOME if that is set), so that other
+checkouts are ready in a minute. A wheel that others built saves it:
+  python3 tools/bootstrap.py --find-links FOLDER|URL
+Indexes, certificates and proxies of pip's settings count for uv too.
 """
 
 
@@ -46,85 +41,52 @@ def parse_args(argv=None):
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        '--venv',
-        default=str(ROOT / '.venv'),
-        help='folder of the environment (default: .venv in the checkout)',
-    )
-    parser.add_argument(
-        '--python',
-        help='interpreter to make it with (default: this one if it is 3.10 '
-        'to 3.12, else the first of those on PATH)',
-    )
-    parser.add_argument(
-        '--cuda',
-        choices=('auto', 'on', 'off'),
-        default='auto',
-        help="build mmcv's ops for the GPU (default: auto, when there is one "
-        'and a matching nvcc)',
-    )
-    parser.add_argument(
-        '--rebuild-mmcv',
-        action='store_true',
-        help='rebuild mmcv even if a wheel is in the cache',
-    )
-    parser.add_argument(
-        '--force',
-        action='store_true',
-        help='go through all steps even if the environment is up to date',
-    )
-    parser.add_argument(
-        '--check',
-        action='store_true',
-        help='check Python, disk and compiler, install nothing',
-    )
-    return parser.parse_args(argv)
-
-
-def lock_path(venv):
-    """Return the lock file of an environment; it outlives the folder."""
-    name = hashlib.sha256(os.fsencode(Path(venv).absolute())).hexdigest()
-    return wheel_cache.cache_root().parent / 'locks' / name[:16]
+    add = parser.add_argument
+    text = 'folder of the environment (default: .venv in the checkout)'
+    add('--venv', default=steps.ROOT / '.venv', type=Path, help=text)
+    text = f'{SUPPORTED_TEXT} (default: this one, else one on PATH)'
+    add('--python', help=text)
+    text = "where a wheel of mmcv's ops is looked for before one is compiled"
+    add('--find-links', metavar='FOLDER|URL', help=text)
+    text = "mmcv's ops for the GPU (default: if there is one, and nvcc fits)"
+    add('--cuda', choices=('auto', 'on', 'off'), default='auto', help=text)
+    text = 'compile mmcv even if there is a wheel of it'
+    add('--rebuild-mmcv', action='store_true', help=text)
+    text = 'reinstall all, even if the environment is up to date'
+    add('--force', action='store_true', help=text)
+    text = 'only look whether it could work: Python, disk, compiler'
+    add('--check', action='store_true', help=text)
+    args = parser.parse_args(argv)
+    args.venv = args.venv.absolute()
+    return args
 
 
 def make(args):
     """Make the environment unless it is up to date."""
     began = time.monotonic()
-    python = args.python or checks.find_python()
-    found = checks.probe_python(python)
-    if found is None or not checks.is_supported(found):
-        raise SetupError(
-            f'--python {python} is not a Python 3.10, 3.11 or 3.12 with the '
-            'modules venv and ensurepip.\n  Fix: pass another one, or remove '
-            '--python.'
-        )
-
-    def waiting():
-        sys.stdout.write(
-            f'Another bootstrap works on {args.venv}: waiting for it.\n'
-        )
-
-    with wheel_cache.locked(lock_path(args.venv), waiting) as lock:
-        hurried = args.force or args.rebuild_mmcv or args.check
-        if not hurried and is_ready(args.venv, digest()):
-            return 0
-        bootstrap = Bootstrap(args, python, lock.fileno())
-        try:
-            if args.check:
-                bootstrap.display.steps = 1
-                bootstrap.check()
-                return 0
-            bootstrap.run()
-        finally:
-            bootstrap.stop()
-    sys.stdout.write(
-        f'The environment is ready after {clock(time.monotonic() - began)}: '
-        f'source {args.venv}/bin/activate\n'
-    )
-    return 0
+    hurried = args.force or args.rebuild_mmcv or args.check
+    if not hurried and steps.is_ready(args.venv):
+        return
+    # The lock outlives the folder that it guards.
+    name = hashlib.sha256(os.fsencode(args.venv)).hexdigest()[:16]
+    waiting = f'Another bootstrap works on {args.venv}: waiting for it.\n'
+    lock = wheel_cache.cache_root() / 'locks' / name
+    with wheel_cache.hold(lock, lambda: sys.stdout.write(waiting)) as file:
+        if not hurried and steps.is_ready(args.venv):
+            return
+        bootstrap = steps.Bootstrap(args, file.fileno())
+        bootstrap.check()
+        if args.check:
+            return
+        bootstrap.create()
+        bootstrap.install()
+        bootstrap.install_mmcv()
+        bootstrap.finish()
+    spent = clock(time.monotonic() - began)
+    print(f'Ready after {spent}: source "{args.venv}/bin/activate"')
 
 
-def raise_interrupt(number, frame):
+def interrupt(number, frame):
     """Treat a request to end as Ctrl-C."""
     raise KeyboardInterrupt(number)
 
@@ -132,24 +94,30 @@ def raise_interrupt(number, frame):
 def main(argv=None):
     """Run; return the exit status."""
     args = parse_args(argv)
-    if os.name != 'posix':
-        sys.stderr.write(
-            'The bootstrap works on Linux and macOS.\n  Fix: use WSL 2, or '
-            'install into your own OpenMMLab environment: pip install -e .\n'
-        )
-        return 1
-    signal.signal(signal.SIGTERM, raise_interrupt)
+    # The imports that prove the environment also compile it: keep the result.
+    os.environ.pop('PYTHONDONTWRITEBYTECODE', None)
+    signal.signal(signal.SIGTERM, interrupt)
     try:
-        return make(args)
+        if os.name != 'posix':
+            raise SetupError('This is not Linux or macOS.\n  Fix: use WSL 2.')
+        make(args)
     except SetupError as error:
-        sys.stderr.write(f'\nerror: {error}\n')
-        return 1
-    except KeyboardInterrupt as error:
-        sys.stderr.write(
-            '\nInterrupted. Nothing half-made is kept: run it again to go '
-            'on from here.\n'
+        message = str(error)
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        fix = 'free some disk space' if full else 'make it writable'
+        message = (
+            f'{error.filename or "a file"} cannot be written: '
+            f'{error.strerror}.\n  Fix: {fix}, or choose other folders with '
+            f'--venv PATH (environment) and XDG_CACHE_HOME=PATH (caches).'
         )
+    except KeyboardInterrupt as error:
+        sys.stderr.write('\nInterrupted. Run it again to go on.\n')
         return 143 if error.args == (signal.SIGTERM,) else 130
+    else:
+        return 0
+    sys.stderr.write(f'\nerror: {message}\n')
+    return 1
 
 
 if __name__ == '__main__':

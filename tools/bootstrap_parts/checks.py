@@ -1,219 +1,145 @@
-"""What must be there before anything is downloaded.
+"""What must be there before anything is downloaded or built.
 
-Each check returns normally or raises :class:`SetupError`, whose message names
-the problem and the fix.
+Each check returns or raises a SetupError that names the problem and the fix.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
-import sysconfig
+import tempfile
 from pathlib import Path
 
 #: Python versions of the reference stack, the preferred one first.
 SUPPORTED = ((3, 11), (3, 12), (3, 10))
-#: Space of the environment, in bytes: torch and its CUDA libraries lead.
-VENV_BYTES = 6 * 1024**3
-#: Space of the mmcv build, in bytes.
-BUILD_BYTES = 2 * 1024**3
-#: Memory of one compiler process of the mmcv build, in bytes.
-JOB_BYTES = 2 * 1024**3
-
+SUPPORTED_TEXT = 'Python 3.10, 3.11 or 3.12'
 PROBE = 'import sys, venv, ensurepip; print("%d.%d" % sys.version_info[:2])'
 
 
 class SetupError(Exception):
-    """The environment cannot be made; the message names reason and fix."""
+    """The environment cannot be made."""
 
 
-def version_text(version):
+def dotted(version):
     """Return ``(3, 11)`` as ``'3.11'``."""
-    return '.'.join(str(part) for part in version[:2])
+    return '.'.join(map(str, version))
 
 
-def is_supported(version):
-    """Return whether a ``(major, minor, ...)`` version is supported."""
-    return tuple(version[:2]) in SUPPORTED
-
-
-def probe_python(executable):
-    """Return ``(major, minor)`` of an interpreter that can make a venv.
-
-    Args:
-        executable: Path of the interpreter.
-
-    Returns:
-        The version, or ``None`` when it does not start (a shim of a version
-        manager without that version) or lacks ``venv`` or ``ensurepip``.
-    """
+def output_of(*argv):
+    """Return what a command prints; empty when it fails."""
     try:
         done = subprocess.run(
-            [executable, '-c', PROBE],
-            capture_output=True,
-            text=True,
-            timeout=30,
+            argv, capture_output=True, text=True, timeout=300
         )
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    parts = done.stdout.strip().split('.')
-    if done.returncode != 0 or len(parts) != 2:
-        return None
-    return int(parts[0]), int(parts[1])
+        return ''
+    return '' if done.returncode else done.stdout.strip()
 
 
-def find_python(current=None, running=None):
-    """Choose the interpreter that makes the environment.
+def probe_python(path):
+    """Return the version of an interpreter that can make a venv, or None."""
+    match = re.fullmatch(r'(\d+)\.(\d+)', output_of(str(path), '-c', PROBE))
+    return tuple(map(int, match.groups())) if match else None
 
-    Args:
-        current: The interpreter that runs this script.
-        running: Its version.
 
-    Returns:
-        ``current`` when it will do, else the first that works of
-        ``python3.11``, ``python3.12`` and ``python3.10`` on ``PATH``.
-
-    Raises:
-        SetupError: None of them works.
-    """
-    current = current or sys.executable
-    running = running or sys.version_info[:2]
-    if is_supported(running) and probe_python(current) is not None:
-        return current
-    for version in SUPPORTED:
-        path = shutil.which('python' + version_text(version))
-        if path is not None and probe_python(path) == version:
+def find_python(asked=None):
+    """Return the interpreter asked for, or this one, or one on PATH."""
+    names = [shutil.which(f'python{dotted(version)}') for version in SUPPORTED]
+    for path in [asked] if asked else [sys.executable, *names]:
+        # The shim of a version manager may be on PATH without a Python.
+        if path and probe_python(path) in SUPPORTED:
             return path
-    wanted = ', '.join(sorted(version_text(v) for v in SUPPORTED))
-    if is_supported(running):
-        reason = (
-            f'Python {version_text(running)} ({current}) lacks the modules '
-            f'venv or ensurepip.'
-        )
-        fix = f'sudo apt-get install python{version_text(running)}-venv'
-    else:
-        reason = (
-            f'This is Python {version_text(running)} ({current}); the '
-            f'reference stack needs one of {wanted}, and no working one is '
-            f'on PATH.'
-        )
-        fix = (
-            'sudo apt-get install python3.11 python3.11-venv python3.11-dev '
-            '(or pyenv, conda, uv)'
-        )
+    tried = asked or f'{sys.executable} ({sys.version.split()[0]}) or on PATH'
     raise SetupError(
-        f'{reason}\n  Fix: {fix}, then run again, or name an interpreter: '
-        f'make env PYTHON=/path/to/python3.11'
+        f'No {SUPPORTED_TEXT} with the modules venv and ensurepip at {tried}.'
+        f'\n  Fix: sudo apt-get install python3.11-venv python3.11-dev (or '
+        f'pyenv, conda, uv), and name it: make env PYTHON=/path/to/python3.11'
     )
 
 
-def existing_parent(path):
-    """Return the nearest folder at or above ``path`` that exists."""
-    path = Path(path).absolute()
-    while not path.exists():
-        path = path.parent
-    return path
+def check_folder(path, gigabytes, name, fix):
+    """Check that a folder, which need not exist, is writable and has space."""
+    parent = Path(path)
+    while not parent.exists():
+        parent = parent.parent
+    try:
+        tempfile.TemporaryFile(dir=str(parent)).close()
+        free = shutil.disk_usage(parent).free / 1024**3
+        trouble = f'needs {gigabytes} GB of disk, {free:.1f} GB are free'
+    except OSError as error:
+        free, trouble = -1, f'is not writable: {error.strerror}'
+    if free < gigabytes:
+        raise SetupError(
+            f'The folder of the {name}, {path}, {trouble}.\n'
+            f'  Fix: make room or make it writable, or choose another: {fix}'
+        )
 
 
-def check_disk(needs):
-    """Check the free space of every file system that will be written to.
-
-    Args:
-        needs: Pairs ``(path, bytes)``; those on one file system add up.
-
-    Raises:
-        SetupError: One of them has too little.
-    """
-    totals = {}
-    for path, size in needs:
-        parent = existing_parent(path)
-        device = os.stat(parent).st_dev
-        first, total = totals.get(device, (parent, 0))
-        totals[device] = (first, total + size)
-    for parent, total in totals.values():
-        free = shutil.disk_usage(parent).free
-        if free < total:
-            raise SetupError(
-                f'Too little disk: {total / 1024**3:.1f} GB are needed on '
-                f'the disk of {parent}, {free / 1024**3:.1f} GB are free.\n'
-                f'  Fix: free some space, or put the environment elsewhere '
-                f'(--venv PATH) and the cache of built wheels too '
-                f'(XDG_CACHE_HOME=PATH).'
-            )
-
-
-def compiler():
-    """Return the C++ compiler's command that the build will call."""
-    return os.environ.get('CXX') or shutil.which('g++') or 'c++'
-
-
-def check_compiler():
-    """Check that a C++17 program with standard headers compiles.
-
-    Raises:
-        SetupError: There is no compiler or it does not work.
-    """
-    command = compiler()
-    source = '#include <vector>\nint main() { std::vector<int> v; }\n'
+def check_compiler(python):
+    """Check that a C++17 program with Python's C headers compiles."""
+    code = 'import sysconfig; print(sysconfig.get_paths()["include"])'
+    command = os.environ.get('CXX') or shutil.which('g++') or 'c++'
     flags = ['-std=c++17', '-fsyntax-only', '-x', 'c++', '-']
     try:
-        done = subprocess.run(
-            [*command.split(), *flags],
-            input=source,
+        trouble = subprocess.run(
+            [*command.split(), '-I', output_of(python, '-c', code), *flags],
+            input='#include <vector>\n#include <Python.h>\nint main() {}\n',
             capture_output=True,
             text=True,
-            timeout=60,
         )
-        trouble = done.stderr.strip() if done.returncode else ''
-    except (OSError, subprocess.TimeoutExpired) as error:
-        trouble = str(error)
+        trouble = trouble.stderr.splitlines() if trouble.returncode else []
+    except OSError as error:
+        trouble = [f'error: {error}']
     if trouble:
+        reason = next((x for x in trouble if 'error' in x), trouble[-1])
         raise SetupError(
-            f'No working C++ compiler: {command!r} failed with: '
-            f'{trouble.splitlines()[-1]}\n'
-            f'  mmcv has no ready wheel with its ops for this torch, so it is '
-            f'built here once.\n'
-            f'  Fix: sudo apt-get install g++ (Debian, Ubuntu), sudo dnf '
-            f'install gcc-c++ (Fedora), xcode-select --install (macOS); or '
-            f'set CXX to your compiler.'
-        )
-
-
-def check_headers(python):
-    """Check that the C headers of an interpreter are installed.
-
-    Args:
-        python: Path of the interpreter.
-
-    Raises:
-        SetupError: ``Python.h`` is not where the interpreter expects it.
-    """
-    code = 'import sysconfig; print(sysconfig.get_paths()["include"])'
-    if os.path.realpath(python) == os.path.realpath(sys.executable):
-        include = sysconfig.get_paths()['include']
-    else:
-        done = subprocess.run(
-            [python, '-c', code], capture_output=True, text=True, check=True
-        )
-        include = done.stdout.strip()
-    if not os.path.isfile(os.path.join(include, 'Python.h')):
-        version = probe_python(python) or sys.version_info[:2]
-        raise SetupError(
-            f'The C headers of Python are missing: no Python.h in {include}; '
-            f'the build of mmcv needs it.\n'
-            f'  Fix: sudo apt-get install python{version_text(version)}-dev '
-            f'(Debian, Ubuntu), sudo dnf install python3-devel (Fedora).'
+            f'mmcv must be compiled here once, which needs a C++17 compiler '
+            f"and Python's C headers, but {command!r} says: {reason}\n"
+            f'  Fix: sudo apt-get install g++ python3-dev (python3.11-dev for '
+            f'Python 3.11), sudo dnf install gcc-c++ python3-devel or '
+            f'xcode-select --install; or set CXX to your compiler; or name a '
+            f'place of ready wheels: --find-links FOLDER|URL'
         )
 
 
 def build_jobs():
-    """Return how many compilers fit the cores and the memory, at least 1."""
-    if hasattr(os, 'sched_getaffinity'):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
-    try:
-        memory = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
-    except (ValueError, OSError, AttributeError):
-        return cores
-    return max(1, min(cores, int(memory // JOB_BYTES)))
+    """Return how many compilers of 2 GB fit the cores and the memory."""
+    memory = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+    return max(1, min(os.cpu_count() or 1, memory // (2 * 1024**3)))
+
+
+def choose_build(wish, facts):
+    """Choose between ops of mmcv for the CPU and for the GPU.
+
+    Args:
+        wish: ``'auto'``, ``'on'`` or ``'off'``.
+        facts: What ``wheel_cache.DESCRIBE`` printed.
+
+    Returns:
+        ``(build, env, note)``: the name for the cache key, the variables of
+        the build, and a sentence for the user (may be empty).
+    """
+    # An empty list of devices keeps mmcv's setup from choosing by itself.
+    cpu = ('cpu', {'CUDA_VISIBLE_DEVICES': '', 'FORCE_CUDA': '0'})
+    if wish == 'off' or (wish == 'auto' and not facts['archs']):
+        return (*cpu, '')
+    home = os.environ.get('CUDA_HOME')
+    place = os.path.join(home or '/usr/local/cuda', 'bin')
+    nvcc = shutil.which('nvcc', path=None if home is None else place)
+    nvcc = nvcc or shutil.which('nvcc', path=place)
+    release = output_of(nvcc, '--version') if nvcc else ''
+    found = ''.join(re.findall(r'release (\d+)\.', release)) or 'none'
+    cuda = facts['torch_cuda'] or 'no CUDA'
+    if found == cuda.split('.')[0]:
+        archs = os.environ.get('TORCH_CUDA_ARCH_LIST')
+        archs = re.sub('[; ]', '-', archs or '-'.join(facts['archs']))
+        note = f'the ops are built for the GPU with {nvcc}'
+        return f'cuda{cuda}-sm{archs or "default"}', {'FORCE_CUDA': '1'}, note
+    trouble = f'torch is built for {cuda}, and the CUDA of nvcc is {found}'
+    if wish == 'on':
+        raise SetupError(
+            f'--cuda on: {trouble}.\n  Fix: install the CUDA toolkit that '
+            f'torch is built for and set CUDA_HOME, or use --cuda off.'
+        )
+    return *cpu, f'GPU found, but detectors cannot run on it: {trouble}'

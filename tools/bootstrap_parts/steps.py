@@ -1,333 +1,289 @@
 """The steps of the bootstrap, in order."""
 
-import contextlib
+import ast
+import hashlib
 import json
+import os
+import re
 import shutil
-import subprocess
+import ssl
 from pathlib import Path
 
-from . import checks, cuda, wheel_cache
+from . import checks, wheel_cache
 from .checks import SetupError
-from .environment import (
-    LOCK,
-    ROOT,
-    digest,
-    pinned,
-    remove_half_installed,
-    venv_python,
-    venv_state,
-    write_stamp,
-)
-from .progress import Display, Task
+from .progress import Display
 
-#: Installed first: the builds of mmcv and mmdet import them.
-BUILD_TOOLS = ('torch', 'torchvision', 'setuptools', 'wheel', 'ninja')
+ROOT = Path(__file__).resolve().parents[2]
+LOCK = ROOT / 'requirements' / 'lock.txt'
+STAMP = 'mmrank-bootstrap.json'
+#: Raise it when an environment made by an older version must be redone.
+FORMAT = 2
+#: Installed after the rest. The first two are built against torch and the
+#: setuptools of the lock; the third writes the same files as opencv-python,
+#: and only with its files does OpenCV import on a server without libGL.
+LATER = ('onedl-mmdetection', 'onedl-mmpretrain', 'opencv-python-headless')
+#: The lock has all dependencies; builds import what is installed.
+INSTALL = ('--no-deps', '--no-build-isolation')
 IMPORTS = 'import mmengine, mmcv, mmdet, mmpretrain, mmrank.registry'
-STEPS = 7
+#: uv does not read the settings of pip; the variables in which it takes them.
+PIP_TO_UV = {
+    'index-url': 'UV_DEFAULT_INDEX',
+    'extra-index-url': 'UV_INDEX',
+    'find-links': 'UV_FIND_LINKS',
+    'no-index': 'UV_NO_INDEX',
+    'trusted-host': 'UV_INSECURE_HOST',
+    'cert': 'SSL_CERT_FILE',
+    'client-cert': 'SSL_CLIENT_CERT',
+    'proxy': 'ALL_PROXY',
+    'timeout': 'UV_HTTP_TIMEOUT',
+}
+
+
+def uv_settings(pip_config):
+    """Return the variables that tell uv what ``pip config list`` printed."""
+    # The best match of all indexes, as in pip: the hashes guard the rest.
+    found = {'UV_INDEX_STRATEGY': 'unsafe-best-match'}
+    if ssl.get_default_verify_paths().cafile:
+        found['UV_SYSTEM_CERTS'] = '1'
+    for section in ('global', 'install', ':env:'):  # the last one counts
+        for line in pip_config.splitlines():
+            name, _, value = line.partition('=')
+            variable = PIP_TO_UV.get(name.replace(f'{section}.', '', 1))
+            if variable and name.startswith(f'{section}.'):
+                parts = ast.literal_eval(value).split()
+                if name.endswith('find-links'):  # pip skips absent folders
+                    parts = [
+                        x for x in parts if '://' in x or Path(x).exists()
+                    ]
+                separator = ',' if name.endswith('find-links') else ' '
+                found[variable] = separator.join(parts)
+    return {k: v for k, v in found.items() if v and k not in os.environ}
+
+
+def locked(wanted, text=None):
+    """Return the lock file's requirements whose name is wanted, one a line."""
+    text = LOCK.read_text(encoding='utf-8') if text is None else text
+    lines = text.replace('\\\n', ' ').splitlines()
+    return [line for line in lines if wanted(line.split('==')[0])]
+
+
+def pinned(name):
+    """Return the version that the lock file pins for a package."""
+    return re.search(r'==(\S+)', locked(name.__eq__)[0]).group(1)
+
+
+def digest(lock=None, root=ROOT):
+    """Return what an up-to-date environment was made from, as a hash."""
+    lock = LOCK.read_bytes() if lock is None else lock
+    text = b'%d\0%s\0%s' % (FORMAT, os.fsencode(root), lock)
+    return hashlib.sha256(text).hexdigest()
+
+
+def read_stamp(venv):
+    """Return the stamp's fields; none when it is absent or torn."""
+    try:
+        return json.loads((venv / STAMP).read_text(encoding='utf-8'))
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return {}
+
+
+def write_stamp(venv, **fields):
+    """Replace the stamp in one go."""
+    part = venv / f'{STAMP}.part'
+    part.write_text(json.dumps(fields) + '\n', encoding='utf-8')
+    os.replace(part, venv / STAMP)
+
+
+def is_ready(venv):
+    """Return whether an environment is whole and up to date."""
+    names = ('torch', 'mmcv', 'mmdet', 'mmrank')
+    code = f'import importlib.util as u; print(all(map(u.find_spec, {names})))'
+    wanted = {'state': 'ready', 'digest': digest()}
+    if read_stamp(venv) != wanted:
+        return False
+    return checks.output_of(venv / 'bin' / 'python', '-c', code) == 'True'
+
+
+def venv_state(venv, asked=None):
+    """Return ``'use'`` or ``'create'`` for the folder of an environment."""
+    if not venv.exists() or not any(venv.iterdir()):
+        return 'create'
+    if read_stamp(venv).get('state') == 'creating':
+        return 'create'  # cut off while this script made it: uv is quick
+    found = checks.probe_python(venv / 'bin' / 'python')
+    wanted = [asked] if asked else checks.SUPPORTED
+    if found in wanted:
+        return 'use'
+    has = f'Python {checks.dotted(found)}' if found else 'no working Python'
+    raise SetupError(
+        f'{venv} exists, with {has} in it; wanted is Python '
+        f'{" or ".join(map(checks.dotted, sorted(wanted)))}.\n'
+        f'  Fix: rm -rf {venv}, or choose another folder with --venv PATH.'
+    )
 
 
 class Bootstrap:
-    """The steps, in order, with the processes they started.
+    """The steps.
 
     Args:
         args: The command line.
-        python: Interpreter to make the environment with.
         lock_fd: File descriptor of the held lock, for the children.
     """
 
-    def __init__(self, args, python, lock_fd):
+    def __init__(self, args, lock_fd):
         self.args = args
-        self.base_python = python
-        self.lock_fd = lock_fd
-        self.venv = Path(args.venv).absolute()
-        self.python = venv_python(self.venv)
-        self.display = Display(STEPS)
-        self.tasks = []
+        self.venv = args.venv
+        self.python = self.venv / 'bin' / 'python'
+        self.base_python = checks.find_python(args.python)
         self.mmcv = pinned('onedl-mmcv')
+        self.settings = {}
+        self.display = Display(5, self.venv / 'bootstrap.log', [lock_fd])
 
-    def task(self, argv, log='bootstrap.log', env=None):
-        """Start a command that is ended when this script is."""
-        quiet = {'PIP_DISABLE_PIP_VERSION_CHECK': '1', 'PIP_NO_INPUT': '1'}
-        task = Task(
-            argv, self.venv / log, {**quiet, **(env or {})}, (self.lock_fd,)
-        )
-        self.tasks.append(task)
-        return task
+    def pip(self, *argv, **env):
+        """Run pip in the environment."""
+        env = {'PIP_DISABLE_PIP_VERSION_CHECK': '1', **env}
+        self.display.run([self.python, '-m', 'pip', *argv], **env)
 
-    def pip(self, *argv, **kwargs):
-        """Start pip in the environment."""
-        return self.task(
-            [self.python, '-m', 'pip', *argv, '--progress-bar', 'off'],
-            **kwargs,
-        )
+    def uv(self, command, *argv):
+        """Run ``uv pip`` on the environment."""
+        uv = [self.venv / 'bin' / 'uv', 'pip', command, '-p', self.python]
+        self.display.run([*uv, *argv], **self.settings)
 
-    def install(self, *argv, **kwargs):
-        """Install with pip and wait."""
-        # Modules are compiled when they are first imported: that is faster
-        # than compiling all of torch now.
-        task = self.pip('install', '--no-compile', *argv)
-        self.display.wait(task, **kwargs)
-
-    def run(self):
-        """Go through all steps."""
-        self.check()
-        self.create()
-        self.install_torch()
-        with contextlib.ExitStack() as stack:
-            folder, build, env = self.wheel_place()
-            task = None
-            works = not wheel_cache.verify(self.python, self.mmcv)
-            if not works or self.args.rebuild_mmcv:
-                task = self.begin_build(stack, folder, env)
-            self.install_rest(task)
-            self.install_mmcv(task, folder, env, works)
-        self.install_mmrank()
-        self.verify()
-        write_stamp(
-            self.venv,
-            state='ready',
-            digest=digest(),
-            python=checks.version_text(checks.probe_python(str(self.python))),
-            mmcv_ops=build,
-        )
+    def listed(self, wanted):
+        """Return the options for requirements of the lock file."""
+        path = self.venv / 'requirements.txt'
+        path.write_text('\n'.join(locked(wanted)), encoding='utf-8')
+        return '--require-hashes', '-r', path
 
     def check(self):
         """Step 1: what must be there before the first download."""
         self.display.begin('checking Python, disk and compiler')
-        tag = checks.probe_python(self.base_python)
-        have_torch = bool(
-            list(self.venv.glob('lib/python*/site-packages/torch/version.py'))
-        )
-        needs = [(self.venv, checks.VENV_BYTES // (6 if have_torch else 1))]
-        root = wheel_cache.cache_root()
-        cached = wheel_cache.may_be_cached(
-            root, self.mmcv, pinned('torch'), 'cp{}{}'.format(*tag)
-        )
-        built = list(self.venv.glob('lib/python*/site-packages/mmcv/_ext*'))
-        building = self.args.rebuild_mmcv or not (cached or built)
+        cache = wheel_cache.cache_root()
+        uv_cache = Path(os.environ.get('UV_CACHE_DIR') or cache.parent / 'uv')
+        version = checks.dotted(checks.probe_python(self.base_python))
+        site = self.venv / 'lib' / f'python{version}' / 'site-packages'
+        size = 1 if (site / 'torch' / 'version.py').exists() else 7
+        tag = version.replace('.', '')
+        key = f'mmcv-{self.mmcv}_torch-{pinned("torch")}*_cp{tag}_*/*.whl'
+        kept = [*(cache / 'wheels').glob(key), *site.glob('mmcv/_ext*')]
+        building = self.args.rebuild_mmcv or not (kept or self.args.find_links)
+        other = 'XDG_CACHE_HOME=PATH'
+        checks.check_folder(self.venv, size, 'environment', '--venv PATH')
+        checks.check_folder(uv_cache, size, 'cache of uv', other)
+        checks.check_folder(cache, 2 * building, 'cache of wheels', other)
         if building:
-            needs.append((root, checks.BUILD_BYTES))
-        checks.check_disk(needs)
-        if building:
-            checks.check_compiler()
-            checks.check_headers(self.base_python)
-        self.display.done(
-            f'Python {checks.version_text(tag)}, '
-            + ('mmcv will be built (once)' if building else 'mmcv is built')
-        )
+            checks.check_compiler(self.base_python)
+        self.display.write('mmcv will be compiled' if building else 'done')
 
     def create(self):
-        """Step 2: the environment's folder."""
+        """Step 2: the folder of the environment, with uv in it."""
         self.display.begin(f'environment {self.venv}')
-        asked = None
-        if self.args.python:
-            asked = checks.probe_python(self.args.python)
-        if venv_state(self.venv, asked) == 'use':
-            found = remove_half_installed(self.venv)
-            for name in found:
-                self.display.note(f'removed the half-installed {name}')
-            write_stamp(self.venv, state='making')
-            self.display.done('already there')
-            return
-        if self.venv.exists():
-            shutil.rmtree(self.venv)
-        self.venv.mkdir(parents=True)
-        write_stamp(self.venv, state='making')
-        task = self.task([self.base_python, '-m', 'venv', self.venv])
-        self.display.wait(task)
-        self.display.done()
-
-    def install_torch(self):
-        """Step 3: torch and what the builds need."""
-        self.display.begin(f'torch {pinned("torch")} and build tools')
-        self.install('-c', LOCK, *BUILD_TOOLS)
-        self.display.done()
-
-    def wheel_place(self):
-        """Return the cache folder, the build's kind and its variables."""
-        done = subprocess.run(
-            [str(self.python), '-c', wheel_cache.DESCRIBE],
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode != 0:
-            raise SetupError(
-                f'torch was installed but does not import:\n{done.stderr}\n'
-                f'  Fix: rm -rf {self.venv} and run again.'
-            )
-        facts = json.loads(done.stdout)
-        build, env, note = cuda.choose_build(self.args.cuda, facts)
-        if note:
-            self.display.note(note)
-        key = wheel_cache.cache_key(
-            self.mmcv,
-            facts['torch'],
-            facts['python'],
-            facts['platform'],
-            build,
-        )
-        return wheel_cache.cache_root() / key, build, env
-
-    def begin_build(self, stack, folder, env):
-        """Start the build of mmcv unless its wheel is in the cache."""
-        stack.enter_context(
-            wheel_cache.locked(
-                folder.parent / f'{folder.name}.lock',
-                lambda: self.display.note(
-                    'another bootstrap builds the same mmcv wheel: waiting'
-                ),
-            )
-        )
-        if self.args.rebuild_mmcv:
-            wheel_cache.drop(folder)
-        if wheel_cache.find(folder) is not None:
-            return None
-        return self.build(stack, folder, env)
-
-    def build(self, stack, folder, env):
-        """Start the build of mmcv; the lock of its key is held."""
-        # The compiler check came first, but with a wheel in the cache for
-        # another GPU it was skipped.
-        checks.check_compiler()
-        checks.check_headers(self.base_python)
-        place = folder.parent / f'.build-{folder.name}'
-        # Left by a killed run; the lock ensures that it is unused.
-        shutil.rmtree(place, ignore_errors=True)
-        (place / 'tmp').mkdir(parents=True)
-        stack.callback(shutil.rmtree, place, ignore_errors=True)
-        stack.callback(self.stop)
-        return self.pip(
-            'wheel',
-            '-v',
-            '--no-cache-dir',
-            '--no-build-isolation',
-            '--no-deps',
-            '-w',
-            place / 'wheel',
-            f'onedl-mmcv=={self.mmcv}',
-            log='mmcv-build.log',
-            env={
-                'MMCV_WITH_OPS': '1',
-                'MAX_JOBS': str(checks.build_jobs()),
-                'TMPDIR': str(place / 'tmp'),
-                **env,
-            },
-        )
-
-    def install_rest(self, build):
-        """Step 4: everything in the lock file but mmcv and torch."""
-        self.display.begin('the pinned packages')
-        lines = LOCK.read_text(encoding='utf-8').splitlines()
-        rest = self.venv / 'lock-without-mmcv.txt'
-        rest.write_text(
-            '\n'.join(x for x in lines if not x.startswith('onedl-mmcv==')),
-            encoding='utf-8',
-        )
-        # mmdet's source needs the setuptools that is pinned here and imports
-        # torch while it is built: no isolated build.
-        self.install(
-            '--no-build-isolation',
-            '-r',
-            rest,
-            beside=build,
-            beside_name='mmcv build',
-        )
-        self.mend_opencv()
-        self.display.done()
-
-    def mend_opencv(self):
-        """Install the headless OpenCV on a server without libGL.
-
-        Two distributions of OpenCV come in as dependencies and write the
-        same files, so the one that is installed last counts.
-        """
-        code = [str(self.python), '-c', 'import cv2']
-        if subprocess.run(code, capture_output=True).returncode == 0:
-            return
-        name = 'opencv-python-headless'
-        self.install(
-            '--force-reinstall', '--no-deps', f'{name}=={pinned(name)}'
-        )
-        done = subprocess.run(code, capture_output=True, text=True)
-        if done.returncode != 0:
-            trouble = done.stderr.strip().splitlines()[-1]
-            raise SetupError(
-                f'OpenCV does not import: {trouble}\n'
-                f'  Fix: sudo apt-get install libgl1 libglib2.0-0, then run '
-                f'again.'
-            )
-        self.display.note('no libGL here: took the headless OpenCV')
-
-    def install_mmcv(self, task, folder, env, works):
-        """Step 5: the built mmcv, from this build or from the cache."""
-        self.display.begin(f'mmcv {self.mmcv} with its ops')
-        if works and task is None and not self.args.rebuild_mmcv:
-            self.display.done('already there, the ops run')
-            return
-        fresh = task is not None
-        if fresh:
-            self.finish_build(task, folder)
-        trouble = self.try_wheel(folder)
-        if trouble and not fresh:
-            self.display.note(
-                f'the cached wheel does not run ({trouble}): rebuilding'
-            )
-            wheel_cache.drop(folder)
-            # The lock of the key is still held by the caller.
-            with contextlib.ExitStack() as stack:
-                self.finish_build(self.build(stack, folder, env), folder)
-            fresh = True
-            trouble = self.try_wheel(folder)
-        if trouble:
-            wheel_cache.drop(folder)
-            raise SetupError(
-                f'mmcv was built but its ops do not run: {trouble}\n'
-                f'  Whole log of the build: {self.venv}/mmcv-build.log\n'
-                f'  Fix: check that compiler and torch fit together (CXX, '
-                f'CUDA_HOME), or try --cuda off.'
-            )
-        self.display.done('built and kept' if fresh else 'from the cache')
-
-    def finish_build(self, task, folder):
-        """Wait for a build and keep its wheel."""
-        self.display.wait(task)
-        wheel = wheel_cache.find(
-            folder.parent / f'.build-{folder.name}' / 'wheel'
-        )
-        if wheel is None:
-            raise SetupError(
-                f'pip built no wheel of mmcv.\n  Whole log: {task.log}'
-            )
-        wheel_cache.store(wheel, folder)
-
-    def try_wheel(self, folder):
-        """Install the kept wheel; return the trouble with its ops, if any."""
-        wheel = wheel_cache.find(folder)
-        self.install('--force-reinstall', '--no-deps', wheel)
-        return wheel_cache.verify(self.python, self.mmcv)
-
-    def install_mmrank(self):
-        """Step 6: this checkout, in editable mode."""
-        self.display.begin('mmrank itself (editable)')
-        self.install('--no-build-isolation', '--no-deps', '-e', ROOT)
-        self.display.done()
-
-    def verify(self):
-        """Step 7: everything imports."""
-        self.display.begin('verifying: nms runs, everything imports')
-        trouble = wheel_cache.verify(self.python, self.mmcv)
-        if not trouble:
-            task = self.task([self.python, '-c', IMPORTS])
-            self.display.wait(task)
+        asked = self.args.python and checks.probe_python(self.args.python)
+        state = venv_state(self.venv, asked)
+        # Where an update was cut off, packages may be installed by half.
+        self.again = read_stamp(self.venv).get('state') == 'updating'
+        if state == 'create':
+            shutil.rmtree(self.venv, ignore_errors=True)
+            self.venv.mkdir(parents=True)
+            write_stamp(self.venv, state='creating')
+            self.display.run([self.base_python, '-m', 'venv', self.venv])
         else:
-            raise SetupError(
-                f'mmcv.ops.nms does not run: {trouble}\n'
-                f'  Fix: run again with --rebuild-mmcv.'
-            )
-        self.display.done()
+            write_stamp(self.venv, state='updating')
+        self.pip('install', '--no-compile', *self.listed('uv'.__eq__))
+        config = checks.output_of(self.python, '-m', 'pip', 'config', 'list')
+        self.settings = uv_settings(config)
+        self.display.write('done')
 
-    def stop(self):
-        """End every process that still runs."""
-        for task in self.tasks:
-            if task.running():
-                task.kill()
+    def install(self):
+        """Step 3: all of the lock file but mmcv."""
+        self.display.begin(f'torch {pinned("torch")} and what goes with it')
+        if self.again or self.args.force:
+            # Not --reinstall: uv would download everything again.
+            self.uv('uninstall', *self.listed(lambda name: name != 'uv')[1:])
+        for wanted in (
+            lambda name: name not in ('onedl-mmcv', *LATER),
+            LATER.__contains__,
+        ):
+            self.uv('install', *INSTALL, *self.listed(wanted))
+        self.display.write('done')
+
+    def install_mmcv(self):
+        """Step 4: mmcv, found or built; it counts when nms runs."""
+        self.display.begin(f'mmcv {self.mmcv} with its ops')
+        described = checks.output_of(self.python, '-c', wheel_cache.DESCRIBE)
+        if not described:
+            raise SetupError(
+                f'torch is installed, but does not import.\n  Fix: see why '
+                f'with {self.python} -c "import torch"'
+            )
+        facts = json.loads(described)
+        build, env, note = checks.choose_build(self.args.cuda, facts)
+        root = wheel_cache.cache_root() / 'wheels'
+        folder = root / wheel_cache.cache_key(self.mmcv, facts, build)
+
+        def try_wheel(*source):
+            if source:
+                try:
+                    self.uv('install', *INSTALL, '--reinstall', *source)
+                except SetupError:
+                    return f'uv installs none (see {self.display.log})'
+            device = 'cpu' if build == 'cpu' else 'cuda'
+            return wheel_cache.verify(self.python, self.mmcv, device)
+
+        if not self.args.rebuild_mmcv:
+            if not try_wheel():
+                return self.display.write('already there, the ops run')
+            if self.args.find_links:
+                flags = ('--no-index', '--only-binary', 'onedl-mmcv')
+                place = ('--find-links', self.args.find_links)
+                wanted = f'onedl-mmcv=={self.mmcv}.*'
+                trouble = try_wheel(*flags, *place, wanted)
+                if not trouble:
+                    return self.display.write('a ready wheel, the ops run')
+                place = self.args.find_links
+                self.display.write(f'no ready wheel of {place}: {trouble}')
+        waiting = 'another bootstrap builds the same wheel: waiting'
+        lock = root / f'{folder.name}.lock'
+        with wheel_cache.hold(lock, lambda: self.display.write(waiting)):
+            wheel, trouble = wheel_cache.find(folder)
+            if wheel and not self.args.rebuild_mmcv:
+                trouble = trouble or try_wheel(wheel)
+                if not trouble:
+                    return self.display.write('from the cache')
+                self.display.write(f'not the cached wheel: {trouble}')
+            if note:
+                self.display.write(note)
+            trouble = try_wheel(self.build(folder, env))
+            if trouble:
+                shutil.rmtree(folder)
+                raise SetupError(
+                    f'mmcv is built, but its ops do not run: {trouble}\n'
+                    f'  Whole log: {self.display.log}\n  Fix: a compiler and '
+                    f'a CUDA that fit torch (CXX, CUDA_HOME), or --cuda off.'
+                )
+        return self.display.write('built and kept')
+
+    def build(self, folder, env):
+        """Build mmcv and keep the wheel; the lock of its key is held."""
+        checks.check_compiler(self.base_python)
+        place = folder.with_name(f'.build-{folder.name}')
+        shutil.rmtree(place, ignore_errors=True)  # left by a killed run
+        place.mkdir(parents=True)
+        flags = ['-v', '--no-cache-dir', '--no-build-isolation', '--no-deps']
+        flags += ['--no-binary', 'onedl-mmcv', '-w', place]
+        jobs = os.environ.get('MAX_JOBS') or str(checks.build_jobs())
+        env = {'MMCV_WITH_OPS': '1', 'MAX_JOBS': jobs, **env}
+        try:
+            source = self.listed('onedl-mmcv'.__eq__)
+            self.pip('wheel', *flags, *source, TMPDIR=str(place), **env)
+            return wheel_cache.store(*place.glob('*.whl'), folder)
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+    def finish(self):
+        """Step 5: this checkout, editable; everything imports."""
+        self.display.begin('mmrank (editable), and everything imports')
+        self.uv('install', *INSTALL, '-e', ROOT)
+        self.display.run([self.python, '-c', IMPORTS])
+        write_stamp(self.venv, state='ready', digest=digest())
+        self.display.write('done')
