@@ -23,7 +23,7 @@ try:
     )
     from mmrank.engine.hooks import InterruptHook
     from mmrank.errors import UserError
-    from mmrank.folder_lock import FolderHeldError, FolderLock
+    from mmrank.files.folder_lock import FolderHeldError, FolderLock
 except ModuleNotFoundError as error:
     if error.name != 'mmrank':
         raise

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mmrank.atomic_file import write_atomically
 from mmrank.errors import UserError
+from mmrank.files.atomic_file import write_atomically
 
 # What NumPy raises for text, half a file, an empty one and an .npy array.
 _NO_NPZ = (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile)

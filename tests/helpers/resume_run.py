@@ -25,7 +25,7 @@ from mmengine.runner import Runner
 from torch import nn
 from torch.utils.data import Dataset
 
-import mmrank.atomic_file as atomic_file_module
+import mmrank.files.atomic_file as atomic_file_module
 
 
 @DATASETS.register_module(force=True)

@@ -6,14 +6,14 @@ import subprocess
 import pytest
 import torch
 
-from mmrank import atomic_file
-from mmrank.atomic_file import remove_temporary_files, write_atomically
 from mmrank.engine.resume import checkpoint
 from mmrank.engine.resume.checkpoint import (
     find_damage,
     find_last_whole_checkpoint,
     is_whole_checkpoint,
 )
+from mmrank.files import atomic_file
+from mmrank.files.atomic_file import remove_temporary_files, write_atomically
 
 
 def save(path, value=0, zip_format=True):

@@ -15,9 +15,9 @@ import cv2
 import numpy as np
 import pytest
 
-from mmrank.archive import ArchiveError, ArchiveLimits, extract_archive
-from mmrank.atomic_folder import whole_folder
-from mmrank.relative_path import path_fault
+from mmrank.files.archive import ArchiveError, ArchiveLimits, extract_archive
+from mmrank.files.atomic_folder import whole_folder
+from mmrank.files.relative_path import path_fault
 
 ROOT = Path(__file__).resolve().parents[2]
 CONVERTERS = ROOT / 'tools/dataset_converters'
@@ -156,7 +156,7 @@ def test_a_killed_run_leaves_nothing(tmp_path):
     )
     script = (
         'import sys, time\n'
-        'from mmrank.archive import extract_archive\n'
+        'from mmrank.files.archive import extract_archive\n'
         'def slow(done, total):\n'
         '    print(done, flush=True); time.sleep(0.05)\n'
         'extract_archive(*sys.argv[1:], progress=slow)\n'

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from tiny_tool_run import TRAIN, environment, start_tool, write_config
 
-from mmrank import folder_lock
-from mmrank.folder_lock import FolderHeldError, FolderLock, process_lives
+from mmrank.files import folder_lock
+from mmrank.files.folder_lock import FolderHeldError, FolderLock, process_lives
 
 HOLD = """
 import sys, time
-from mmrank.folder_lock import FolderLock
+from mmrank.files.folder_lock import FolderLock
 FolderLock(sys.argv[1]).acquire()
 print('held', flush=True)
 time.sleep(60)

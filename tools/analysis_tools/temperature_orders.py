@@ -19,8 +19,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from mmrank.atomic_file import write_csv_atomically
 from mmrank.errors import show_user_errors
+from mmrank.files.atomic_file import write_csv_atomically
 from mmrank.studies.temperature_orders.orders import (
     order_test,
     read_order_runs,

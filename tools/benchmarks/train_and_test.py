@@ -162,7 +162,7 @@ def main() -> None:
     """Train, evaluate, write the result."""
     args = parse_args()
 
-    from mmrank.atomic_file import write_atomically
+    from mmrank.files.atomic_file import write_atomically
     from mmrank.studies.seeds.runs import lock_folder
 
     with ExitStack() as stack:

@@ -22,12 +22,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mmrank.atomic_file import write_atomically
 from mmrank.datasets.checks.coco_cleaning import clean_coco
 from mmrank.datasets.checks.coco_inspect import inspect_coco
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.checks.coco_report import CocoReport
 from mmrank.errors import UserError
+from mmrank.files.atomic_file import write_atomically
 
 
 def parse_args() -> argparse.Namespace:

@@ -21,7 +21,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from mmrank.atomic_file import write_atomically
+from mmrank.files.atomic_file import write_atomically
 from mmrank.studies.common.archive_source import add_archive_options, unpacked
 
 

@@ -16,9 +16,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from mmrank.atomic_file import write_atomically
 from mmrank.datasets.checks.coco_reading import read_coco_json
-from mmrank.relative_path import path_fault
+from mmrank.files.atomic_file import write_atomically
+from mmrank.files.relative_path import path_fault
 
 IMAGES = ('.jpg', '.jpeg', '.png', '.bmp', '.webp')
 

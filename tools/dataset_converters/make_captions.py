@@ -22,7 +22,6 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from mmrank.atomic_folder import whole_folder
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.image_header import decode_image
 from mmrank.datasets.long_tail.class_subset import (
@@ -30,7 +29,8 @@ from mmrank.datasets.long_tail.class_subset import (
     shuffled_classes,
 )
 from mmrank.datasets.retrieval.image_lists import IMAGE_SUFFIXES
-from mmrank.relative_path import path_fault
+from mmrank.files.atomic_folder import whole_folder
+from mmrank.files.relative_path import path_fault
 from mmrank.studies.common.archive_source import add_archive_options, unpacked
 from mmrank.studies.synthetic.captions import class_captions, object_captions
 

@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from mmrank.atomic_folder import whole_folder
 from mmrank.datasets.image_header import decode_image
+from mmrank.files.atomic_folder import whole_folder
 from mmrank.studies.common.archive_source import add_archive_options, unpacked
 
 

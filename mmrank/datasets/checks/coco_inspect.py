@@ -22,7 +22,7 @@ from mmrank.datasets.checks.coco_reading import (
     read_coco_json,
 )
 from mmrank.datasets.checks.coco_report import ClassCount, CocoReport
-from mmrank.relative_path import path_fault
+from mmrank.files.relative_path import path_fault
 
 
 @collector_paused()

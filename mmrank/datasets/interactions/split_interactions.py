@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 
-from mmrank.atomic_folder import whole_folder
 from mmrank.datasets.interactions.interactions import Interactions
 from mmrank.datasets.interactions.read_csv import (
     check_options,
@@ -13,6 +12,7 @@ from mmrank.datasets.interactions.read_csv import (
     split_fields,
 )
 from mmrank.datasets.interactions.text_lines import text_lines
+from mmrank.files.atomic_folder import whole_folder
 
 
 def choose_held_out(

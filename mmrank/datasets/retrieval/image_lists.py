@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mmrank.errors import UserError
-from mmrank.relative_path import path_fault
+from mmrank.files.relative_path import path_fault
 
 #: Suffixes of files that are taken for images, in lower case.
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.ppm', '.webp', '.tif')

@@ -16,7 +16,6 @@ from mmengine.runner import (
     IterBasedTrainLoop,
 )
 
-from mmrank.atomic_file import remove_temporary_files, write_atomically
 from mmrank.engine.resume.checkpoint import (
     ATOMIC_BACKEND,
     POINTER_NAME,
@@ -32,6 +31,7 @@ from mmrank.engine.resume.strategies import (
     hides_checkpoints,
 )
 from mmrank.engine.unwrap_model import unwrap_model
+from mmrank.files.atomic_file import remove_temporary_files, write_atomically
 from mmrank.registry import HOOKS
 
 GRADIENT_KEY = 'accumulated_gradients'

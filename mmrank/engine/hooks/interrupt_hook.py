@@ -8,8 +8,8 @@ from mmengine.hooks import CheckpointHook, Hook
 from mmengine.runner import IterBasedTrainLoop
 
 from mmrank import interruption
-from mmrank.atomic_file import write_atomically
 from mmrank.engine.resume.checkpoint import POINTER_NAME
+from mmrank.files.atomic_file import write_atomically
 from mmrank.registry import HOOKS
 
 from .rng_state_hook import RNGStateHook

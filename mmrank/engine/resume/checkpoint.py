@@ -19,7 +19,7 @@ import torch
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.logging import print_log
 
-from mmrank.atomic_file import write_atomically
+from mmrank.files.atomic_file import write_atomically
 
 POINTER_NAME = 'last_checkpoint'
 ATOMIC_BACKEND = 'mmrank_atomic_local'

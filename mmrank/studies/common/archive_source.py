@@ -14,8 +14,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from mmrank.archive import ArchiveLimits, extract_archive
-from mmrank.atomic_folder import temporary_folder
+from mmrank.files.archive import ArchiveLimits, extract_archive
+from mmrank.files.atomic_folder import temporary_folder
 
 
 def add_archive_options(parser: argparse.ArgumentParser) -> None:
@@ -95,7 +95,7 @@ def unpacked(
         The folder.
 
     Raises:
-        ArchiveError: See :func:`~mmrank.archive.extract_archive`.
+        ArchiveError: See :func:`~mmrank.files.archive.extract_archive`.
         OSError: If a file cannot be read or written.
         ValueError: If a limit is not positive.
     """

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from mmrank.errors import UserError
-from mmrank.folder_lock import FolderHeldError, FolderLock
+from mmrank.files.folder_lock import FolderHeldError, FolderLock
 
 from .forked_command import ForkedCommand
 from .outcome import Outcome, read_result

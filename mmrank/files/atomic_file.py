@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from mmrank.folder_lock import host_name, process_lives
+from mmrank.files.folder_lock import host_name, process_lives
 
 TEMP_SUFFIX = '.tmp'
 

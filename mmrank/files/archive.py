@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mmrank.atomic_folder import whole_folder
 from mmrank.errors import UserError
-from mmrank.relative_path import path_fault
+from mmrank.files.atomic_folder import whole_folder
+from mmrank.files.relative_path import path_fault
 
 _CHUNK = 1 << 20
 #: Bytes that any archive may unpack to, however small it is.
@@ -85,7 +85,7 @@ def extract_archive(
 
     Args:
         source: The archive.
-        folder: Where to; see :func:`~mmrank.atomic_folder.whole_folder`.
+        folder: Where to; see :func:`~mmrank.files.atomic_folder.whole_folder`.
         select: Takes the name of a file, says whether to unpack it. None: all.
         limits: None: the defaults of :class:`ArchiveLimits`.
         progress: Called as ``progress(done, total)`` with bytes.

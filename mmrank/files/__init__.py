@@ -1,0 +1,1 @@
+"""Files written whole, locked, unpacked and named: standard library alone."""
