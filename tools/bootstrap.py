@@ -69,9 +69,9 @@ def make(args):
         return
     # The lock outlives the folder that it guards.
     name = hashlib.sha256(os.fsencode(args.venv)).hexdigest()[:16]
-    waiting = f'Another bootstrap works on {args.venv}: waiting for it.\n'
+    waiting = f'Another bootstrap works on {args.venv}: waiting for it.'
     lock = wheel_cache.cache_root() / 'locks' / name
-    with wheel_cache.hold(lock, lambda: sys.stdout.write(waiting)) as file:
+    with wheel_cache.hold(lock, lambda: print(waiting, flush=True)) as file:
         if not hurried and steps.is_ready(args.venv):
             return
         bootstrap = steps.Bootstrap(args, file.fileno())

@@ -398,18 +398,18 @@ def test_settings_of_pip_reach_uv(monkeypatch, tmp_path):
     for name in steps.PIP_TO_UV.values():
         monkeypatch.delenv(name, raising=False)
     config = (
-        ":env:.index-url='https://env.example/simple'\n"
+        ":env:.index-url='//env.example/simple'\n"
         f":env:.find-links='{tmp_path} /absent https://a.example/x'\n"
         "global.cert='/etc/my.pem'\n"
-        "global.extra-index-url='\\nhttps://a.example\\nhttps://b.example'\n"
-        "global.index-url='https://file.example/simple'\n"
+        "global.extra-index-url='\\n//a.example\\n//b.example'\n"
+        "global.index-url='//file.example/simple'\n"
         "install.trusted-host='a.example'\n"
         "list.format='columns'\n"
-        "wheel.index-url='https://other.example'\n"
+        "wheel.index-url='//other.example'\n"
     )
     found = steps.uv_settings(config)
-    assert found['UV_DEFAULT_INDEX'] == 'https://env.example/simple'
-    assert found['UV_INDEX'] == 'https://a.example https://b.example'
+    assert found['UV_DEFAULT_INDEX'] == '//env.example/simple'
+    assert found['UV_INDEX'] == '//a.example //b.example'
     assert found['UV_FIND_LINKS'] == f'{tmp_path},https://a.example/x'
     assert found['SSL_CERT_FILE'] == '/etc/my.pem'
     assert found['UV_INSECURE_HOST'] == 'a.example'

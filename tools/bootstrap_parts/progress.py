@@ -87,9 +87,10 @@ class Display:
             while process.poll() is None:
                 time.sleep(0.1)
                 if time.monotonic() - self.written > (1 if self.live else 15):
-                    news = ' '.join(self.tail(start, 1))
-                    counter = re.match(r'\s*\[(\d+/\d+)\]', news)
-                    news = f'{counter[1]} files' if counter else news.strip()
+                    lines = self.tail(start, 500)
+                    counts = [re.match(r'\s*\[(\d+/\d+)\]', x) for x in lines]
+                    built = [f'{count[1]} files' for count in counts if count]
+                    news = (built or lines or [''])[-1].strip()[:70]
                     self.write(news, stays=False)
         except BaseException:
             end(process)
