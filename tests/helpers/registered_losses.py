@@ -84,7 +84,10 @@ SETTINGS = {
     ],
     'SumLoss': [
         dict(
-            losses=[dict(type='StableAPLoss'), dict(type='AUCLoss')],
+            losses=[
+                dict(type='mmrank.StableAPLoss'),
+                dict(type='mmrank.AUCLoss'),
+            ],
             weights=[1.0, 0.5],
         )
     ],
@@ -294,7 +297,7 @@ class Case:
 
 def _word(value) -> str:
     if isinstance(value, dict):
-        return str(value.get('type', ''))
+        return str(value.get('type', '')).removeprefix('mmrank.')
     if isinstance(value, list):
         return '+'.join(map(_word, value))
     return str(value)
