@@ -103,6 +103,52 @@ def test_resume_with_another_optimiser(trained, tmp_path, run_script):
     assert re.search('mismatched +optimizer +SGD +AdamW', errors)
 
 
+def assert_same(first, second):
+    """Compare nested values bit by bit."""
+    assert type(first) is type(second)
+    if isinstance(first, torch.Tensor):
+        assert torch.equal(first, second)
+    elif isinstance(first, dict):
+        assert first.keys() == second.keys()
+        for key in first:
+            assert_same(first[key], second[key])
+    elif isinstance(first, list | tuple):
+        assert len(first) == len(second)
+        for pair in zip(first, second):
+            assert_same(*pair)
+    else:
+        assert first == second
+
+
+def test_tool_resumes_bit_for_bit(trained, tmp_path, run_script):
+    status, _, errors = run_script(
+        TRAIN,
+        trained[1],
+        '--resume',
+        trained[0] / 'epoch_2.pth',
+        '--work-dir',
+        tmp_path,
+    )
+    assert status == 0, errors
+    whole, resumed = (
+        load_checkpoint(folder / 'epoch_4.pth')
+        for folder in (trained[0], tmp_path)
+    )
+    for part in (
+        'state_dict',
+        'ema_state_dict',
+        'optimizer',
+        'param_schedulers',
+        'rng_state',
+    ):
+        assert_same(whole[part], resumed[part])
+    losses = [
+        content['message_hub']['log_scalars']['train/loss'].data[0].tolist()
+        for content in (whole, resumed)
+    ]
+    assert losses[0] == losses[1]
+
+
 @pytest.mark.parametrize(
     ('change', 'message'),
     [

@@ -112,6 +112,36 @@ def test_at_fifty_moments(tmp_path):
     assert sorted(seconds)[len(seconds) // 2] < 2
 
 
+@pytest.mark.slow
+def test_two_processes_end_after_the_same_iteration(tmp_path):
+    hooks = [{'type': 'SyncBuffersHook'}]
+    config = write_config(tmp_path, distributed=True, hooks=hooks)
+    process = subprocess.Popen(
+        [
+            *(sys.executable, '-m', 'torch.distributed.run', '--standalone'),
+            *('--nproc_per_node', '2', str(TRAIN), str(config)),
+            *('--launcher', 'pytorch', '--save-on-signal', *ENDLESS),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment(),
+    )
+    wait_for(tmp_path / 'work' / 'last_checkpoint', process)
+    # As Slurm sends it; torchrun passes it on to both.
+    _, output = end(process, signal.SIGTERM)
+    assert output.count('Interrupted. Pass --resume') == 2, output
+    steps = {
+        (tmp_path / 'work' / f'losses_{rank}.txt').read_text().split()[-2]
+        for rank in range(2)
+    }
+    assert len(steps) == 1
+    last = Path((tmp_path / 'work' / 'last_checkpoint').read_text())
+    content = torch.load(last, weights_only=False)
+    assert str(content['meta']['iter'] - 1) == steps.pop()
+    assert len(content['rng_state']['processes']) == 2
+
+
 WAIT = """
 import time
 from mmrank import interruption

@@ -63,7 +63,7 @@ def test_equal_last_names_stay_whole():
         ({'state_dict': {'weight': torch.ones(1)}}, 'has no per-sample'),
         # A learnt temperature of the whole model is none of the samples.
         ({'state_dict': {'loss.tau': torch.ones(1)}}, 'has no per-sample'),
-        (b'text', 'is not a checkpoint'),
+        (b'text', 'is damaged or is not a checkpoint'),
     ],
 )
 def test_files_without_temperatures_are_named(tmp_path, content, message):
