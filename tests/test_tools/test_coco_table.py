@@ -332,7 +332,11 @@ def test_what_is_trained_before_it_is_measured(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
     monkeypatch.setattr(subprocess, 'run', run)
     args = types.SimpleNamespace(
-        checkpoint=None, config='a.py', out=tmp_path, cfg_options=['b=1']
+        checkpoint=None,
+        config='a.py',
+        out=tmp_path,
+        cfg_options=['b=1'],
+        trust_checkpoint=False,
     )
     with pytest.raises(ValueError, match='left no checkpoint'):
         tool.get_checkpoint(args)

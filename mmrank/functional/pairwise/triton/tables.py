@@ -172,8 +172,9 @@ def table_kernel(
     width = at_least_tiny(tl.where(inner, end - origin, 1))
     by_width = 1 / width
     tau = as_double(tau_bits)
-    by_width = tl.where(width > _WIDE * tau, -by_width, by_width)
-    by_width = tl.where(width > _ENDLESS * tau, 0, by_width)
+    # tau first: Triton 3.7 does not multiply a constant by a tensor.
+    by_width = tl.where(width > tau * _WIDE, -by_width, by_width)
+    by_width = tl.where(width > tau * _ENDLESS, 0, by_width)
     tab = tab_ptr + (row.to(tl.int64) * (T + 1) + at) * 4
     ok = at <= T
     near = origin.to(tab_ptr.dtype.element_ty)
