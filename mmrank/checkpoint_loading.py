@@ -120,10 +120,10 @@ def _explain(name: str, error: Exception) -> str:
             f'checkpoint {name} is a TorchScript or tar archive, which can '
             f'run code.\n  Fix: pass the .pth file of a training. {_TRUST}'
         )
-    if isinstance(error, pickle.UnpicklingError):
-        reason = text.strip().split('\n\n')[-2:][0].splitlines()[-1]
-    else:
-        reason = (text.splitlines() or [''])[0]
+    lines = [line for line in text.splitlines() if line.strip()] or ['']
+    # torch puts its advice before and a link after what was wrong.
+    at = -2 if 'documentation of torch.load' in lines[-1] else 0
+    reason = lines[at]
     return (
         f'checkpoint {name} is damaged or is not a checkpoint: '
         f'{type(error).__name__}: {reason:.200}\n  Fix: copy or download it '

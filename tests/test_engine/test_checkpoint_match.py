@@ -28,12 +28,6 @@ from mmrank.state import (
 )
 
 
-@pytest.fixture(autouse=True)
-def own_torch_load(monkeypatch):
-    """Undo what a tool that runs in this process does to ``torch.load``."""
-    monkeypatch.setattr(torch, 'load', torch.load)
-
-
 @pytest.fixture(scope='module')
 def trained(tmp_path_factory):
     """The folder of a finished training, and its config."""

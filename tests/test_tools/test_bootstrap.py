@@ -617,5 +617,10 @@ def test_makefile_works_in_any_path(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert f'<--venv>\n<{place}>' in done.stdout
-    for part in ('<tools/demo.py>', '<pytest>', '<slow or hypothesis>', '<ruff>'):
+    for part in (
+        '<tools/demo.py>',
+        '<pytest>',
+        '<slow or hypothesis>',
+        '<ruff>',
+    ):
         assert part in done.stdout

@@ -99,8 +99,8 @@ def _check_content(name: str, checkpoint: dict, resume: bool) -> None:
     is_dict = isinstance(checkpoint, dict)
     if not is_dict or not isinstance(model_state(checkpoint), dict):
         raise CheckpointError(
-            f'{name} is no checkpoint: it holds no state of a model. Fix: '
-            'pass the .pth file of a training'
+            f'checkpoint {name} holds no state of a model. Fix: pass the '
+            '.pth file of a training'
         )
     if not resume:
         return
