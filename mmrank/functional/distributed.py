@@ -4,8 +4,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
+
+from .second_order import once_differentiable
 
 
 def world_group():
@@ -49,7 +50,7 @@ class _GatherRows(Function):
         return torch.cat([x[:n] for x, n in zip(parts, counts)])
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable('all_gather_rows')
     def backward(ctx, grad):
         grad = grad.contiguous().clone()
         dist.all_reduce(grad, group=ctx.group)
@@ -82,7 +83,7 @@ class _AllReduceSum(Function):
         return total
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable('all_reduce_sum')
     def backward(ctx, grad):
         return grad, None
 
@@ -115,7 +116,7 @@ class _GatherColumns(Function):
         return torch.cat(parts, dim=1)
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable('all_gather_lists')
     def backward(ctx, grad):
         begin = ctx.rank * ctx.width
         return grad[:, begin : begin + ctx.width], None

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import normalize
+
+from mmrank.functional.second_order import once_differentiable
 
 
 def unit_rows(x: Tensor) -> Tensor:
@@ -137,7 +138,7 @@ class _LogMeanExp(Function):
         return log_sum - count.clamp(min=1).log(), mean_h, count
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable('negative_terms')
     def backward(ctx, grad, _mean_h, _count):
         *inputs, log_sum, mean_h, count = ctx.saved_tensors
         anchors, keys, positive, tau, *_ = inputs
