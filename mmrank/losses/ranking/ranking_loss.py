@@ -96,11 +96,15 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
             ``argument`` is what an outer function like ``x/(1 + x)`` is
             applied to: far above 1 its gradient vanishes.
         saturation_advice: What to change when ``argument`` stays far above 1.
+        ignores_empty_lists: Whether a list without a positive has neither a
+            loss nor a gradient. Its scores are then 0: a NaN among them would
+            reach the gradient, but not the loss.
 
     Raises:
         ValueError: On an unknown choice.
     """
 
+    ignores_empty_lists = False
     box_input: str | None = None
     saturation_advice: str = ''
 
@@ -298,6 +302,9 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
             pos, *rest = joined.chunk(len(parts))
             values = rest[0] if rest else None
             pos_mask = masks[: pos.size(0)]
+        if self.ignores_empty_lists:
+            scores = torch.where(pos_mask.any(1, keepdim=True), scores, 0)
+            pos = torch.where(pos_mask, pos, 0)
         return RankedLists(
             pos,
             pos_mask,
@@ -366,6 +373,7 @@ class PaddedLoss(RankingLoss):
         ValueError: On a parameter out of range.
     """
 
+    ignores_empty_lists = True
     function: Callable[..., Tensor]
 
     def __init__(self, settings: dict, **kwargs) -> None:
