@@ -1,11 +1,19 @@
-"""Collectives of all ranks, with gradients: rows, lists, sums."""
+"""Collectives of all ranks, with gradients: rows, lists, sums.
+
+A collective of tensors whose dtypes differ by rank, such as scores in half
+precision on some of them, ends the process. The ranks agree on a dtype in
+the collective that they need for the sizes anyway.
+"""
+
+from functools import reduce
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
+
+from .second_order import once_differentiable
 
 
 def world_group():
@@ -17,6 +25,41 @@ def world_group():
     ):
         return dist.group.WORLD
     return None
+
+
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def _flags(dtype: torch.dtype) -> list[int]:
+    """1 for the float dtype of a rank, 0 for the others."""
+    return [int(x == dtype) for x in _FLOATS]
+
+
+def _agreed(flags: list[int], own: torch.dtype) -> torch.dtype:
+    """The dtype that those of all ranks can be converted to exactly."""
+    found = [x for x, flag in zip(_FLOATS, flags) if flag]
+    return reduce(torch.promote_types, found, found[0] if found else own)
+
+
+def rows_and_dtype(own: Tensor, group) -> tuple[list[int], torch.dtype]:
+    """Gather the number of rows of every rank, and agree on a dtype.
+
+    Args:
+        own: (n_r, ...) floats of this rank.
+        group: Process group.
+
+    Returns:
+        n_r of each rank, and the dtype to convert to before
+        :func:`all_gather_rows`: that of the rows where all ranks have the
+        same. The host waits for the answer.
+    """
+    size = dist.get_world_size(group)
+    said = [0] * size + _flags(own.dtype)
+    said[dist.get_rank(group)] = own.size(0)
+    said = torch.tensor(said, device=own.device)
+    dist.all_reduce(said, group=group)
+    said = said.tolist()
+    return said[:size], _agreed(said[size:], own.dtype)
 
 
 def rows_by_rank(own: int, group, device=None) -> list[int]:
@@ -49,7 +92,7 @@ class _GatherRows(Function):
         return torch.cat([x[:n] for x, n in zip(parts, counts)])
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable('all_gather_rows')
     def backward(ctx, grad):
         grad = grad.contiguous().clone()
         dist.all_reduce(grad, group=ctx.group)
@@ -82,7 +125,7 @@ class _AllReduceSum(Function):
         return total
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable('all_reduce_sum')
     def backward(ctx, grad):
         return grad, None
 
@@ -115,7 +158,7 @@ class _GatherColumns(Function):
         return torch.cat(parts, dim=1)
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable('all_gather_lists')
     def backward(ctx, grad):
         begin = ctx.rank * ctx.width
         return grad[:, begin : begin + ctx.width], None
@@ -131,18 +174,23 @@ def all_gather_lists(
     summed over ranks.
 
     Args:
-        values: (L, P_r) floats, P_r may differ by rank, also be 0.
+        values: (L, P_r) floats, P_r may differ by rank, also be 0; so may
+            the dtype.
         mask: (L, P_r) bool, False for padding.
         group: Process group.
 
     Returns:
-        (L, W * max P) values and mask, the same on all ranks.
+        (L, W * max P) values and mask, the same on all ranks, in the dtype
+        of the values, or one that can hold those of all ranks.
     """
-    width = torch.tensor(values.size(1), device=values.device)
-    dist.all_reduce(width, dist.ReduceOp.MAX, group=group)
-    missing = int(width) - values.size(1)
-    values = torch.nn.functional.pad(values, (0, missing))
-    mask = torch.nn.functional.pad(mask, (0, missing))
+    said = torch.tensor(
+        [values.size(1), *_flags(values.dtype)], device=values.device
+    )
+    dist.all_reduce(said, dist.ReduceOp.MAX, group=group)
+    width, *flags = said.tolist()
+    missing = width - values.size(1)
+    values = pad(values.to(_agreed(flags, values.dtype)), (0, missing))
+    mask = pad(mask, (0, missing))
     joined_mask = _GatherColumns.apply(mask.to(torch.uint8), group)
     return _GatherColumns.apply(values, group), joined_mask.bool()
 

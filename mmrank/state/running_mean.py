@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from .outliers import OutlierWarning, fits_float32, within_reach
 from .saved_state import SavedState
 from .updates import check_rows, inside_backward
 
@@ -22,8 +23,8 @@ class RunningMean(SavedState):
 
     ``mean <- (1-lam) mean + lam m``, where m is the mean of the values of the
     batch. The first batch with a value sets the mean; a batch without one, or
-    whose mean is not finite, leaves it. The state is the same on all ranks
-    and for any world size.
+    whose mean is not finite in float32, leaves it. The state is the same on
+    all ranks and for any world size.
 
     Args:
         size: Number of means: 1 for a global one, C for one per class.
@@ -109,7 +110,7 @@ class RunningMean(SavedState):
         if group is not None:
             dist.all_reduce(totals, group=group)
         batch_mean = totals[0] / totals[1].clamp(min=1)
-        usable = (totals[1] > 0) & batch_mean.isfinite()
+        usable = (totals[1] > 0) & fits_float32(batch_mean)
         return self._of_lists(self._used(batch_mean, usable), rows)
 
     def _of_lists(self, values: Tensor, rows: Tensor | None) -> Tensor:
@@ -126,11 +127,19 @@ class RunningMean(SavedState):
 
     def _step(self, batch_mean: Tensor, usable: Tensor) -> None:
         mean = self.mean.double()
-        target = torch.where(
-            self.num_updates > 0, self._target(mean, batch_mean), batch_mean
-        )
+        # An infinite mean of an old checkpoint starts afresh.
+        seen = (self.num_updates > 0) & mean.isfinite()
+        bounded = self._bounded(batch_mean, mean, seen, usable)
+        target = torch.where(seen, self._target(mean, bounded), bounded)
+        usable = usable & fits_float32(target)
         self.mean.copy_(torch.where(usable, target, mean))
         self.num_updates += usable
+
+    def _bounded(
+        self, batch_mean: Tensor, mean: Tensor, seen: Tensor, usable: Tensor
+    ) -> Tensor:
+        """(size,) means of the batch as they are averaged, float64."""
+        return batch_mean
 
     def _target(self, mean: Tensor, batch_mean: Tensor) -> Tensor:
         """(size,) new means of the rows that were set before, float64."""
@@ -180,6 +189,11 @@ class MeanPositiveScore(RunningMean):
         size: Number of estimates: 1 for a global one, C for one per class.
         momentum: lam in ``(0, 1]``, the weight of the new batch.
         mode: One of ``exact``, ``plain``, ``off``.
+        score_range: Declared range of the scores, (low, high). A batch whose
+            mean is further from mu than its width plus the size of mu counts
+            as one at that distance, and a step of ``exact`` beyond it as
+            none; the first such batch is warned of. None: every finite mean
+            counts in full.
 
     Attributes:
         mean: (size,) float32 buffer, in units of the scores.
@@ -192,14 +206,19 @@ class MeanPositiveScore(RunningMean):
     """
 
     def __init__(
-        self, size: int = 1, momentum: float = 0.01, mode: str = 'plain'
+        self,
+        size: int = 1,
+        momentum: float = 0.01,
+        mode: str = 'plain',
+        score_range: tuple[float, float] | None = None,
     ) -> None:
         super().__init__(size, momentum)
         if mode not in MEAN_MODES:
             raise ValueError(
                 f'mode={mode!r} is unknown; use one of {MEAN_MODES}'
             )
-        self.mode = mode
+        self.mode, self.score_range = mode, score_range
+        self._warning = OutlierWarning('the mean positive score')
         self._probing = False
         self._previous: Tensor | None = None
 
@@ -221,17 +240,26 @@ class MeanPositiveScore(RunningMean):
             return self.mean.clone()
         return super()._used(batch_mean, usable)
 
+    def _bounded(
+        self, batch_mean: Tensor, mean: Tensor, seen: Tensor, usable: Tensor
+    ) -> Tensor:
+        if self.mode == 'off' or self.score_range is None:
+            return batch_mean
+        bounded = within_reach(batch_mean, mean, seen, self.score_range)
+        self._warning.note((bounded != batch_mean) & usable)
+        return bounded
+
     def _target(self, mean: Tensor, batch_mean: Tensor) -> Tensor:
         if self.mode == 'off':
             return batch_mean
         target = super()._target(mean, batch_mean)
         if self.mode == 'exact':
             target = target + (1 - self.momentum) * self._correction(
-                batch_mean
+                mean, batch_mean
             )
         return target
 
-    def _correction(self, batch_mean: Tensor) -> Tensor:
+    def _correction(self, mean: Tensor, batch_mean: Tensor) -> Tensor:
         previous, self._previous = self._previous, None
         if previous is None:
             raise RuntimeError(
@@ -241,7 +269,11 @@ class MeanPositiveScore(RunningMean):
                 "use mode='plain'"
             )
         step = batch_mean - previous
-        return torch.where(step.isfinite(), step, 0)
+        usable = step.isfinite()
+        if self.score_range is not None:
+            low, high = self.score_range
+            usable &= step.abs() <= high - low + mean.abs()
+        return torch.where(usable, step, 0)
 
 
 class CappedImbalance(RunningMean):
@@ -260,6 +292,7 @@ class CappedImbalance(RunningMean):
     Args:
         size: Number of means: 1, or one per class.
         momentum: Weight of the new batch in the EMA, in ``(0, 1]``.
+        largest: What the first batch counts as at most, > 0; None: in full.
 
     Attributes:
         mean: (size,) float32 buffer, EMA of X.
@@ -272,8 +305,14 @@ class CappedImbalance(RunningMean):
     TARGET = 1.0
     LARGEST_STEP = 10.0
 
-    def __init__(self, size: int = 1, momentum: float = 0.1) -> None:
+    def __init__(
+        self,
+        size: int = 1,
+        momentum: float = 0.1,
+        largest: float | None = None,
+    ) -> None:
         super().__init__(size, momentum)
+        self.largest = largest
 
     @torch.no_grad()
     def rho(
@@ -304,6 +343,14 @@ class CappedImbalance(RunningMean):
         seen = self._of_lists(self.num_updates > 0, rows)
         mean = torch.where(seen, mean.double(), risk)
         return torch.minimum(ratio, self.TARGET / mean)
+
+    def _bounded(
+        self, batch_mean: Tensor, mean: Tensor, seen: Tensor, usable: Tensor
+    ) -> Tensor:
+        if self.largest is None:
+            return batch_mean
+        first = batch_mean.clamp(max=self.largest)
+        return torch.where(seen, batch_mean, first)
 
     def _target(self, mean: Tensor, batch_mean: Tensor) -> Tensor:
         # A mean of 0 (all ranked right so far) must be able to rise again.

@@ -6,6 +6,7 @@ from torch import Tensor
 from mmrank.functional.distributed import all_gather_lists
 from mmrank.functional.ranking.score_interpolation import interpolate_scores
 
+from .outliers import OutlierWarning, fits_float32, within_reach
 from .saved_state import SavedState
 from .updates import check_rows, inside_backward
 
@@ -21,7 +22,10 @@ class ScoreVector(SavedState):
 
     A row that several lists of a batch share, such as the queries of one
     class, takes one step with the mean of their phi. The first batch sets a
-    row; a list without a score, or with one that is not finite, leaves it.
+    row; a list without a score, or with one that is not finite in float32,
+    leaves it. A value is clipped where it is further from that of the row
+    than :attr:`REACH` widths of ``score_range`` plus its size; the first time
+    is warned of.
     The state is the same on all ranks and for any world size.
 
     Modes:
@@ -48,6 +52,7 @@ class ScoreVector(SavedState):
     """
 
     shape_settings = 'num_classes and vector_length'
+    REACH = 10.0
     vector: Tensor
     num_updates: Tensor
 
@@ -75,6 +80,7 @@ class ScoreVector(SavedState):
             )
         self.momentum, self.mode = momentum, mode
         self.score_range = (float(low), float(high))
+        self._warning = OutlierWarning('a positive score')
         self.register_buffer('vector', torch.zeros(size, length))
         self.register_buffer(
             'num_updates', torch.zeros(size, dtype=torch.long)
@@ -143,7 +149,7 @@ class ScoreVector(SavedState):
         if group is not None and rows is None:
             pos, mask = all_gather_lists(pos, mask, group)
         phi = interpolate_scores(pos, length, *self.score_range, mask)
-        usable = mask.any(1) & phi.isfinite().all(1)
+        usable = mask.any(1) & fits_float32(phi).all(1)
         index = self._row_index(rows, pos)
         if self.training and not inside_backward():
             if group is not None and rows is not None:
@@ -177,7 +183,16 @@ class ScoreVector(SavedState):
         first = (index[:, None] == index).byte().argmax(1)
         old = self.vector[index].double()
         lam = 1.0 if self.mode == 'off' else self.momentum
-        beta = torch.where(self.seen[index].unsqueeze(1), lam, 1.0)
+        # An infinite row of an old checkpoint starts afresh.
+        seen = self.seen[index].unsqueeze(1) & old.isfinite()
+        old = torch.where(old.isfinite(), old, 0)
+        if self.mode != 'off':
+            bounded = within_reach(
+                merged, old, seen, self.score_range, self.REACH
+            )
+            self._warning.note((bounded != merged) & (count > 0))
+            merged = bounded
+        beta = torch.where(seen, lam, 1.0)
         new = torch.where(count > 0, old + beta * (merged - old), old)
         self.vector[index] = new.to(self.vector.dtype)[first]
         self.num_updates[index] = self.num_updates[index] + (count[:, 0] > 0)

@@ -4,6 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from .outliers import fits_float32
 from .updates import inside_backward
 
 
@@ -85,7 +86,8 @@ class SelfBalance(nn.Module):
         self.steps += usable
         full = self.steps >= self.period
         renewed = self.sums.sum() / self.sums[1].clamp(min=1e-12)
-        self.ratio.copy_(torch.where(full, renewed, self.ratio))
+        usable = full & fits_float32(renewed)
+        self.ratio.copy_(torch.where(usable, renewed, self.ratio))
         self.sums.copy_(torch.where(full, 0, self.sums))
         self.steps.copy_(torch.where(full, 0, self.steps))
         return ratio

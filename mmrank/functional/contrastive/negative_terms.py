@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import normalize
+
+from mmrank.functional.second_order import once_differentiable
 
 
 def unit_rows(x: Tensor) -> Tensor:
@@ -19,13 +20,17 @@ def unit_rows(x: Tensor) -> Tensor:
 
     Returns:
         (n, D), at least float32: in half precision close cosines tie. A row
-        of zeros stays zero and has no gradient.
+        of zeros stays zero and has no gradient. A row of entries below 8e-34
+        (2e-303 in float64) counts as one: its gradient, which is that of the
+        direction divided by the length, would not be finite.
     """
     x = x.to(torch.promote_types(x.dtype, torch.float32))
+    if not x.size(1):
+        return x
     # The result does not depend on the scale, so the scale has no gradient.
-    scale = x.detach().abs().amax(1, keepdim=True) if x.size(1) else 1
-    zero = torch.as_tensor(scale == 0, device=x.device)
-    return normalize(x / torch.where(zero, 1, scale), dim=1)
+    scale = x.detach().abs().amax(1, keepdim=True)
+    zero = scale < 2**16 * torch.finfo(x.dtype).tiny
+    return normalize(x.masked_fill(zero, 0) / torch.where(zero, 1, scale))
 
 
 BLOCK_ENTRIES = 1 << 22
@@ -137,7 +142,7 @@ class _LogMeanExp(Function):
         return log_sum - count.clamp(min=1).log(), mean_h, count
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable('negative_terms')
     def backward(ctx, grad, _mean_h, _count):
         *inputs, log_sum, mean_h, count = ctx.saved_tensors
         anchors, keys, positive, tau, *_ = inputs

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
+
+from mmrank.functional.second_order import once_differentiable
 
 from .pointwise import Pointwise, SquarePointwise
 
@@ -35,14 +36,14 @@ class _BlockedCrossSum(Function):
         if wanted:
             grads[0] *= left_weights[:, None]
             grads[1] *= right_weights[:, None]
-            ctx.save_for_backward(*grads)
+            ctx.save_for_backward(left, right, *grads)
         return total.to(left.dtype)
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable('weighted_cross_sum')
     def backward(ctx, grad):
-        left, right = ctx.saved_tensors
-        return grad * left, grad * right, None, None, None, None
+        *_, grad_left, grad_right = ctx.saved_tensors
+        return grad * grad_left, grad * grad_right, None, None, None, None
 
 
 def weighted_cross_sum(

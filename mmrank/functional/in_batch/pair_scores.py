@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
+
+from mmrank.functional.second_order import once_differentiable
 
 #: Pairs of a block; their rows fit into a core's own cache.
 BLOCK_PAIRS = 1024
@@ -22,7 +23,7 @@ class _PairScores(Function):
         return scores
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable('pair_scores')
     def backward(ctx, grad):
         left, right, left_index, right_index = ctx.saved_tensors
         # A sparse matrix times a dense one: half the time of index_add.

@@ -12,7 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
+
+from mmrank.functional.second_order import once_differentiable
 
 from .interval_sums import IntervalSums
 from .surrogates import OneSidedHuber, Surrogate, clamp_infinite
@@ -86,18 +87,18 @@ class _PairwiseSum(Function):
             both = torch.stack([total, slope])
             dist.all_reduce(both, group=group)
             total, slope = both
-        ctx.method, ctx.dtype = method, pos.dtype
-        ctx.save_for_backward(neg, pos_mask, slope, *extra)
+        ctx.method = method
+        ctx.save_for_backward(pos, neg, pos_mask, slope, *extra)
         return torch.where(pos_mask, total, 0)
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable('pairwise_surrogate_sum')
     def backward(ctx, grad):
-        neg, pos_mask, slope, *extra = ctx.saved_tensors
+        pos, neg, pos_mask, slope, *extra = ctx.saved_tensors
         grad = torch.where(pos_mask, grad, 0)
         grad_pos = grad_neg = None
         if ctx.needs_input_grad[0]:
-            grad_pos = torch.where(pos_mask, grad * slope, 0).to(ctx.dtype)
+            grad_pos = torch.where(pos_mask, grad * slope, 0).to(pos.dtype)
         if ctx.needs_input_grad[1]:
             grad_neg = ctx.method.gradient_of_negatives(grad, neg, *extra)
         return grad_pos, grad_neg, None, None, None, None

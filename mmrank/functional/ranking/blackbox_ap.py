@@ -4,9 +4,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from mmrank.functional.pairwise.surrogates import clamp_infinite
+from mmrank.functional.second_order import once_differentiable
 
 from .lists import ranking_function, score_lists
 
@@ -19,7 +19,7 @@ class _GivenGradient(Function):
         return value.clone()
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable('blackbox_ap_loss')
     def backward(ctx, grad):
         grads = [
             (grad.unsqueeze(1) * own).to(dtype)

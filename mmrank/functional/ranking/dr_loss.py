@@ -6,7 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
+
+from mmrank.functional.second_order import once_differentiable
 
 from .lists import ranking_function, score_lists, split_targets
 
@@ -46,7 +47,7 @@ class _SoftmaxMean(Function):
         return mean
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable('dr_loss')
     def backward(ctx, grad):
         values, mask, peak, total, mean = ctx.saved_tensors
         wide = values.to(peak.dtype)

@@ -135,6 +135,7 @@ def score_lists(
                 f'{tuple(is_positive.shape)}'
             )
         _check_shape('mask', mask, 'scores', scores)
+        refuse_nan('is_positive', is_positive, 'give each score 0 or 1')
         is_positive = is_positive.bool()
         neg_mask = ~is_positive
         if mask is not None:
@@ -325,11 +326,12 @@ def one_vs_all(target: Tensor, num_classes: int) -> Tensor:
         (n, C) bool.
 
     Raises:
-        ValueError: If the shape does not fit or an index is outside
-            ``[0, C]``. On a GPU the index check is a device-side assertion,
-            which does not make the host wait.
+        ValueError: If the shape does not fit, a label is NaN, or an index is
+            no whole number in ``[0, C]``. On a GPU the check of the values is
+            a device-side assertion, which does not make the host wait.
     """
     if target.dim() == 2 and target.size(1) == num_classes:
+        refuse_nan('target', target, 'give each class 0 or 1')
         return target > 0
     if target.dim() != 1:
         raise ValueError(
@@ -337,10 +339,22 @@ def one_vs_all(target: Tensor, num_classes: int) -> Tensor:
             f'for {num_classes} classes, got shape {tuple(target.shape)}'
         )
     if target.numel():
-        fits = ((target >= 0) & (target <= num_classes)).all()
+        refuse_nan('target', target, 'give each row the index of its class')
+        inside = (target >= 0) & (target <= num_classes)
+        if target.is_floating_point():
+            inside &= target == target.floor()
+        fits = inside.all()
         if target.device.type != 'cpu':
             torch._assert_async(fits)
         elif not fits:
+            if target.is_floating_point():
+                broken = (target != target.floor()).nonzero()[:, 0]
+                if len(broken):
+                    row = int(broken[0])
+                    raise ValueError(
+                        f'target[{row}] is {float(target[row])}, which is no '
+                        'class index; give whole numbers, target.long()'
+                    )
             raise ValueError(
                 f'target holds class indices from {int(target.min())} to '
                 f'{int(target.max())}, but the scores have {num_classes} '
@@ -349,6 +363,30 @@ def one_vs_all(target: Tensor, num_classes: int) -> Tensor:
             )
     classes = torch.arange(num_classes, device=target.device)
     return target.unsqueeze(1) == classes
+
+
+def refuse_nan(name: str, values: Tensor, fix: str) -> None:
+    """Refuse NaN, which compares as False and would pass for a label.
+
+    Args:
+        name: Of the argument.
+        values: Numbers of any shape and dtype.
+        fix: What to do, for the message.
+
+    Raises:
+        ValueError: If a value is NaN; on a GPU it is a device-side assertion,
+            which does not make the host wait.
+    """
+    if not values.is_floating_point() or not values.numel():
+        return
+    broken = values.isnan()
+    if values.device.type != 'cpu':
+        torch._assert_async(~broken.any())
+    elif broken.any():
+        raise ValueError(
+            f'{name} is NaN at {broken.nonzero()[0].tolist()}, and in '
+            f'{int(broken.sum())} of {values.numel()} entries; {fix}'
+        )
 
 
 def count_negatives(

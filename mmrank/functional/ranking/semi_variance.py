@@ -4,9 +4,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from mmrank.functional.pairwise.surrogates import clamp_infinite
+from mmrank.functional.second_order import once_differentiable
 
 from .lists import ranking_function
 
@@ -29,7 +29,7 @@ class _UpperSemiVariance(Function):
         return value
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable('semi_variance')
     def backward(ctx, grad):
         scores, mask, mean, mean_above, count = ctx.saved_tensors
         above = _above(clamp_infinite(scores.double()), mean, mask)

@@ -15,7 +15,7 @@ from mmrank.functional.contrastive.negative_terms import (
 )
 from mmrank.functional.distributed import (
     all_gather_rows,
-    rows_by_rank,
+    rows_and_dtype,
     world_group,
 )
 from mmrank.losses.inputs import one_of
@@ -69,9 +69,11 @@ class ContrastedBatch:
         """
         n, device = view1.size(0), view1.device
         counts = [n]
-        if group is not None:
-            counts = rows_by_rank(n, group, device)
         spread = group is not None and together
+        if group is not None:
+            counts, dtype = rows_and_dtype(torch.cat([view1, view2], 1), group)
+            if spread:
+                view1, view2 = view1.to(dtype), view2.to(dtype)
         begin = sum(counts[: dist.get_rank(group)]) if spread else 0
         if sample_idx is None:
             ids = torch.arange(begin, begin + n, device=device)
@@ -247,7 +249,8 @@ class ContrastiveLoss(nn.Module):
     @torch.no_grad()
     def _note(self, batch: ContrastedBatch) -> None:
         if batch.view1.size(0):
-            scores = (batch.view1 * batch.view2).sum(1)
+            dtype = torch.promote_types(batch.view1.dtype, torch.float32)
+            scores = (batch.view1.to(dtype) * batch.view2.to(dtype)).sum(1)
             self.diagnostics['pos_score'] = scores.mean()
             if batch.negatives is not None:
                 self.diagnostics['negatives'] = batch.negatives

@@ -36,7 +36,8 @@ class DecorrelationLoss(ContrastiveLoss):
         """
         views = batch.all_view1, batch.all_view2
         if batch.all_view1.size(0) < 2:
-            loss = sum(x.sum() for x in views) * 0
+            # The sum of a row in half precision may overflow: 0 first.
+            loss = sum((0 * x).sum() for x in views)
         else:
             loss = self.batch_loss(*views)
         return loss.expand(batch.ids.numel())

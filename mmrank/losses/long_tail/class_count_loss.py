@@ -11,7 +11,7 @@ from mmrank.functional.distributed import (
     world_group,
 )
 from mmrank.functional.ranking.lists import one_vs_all
-from mmrank.losses.inputs import one_of
+from mmrank.losses.inputs import check_classified, one_of
 from mmrank.state import LabelCounts
 
 
@@ -106,15 +106,9 @@ class ClassCountLoss(nn.Module):
             raise ValueError(
                 f'reduction_override={reduction_override!r} is not supported'
             )
-        if not cls_score.is_floating_point():
-            raise TypeError(
-                f'cls_score must be of a float dtype, got {cls_score.dtype}'
-            )
-        if cls_score.dim() != 2 or cls_score.size(1) != self.num_classes:
-            raise ValueError(
-                f'cls_score must be (n, {self.num_classes}) for num_classes='
-                f'{self.num_classes}, got shape {tuple(cls_score.shape)}'
-            )
+        check_classified(
+            cls_score, target, weight, self.num_classes, weight_per_class=False
+        )
         group = world_group() if self.scope == 'global' else None
         if group is not None:
             cls_score = scale_gradient(cls_score, group.size())

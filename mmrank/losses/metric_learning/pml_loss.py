@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from mmrank.functional.distributed import (
     all_gather_rows,
-    rows_by_rank,
+    rows_and_dtype,
     world_group,
 )
 from mmrank.losses.inputs import EmbeddingBatch, one_of
@@ -180,14 +180,13 @@ def _with_gallery_of_all_ranks(batch: EmbeddingBatch, group) -> EmbeddingBatch:
     is by who gathered them: all ranks compute one loss, and the mean that
     DistributedDataParallel takes makes it count once.
     """
-    device = batch.queries.device
-    counts = rows_by_rank(len(batch.gallery), group, device)
+    counts, dtype = rows_and_dtype(batch.gallery, group)
     # uint8: not every backend sends bool.
     itself = batch.is_itself.t().to(torch.uint8)
     return EmbeddingBatch(
         batch.queries,
         batch.query_labels,
-        all_gather_rows(batch.gallery, counts, group),
+        all_gather_rows(batch.gallery.to(dtype), counts, group),
         all_gather_rows(batch.gallery_labels[:, None], counts, group)[:, 0],
         all_gather_rows(itself, counts, group).t().bool(),
     )

@@ -33,6 +33,8 @@ class MAUCLoss(RankingLoss):
         ValueError: On a parameter out of range.
     """
 
+    ignores_empty_lists = True
+
     def __init__(
         self, surrogate: str = 'square', tau: float = 1.0, **kwargs
     ) -> None:

@@ -37,6 +37,7 @@ class DRLoss(PaddedLoss):
         ValueError: On a parameter out of range.
     """
 
+    ignores_empty_lists = False
     function = staticmethod(distributional_ranking)
 
     def __init__(

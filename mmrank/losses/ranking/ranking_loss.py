@@ -13,7 +13,12 @@ from mmrank.functional.distributed import (
     world_group,
 )
 from mmrank.functional.ranking.lists import one_vs_all, positive_index
-from mmrank.losses.inputs import EmbeddingBatch, box_values, one_of
+from mmrank.losses.inputs import (
+    EmbeddingBatch,
+    box_values,
+    check_classified,
+    one_of,
+)
 
 from .roi_classification import RoIClassificationMixin
 
@@ -91,11 +96,15 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
             ``argument`` is what an outer function like ``x/(1 + x)`` is
             applied to: far above 1 its gradient vanishes.
         saturation_advice: What to change when ``argument`` stays far above 1.
+        ignores_empty_lists: Whether a list without a positive has neither a
+            loss nor a gradient. Its scores are then 0: a NaN among them would
+            reach the gradient, but not the loss.
 
     Raises:
         ValueError: On an unknown choice.
     """
 
+    ignores_empty_lists = False
     box_input: str | None = None
     saturation_advice: str = ''
 
@@ -184,26 +193,16 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
             one list per class, or one in all.
 
         Raises:
-            ValueError: If shapes or class counts do not fit.
+            ValueError: If shapes, class counts or labels do not fit.
+            TypeError: If the scores are not of a float dtype.
         """
         if reduction_override is not None:
             raise ValueError(
                 'a ranking loss has no reduction to override, '
                 f'got {reduction_override!r}'
             )
-        if cls_score.dim() != 2:
-            raise ValueError(
-                'cls_score must be (n, classes), got shape '
-                f'{tuple(cls_score.shape)}'
-            )
-        classes = cls_score.size(1)
-        if self.num_classes not in (None, classes):
-            raise ValueError(
-                f'num_classes={self.num_classes} but cls_score has {classes} '
-                'columns; set num_classes of the loss and the head to the '
-                'same value'
-            )
-        is_positive = one_vs_all(target, classes)
+        check_classified(cls_score, target, weight, self.num_classes)
+        is_positive = one_vs_all(target, cls_score.size(1))
         is_negative = ~is_positive
         if weight is not None:
             taken = weight > 0
@@ -293,12 +292,19 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
                 size = dist.get_world_size(group)
                 parts.append(scale_gradient(values, size))
             # Scores and values travel together: one wait for the width.
+            own = torch.cat(parts)
             joined, masks = all_gather_lists(
-                torch.cat(parts), pos_mask.repeat(len(parts), 1), group
+                own, pos_mask.repeat(len(parts), 1), group
             )
+            if joined.dtype != own.dtype:
+                # Another rank has wider scores.
+                scores = scores.to(joined.dtype)
             pos, *rest = joined.chunk(len(parts))
             values = rest[0] if rest else None
             pos_mask = masks[: pos.size(0)]
+        if self.ignores_empty_lists:
+            scores = torch.where(pos_mask.any(1, keepdim=True), scores, 0)
+            pos = torch.where(pos_mask, pos, 0)
         return RankedLists(
             pos,
             pos_mask,
@@ -367,6 +373,7 @@ class PaddedLoss(RankingLoss):
         ValueError: On a parameter out of range.
     """
 
+    ignores_empty_lists = True
     function: Callable[..., Tensor]
 
     def __init__(self, settings: dict, **kwargs) -> None:

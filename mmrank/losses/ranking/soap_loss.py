@@ -42,6 +42,7 @@ class SOAPLoss(RankingLoss):
         ValueError: On a parameter out of range.
     """
 
+    ignores_empty_lists = True
     keeps_samples = True
 
     saturation_advice = (

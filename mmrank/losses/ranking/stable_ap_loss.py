@@ -97,10 +97,15 @@ class StableAPLoss(RankingLoss):
         ValueError: On a parameter out of range.
     """
 
+    ignores_empty_lists = True
     saturation_advice = (
         "Use rho='auto' (the default), or a smaller number for rho, with "
         "weights='normalised'"
     )
+
+    #: In units of what scores of the range have; more in the first batch is
+    #: no risk to start an average from.
+    LARGEST_RISK = 10.0
 
     def __init__(
         self,
@@ -164,11 +169,19 @@ class StableAPLoss(RankingLoss):
         self.score_penalty = score_penalty
         self.penalty_reduction = penalty_reduction
         size = num_classes if mean_scope == 'per_class' else 1
-        self.mean_positive = MeanPositiveScore(size, momentum, mean_mode)
+        self.mean_positive = MeanPositiveScore(
+            size, momentum, mean_mode, score_range
+        )
         self.imbalance = None
         if rho == 'auto':
             per_class = mode == 'per_class' and num_classes is not None
-            self.imbalance = CappedImbalance(num_classes if per_class else 1)
+            # Scores of the range have at most X = B, times the mean weight.
+            largest = self.LARGEST_RISK * self.bound
+            if weights == 'printed':
+                largest *= ((1 + a) / a) ** t
+            self.imbalance = CappedImbalance(
+                num_classes if per_class else 1, largest=largest
+            )
 
     def list_losses(self, lists: RankedLists) -> Tensor:
         """Stable AP of the lists and the score regulariser."""

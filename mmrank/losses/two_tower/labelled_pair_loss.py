@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from mmrank.functional.in_batch.pairs import check_entities
 from mmrank.functional.in_batch.pointwise import Pointwise, build_pointwise
 from mmrank.registry import MODELS
 
@@ -53,7 +54,10 @@ class LabelledPairLoss(nn.Module):
             Scalar >= 0, times ``loss_weight``.
 
         Raises:
-            ValueError: If the labels do not fit the pairs, or there is none.
+            ValueError: If the labels do not fit the pairs, there is none, or
+                the embeddings do not fit each other; on a GPU an index out
+                of range is a device-side assertion.
+            TypeError: If the labels are not bool or the indices no integers.
         """
         sizes = len(left_index), len(right_index)
         paired = is_positive.dim() == 1 and sizes[0] == sizes[1]
@@ -63,7 +67,28 @@ class LabelledPairLoss(nn.Module):
                 f'is_positive must be {expected} to fit the pairs, and not '
                 f'empty, got {tuple(is_positive.shape)}'
             )
-        dtype = torch.promote_types(left.dtype, torch.float32)
+        if is_positive.dtype != torch.bool:
+            raise TypeError(
+                f'is_positive must be bool, got {is_positive.dtype}; compare '
+                'the labels: labels > 0'
+            )
+        for name, rows, index in (
+            ('left', left, left_index),
+            ('right', right, right_index),
+        ):
+            if rows.dim() != 2 or not rows.is_floating_point():
+                raise ValueError(
+                    f'{name} must be a matrix of floats, got '
+                    f'{tuple(rows.shape)} of {rows.dtype}'
+                )
+            check_entities(f'{name}_index', index, len(rows))
+        if left.size(1) != right.size(1):
+            raise ValueError(
+                'left and right embeddings must have one width, got '
+                f'{left.size(1)} and {right.size(1)}'
+            )
+        dtype = torch.promote_types(left.dtype, right.dtype)
+        dtype = torch.promote_types(dtype, torch.float32)
         left = left.to(dtype).index_select(0, left_index)
         right = right.to(dtype).index_select(0, right_index)
         with torch.autocast(left.device.type, enabled=False):

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.functional.distributed import all_gather_rows, rows_by_rank
+from mmrank.functional.distributed import all_gather_rows, rows_and_dtype
 
 
 @dataclass
@@ -36,11 +36,11 @@ class EmbeddingRows:
             The rows, those of rank 0 first, with a gradient that is summed
             over ranks; where this rank's begin; and the rows of each rank.
         """
-        counts = rows_by_rank(len(self), group, self.labels.device)
+        counts, dtype = rows_and_dtype(self.embeddings, group)
         numbers = torch.stack([self.labels, self.ids], dim=1)
         numbers = all_gather_rows(numbers, counts, group)
         joined = EmbeddingRows(
-            all_gather_rows(self.embeddings, counts, group),
+            all_gather_rows(self.embeddings.to(dtype), counts, group),
             *numbers.unbind(1),
         )
         return joined, sum(counts[: dist.get_rank(group)]), counts

@@ -15,10 +15,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from mmrank.functional.pairwise.pairwise_surrogate import pair_evaluator
 from mmrank.functional.pairwise.surrogates import OneSidedHuber
+from mmrank.functional.second_order import once_differentiable
 
 
 def piecewise_linear_step(x: Tensor, delta: float) -> Tensor:
@@ -194,18 +194,18 @@ def rank_counts(
 class _ErrorDriven(Function):
     @staticmethod
     def forward(ctx, pos, neg, value, pos_grad, spread, steps, *extra):
-        ctx.steps, ctx.dtype = steps, pos.dtype
-        ctx.save_for_backward(neg, pos_grad, spread, *extra)
+        ctx.steps = steps
+        ctx.save_for_backward(pos, neg, pos_grad, spread, *extra)
         return value.clone()
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable('An error-driven loss (AP-Loss, aLRP, Rank & Sort)')
     def backward(ctx, grad):
-        neg, pos_grad, spread, *extra = ctx.saved_tensors
+        pos, neg, pos_grad, spread, *extra = ctx.saved_tensors
         grad = grad.unsqueeze(1)
         grad_pos = grad_neg = None
         if ctx.needs_input_grad[0]:
-            grad_pos = (grad * pos_grad).to(ctx.dtype)
+            grad_pos = (grad * pos_grad).to(pos.dtype)
         if ctx.needs_input_grad[1] and ctx.steps is not None:
             grad_neg = ctx.steps.spread(grad * spread, neg, *extra)
         return (grad_pos, grad_neg, *[None] * (4 + len(extra)))

@@ -7,6 +7,10 @@ from mmrank.functional.ranking.error_driven.update import check_delta
 from mmrank.losses.ranking.ranking_loss import RankedLists, RankingLoss
 from mmrank.state import MeanPositiveScore
 
+#: What the mean positive logit of a batch is compared with. No setting: the
+#: loss itself has no range.
+USUAL_LOGITS = (-5.0, 5.0)
+
 
 class ErrorDrivenLoss(RankingLoss):
     """Base of AP-Loss, aLRP and Rank & Sort.
@@ -26,11 +30,15 @@ class ErrorDrivenLoss(RankingLoss):
         ValueError: On a parameter out of range.
     """
 
+    ignores_empty_lists = True
+
     def __init__(self, delta: float, momentum: float = 0.01, **kwargs) -> None:
         super().__init__(activation='none', **kwargs)
         check_delta(delta)
         self.delta = delta
-        self.mean_positive = MeanPositiveScore(1, momentum)
+        self.mean_positive = MeanPositiveScore(
+            1, momentum, score_range=USUAL_LOGITS
+        )
 
     def list_losses(self, lists: RankedLists) -> Tensor | dict[str, Tensor]:
         """Note where the positives are, then evaluate."""
