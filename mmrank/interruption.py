@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -109,15 +110,30 @@ def _end(number: int) -> None:
     for cleanup in _cleanups:
         with suppress(Exception):
             cleanup()
+    leave(number)
+
+
+def leave(number: int) -> NoReturn:
+    """End the process with the message and the exit status of a signal."""
+    end_children()
+    logging = sys.modules.get('logging')
+    for flush in (sys.stdout.flush, getattr(logging, 'shutdown', None)):
+        with suppress(Exception):
+            flush()
+    _say(end_message())
+    os._exit(128 + number)
+
+
+def end_children() -> None:
+    """End the data loading workers, which may take seconds by themselves."""
+    if hasattr(signal, 'SIGCHLD'):
+        # torch raises an error there when a worker ends.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # Not imported: the signal may have arrived inside that very import.
     processes = sys.modules.get('multiprocessing.process')
     for child in list(getattr(processes, '_children', ())):
         with suppress(Exception):
             child.kill()
-    with suppress(Exception):
-        sys.stdout.flush()
-    _say(end_message())
-    os._exit(128 + number)
 
 
 def end_message() -> str:

@@ -307,11 +307,13 @@ def run(
             if number is None:
                 raise
             sys.stderr.write(f'{type(error).__name__}: {error}\n')
+            interruption.leave(number)
         except interruption.Interrupted:
             number = interruption.received_signal() or signal.SIGINT
+            # Here, while the traceback still holds the data loader, whose own
+            # end waits for its workers for seconds.
+            interruption.leave(number)
         finally:
             interruption.defer_signals(False)
-        sys.stderr.write(f'{interruption.end_message()}\n')
-        return 128 + number
 
     return show_user_errors()(end_in_order)(args)

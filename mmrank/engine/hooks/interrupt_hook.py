@@ -3,7 +3,7 @@
 import os
 
 import torch
-from mmengine.dist import all_reduce, get_world_size, is_main_process
+from mmengine.dist import all_reduce, barrier, get_world_size, is_main_process
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.runner import IterBasedTrainLoop
 
@@ -102,8 +102,12 @@ class InterruptHook(Hook):
         raise interruption.Interrupted
 
     def _save(self, runner, epoch: int, step: int, name: str) -> None:
-        if self._saved_at == (epoch, step):
-            return
+        if self._saved_at != (epoch, step):
+            self._write(runner, epoch, step, name)
+        # A launcher ends all processes as soon as one has ended.
+        barrier()
+
+    def _write(self, runner, epoch: int, step: int, name: str) -> None:
         found = [h for h in runner.hooks if isinstance(h, CheckpointHook)]
         hook = found[0] if found else None
         folder = runner.work_dir if hook is None else hook.out_dir
