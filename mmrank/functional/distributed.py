@@ -30,13 +30,28 @@ def world_group():
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-def _flags(dtype: torch.dtype) -> list[int]:
-    """1 for the float dtype of a rank, 0 for the others."""
+def dtype_flags(dtype: torch.dtype) -> list[int]:
+    """Name a float dtype in integers that a collective can add up.
+
+    Args:
+        dtype: Of the tensors of this rank.
+
+    Returns:
+        1 for that dtype, 0 for the others; :func:`agreed_dtype` reads it.
+    """
     return [int(x == dtype) for x in _FLOATS]
 
 
-def _agreed(flags: list[int], own: torch.dtype) -> torch.dtype:
-    """The dtype that those of all ranks can be converted to exactly."""
+def agreed_dtype(flags: list[int], own: torch.dtype) -> torch.dtype:
+    """Dtype that those of all ranks can be converted to exactly.
+
+    Args:
+        flags: Sum or maximum over the ranks of their :func:`dtype_flags`.
+        own: Dtype of this rank, the answer if the flags name none.
+
+    Returns:
+        The dtype of all, if they have the same.
+    """
     found = [x for x, flag in zip(_FLOATS, flags) if flag]
     return reduce(torch.promote_types, found, found[0] if found else own)
 
@@ -54,12 +69,12 @@ def rows_and_dtype(own: Tensor, group) -> tuple[list[int], torch.dtype]:
         same. The host waits for the answer.
     """
     size = dist.get_world_size(group)
-    said = [0] * size + _flags(own.dtype)
+    said = [0] * size + dtype_flags(own.dtype)
     said[dist.get_rank(group)] = own.size(0)
     said = torch.tensor(said, device=own.device)
     dist.all_reduce(said, group=group)
     said = said.tolist()
-    return said[:size], _agreed(said[size:], own.dtype)
+    return said[:size], agreed_dtype(said[size:], own.dtype)
 
 
 def rows_by_rank(own: int, group, device=None) -> list[int]:
@@ -184,12 +199,12 @@ def all_gather_lists(
         of the values, or one that can hold those of all ranks.
     """
     said = torch.tensor(
-        [values.size(1), *_flags(values.dtype)], device=values.device
+        [values.size(1), *dtype_flags(values.dtype)], device=values.device
     )
     dist.all_reduce(said, dist.ReduceOp.MAX, group=group)
     width, *flags = said.tolist()
     missing = width - values.size(1)
-    values = pad(values.to(_agreed(flags, values.dtype)), (0, missing))
+    values = pad(values.to(agreed_dtype(flags, values.dtype)), (0, missing))
     mask = pad(mask, (0, missing))
     joined_mask = _GatherColumns.apply(mask.to(torch.uint8), group)
     return _GatherColumns.apply(values, group), joined_mask.bool()

@@ -4,7 +4,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.functional.distributed import all_gather_rows, scale_gradient
+from mmrank.functional.distributed import (
+    agreed_dtype,
+    all_gather_rows,
+    dtype_flags,
+    scale_gradient,
+)
 
 from .coefficients import in_batch_coefficients
 from .cross_sum import BLOCK_SIZE, weighted_cross_sum
@@ -92,8 +97,10 @@ def in_batch_embedding_loss(
     check_second_sample(cols[start:], col_counts, mode)
     pointwise = build_pointwise(pointwise)
     sizes = [[first, len(cols) - start, len(right)]]
+    dtype = torch.promote_types(left.dtype, right.dtype)
+    dtype = torch.promote_types(dtype, torch.float32)
     if group is not None:
-        sizes = _sizes_by_rank(sizes[0], group, left.device)
+        sizes, dtype = _sizes_by_rank(sizes[0], dtype, group, left.device)
         counts = [x[0] for x in sizes]
         _check_joined(rows[:first], cols[:first], counts, shape, group)
         if mode == 'sogram':
@@ -107,8 +114,6 @@ def in_batch_embedding_loss(
         mode, omega, total, num_positives, shape, second
     )
 
-    dtype = torch.promote_types(left.dtype, right.dtype)
-    dtype = torch.promote_types(dtype, torch.float32)
     left, right = left.to(dtype), right.to(dtype)
     if group is not None:
         size = dist.get_world_size(group)
@@ -163,14 +168,17 @@ def _sum_by_index(weights: Tensor, index: Tensor, size: int) -> Tensor:
     return weights.new_zeros(size).index_add_(0, index, weights)
 
 
-def _sizes_by_rank(own: list[int], group, device) -> list[list[int]]:
-    """Some sizes of every rank; the host waits for them."""
-    sizes = torch.zeros(
-        dist.get_world_size(group), len(own), dtype=torch.long, device=device
-    )
-    sizes[dist.get_rank(group)] = torch.tensor(own, device=device)
+def _sizes_by_rank(
+    own: list[int], dtype: torch.dtype, group, device
+) -> tuple[list[list[int]], torch.dtype]:
+    """Some sizes of every rank, and one dtype; the host waits for them."""
+    said = torch.tensor([*own, *dtype_flags(dtype)], device=device)
+    sizes = said.new_zeros(dist.get_world_size(group), len(said))
+    sizes[dist.get_rank(group)] = said
     dist.all_reduce(sizes, group=group)
-    return sizes.tolist()
+    rows = sizes.tolist()
+    flags = [max(column) for column in [*zip(*rows)][len(own) :]]
+    return [row[: len(own)] for row in rows], agreed_dtype(flags, dtype)
 
 
 def _check_joined(rows, cols, counts, shape, group) -> None:

@@ -338,31 +338,44 @@ def one_vs_all(target: Tensor, num_classes: int) -> Tensor:
             f'target must be (n,) class indices or (n, {num_classes}) labels '
             f'for {num_classes} classes, got shape {tuple(target.shape)}'
         )
-    if target.numel():
-        refuse_nan('target', target, 'give each row the index of its class')
-        inside = (target >= 0) & (target <= num_classes)
-        if target.is_floating_point():
-            inside &= target == target.floor()
-        fits = inside.all()
-        if target.device.type != 'cpu':
-            torch._assert_async(fits)
-        elif not fits:
-            if target.is_floating_point():
-                broken = (target != target.floor()).nonzero()[:, 0]
-                if len(broken):
-                    row = int(broken[0])
-                    raise ValueError(
-                        f'target[{row}] is {float(target[row])}, which is no '
-                        'class index; give whole numbers, target.long()'
-                    )
-            raise ValueError(
-                f'target holds class indices from {int(target.min())} to '
-                f'{int(target.max())}, but the scores have {num_classes} '
-                f'classes ({num_classes} = background); set num_classes of '
-                'the head to the number of classes of the data set'
-            )
+    check_class_indices(target, num_classes, num_classes)
     classes = torch.arange(num_classes, device=target.device)
     return target.unsqueeze(1) == classes
+
+
+def check_class_indices(
+    target: Tensor, num_classes: int, highest: int
+) -> None:
+    """Refuse labels that are no class indices.
+
+    Args:
+        target: (n,) numbers, of any dtype.
+        num_classes: C, for the message.
+        highest: Largest index that is allowed: C, which is the background,
+            or C - 1.
+
+    Raises:
+        ValueError: If one is NaN, no whole number, or outside of ``[0,
+            highest]``; on a GPU it is a device-side assertion, which does not
+            make the host wait.
+    """
+    refuse_nan('target', target, 'give each row the index of its class')
+    if not target.numel():
+        return
+    fits = (target >= 0) & (target <= highest)
+    if target.is_floating_point():
+        fits &= target == target.floor()
+    if target.device.type != 'cpu':
+        torch._assert_async(fits.all())
+    elif not fits.all():
+        row = int((~fits).nonzero()[0, 0])
+        background = f' ({num_classes} = background)'
+        raise ValueError(
+            f'target[{row}] is {target[row].item()}, but it must be a class '
+            f'index from 0 to {highest}: the scores have {num_classes} '
+            f'classes{background if highest == num_classes else ""}; set '
+            'num_classes of the head to the number of classes of the data set'
+        )
 
 
 def refuse_nan(name: str, values: Tensor, fix: str) -> None:

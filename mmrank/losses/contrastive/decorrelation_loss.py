@@ -1,5 +1,6 @@
 """Barlow Twins and VICReg as registered losses."""
 
+import torch
 from torch import Tensor
 
 from mmrank.functional.contrastive.decorrelation import (
@@ -37,7 +38,8 @@ class DecorrelationLoss(ContrastiveLoss):
         views = batch.all_view1, batch.all_view2
         if batch.all_view1.size(0) < 2:
             # The sum of a row in half precision may overflow: 0 first.
-            loss = sum((0 * x).sum() for x in views)
+            dtype = torch.promote_types(views[0].dtype, torch.float32)
+            loss = sum((0 * x).sum(dtype=dtype) for x in views)
         else:
             loss = self.batch_loss(*views)
         return loss.expand(batch.ids.numel())

@@ -10,7 +10,7 @@ from mmrank.functional.distributed import (
     scale_gradient,
     world_group,
 )
-from mmrank.functional.ranking.lists import one_vs_all
+from mmrank.functional.ranking.lists import check_class_indices, one_vs_all
 from mmrank.losses.inputs import check_classified, one_of
 from mmrank.state import LabelCounts
 
@@ -169,12 +169,6 @@ class ClassCountLoss(nn.Module):
                 f'target of shape {tuple(target.shape)}; set use_sigmoid=True '
                 'for several'
             )
-        fits = ((target >= 0) & (target < self.num_classes)).all()
-        if target.device.type != 'cpu':
-            torch._assert_async(fits)
-        elif not fits:
-            raise ValueError(
-                f'target holds class indices from {int(target.min())} to '
-                f'{int(target.max())}, but num_classes={self.num_classes}'
-            )
+        classes = self.num_classes
+        check_class_indices(target, classes, classes - 1)
         return target.long()
