@@ -84,7 +84,10 @@ SETTINGS = {
     ],
     'SumLoss': [
         dict(
-            losses=[dict(type='StableAPLoss'), dict(type='AUCLoss')],
+            losses=[
+                dict(type='mmrank.StableAPLoss'),
+                dict(type='mmrank.AUCLoss'),
+            ],
             weights=[1.0, 0.5],
         )
     ],
