@@ -368,11 +368,11 @@ def check_class_indices(
     if target.device.type != 'cpu':
         torch._assert_async(fits.all())
     elif not fits.all():
-        row = int((~fits).nonzero()[0, 0])
         background = f' ({num_classes} = background)'
         raise ValueError(
-            f'target[{row}] is {target[row].item()}, but it must be a class '
-            f'index from 0 to {highest}: the scores have {num_classes} '
+            f'target holds class indices from {target.min().item()} to '
+            f'{target.max().item()}, but they must be whole numbers from 0 to '
+            f'{highest}: the scores have {num_classes} '
             f'classes{background if highest == num_classes else ""}; set '
             'num_classes of the head to the number of classes of the data set'
         )
