@@ -40,15 +40,24 @@ class Runner:
 
     logger = logging.getLogger('mmrank-test')
 
-    def __init__(self, dataset, *losses):
+    def __init__(self, dataset, *losses, batch_size=2):
         self.model = nn.ModuleList(losses)
         self.train_loop = self
-        self.dataloader = torch.utils.data.DataLoader(dataset)
+        self.dataloader = torch.utils.data.DataLoader(
+            dataset, batch_size=batch_size
+        )
 
 
-def check(dataset, *losses):
+def check(dataset, *losses, batch_size=2):
     hook = HOOKS.build(dict(type='mmrank.SampleIndexHook'))
-    hook.before_train(Runner(dataset, *losses))
+    hook.before_train(Runner(dataset, *losses, batch_size=batch_size))
+
+
+def test_batches_of_one_sample():
+    loss = ISogCLRLoss(6)
+    check(Numbers(6), loss)
+    with pytest.raises(UserError, match='batch_size of at least 2'):
+        check(Numbers(6), loss, batch_size=1)
 
 
 @pytest.mark.parametrize(

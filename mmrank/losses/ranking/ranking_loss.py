@@ -14,7 +14,9 @@ from mmrank.functional.distributed import (
 )
 from mmrank.functional.ranking.lists import one_vs_all, positive_index
 from mmrank.losses.inputs import EmbeddingBatch, box_values, one_of
+from mmrank.losses.setting_names import NamedSettings
 
+from .dense_head_check import refuse_stock_dense_head
 from .roi_classification import RoIClassificationMixin
 
 
@@ -60,7 +62,7 @@ class RankedLists:
     list_classes: Tensor | None = None
 
 
-class RankingLoss(RoIClassificationMixin, nn.Module):
+class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
     """Base of losses that rank all scores of a batch against each other.
 
     Heads that call a loss once per feature level must gather first (see
@@ -94,6 +96,7 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
 
     Raises:
         ValueError: On an unknown choice.
+        UserError: If a dense head of mmdet builds it that does not gather.
     """
 
     box_input: str | None = None
@@ -109,6 +112,7 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
         use_sigmoid: bool = True,
         reduction: str = 'mean',
     ) -> None:
+        refuse_stock_dense_head(type(self).__name__)
         super().__init__()
         one_of('mode', mode, ('flatten', 'per_class'))
         one_of('reduction', reduction, ('mean', 'sum'))
