@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from forked_processes import run_script as forked
 from mmengine.config import Config
 from PIL import Image
 
@@ -322,3 +323,68 @@ def test_other_models_are_pickled(name):
     assert made.state_dict().keys() == state.keys()
     for key, value in made.state_dict().items():
         assert torch.equal(value, state[key])
+
+
+@pytest.fixture(scope='module')
+def shapes(tmp_path_factory):
+    """Two images, options that use them, and weights of the demo's model."""
+    pytest.importorskip('mmdet')
+    from mmengine.registry import DefaultScope
+
+    from mmrank.studies.synthetic.shapes_coco import (
+        ShapesSpec,
+        write_shapes_coco,
+    )
+
+    folder = tmp_path_factory.mktemp('shapes')
+    write_shapes_coco(folder / 'data', ShapesSpec(1, 1, 2))
+    cfg = Config.fromfile(DEMO / 'retinanet_r18_fpn_stable-ap_demo.py')
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        model = MODELS.build(cfg.model)
+    loss = model.bbox_head.loss_cls.loss
+    loss.mean_positive.mean.fill_(-4.5)
+    torch.save(dict(state_dict=model.state_dict()), folder / 'weights.pth')
+    options = [
+        '--work-dir',
+        folder / 'work',
+        '--cfg-options',
+        f'test_dataloader.dataset.data_root={folder / "data"}',
+        f'test_evaluator.ann_file={folder}/data/annotations/test.json',
+        'test_dataloader.num_workers=0',
+    ]
+    return folder / 'weights.pth', options
+
+
+DEMO = ROOT / 'configs' / 'stable_ap'
+
+
+def test_test_time_augmentation(shapes):
+    weights, options = shapes
+    config = DEMO / 'retinanet_r18_fpn_stable-ap_demo.py'
+    out = weights.with_name('found.pkl')
+    done = forked(
+        ROOT / 'tools/test.py',
+        config,
+        weights,
+        '--tta',
+        '--out',
+        out,
+        *options,
+    )
+    assert done.returncode == 0, done.stderr
+    found = pickle.loads(out.read_bytes())
+    assert len(found) == 2
+    boxes = found[0]['pred_instances']['bboxes']
+    assert 0 < len(boxes) <= 100
+    # Of the flipped image, too: boxes are in the frame of the original.
+    assert boxes[:, 0].min() >= -1
+    assert boxes[:, 2].max() <= 257
+
+
+def test_a_stock_config_on_our_weights(shapes):
+    weights, options = shapes
+    config = DEMO / 'retinanet_r18_fpn_focal_demo.py'
+    done = forked(ROOT / 'tools/test.py', config, weights, *options)
+    assert done.returncode == 2
+    assert 'mean_positive.mean = -4.50 as 0.5' in done.stderr
+    assert 'Traceback' not in done.stderr
