@@ -140,7 +140,8 @@ class TwoViewLearner(BaseSelfSupervisor):
 
 def _refuse_unstacked(module: Module, args: tuple) -> None:
     """Refuse views that the data loader has left as lists of images."""
-    inputs = args[0].get('inputs') if isinstance(args[0], dict) else None
+    batch = args[0] if args else None
+    inputs = batch.get('inputs') if isinstance(batch, dict) else None
     if isinstance(inputs, (list, tuple)) and not all(
         isinstance(view, Tensor) for view in inputs
     ):
