@@ -130,8 +130,9 @@ def set_tta(cfg: Config) -> None:
     """Wrap the model so that it averages over augmented images."""
     is_detection = cfg.get('default_scope') == 'mmdet'
     if 'tta_model' not in cfg and is_detection:
+        # Without a scope: mmdet registers it in the root of mmengine.
         cfg.tta_model = dict(
-            type='mmdet.DetTTAModel',
+            type='DetTTAModel',
             tta_cfg=dict(
                 nms=dict(type='nms', iou_threshold=0.5), max_per_img=100
             ),

@@ -39,6 +39,32 @@ def image_size(source: str | os.PathLike | BinaryIO) -> tuple[int, int]:
         raise ValueError(str(error) or type(error).__name__) from error
 
 
+def image_fault(path: str | os.PathLike) -> str | None:
+    """Decode an image to its end, and say what is wrong with it.
+
+    OpenCV fills what a truncated file lacks with grey and returns it, so that
+    a training goes on with half an image.
+
+    Args:
+        path: The file.
+
+    Returns:
+        What is wrong; None for a whole image.
+    """
+    try:
+        image_size(path)
+    except ValueError as error:
+        return str(error)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            with Image.open(path) as image:
+                image.load()
+    except Exception as error:  # Pillow's readers raise anything
+        return f'it is cut off or damaged: {error}'
+    return 'it is damaged' if cv2.imread(os.fspath(path)) is None else None
+
+
 def decode_image(data: bytes, flags: int = cv2.IMREAD_COLOR) -> np.ndarray:
     """Decode an image after a look at its size.
 

@@ -2,6 +2,9 @@
 
 import inspect
 from collections.abc import Mapping
+from difflib import get_close_matches
+
+from torch import nn
 
 from mmrank.losses.long_tail.class_count_loss import ClassCountLoss
 from mmrank.losses.ranking.ranking_loss import RankingLoss
@@ -18,8 +21,11 @@ def model_type(named: str | type):
         The class or function; None if there is none of that name. Without
         mmengine, which has the registry, the name itself.
     """
-    find = getattr(MODELS, 'get', None)
-    return find(named) if isinstance(named, str) and find else named
+    if not (isinstance(named, str) and hasattr(MODELS, 'get')):
+        return named
+    # As when it is built: also in the registry of the default scope.
+    with MODELS.switch_scope_and_registry(None) as registry:
+        return registry.get(named)
 
 
 def loss_type(field: str, config: Mapping):
@@ -44,10 +50,38 @@ def loss_type(field: str, config: Mapping):
     found = model_type(named)
     if found is None:
         raise KeyError(
-            f'{field}.type={named!r} is not registered; write it with its '
-            "scope, as in 'mmrank.StableAPLoss'"
+            f'{field}.type={named!r} is not registered{_similar(named)}. Fix: '
+            "write it with its scope, as in 'mmrank.StableAPLoss'. A loss of "
+            'your own needs @MODELS.register_module() and, in the config, '
+            "custom_imports = dict(imports=['my_losses']), the module it is "
+            'in, which has to lie on PYTHONPATH'
         )
     return found
+
+
+def _similar(named: object) -> str:
+    name = str(named).rpartition('.')[2]
+    found = get_close_matches(name, MODELS.module_dict, n=1)
+    return f" (there is 'mmrank.{found[0]}')" if found else ''
+
+
+def build_loss(
+    field: str, config: Mapping, num_classes: int | None = None
+) -> nn.Module:
+    """Build a loss, the number of classes filled in.
+
+    Args:
+        field: Where the config stands, for messages.
+        config: Config of the loss.
+        num_classes: See :func:`with_num_classes`.
+
+    Returns:
+        The loss.
+
+    Raises:
+        KeyError: If the config has no type, or none that is registered.
+    """
+    return MODELS.build(with_num_classes(field, config, num_classes))
 
 
 def with_num_classes(

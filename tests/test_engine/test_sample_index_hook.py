@@ -10,6 +10,7 @@ from torch.utils.data import Dataset, Subset
 
 from mmrank.datasets import IndexedConcatDataset
 from mmrank.engine.hooks.sample_index_hook import count_indices
+from mmrank.errors import UserError
 from mmrank.losses import InfoNCELoss, ISogCLRLoss, SOAPLoss, SogCLRLoss
 from mmrank.registry import HOOKS
 
@@ -40,15 +41,24 @@ class Runner:
 
     logger = logging.getLogger('mmrank-test')
 
-    def __init__(self, dataset, *losses):
+    def __init__(self, dataset, *losses, batch_size=2):
         self.model = nn.ModuleList(losses)
         self.train_loop = self
-        self.dataloader = torch.utils.data.DataLoader(dataset)
+        self.dataloader = torch.utils.data.DataLoader(
+            dataset, batch_size=batch_size
+        )
 
 
-def check(dataset, *losses):
+def check(dataset, *losses, batch_size=2):
     hook = HOOKS.build(dict(type='mmrank.SampleIndexHook'))
-    hook.before_train(Runner(dataset, *losses))
+    hook.before_train(Runner(dataset, *losses, batch_size=batch_size))
+
+
+def test_batches_of_one_sample():
+    loss = ISogCLRLoss(6)
+    check(Numbers(6), loss)
+    with pytest.raises(UserError, match='batch_size of at least 2'):
+        check(Numbers(6), loss, batch_size=1)
 
 
 @pytest.mark.parametrize(

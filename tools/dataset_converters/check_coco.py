@@ -48,7 +48,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         '--verify-images',
         action='store_true',
-        help="also read every image's header and compare width and height",
+        help='also decode every image, which finds those that are cut off, '
+        'and compare width and height',
     )
     parser.add_argument(
         '--examples',

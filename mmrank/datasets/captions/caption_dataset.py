@@ -15,6 +15,7 @@ from mmrank.datasets.captions.read_caption_json import (
 )
 from mmrank.datasets.captions.read_caption_table import read_caption_table
 from mmrank.datasets.interactions.interactions import Interactions
+from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.errors import UserError
 
 UNITS = ('pair', 'image')
@@ -22,7 +23,7 @@ DUPLICATES = ('keep', 'merge')
 SAMPLINGS = ('in_batch', 'sogram')
 
 
-class CaptionDataset(BaseDataset):
+class CaptionDataset(OneSizeBatches, BaseDataset):
     """Base of data sets of images with captions.
 
     An item has ``img_path``, ``text``, ``image_id`` and ``text_id``, and

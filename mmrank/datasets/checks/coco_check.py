@@ -68,7 +68,7 @@ def check_config(
         splits: Data loaders to check. The test split is only needed by
             testing, so where training is checked too, a missing test
             annotation file is a warning.
-        verify_images: Also read each image's header.
+        verify_images: Also decode each image and compare its size.
 
     Returns:
         One report per annotation file checked.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mmrank.datasets.checks.coco_findings import shown
-from mmrank.datasets.image_header import image_size
+from mmrank.datasets.image_header import image_fault, image_size
 from mmrank.files.relative_path import path_fault
 
 
@@ -42,7 +42,7 @@ def find_image_problems(
         images: Entries of a COCO file's ``images``; those without a usable
             ``file_name`` are passed over.
         image_dir: Folder that ``file_name`` is relative to.
-        verify: Also read each header and compare width and height.
+        verify: Also decode each image and compare width and height.
 
     Yields:
         What is wrong, in the order of ``images``.
@@ -111,16 +111,16 @@ def _where(entry: dict, path: str) -> str:
 
 
 def _verify(entry: dict, path: str) -> Iterator[ImageFinding]:
-    """Read the header of one image."""
-    try:
-        width, height = image_size(path)
-    except ValueError as error:
+    """Decode one image."""
+    fault = image_fault(path)
+    if fault is not None:
         yield ImageFinding(
             'unreadable image file',
-            f'{_where(entry, path)}: {error}',
+            f'{_where(entry, path)}: {fault}',
             _DAMAGED_FIX,
         )
         return
+    width, height = image_size(path)
     stated = entry.get('width'), entry.get('height')
     if stated != (width, height):
         yield ImageFinding(

@@ -49,7 +49,7 @@ def inspect_coco(
             image file.
         classes: Names the data set requires (``metainfo['classes']``); None
             accepts what the file has.
-        verify_images: Also read every image's header and compare its size.
+        verify_images: Also decode every image and compare its size.
         skip_empty_images: Do not require the files of images without
             objects (``filter_cfg.filter_empty_gt``).
         min_size: Do not require the files of images whose shorter side is

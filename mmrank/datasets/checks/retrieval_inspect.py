@@ -6,11 +6,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
 
-import cv2
-
 from mmrank.datasets.checks.coco_findings import Findings
 from mmrank.datasets.checks.retrieval_report import RetrievalReport
-from mmrank.datasets.image_header import image_size
+from mmrank.datasets.image_header import image_fault
 from mmrank.datasets.retrieval.image_lists import PATH_FIX
 from mmrank.errors import UserError
 
@@ -174,7 +172,7 @@ def _read_images(
     progress: Callable[[int, int], None] | None,
 ) -> None:
     for done, path in enumerate(paths, 1):
-        fault = _image_fault(path) if os.path.isfile(path) else None
+        fault = image_fault(path) if os.path.isfile(path) else None
         if fault:
             found.add(
                 'image that cannot be decoded',
@@ -184,14 +182,6 @@ def _read_images(
             )
         if progress is not None:
             progress(done, len(paths))
-
-
-def _image_fault(path: str) -> str | None:
-    try:
-        image_size(path)
-    except ValueError as error:
-        return str(error)
-    return 'it is damaged' if cv2.imread(path) is None else None
 
 
 def compare_splits(

@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 from mmrank.datasets.interactions.interactions import Interactions
 from mmrank.datasets.interactions.read_csv import read_csv
 from mmrank.datasets.interactions.read_xmc import read_xmc
+from mmrank.errors import UserError
 from mmrank.registry import DATASETS, FUNCTIONS
 
 FORMATS = ('csv', 'movielens', 'xmc')
@@ -68,6 +69,25 @@ def read_interactions(
         separator = '::'
         min_rating = 4 if min_rating is None else min_rating
     return read_csv(path, min_rating, separator, vocabulary, duplicates)
+
+
+class PairBatch(dict):
+    """A whole batch; says so to a collate function that expects samples."""
+
+    def __missing__(self, key: object) -> None:
+        """Refuse what a list of samples would answer.
+
+        Raises:
+            UserError: If a collate function takes it for such a list.
+        """
+        if isinstance(key, int):
+            raise UserError(
+                'the data set returns whole batches, and collate_fn of its '
+                'data loader takes them for lists of samples. Fix: '
+                "collate_fn=dict(type='mmrank.pair_collate') in "
+                'train_dataloader, val_dataloader and test_dataloader'
+            )
+        raise KeyError(key)
 
 
 @DATASETS.register_module()
@@ -153,7 +173,7 @@ class InteractionDataset(Dataset):
             left_index=left_index,
             right_index=right_index,
         )
-        batch = {k: torch.from_numpy(v) for k, v in batch.items()}
+        batch = PairBatch((k, torch.from_numpy(v)) for k, v in batch.items())
         batch['left'] = entities(left, pairs.row_features)
         batch['right'] = entities(right, None)
         return batch
@@ -245,7 +265,7 @@ class TopKDataset(Dataset):
         seen = {k: torch.zeros(0, dtype=torch.long) for k in ('rows', 'cols')}
         if self._train is not None:
             seen = _columns(self._train, self._train_starts, rows)
-        return dict(
+        return PairBatch(
             left=entities(rows, pairs.row_features),
             num_right=pairs.shape[1],
             true=_columns(pairs, self._starts, rows),

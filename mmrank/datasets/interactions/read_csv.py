@@ -51,7 +51,8 @@ def read_csv(
     Args:
         path: The file, also ``.gz``.
         min_rating: Keep interactions with at least this rating; MovieLens is
-            used with 4. None: all, whatever their rating.
+            used with 4. The smallest rating of the file keeps all. None: the
+            file has no ratings, or the same one in all lines.
         separator: A comma, a tab, or ``'::'`` as in MovieLens.
         vocabulary: Number the entities as here, the training set. Pairs of
             others are left out and counted.
@@ -63,8 +64,8 @@ def read_csv(
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: On an option that makes no sense; on a line that cannot be
-            read, naming it; if there is no rating to go by, or no pair is
-            left.
+            read, naming it; if there is no rating to go by, or there are
+            ratings and no ``min_rating``; if no pair is left.
     """
     check_options(min_rating, separator, duplicates)
     fixed = vocabulary is not None
@@ -194,7 +195,8 @@ def _chunks(path, min_rating, separator) -> Iterator[tuple[list, list]]:
             f'are {columns}; remove min_rating'
         )
     user, item = columns.index('user'), columns.index('item')
-    rating = columns.index('rating') if min_rating is not None else None
+    rating = columns.index('rating') if 'rating' in columns else None
+    only_rating = None
     number = 1
     if not header:
         lines, number = chain([first], lines), 0
@@ -206,7 +208,12 @@ def _chunks(path, min_rating, separator) -> Iterator[tuple[list, list]]:
             chunk = list(compress(chunk, filled))
             numbers = list(compress(numbers, filled))
             _check_lengths(chunk, numbers, columns, path, separator)
-        if rating is not None:
+        if rating is not None and min_rating is None:
+            given = {x[rating].strip() for x in chunk} | {only_rating}
+            only_rating, *others = given - {None} or {None}
+            if others:
+                raise _ambiguous(path, rating, sorted(given - {None}))
+        if min_rating is not None:
             kept = _ratings(chunk, rating, numbers, path) >= min_rating
             picked = list(compress(chunk, kept))
         else:
@@ -232,6 +239,18 @@ def _named_errors(
             f'{path}, line {rows.line_num}: {error}. Fix: correct the line; a '
             'quote that is opened and not closed takes in the lines after it'
         ) from error
+
+
+def _ambiguous(path, rating: int, given: list[str]) -> ValueError:
+    """Error for ratings of which nobody said which are good."""
+    return ValueError(
+        f'{path}: column {rating + 1} holds ratings '
+        f'({", ".join(given[:5])}{", ..." if len(given) > 5 else ""}), and '
+        'min_rating is not set: a bad rating would count as a positive pair. '
+        'Fix: min_rating=4 keeps the lines rated 4 or more, and the smallest '
+        'rating keeps all. If the column is something else, name the columns '
+        'in a first line, as in user,item,timestamp'
+    )
 
 
 def _check_lengths(chunk, numbers, columns, path, separator) -> None:

@@ -17,13 +17,14 @@ from mmrank.datasets.long_tail.read_chest_xray14 import (
     read_entries,
     read_image_list,
 )
+from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.datasets.retrieval.class_split import split_classes
 
 SPLITS = ('train', 'val', 'trainval', 'test')
 SPLIT_BY = ('lists', 'patients')
 
 
-class ChestXray14(MultiLabelDataset):
+class ChestXray14(OneSizeBatches, MultiLabelDataset):
     """112,120 chest X-rays with 14 findings (Wang et al., CVPR 2017).
 
     Reads the published ``Data_Entry_2017.csv``, ``train_val_list.txt`` and

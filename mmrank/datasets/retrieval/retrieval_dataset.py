@@ -7,6 +7,7 @@ from mmengine.fileio import join_path
 from mmpretrain.datasets import BaseDataset
 
 from mmrank.datasets.checks.coco_findings import shown
+from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.datasets.retrieval.class_split import split_classes
 from mmrank.datasets.retrieval.image_lists import ImageList
 from mmrank.errors import UserError
@@ -14,7 +15,7 @@ from mmrank.errors import UserError
 SPLITS = ('train', 'val', 'trainval', 'test')
 
 
-class RetrievalDataset(BaseDataset):
+class RetrievalDataset(OneSizeBatches, BaseDataset):
     """Images with one class each, split by class.
 
     A subclass defines by :meth:`read_list` which images its training and its

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 from mmengine.dist import get_dist_info, sync_random_seed
-from torch.utils.data import Sampler
+from torch.utils.data import DataLoader, Sampler
+
+from mmrank.errors import UserError
 
 
 class BatchStream(Sampler):
@@ -96,6 +98,31 @@ class BatchStream(Sampler):
                 f'num_samples must not be negative, got {num_samples}'
             )
         self._skipped = num_samples
+
+
+def check_loader(loader: DataLoader) -> None:
+    """Refuse a data loader that cuts the batches of its sampler anew.
+
+    Args:
+        loader: Any; one whose sampler does not draw batches is passed over.
+
+    Raises:
+        UserError: If the loader and the sampler disagree on the batch size.
+    """
+    sampler = getattr(loader, 'sampler', None)
+    if not isinstance(sampler, BatchStream):
+        return
+    size = loader.batch_size
+    if size not in (None, sampler.share):
+        world = get_dist_info()[1]
+        raise UserError(
+            f'train_dataloader.batch_size={size}, but '
+            f'{type(sampler).__name__} draws batches of {sampler.share} '
+            f'indices for each of {world} processes. Fix: '
+            f'train_dataloader.batch_size={sampler.share}, or change the size '
+            'of the batch in train_dataloader.sampler, which counts over all '
+            'processes'
+        )
 
 
 def rank_and_share(batch_size: int, name: str) -> tuple[int, int]:

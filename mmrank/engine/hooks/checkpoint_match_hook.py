@@ -10,6 +10,7 @@ from mmrank.engine.resume.matching import (
     compare_training,
     differences_table,
     is_allowed,
+    missing_centre,
     model_state,
 )
 from mmrank.engine.resume.strategies import shards_weights
@@ -69,6 +70,7 @@ class CheckpointMatchHook(Hook):
                 len(schedulers),
                 any(isinstance(hook, EMAHook) for hook in runner.hooks),
             )
+        centre = missing_centre(found, state)
         refused = [d for d in found if not is_allowed(d, self.allow)]
         if self.strict and refused:
             raise CheckpointError(
@@ -76,12 +78,12 @@ class CheckpointMatchHook(Hook):
                 f'{differences_table(refused)}\n  Fix: pass the checkpoint of '
                 'this config, or the config of this checkpoint (its work '
                 'folder has a copy). To leave out what differs, name it: '
-                f"--allow-partial '{refused[0].key}'"
+                f"--allow-partial '{refused[0].key}'{_paragraph(centre)}"
             )
         if found:
             runner.logger.warning(
                 f'Of checkpoint {name} these keys differ and are not loaded:\n'
-                f'{differences_table(found)}'
+                f'{differences_table(found)}{_paragraph(centre)}'
             )
         for item in found:
             if item.kind == 'mismatched':
@@ -92,6 +94,10 @@ class CheckpointMatchHook(Hook):
                     (checkpoint.get('ema_state_dict', {}), 'module.'),
                 ):
                     part.pop(prefix + item.key, None)
+
+
+def _paragraph(text: str) -> str:
+    return f'\n{text}' if text else ''
 
 
 def _check_content(name: str, checkpoint: dict, resume: bool) -> None:

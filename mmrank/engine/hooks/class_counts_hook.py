@@ -3,6 +3,7 @@
 import numpy as np
 from mmengine.hooks import Hook
 
+from mmrank.datasets.samplers.batch_stream import check_loader
 from mmrank.datasets.samplers.class_labels import class_labels
 from mmrank.datasets.samplers.label_pairs import label_pairs
 from mmrank.engine.unwrap_model import unwrap_model
@@ -28,6 +29,8 @@ class ClassCountsHook(Hook):
     keep the hook when a run is resumed.
 
     Raises:
+        UserError: Before training, if the data loader has another batch size
+            than its sampler.
         TypeError: Before training, if the labels of the data set are unknown.
         ValueError: Before training, if the data set has other classes than
             the loss.
@@ -35,6 +38,7 @@ class ClassCountsHook(Hook):
 
     def before_train(self, runner) -> None:
         """Count the labels and pass the counts on."""
+        check_loader(runner.train_loop.dataloader)
         model = unwrap_model(runner.model)
         told = {
             name: module

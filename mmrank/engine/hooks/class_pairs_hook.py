@@ -3,6 +3,7 @@
 import torch
 from mmengine.hooks import Hook
 
+from mmrank.datasets.samplers.batch_stream import check_loader
 from mmrank.datasets.samplers.class_labels import class_labels
 from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.losses.protocols import TakesClassLabels
@@ -18,12 +19,15 @@ class ClassPairsHook(Hook):
     they are not part of a checkpoint: keep the hook when a run is resumed.
 
     Raises:
+        UserError: Before training, if the data loader has another batch size
+            than its sampler.
         TypeError: Before training, if the classes are unknown.
         ValueError: Before training, if no class has two images.
     """
 
     def before_train(self, runner) -> None:
         """Look up the classes and pass them on."""
+        check_loader(runner.train_loop.dataloader)
         model = unwrap_model(runner.model)
         told = [
             module

@@ -2,6 +2,7 @@
 
 from mmengine.hooks import Hook
 
+from mmrank.datasets.samplers.batch_stream import check_loader
 from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.losses.protocols import TakesPairCounts
 from mmrank.registry import HOOKS
@@ -16,6 +17,8 @@ class PairCountsHook(Hook):
     not part of a checkpoint: keep the hook when a run is resumed.
 
     Raises:
+        UserError: Before training, if the data loader has another batch size
+            than its sampler.
         TypeError: Before training, if the data set has no pairs.
         ValueError: Before training, if in-batch sampling cannot use the
             pairs; see :meth:`mmrank.state.PairCounts.set_pairs`.
@@ -23,6 +26,7 @@ class PairCountsHook(Hook):
 
     def before_train(self, runner) -> None:
         """Count the pairs and pass the counts on."""
+        check_loader(runner.train_loop.dataloader)
         model = unwrap_model(runner.model)
         told = [
             module

@@ -1,10 +1,12 @@
 """Checks that state per sample fits the training set."""
 
+from mmengine.dist import get_world_size
 from mmengine.hooks import Hook
 from torch.utils.data import ConcatDataset
 
 from mmrank.datasets.indexed_concat_dataset import IndexedConcatDataset
 from mmrank.engine.unwrap_model import unwrap_model
+from mmrank.errors import UserError
 from mmrank.losses.protocols import KeepsSampleState
 from mmrank.registry import HOOKS
 
@@ -22,6 +24,7 @@ class SampleIndexHook(Hook):
             mmengine's ``ConcatDataset``; if the samples are not counted from
             0; or if ``num_samples`` of a loss is not their number, as when
             the data set grew or shrank since the config was written.
+        UserError: Before training, if a batch is a single sample.
     """
 
     def before_train(self, runner) -> None:
@@ -35,7 +38,8 @@ class SampleIndexHook(Hook):
         if not keepers:
             runner.logger.info('SampleIndexHook: no loss has sample state.')
             return
-        size = count_indices(runner.train_loop.dataloader.dataset)
+        loader = runner.train_loop.dataloader
+        size = count_indices(loader.dataset)
         for name, module in keepers.items():
             if module.num_samples != size:
                 raise ValueError(
@@ -45,6 +49,13 @@ class SampleIndexHook(Hook):
                     'data set changed since the checkpoint was saved, also '
                     'load_state=False, or train on the old one'
                 )
+        if loader.batch_size == 1 and get_world_size() == 1:
+            raise UserError(
+                'train_dataloader.batch_size=1: the negatives of a sample are '
+                f'the others of its batch, so {", ".join(keepers)} learns '
+                'nothing. Fix: train_dataloader.batch_size of at least 2; the '
+                'papers take 256'
+            )
 
 
 def count_indices(dataset) -> int:

@@ -192,6 +192,39 @@ def saved_optimizer(config: str) -> str | None:
     return None
 
 
+def missing_centre(differences: Iterable[Difference], state: Mapping) -> str:
+    """Explain what a model loses that does not take a ranking loss's centre.
+
+    Args:
+        differences: Of the model and the checkpoint.
+        state: The model's state in the checkpoint.
+
+    Returns:
+        Sentences for a message; empty where no centre is left out.
+    """
+    for item in differences:
+        if item.kind != 'unexpected' or not re.search(
+            r'loss_cls\.(.*\.)?mean_positive\.mean$', item.key
+        ):
+            continue
+        value = state.get(item.key, state.get(f'module.{item.key}'))
+        place = item.key.partition('.loss_cls.')[0]
+        return (
+            f'The head that was trained shows scores around {item.key} = '
+            f'{_rounded(value)} as 0.5. {place} of this config does not '
+            'subtract it, so the scores are off and score_thr keeps the wrong '
+            f"boxes, or none.\n  Fix: {place} = dict(type='mmrank."
+            "ListwiseHead', head_type='mmdet.<its type>', loss_cls=...), as "
+            'in the config of the training'
+        )
+    return ''
+
+
+def _rounded(value: Any) -> str:
+    numbers = [f'{x:.2f}' for x in value.reshape(-1)[:4].tolist()]
+    return ', '.join(numbers) + (', ...' if value.numel() > 4 else '')
+
+
 def is_allowed(difference: Difference, patterns: Iterable[str]) -> bool:
     """Whether a pattern of ``--allow-partial`` names this difference."""
     return any(fnmatchcase(difference.key, pattern) for pattern in patterns)

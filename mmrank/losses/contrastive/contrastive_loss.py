@@ -7,6 +7,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from mmrank.docstrings import inherit_arguments
+from mmrank.errors import UserError
 from mmrank.functional.contrastive.negative_terms import (
     NegativeTerms,
     two_modality_terms,
@@ -19,6 +20,7 @@ from mmrank.functional.distributed import (
     world_group,
 )
 from mmrank.losses.inputs import one_of
+from mmrank.losses.setting_names import NamedSettings
 from mmrank.state.samples.sample_state import check_sample_ids
 
 
@@ -106,7 +108,7 @@ class ContrastedBatch:
         return terms
 
 
-class ContrastiveLoss(nn.Module):
+class ContrastiveLoss(NamedSettings, nn.Module):
     """Base of losses that distinguish the samples of a batch.
 
     Subclasses implement :meth:`row_losses`. Their docstrings leave out the
@@ -147,6 +149,7 @@ class ContrastiveLoss(nn.Module):
         self.normalize, self.scope = normalize, scope
         self.loss_weight = loss_weight
         self.diagnostics: dict[str, Tensor] = {}
+        self._lone_batches = 0
 
     def forward(
         self, view1: Tensor, view2: Tensor, sample_idx: Tensor | None = None
@@ -173,6 +176,7 @@ class ContrastiveLoss(nn.Module):
             ValueError: If shapes do not fit or an index is out of range.
             TypeError: If the embeddings are not of a float dtype or the
                 indices not integers.
+            UserError: If several batches of the training had one sample.
         """
         self._check(view1, view2, sample_idx)
         view1, view2 = self.embedded(view1), self.embedded(view2)
@@ -182,6 +186,7 @@ class ContrastiveLoss(nn.Module):
         batch = ContrastedBatch.of_views(
             view1, view2, sample_idx, group, together
         )
+        self._refuse_lone_samples(batch)
         losses = self.row_losses(batch, sample_idx, group)
         self._note(batch)
         total, rows = losses.sum(), losses.numel()
@@ -245,6 +250,20 @@ class ContrastiveLoss(nn.Module):
             )
         if sample_idx is not None:
             check_sample_ids(sample_idx, view1.size(0))
+
+    def _refuse_lone_samples(self, batch: ContrastedBatch) -> None:
+        """Refuse batches of one sample, but for the last one of an epoch."""
+        if not self.training:
+            return
+        lone = batch.all_ids.size(0) == 1
+        self._lone_batches = self._lone_batches + 1 if lone else 0
+        if self._lone_batches > 1:
+            raise UserError(
+                f'{type(self).__name__} got batches of one sample, which has '
+                'no negatives, so nothing is learnt. Fix: '
+                'train_dataloader.batch_size of at least 2 (the papers take '
+                "256), or with several processes scope='global'"
+            )
 
     @torch.no_grad()
     def _note(self, batch: ContrastedBatch) -> None:

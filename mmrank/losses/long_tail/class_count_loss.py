@@ -12,10 +12,11 @@ from mmrank.functional.distributed import (
 )
 from mmrank.functional.ranking.lists import check_class_indices, one_vs_all
 from mmrank.losses.inputs import check_classified, one_of
+from mmrank.losses.setting_names import NamedSettings
 from mmrank.state import LabelCounts
 
 
-class ClassCountLoss(nn.Module):
+class ClassCountLoss(NamedSettings, nn.Module):
     """Base of losses that treat a class by its number of samples.
 
     With ``use_sigmoid`` every column is a binary problem of its own, in which

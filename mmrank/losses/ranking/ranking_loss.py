@@ -19,7 +19,9 @@ from mmrank.losses.inputs import (
     check_classified,
     one_of,
 )
+from mmrank.losses.setting_names import NamedSettings
 
+from .dense_head_check import refuse_stock_dense_head
 from .roi_classification import RoIClassificationMixin
 
 
@@ -65,7 +67,7 @@ class RankedLists:
     list_classes: Tensor | None = None
 
 
-class RankingLoss(RoIClassificationMixin, nn.Module):
+class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
     """Base of losses that rank all scores of a batch against each other.
 
     Heads that call a loss once per feature level must gather first (see
@@ -102,6 +104,7 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
 
     Raises:
         ValueError: On an unknown choice.
+        UserError: If a dense head of mmdet builds it that does not gather.
     """
 
     ignores_empty_lists = False
@@ -118,6 +121,7 @@ class RankingLoss(RoIClassificationMixin, nn.Module):
         use_sigmoid: bool = True,
         reduction: str = 'mean',
     ) -> None:
+        refuse_stock_dense_head(type(self).__name__)
         super().__init__()
         one_of('mode', mode, ('flatten', 'per_class'))
         one_of('reduction', reduction, ('mean', 'sum'))

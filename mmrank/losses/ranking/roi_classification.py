@@ -1,7 +1,12 @@
 """Interface that mmdet's second-stage box heads require of a loss."""
 
+import warnings
+
 import torch
 from torch import Tensor
+
+#: Of mmdet's detectors.
+_USUAL_THRESHOLD = 0.05
 
 
 class RoIClassificationMixin:
@@ -29,6 +34,7 @@ class RoIClassificationMixin:
     custom_activation = True
     custom_accuracy = True
     roi_classes: int | None = None
+    _warned_of_low_scores = False
 
     def get_cls_channels(self, num_classes: int) -> int:
         """Number of score channels of a box head.
@@ -73,6 +79,7 @@ class RoIClassificationMixin:
                 'a ranking loss takes no background column'
             )
         scores = self._centred(cls_score).sigmoid()
+        self._warn_of_low_scores(scores)
         if self.roi_classes is None:
             return scores
         background = 1 - scores.amax(dim=1, keepdim=True)
@@ -97,6 +104,23 @@ class RoIClassificationMixin:
         right = (highest == labels) & has_class
         share = right.sum() / has_class.sum().clamp(min=1)
         return dict(acc_classes=100 * share)
+
+    def _warn_of_low_scores(self, scores: Tensor) -> None:
+        """Warn, once, where a threshold would drop every box of a batch."""
+        if self._warned_of_low_scores or not scores.numel():
+            return
+        if self.logit_centre() is None and scores.max() < _USUAL_THRESHOLD:
+            self._warned_of_low_scores = True
+            name = type(self).__name__
+            warnings.warn(
+                f'the highest score of a batch is {float(scores.max()):.2g}: '
+                f'{name} has no logit_centre(), so the scores are wherever '
+                'training left them, and a usual score_thr='
+                f'{_USUAL_THRESHOLD} drops every box. Fix: let '
+                f'{name}.logit_centre() return the mean raw score of the '
+                'positives, or set test_cfg.rcnn.score_thr=0',
+                stacklevel=2,
+            )
 
     def _centred(self, cls_score: Tensor) -> Tensor:
         """Raw scores, the mean positive score at 0, at least float32."""

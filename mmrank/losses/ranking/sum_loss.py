@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor, nn
 
 from mmrank.losses.inputs import EmbeddingBatch
-from mmrank.losses.loss_type import with_num_classes
+from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import KeepsSampleState, TakesClassCounts
 from mmrank.registry import MODELS
 
@@ -268,7 +268,7 @@ def _build_part(
 ) -> RankingLoss:
     """The module of a part, checked."""
     if isinstance(part, Mapping):
-        part = MODELS.build(with_num_classes(name, part, num_classes))
+        part = build_loss(name, part, num_classes)
     if not isinstance(part, RankingLoss):
         raise TypeError(
             f'{name}={type(part).__name__} is not a ranking loss; use one '

@@ -8,12 +8,13 @@ from mmrank.functional.in_batch.cross_sum import BLOCK_SIZE
 from mmrank.functional.in_batch.embedding_loss import in_batch_embedding_loss
 from mmrank.functional.in_batch.pointwise import Pointwise, build_pointwise
 from mmrank.losses.inputs import one_of
+from mmrank.losses.setting_names import NamedSettings
 from mmrank.registry import MODELS
 from mmrank.state import PairCounts
 
 
 @MODELS.register_module()
-class InBatchLoss(nn.Module):
+class InBatchLoss(NamedSettings, nn.Module):
     """Loss of a batch of positive pairs of a two-tower model.
 
     Source: "in-batch bias of two-tower models", appendices D.1 and F.3; see

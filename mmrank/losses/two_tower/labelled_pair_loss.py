@@ -5,11 +5,12 @@ from torch import Tensor, nn
 
 from mmrank.functional.in_batch.pairs import check_entities
 from mmrank.functional.in_batch.pointwise import Pointwise, build_pointwise
+from mmrank.losses.setting_names import NamedSettings
 from mmrank.registry import MODELS
 
 
 @MODELS.register_module()
-class LabelledPairLoss(nn.Module):
+class LabelledPairLoss(NamedSettings, nn.Module):
     """Loss (8) of naive and of cross sampling: ``mean l(Y_ij, s_ij)``.
 
     Source: "in-batch bias of two-tower models", sections 2.1 and 3.2. With

@@ -4,6 +4,7 @@ from functools import cache
 
 from mmrank.losses.loss_type import model_type
 from mmrank.models.head_settings import with_head_settings
+from mmrank.models.made_class import make_class
 from mmrank.registry import MODELS
 
 from .host_heads import has_objectness, own_arguments, traits_of
@@ -17,11 +18,7 @@ def listwise_class(host: type) -> type:
     bases = (ListwiseMixin, host)
     if has_objectness(host):
         bases = (JointPredictions, ListwiseMixin, JointTargets, host)
-    return type(
-        f'Listwise{host.__name__}',
-        bases,
-        {'__doc__': f'{host.__name__} on a listwise loss.', 'host': host},
-    )
+    return make_class(listwise_class, host, bases, 'listwise')
 
 
 @MODELS.register_module()

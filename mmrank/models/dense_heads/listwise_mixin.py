@@ -1,10 +1,17 @@
 """Runs a dense head of mmdet with a loss that ranks all its scores."""
 
+import copy
+import inspect
+import logging
+
 import torch
 from mmengine.dist import all_reduce, get_world_size
+from mmengine.logging import print_log
 from torch import Tensor
 
 from mmrank.losses.protocols import HasLogitCentre, TakesBoxValues
+from mmrank.models.made_class import MadeClass
+from mmrank.models.training_set import TrainingSet
 from mmrank.registry import MODELS
 
 from .box_collector import (
@@ -17,7 +24,7 @@ from .host_heads import traits_of
 from .level_collector import LevelCollector, to_logits
 
 
-class ListwiseMixin:
+class ListwiseMixin(MadeClass):
     """Put before a dense head: one call of the loss per batch.
 
     The head runs its own ``loss_by_feat`` with a collector in place of
@@ -25,10 +32,10 @@ class ListwiseMixin:
     boxes; the gathered scores then go through the real loss once.
 
     Attributes:
-        host: Class of the head.
+        gathers_scores: Tells ranking losses that this head may build them.
     """
 
-    host: type
+    gathers_scores = True
 
     def __init__(
         self,
@@ -43,6 +50,8 @@ class ListwiseMixin:
         self.centre_scores = centre_scores
         self.balance_boxes = balance_boxes
         self.traits = traits_of(self.host)
+        self.training_set = TrainingSet()
+        self._warned = False
         loss = self.loss_cls
         if isinstance(loss, TakesBoxValues) and loss.box_input is not None:
             self._collect_boxes(loss.box_input)
@@ -99,7 +108,15 @@ class ListwiseMixin:
         setattr(self, traits.boxes, BoxCollector(loss_bbox, kind))
 
     def loss_by_feat(self, *args, **kwargs) -> dict:
-        """Losses of the host head, the classification loss listwise."""
+        """Losses of the host head, the classification loss listwise.
+
+        Raises:
+            UserError: If the training set has another number of classes.
+        """
+        if self.num_classes > 1:  # of proposals there is one class
+            self.training_set.check_classes(
+                self.num_classes, f'bbox_head ({type(self).__name__})'
+            )
         boxes = getattr(self, self.traits.boxes, None)
         boxes = boxes if isinstance(boxes, BoxCollector) else None
         self.loss_cls.open()
@@ -191,13 +208,47 @@ class ListwiseMixin:
         it makes ``score_thr`` mean the same for every run.
         """
         centre = None
-        if self.centre_scores and isinstance(
-            self.loss_cls.loss, HasLogitCentre
-        ):
+        if isinstance(self.loss_cls.loss, HasLogitCentre):
             centre = self.loss_cls.loss.logit_centre()
-        if centre is not None:
+        if centre is not None and self.centre_scores:
             cls_scores = [self._centre(s, centre) for s in cls_scores]
-        return super().predict_by_feat(cls_scores, *args, **kwargs)
+        results = super().predict_by_feat(cls_scores, *args, **kwargs)
+        if centre is None and not any(map(len, results)):
+            results = self._without_threshold(
+                results, cls_scores, *args, **kwargs
+            )
+        return results
+
+    def _without_threshold(
+        self, results: list, cls_scores: list[Tensor], *args, **kwargs
+    ) -> list:
+        """Predictions where no score of an uncentred loss is high enough.
+
+        A ranking loss does not care where its scores are. Without a centre a
+        threshold may drop every box, though their order is right.
+        """
+        bound = inspect.signature(super().predict_by_feat).bind(
+            cls_scores, *args, **kwargs
+        )
+        cfg = bound.arguments.get('cfg') or self.test_cfg
+        if not (cfg or {}).get('score_thr'):
+            return results
+        name = type(self.loss_cls.loss).__name__
+        if not self._warned:
+            self._warned = True
+            print_log(
+                f'No score of a batch reaches score_thr={cfg["score_thr"]}: '
+                f'{name} has no logit_centre(), so the scores are wherever '
+                'training left them. The threshold is left out where it '
+                f'drops everything. Fix: let {name}.logit_centre() return the '
+                'mean raw score of the positives, or set test_cfg.score_thr=0',
+                logger='current',
+                level=logging.WARNING,
+            )
+        cfg = copy.deepcopy(cfg)
+        cfg['score_thr'] = 0.0
+        bound.arguments['cfg'] = cfg
+        return super().predict_by_feat(*bound.args, **bound.kwargs)
 
     def _centre(self, scores: Tensor, centre: Tensor) -> Tensor:
         if self.traits.probabilities:

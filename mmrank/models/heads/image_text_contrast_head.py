@@ -7,6 +7,7 @@ from mmengine.model import BaseModule
 from torch import Tensor
 
 from mmrank.losses.contrastive.contrastive_loss import ContrastiveLoss
+from mmrank.losses.loss_type import build_loss
 from mmrank.registry import MODELS
 
 from .sample_fields import ids_of
@@ -45,7 +46,7 @@ class ImageTextContrastHead(BaseModule):
         init_cfg: dict | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
-        self.loss_module = MODELS.build(loss)
+        self.loss_module = build_loss('loss', loss)
         if not isinstance(self.loss_module, ContrastiveLoss):
             raise TypeError(
                 f'loss.type={loss["type"]!r} is not contrastive; use '

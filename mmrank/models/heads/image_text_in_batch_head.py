@@ -6,6 +6,7 @@ import torch
 from mmengine.model import BaseModule
 from torch import Tensor
 
+from mmrank.losses.loss_type import build_loss
 from mmrank.losses.two_tower.in_batch_loss import InBatchLoss
 from mmrank.registry import MODELS
 
@@ -56,7 +57,7 @@ class ImageTextInBatchHead(BaseModule):
         init_cfg: dict | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
-        self.loss_module = MODELS.build(loss)
+        self.loss_module = build_loss('loss', loss)
         if not isinstance(self.loss_module, InBatchLoss):
             raise TypeError(
                 f"loss.type={loss['type']!r} is not 'mmrank.InBatchLoss'; "

@@ -7,6 +7,7 @@ from mmengine.model import BaseModule
 from torch import Tensor
 from torch.nn.functional import normalize, pad
 
+from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TakesPairCounts
 from mmrank.registry import MODELS
 
@@ -60,7 +61,7 @@ class InBatchRetrievalHead(BaseModule):
         if not scale > 0:
             raise ValueError(f'scale must be > 0, got {scale!r}')
         self.scale, self.bias = scale, bias
-        self.loss_module = MODELS.build(loss)
+        self.loss_module = build_loss('loss', loss)
         if not (
             isinstance(self.loss_module, TakesPairCounts)
             and self.loss_module.wants_pair_counts

@@ -7,9 +7,10 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from mmrank.losses.long_tail.class_count_loss import ClassCountLoss
-from mmrank.losses.loss_type import with_num_classes
+from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import KeepsSampleState
 from mmrank.losses.ranking.ranking_loss import RankingLoss
+from mmrank.models.training_set import TrainingSet
 from mmrank.registry import MODELS
 
 from .one_vs_rest_targets import one_vs_rest_targets
@@ -66,8 +67,8 @@ class OneVsRestHead(BaseModule):
                 f'num_classes must be an int >= 1, got {num_classes!r}'
             )
         self.num_classes, self.thr = num_classes, thr
-        config = with_num_classes('loss', loss, num_classes)
-        self.loss_module = MODELS.build(config)
+        self.training_set = TrainingSet()
+        self.loss_module = build_loss('loss', loss, num_classes)
         own = isinstance(self.loss_module, (RankingLoss, ClassCountLoss))
         given = self.loss_module.num_classes if own else None
         if given not in (None, num_classes):
@@ -111,8 +112,11 @@ class OneVsRestHead(BaseModule):
             ``loss``.
 
         Raises:
-            ValueError: If features and labels do not fit.
+            ValueError: If features and labels do not fit, or the training
+                set has another number of classes.
         """
+        if self.num_classes > 1:  # one class against the rest has two names
+            self.training_set.check_classes(self.num_classes, 'OneVsRestHead')
         scores = self(feats)
         if len(scores) != len(data_samples):
             raise ValueError(

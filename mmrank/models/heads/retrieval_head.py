@@ -10,8 +10,9 @@ from torch.nn.functional import normalize
 
 from mmrank.functional.distributed import world_group
 from mmrank.losses.inputs import EmbeddingBatch
-from mmrank.losses.loss_type import with_num_classes
+from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TrainsEmbeddings
+from mmrank.models.training_set import TrainingSet
 from mmrank.registry import MODELS
 from mmrank.state import CrossBatchMemory
 
@@ -70,14 +71,14 @@ class RetrievalHead(BaseModule):
     ) -> None:
         super().__init__(init_cfg=init_cfg)
         self.num_classes, self.normalize = num_classes, normalize
-        config = with_num_classes('loss', loss, num_classes)
-        self.loss_module = MODELS.build(config)
+        self.loss_module = build_loss('loss', loss, num_classes)
         if not isinstance(self.loss_module, TrainsEmbeddings):
             raise TypeError(
                 f'loss.type={loss["type"]!r} cannot train embeddings (it has '
                 "no embedding_loss); use a ranking loss such as 'mmrank."
                 "StableAPLoss', or 'mmrank.PMLLoss'"
             )
+        self.training_set = TrainingSet()
         self.memory = None if memory is None else CrossBatchMemory(**memory)
 
     def forward(self, feats: Tensor | tuple[Tensor, ...]) -> Tensor:
@@ -128,8 +129,10 @@ class RetrievalHead(BaseModule):
             batch.
 
         Raises:
-            ValueError: If features, labels and indices do not fit.
+            ValueError: If features, labels and indices do not fit, or the
+                training set has another number of classes.
         """
+        self.training_set.check_classes(self.num_classes, 'RetrievalHead')
         embeddings = self(feats)
         if embeddings.size(0) != copies * len(data_samples):
             raise ValueError(

@@ -15,12 +15,14 @@ from mmrank.models.dense_heads.box_collector import (
     check_box_loss,
 )
 from mmrank.models.head_settings import with_head_settings
+from mmrank.models.made_class import MadeClass, make_class
+from mmrank.models.training_set import TrainingSet
 from mmrank.registry import MODELS
 
 _AVERAGES = ('rois', 'positives')
 
 
-class ListwiseBBoxMixin:
+class ListwiseBBoxMixin(MadeClass):
     """Put before a box head: passes the loss the boxes it ranks."""
 
     def __init__(
@@ -56,6 +58,7 @@ class ListwiseBBoxMixin:
                 'the head without one'
             )
         self.balance_boxes, self.box_average = balance_boxes, box_average
+        self.training_set = TrainingSet()
         self.box_input = self.loss_cls.box_input
         if self.box_input is not None:
             self._check_boxes()
@@ -104,7 +107,13 @@ class ListwiseBBoxMixin:
 
         Returns:
             ``loss_cls``, ``acc_classes`` and, with boxes, ``loss_bbox``.
+
+        Raises:
+            UserError: If the training set has another number of classes.
         """
+        self.training_set.check_classes(
+            self.num_classes, f'bbox_head ({type(self).__name__})'
+        )
         if self.box_input is not None:
             self.loss_bbox.open()
         losses = super().loss(
@@ -158,11 +167,8 @@ class ListwiseBBoxMixin:
 @cache
 def listwise_bbox_class(host: type) -> type:
     """The class ``Listwise<host>``; one and the same for every call."""
-    return type(
-        f'Listwise{host.__name__}',
-        (ListwiseBBoxMixin, host),
-        {'__doc__': f'{host.__name__} on a ranking loss.'},
-    )
+    bases = (ListwiseBBoxMixin, host)
+    return make_class(listwise_bbox_class, host, bases, 'ranking')
 
 
 @MODELS.register_module()

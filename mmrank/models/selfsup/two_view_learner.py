@@ -9,9 +9,10 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.functional import adaptive_avg_pool2d
 
+from mmrank.errors import UserError
+from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import Prefetches
 from mmrank.models.heads.sample_fields import ids_of
-from mmrank.registry import MODELS
 
 
 class TwoViewLearner(BaseSelfSupervisor):
@@ -59,8 +60,9 @@ class TwoViewLearner(BaseSelfSupervisor):
             data_preprocessor=data_preprocessor,
             init_cfg=init_cfg,
         )
+        self.data_preprocessor.register_forward_pre_hook(_refuse_unstacked)
         # `loss` is a method of the host.
-        self.loss_module = MODELS.build(loss)
+        self.loss_module = build_loss('loss', loss)
 
     def forward(
         self,
@@ -134,6 +136,20 @@ class TwoViewLearner(BaseSelfSupervisor):
         for sample, row in zip(data_samples, feats):
             sample.set_field(row, 'feature')
         return data_samples
+
+
+def _refuse_unstacked(module: Module, args: tuple) -> None:
+    """Refuse views that the data loader has left as lists of images."""
+    batch = args[0] if args else None
+    inputs = batch.get('inputs') if isinstance(batch, dict) else None
+    if isinstance(inputs, (list, tuple)) and not all(
+        isinstance(view, Tensor) for view in inputs
+    ):
+        raise UserError(
+            'the views of a batch are lists of single images: collate_fn of '
+            'the data loader, or its default, has not stacked them. Fix: '
+            "train_dataloader.collate_fn=dict(type='default_collate')"
+        )
 
 
 def _vectors(feats: Tensor | Sequence[Tensor]) -> Tensor:

@@ -27,6 +27,7 @@ class EmbeddingTower(nn.Module):
         sparse: bool = False,
     ) -> None:
         super().__init__()
+        self.num_entities = num_entities
         self.table = nn.Embedding(num_entities, channels, sparse=sparse)
         nn.init.normal_(self.table.weight, std=init_std)
 

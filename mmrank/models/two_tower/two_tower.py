@@ -4,8 +4,11 @@ import torch
 from mmengine.model import BaseModel
 from torch import Tensor
 
+from mmrank.errors import UserError
 from mmrank.functional.metrics.top_k_inner_product import top_k_inner_product
+from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TakesPairLabels
+from mmrank.models.training_set import TrainingSet
 from mmrank.registry import MODELS
 
 
@@ -48,7 +51,8 @@ class TwoTower(BaseModel):
         if top_k < 1:
             raise ValueError(f'top_k must be at least 1, got {top_k}')
         self.left, self.right = MODELS.build(left), MODELS.build(right)
-        self.pair_loss = MODELS.build(loss)
+        self.pair_loss = build_loss('loss', loss)
+        self.training_set = TrainingSet()
         self.top_k = top_k
         self._all_right = (None, None)
 
@@ -110,8 +114,10 @@ class TwoTower(BaseModel):
             Dict with ``loss``.
 
         Raises:
-            ValueError: If loss and sampling do not belong together.
+            ValueError: If loss and sampling do not belong together, or a
+                tower has another number of entities than the training set.
         """
+        self._check_towers()
         takes_labels = (
             isinstance(self.pair_loss, TakesPairLabels)
             and self.pair_loss.takes_labels
@@ -158,6 +164,19 @@ class TwoTower(BaseModel):
             seen['cols'],
         )
         return [dict(top_k=x) for x in best]
+
+    def _check_towers(self) -> None:
+        """Compare the tables of the towers with the training set, once."""
+        known = self.training_set.metainfo()
+        for side, key in (('left', 'num_rows'), ('right', 'num_cols')):
+            number = getattr(getattr(self, side), 'num_entities', None)
+            if None not in (number, known.get(key)) and number != known[key]:
+                raise UserError(
+                    f'model.{side}.num_entities={number}, but the training '
+                    f'set has {known[key]} {side} entities: a table with more '
+                    'rows has some that are never trained. Fix: '
+                    f'model.{side}.num_entities={known[key]}'
+                )
 
     def _embed_right(self, number: int) -> Tensor:
         """All right entities, recomputed only when the tower changed."""

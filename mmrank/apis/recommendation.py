@@ -1,0 +1,114 @@
+"""What a two-tower model recommends to a user."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mmrank.datasets.interactions.interaction_dataset import entities
+from mmrank.datasets.interactions.interactions import Interactions
+from mmrank.errors import UserError
+from mmrank.functional import top_k_inner_product
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """One item for one user.
+
+    Attributes:
+        user: Name in the file of the training pairs.
+        item: Name likewise.
+        score: Inner product of the two embeddings.
+    """
+
+    user: str
+    item: str
+    score: float
+
+
+@torch.no_grad()
+def recommend(
+    model: nn.Module,
+    pairs: Interactions,
+    users: Sequence[str],
+    count: int = 10,
+    include_seen: bool = False,
+) -> list[list[Recommendation]]:
+    """Find the items of the largest scores for some users.
+
+    Args:
+        model: A trained ``mmrank.TwoTower``.
+        pairs: The training pairs, whose names and features it knows.
+        users: Names of left entities.
+        count: Items for each user.
+        include_seen: Whether items of the user's training pairs may come.
+
+    Returns:
+        For each user the items, best first; fewer than ``count`` where there
+        are no more.
+
+    Raises:
+        UserError: If the model is no two-tower model, or a user is unknown.
+    """
+    if not (hasattr(model, 'left') and hasattr(model, 'right')):
+        raise UserError(
+            f'model.type is {type(model).__name__}, which has no towers. Fix: '
+            "pass a config of a type='mmrank.TwoTower'"
+        )
+    rows = np.array([_row_of(user, pairs) for user in users])
+    device = next(model.parameters()).device
+    left = {
+        key: value.to(device)
+        for key, value in entities(rows, pairs.row_features).items()
+    }
+    left_rows = model.left(left)
+    right_rows = model.right(
+        dict(ids=torch.arange(pairs.shape[1], device=device))
+    )
+    seen_rows, seen_cols = _seen(pairs, rows, include_seen)
+    best = top_k_inner_product(
+        left_rows,
+        right_rows,
+        min(count, pairs.shape[1]),
+        seen_rows.to(device),
+        seen_cols.to(device),
+    )
+    return [
+        [
+            Recommendation(
+                str(user),
+                str(pairs.col_names[col]),
+                float(own @ right_rows[col]),
+            )
+            for col in cols.tolist()
+            if col >= 0
+        ]
+        for user, own, cols in zip(users, left_rows, best)
+    ]
+
+
+def _row_of(user: str, pairs: Interactions) -> int:
+    names = list(map(str, pairs.row_names))
+    if str(user) in names:
+        return names.index(str(user))
+    close = get_close_matches(str(user), names, n=3) or names[:3]
+    raise UserError(
+        f'user {user!r} is not among the {len(names)} users of the training '
+        f'pairs, such as {", ".join(map(repr, close))}. Fix: pass a name as '
+        'it stands in train_dataloader.dataset.ann_file'
+    )
+
+
+def _seen(
+    pairs: Interactions, rows: np.ndarray, include: bool
+) -> tuple[Tensor, Tensor]:
+    """Training pairs of the rows: their place in ``rows``, and the column."""
+    if include:
+        return torch.zeros(0).long(), torch.zeros(0).long()
+    starts = pairs.row_starts()
+    cols = [pairs.cols[starts[row] : starts[row + 1]] for row in rows]
+    places = np.repeat(np.arange(len(rows)), list(map(len, cols)))
+    return torch.from_numpy(places), torch.from_numpy(np.concatenate(cols))

@@ -1,0 +1,57 @@
+"""Classes that are made for a host class, and how they are pickled."""
+
+from collections.abc import Callable
+
+
+class MadeClass:
+    """Put before a class that a function makes: its objects can be pickled.
+
+    ``torch.save(model)`` saves classes by their name, which such a class does
+    not have; it is made again from its host.
+
+    Attributes:
+        host: Class that it was made for.
+        made_by: Function of a module that makes it: ``made_by(host)``.
+    """
+
+    host: type
+    made_by: Callable[[type], type]
+
+    def __reduce_ex__(self, protocol: int) -> tuple:
+        state = super().__reduce_ex__(max(protocol, 2))[2]
+        return _empty, (self.made_by, self.host), state
+
+
+def make_class(
+    made_by: Callable[[type], type],
+    host: type,
+    bases: tuple[type, ...],
+    kind: str,
+) -> type:
+    """Make the class ``Listwise<host>``.
+
+    Args:
+        made_by: The cached function that calls this.
+        host: The class that it serves.
+        bases: Bases, a :class:`MadeClass` among them.
+        kind: The loss it is on, for its docstring.
+
+    Returns:
+        The class.
+    """
+    return type(
+        f'Listwise{host.__name__}',
+        bases,
+        {
+            '__doc__': f'{host.__name__} on a {kind} loss.',
+            '__module__': made_by.__module__,
+            'host': host,
+            'made_by': staticmethod(made_by),
+        },
+    )
+
+
+def _empty(made_by: Callable[[type], type], host: type) -> object:
+    """An object without content, which pickle fills."""
+    made = made_by(host)
+    return made.__new__(made)

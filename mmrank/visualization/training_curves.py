@@ -1,0 +1,187 @@
+"""Curves of what mmengine logs in a training: losses, rates, metrics."""
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import numpy as np
+
+from mmrank.errors import UserError
+from mmrank.visualization.figures import (
+    colour,
+    dash,
+    legend_above,
+    new_panels,
+    save,
+    shorten,
+)
+
+#: Of mmengine's local visualisation backend.
+_FILE = 'scalars.json'
+#: What a line says of itself, no curve.
+_PLACES = ('step', 'iter', 'epoch')
+
+
+@dataclass
+class TrainingLog:
+    """What a training has logged.
+
+    Attributes:
+        name: Of the training.
+        curves: By name of the scalar, its value by step: the iteration, for
+            metrics of an epoch-based validation the epoch.
+    """
+
+    name: str
+    curves: dict[str, dict[int, float]] = field(default_factory=dict)
+
+
+def read_training_log(
+    path: str | os.PathLike, name: str | None = None
+) -> TrainingLog:
+    """Read the scalars of a training, and of all its resumes.
+
+    Args:
+        path: Work folder, the folder of one start in it, or a
+            ``scalars.json`` file.
+        name: What to call it; None takes the name of the folder.
+
+    Returns:
+        The log. Where a resume repeats a step, its value counts.
+
+    Raises:
+        UserError: If there is no such log, or it cannot be read.
+    """
+    path = Path(path)
+    # Folders of one start are named by its time.
+    files = [path] if path.is_file() else sorted(path.rglob(_FILE))
+    if not files:
+        raise UserError(
+            f'{path} has no {_FILE}. Fix: pass the work folder of a training '
+            '(work_dirs/<name of the config>), or such a file'
+        )
+    log = TrainingLog(name or path.absolute().name)
+    for file in files:
+        for number, line in enumerate(_lines(file), 1):
+            try:
+                scalars = json.loads(line)
+            except ValueError:
+                continue  # a training that was killed leaves half a line
+            if not isinstance(scalars, Mapping) or 'step' not in scalars:
+                raise UserError(
+                    f'{file}, line {number}: {line[:60]!r} has no step. Fix: '
+                    f'pass a {_FILE} that mmengine has written'
+                )
+            _take(scalars, log)
+    if not log.curves:
+        raise UserError(f'{path} has no scalars yet. Fix: train longer')
+    return log
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        text = file.read_text('utf-8')
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f'{file} cannot be read: {error}') from error
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def _take(scalars: Mapping, log: TrainingLog) -> None:
+    step = scalars['step']
+    for key, value in scalars.items():
+        is_number = isinstance(value, int | float)
+        if key not in _PLACES and is_number and not isinstance(value, bool):
+            log.curves.setdefault(key, {})[step] = float(value)
+
+
+def smoothed(values: np.ndarray, window: int) -> np.ndarray:
+    """Mean over the last values, of as many as there are at the start.
+
+    Args:
+        values: (n,) floats. A value that is not finite counts where it is.
+        window: Values to average, at least 1.
+
+    Returns:
+        (n,) float64.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    return np.array(
+        [
+            values[max(0, i + 1 - window) : i + 1].mean()
+            for i in range(len(values))
+        ]
+    )
+
+
+def chosen_keys(
+    logs: Sequence[TrainingLog], patterns: Sequence[str]
+) -> list[str]:
+    """Scalars to draw, in the order of the patterns.
+
+    Args:
+        logs: The trainings.
+        patterns: Names, with ``*`` and ``?``.
+
+    Raises:
+        UserError: If no training has a scalar of a pattern.
+    """
+    there = list(dict.fromkeys(key for log in logs for key in log.curves))
+    chosen = {}
+    for pattern in patterns:
+        found = [key for key in there if fnmatchcase(key, pattern)]
+        if not found:
+            raise UserError(
+                f'no scalar is named {pattern!r}. Fix: take one of '
+                f'{", ".join(there)}'
+            )
+        chosen |= dict.fromkeys(found)
+    return list(chosen)
+
+
+def plot_training_curves(
+    logs: Sequence[TrainingLog],
+    path: str | os.PathLike,
+    patterns: Sequence[str] = ('*loss*',),
+    window: int = 1,
+) -> Path:
+    """Draw a panel for each scalar, with a curve for each training.
+
+    Args:
+        logs: The trainings, at least one.
+        path: Image file to write; its folder is made if needed.
+        patterns: See :func:`chosen_keys`.
+        window: See :func:`smoothed`.
+
+    Returns:
+        ``path``.
+
+    Raises:
+        UserError: See :func:`chosen_keys`.
+    """
+    keys = chosen_keys(logs, patterns)
+    columns = min(3, len(keys))
+    figure, axes = new_panels(math.ceil(len(keys) / columns), columns)
+    for axis, key in zip(axes.ravel(), keys):
+        for index, log in enumerate(logs):
+            steps = sorted(log.curves.get(key, {}))
+            values = np.array([log.curves[key][step] for step in steps])
+            axis.plot(
+                steps,
+                smoothed(values, window),
+                label=shorten(log.name, 32),
+                color=colour(index),
+                linestyle=dash(index),
+                marker='o' if len(steps) < 30 else None,
+                markersize=3,
+            )
+        axis.set_title(shorten(key, 40), fontsize=9)
+        axis.set_xlabel('step')
+    for axis in axes.ravel()[len(keys) :]:
+        axis.set_axis_off()
+    if len(logs) > 1:
+        legend_above(figure, axes[0, 0], min(len(logs), 3))
+    return save(figure, path)

@@ -1,0 +1,390 @@
+"""Models leave their training: published, asked, drawn, averaged, saved."""
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from forked_processes import run_script as forked
+from mmengine.config import Config
+from PIL import Image
+
+from mmrank.apis.publishing import publish_model
+from mmrank.apis.recommendation import recommend
+from mmrank.apis.trained_model import trained_model
+from mmrank.checkpoint_loading import CheckpointError
+from mmrank.datasets.interactions.interaction_dataset import (
+    InteractionDataset,
+)
+from mmrank.engine.hooks import CheckpointMatchHook
+from mmrank.engine.resume.matching import (
+    compare_states,
+    missing_centre,
+)
+from mmrank.errors import UserError
+from mmrank.registry import MODELS
+from mmrank.visualization.training_curves import (
+    chosen_keys,
+    read_training_log,
+    smoothed,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+ANALYSIS = ROOT / 'tools' / 'analysis_tools'
+
+
+def two_tower(users, items):
+    towers = {
+        side: dict(type='mmrank.EmbeddingTower', num_entities=n, channels=2)
+        for side, n in (('left', users), ('right', items))
+    }
+    loss = dict(type='mmrank.InBatchLoss')
+    return dict(type='mmrank.TwoTower', **towers, loss=loss)
+
+
+@pytest.fixture
+def shop(tmp_path):
+    """A two-tower config and weights; user ``ann`` likes ``tea`` best."""
+    (tmp_path / 'pairs.csv').write_text(
+        'ann,jam\nann,rye\nbob,tea\nbob,jam\nbob,fig\n'
+    )
+    config = tmp_path / 'shop.py'
+    config.write_text(
+        f'model = {two_tower(2, 4)!r}\n'
+        "train_dataloader = dict(dataset=dict(type='mmrank."
+        f"InteractionDataset', ann_file={str(tmp_path / 'pairs.csv')!r}))\n"
+    )
+    model = MODELS.build(two_tower(2, 4))
+    with torch.no_grad():  # items in the order of the file: jam rye tea fig
+        model.left.table.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+        model.right.table.weight.copy_(
+            torch.tensor([[9.0, 0.0], [8.0, 1.0], [3.0, 0.0], [-1.0, 0.0]])
+        )
+    torch.save(
+        dict(
+            meta=dict(epoch=3, dataset_meta=dict(n=np.arange(2)), hook=print),
+            state_dict=model.state_dict(),
+            optimizer=dict(state={0: torch.ones(500)}),
+        ),
+        tmp_path / 'shop.pth',
+    )
+    return config, tmp_path / 'shop.pth'
+
+
+def test_recommendations_of_a_user(shop, run_script, tmp_path):
+    config, weights = shop
+    arguments = [config, weights, 'ann', '--trust-checkpoint', '--top-k', 3]
+    tool = ANALYSIS / 'recommend.py'
+    out = tmp_path / 'found.csv'
+    status, printed, _ = run_script(tool, *arguments, '--out', out)
+    assert status == 0
+    assert 'tea' in printed
+    assert out.read_text().split() == [
+        'user,rank,item,score',
+        'ann,1,tea,3.0',
+        'ann,2,fig,-1.0',
+    ]
+    run_script(tool, *arguments, '--include-seen', '--out', out)
+    assert out.read_text().split()[1] == 'ann,1,jam,9.0'
+    arguments[2] = 'anne'
+    status, _, errors = run_script(tool, *arguments)
+    assert status == 2
+    assert "user 'anne' is not among the 2 users" in errors
+    assert "'ann'" in errors
+
+
+def test_recommendations_need_towers(shop):
+    pairs = InteractionDataset(str(shop[0].with_name('pairs.csv')))
+    with pytest.raises(UserError, match='has no towers'):
+        recommend(torch.nn.Linear(1, 1), pairs.interactions, ['ann'])
+
+
+def test_published_weights_are_data(shop, run_script, tmp_path):
+    out = tmp_path / 'out' / 'shop.pth'
+    tool = ROOT / 'tools' / 'misc' / 'publish_model.py'
+    status, _, errors = run_script(tool, shop[1], out)
+    assert status == 2
+    assert 'checkpoint may hold data only' in errors
+    status, printed, _ = run_script(tool, shop[1], out, '--trust-checkpoint')
+    assert status == 0
+    (path,) = out.parent.iterdir()
+    assert path.name in printed
+    content = torch.load(path, weights_only=True)
+    assert content['meta'] == dict(epoch=3, dataset_meta=dict(n=[0, 1]))
+    assert set(content) == {'meta', 'state_dict'}
+    old = torch.load(shop[1], weights_only=False)['state_dict']
+    assert list(content['state_dict']) == list(old)
+    assert all(
+        torch.equal(content['state_dict'][k], x) for k, x in old.items()
+    )
+    again, digest = publish_model(str(path), out)
+    assert again == path  # its own content names a file
+    assert path.name == f'shop-{digest[:8]}.pth'
+    trained_model(Config.fromfile(shop[0]), str(path))
+
+
+def test_weights_of_another_model_are_refused(shop):
+    cfg = Config(dict(model=two_tower(3, 4)))
+    with pytest.raises(CheckpointError, match=r'left\.table\.weight'):
+        trained_model(cfg, str(shop[1]), trust=True)
+    with pytest.raises(UserError, match="'nowhere.pth' does not exist"):
+        trained_model(cfg, 'nowhere.pth')
+
+
+def test_published_name_needs_its_ending(shop):
+    with pytest.raises(UserError, match="out='weights' must end in .pth"):
+        publish_model(str(shop[1]), 'weights', trust=True)
+
+
+def test_nearest_images_of_a_picture(run_script, tmp_path):
+    pytest.importorskip('mmpretrain')
+    model = dict(
+        type='mmrank.EmbeddingRetriever',
+        image_encoder=[
+            dict(
+                type='mmrank.SmallConvNet',
+                in_channels=3,
+                channels=8,
+                num_blocks=2,
+            ),
+            dict(type='mmpretrain.GlobalAveragePooling'),
+        ],
+        head=dict(
+            type='mmrank.RetrievalHead',
+            num_classes=2,
+            loss=dict(type='mmrank.StableAPLoss'),
+        ),
+        data_preprocessor=dict(mean=[0.0] * 3, std=[255.0] * 3),
+    )
+    pipeline = [
+        dict(type='LoadImageFromFile'),
+        dict(type='Resize', scale=(16, 16)),
+        dict(type='PackInputs'),
+    ]
+    config = tmp_path / 'config.py'
+    config.write_text(
+        f"default_scope = 'mmpretrain'\nmodel = {model!r}\n"
+        f'test_dataloader = dict(dataset=dict(pipeline={pipeline!r}))\n'
+    )
+    from mmengine.registry import DefaultScope
+
+    torch.manual_seed(0)
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        torch.save(
+            dict(state_dict=MODELS.build(model).state_dict()),
+            tmp_path / 'weights.pth',
+        )
+    shop = tmp_path / 'shop' / 'inner'
+    shop.mkdir(parents=True)
+    for name, colour, size in (
+        ('red', (250, 0, 0), 20),
+        ('nearly', (230, 20, 10), 30),
+        ('blue', (0, 0, 250), 20),
+    ):
+        Image.new('RGB', (size, size), colour).save(shop / f'{name}.png')
+    out = tmp_path / 'nearest.png'
+    arguments = [config, tmp_path / 'weights.pth', shop / 'red.png']
+    arguments += ['--gallery', tmp_path / 'shop', '--out', out]
+    tool = ANALYSIS / 'nearest_images.py'
+    status, printed, errors = run_script(tool, *arguments)
+    assert status == 0, errors
+    table = ''.join(printed.split('Wrote')[0].split())
+    assert table.index('nearly.png') < table.index('blue.png')
+    assert 'red.png' not in table  # the picture itself
+    assert Image.open(out).size[0] > 400
+    (shop / 'blue.png').write_bytes(b'no image')
+    status, _, errors = run_script(tool, *arguments)
+    assert status == 2
+    assert 'blue.png' in errors
+
+
+@pytest.fixture
+def work_dir(tmp_path):
+    """Logs of a training that was killed and resumed."""
+    lines = {
+        '20260101_000000': '{"loss": 4.0, "lr": 0.1, "step": 1, "iter": 1}\n'
+        '{"loss": 3.0, "lr": 0.1, "step": 2, "iter": 2}\n{"loss": 2',
+        '20260102_000000': '{"loss": 1.0, "lr": 0.1, "step": 2, "iter": 2}\n'
+        '{"coco/bbox_mAP": 0.5, "step": 1}\n',
+    }
+    for name, text in lines.items():
+        folder = tmp_path / 'run' / name / 'vis_data'
+        folder.mkdir(parents=True)
+        (folder / 'scalars.json').write_text(text)
+    return tmp_path / 'run'
+
+
+def test_logs_of_all_starts_are_one(work_dir):
+    log = read_training_log(work_dir)
+    assert log.name == 'run'
+    assert log.curves == {
+        'loss': {1: 4.0, 2: 1.0},
+        'lr': {1: 0.1, 2: 0.1},
+        'coco/bbox_mAP': {1: 0.5},
+    }
+    assert chosen_keys([log], ['coco/*', 'l*']) == [
+        'coco/bbox_mAP',
+        'loss',
+        'lr',
+    ]
+    np.testing.assert_allclose(smoothed(np.arange(4.0), 2), [0, 0.5, 1.5, 2.5])
+
+
+def test_training_curves(work_dir, run_script, tmp_path):
+    tool, out = ANALYSIS / 'training_curves.py', tmp_path / 'curves.png'
+    status, _, _ = run_script(tool, work_dir, f'b={work_dir}', '--out', out)
+    assert status == 0
+    assert Image.open(out).size[0] > 300
+    status, printed, _ = run_script(tool, work_dir, '--list')
+    assert printed == 'run: loss, lr, coco/bbox_mAP\n'
+    status, _, errors = run_script(tool, work_dir, '--keys', 'acc')
+    assert status == 2
+    assert "no scalar is named 'acc'. Fix: take one of loss, lr" in errors
+    status, _, errors = run_script(tool, tmp_path / 'nowhere')
+    assert status == 2
+    assert 'has no scalars.json' in errors
+
+
+def test_a_stock_head_is_told_of_the_missing_centre():
+    pytest.importorskip('mmdet')
+    from small_heads import FOCAL, STABLE_AP, build_head
+
+    ours = torch.nn.ModuleDict(
+        dict(bbox_head=build_head('RetinaHead', STABLE_AP))
+    )
+    stock = torch.nn.ModuleDict(
+        dict(bbox_head=build_head('RetinaHead', FOCAL, listwise=False))
+    )
+    ours.bbox_head.loss_cls.loss.mean_positive.mean.fill_(-3.25)
+    state = ours.state_dict()
+    text = missing_centre(compare_states(stock, state), state)
+    assert 'mean_positive.mean = -3.25 as 0.5. bbox_head of this' in text
+    assert "bbox_head = dict(type='mmrank.ListwiseHead'" in text
+    assert missing_centre(compare_states(ours, state), state) == ''
+    runner = SimpleNamespace(
+        model=stock, _load_from='ours.pth', _resume=False, strategy=None
+    )
+    with pytest.raises(CheckpointError, match='= -3.25 as 0.5'):
+        CheckpointMatchHook().after_load_checkpoint(
+            runner, dict(state_dict=state)
+        )
+
+
+def test_a_whole_detector_is_saved_for_another_process(tmp_path):
+    pytest.importorskip('mmdet')
+    from mmengine.registry import init_default_scope
+
+    cfg = Config.fromfile(
+        ROOT / 'configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py'
+    )
+    init_default_scope('mmdet')
+    model = MODELS.build(cfg.model).eval()
+    torch.save(model, tmp_path / 'model.pth')
+    image = torch.zeros(1, 3, 64, 64)
+    with torch.no_grad():
+        expected = model(image)[0][0]
+    script = (
+        'import sys, torch\n'
+        'model = torch.load(sys.argv[1], weights_only=False)\n'
+        'with torch.no_grad():\n'
+        '    found = model(torch.zeros(1, 3, 64, 64))[0][0]\n'
+        'torch.save(found, sys.argv[2])\n'
+    )
+    subprocess.run(
+        [
+            sys.executable,
+            '-W',
+            'ignore',
+            '-c',
+            script,
+            tmp_path / 'model.pth',
+            tmp_path / 'found.pth',
+        ],
+        check=True,
+        cwd=ROOT,
+    )
+    torch.testing.assert_close(torch.load(tmp_path / 'found.pth'), expected)
+
+
+@pytest.mark.parametrize('name', ['retriever', 'two_tower', 'one_vs_rest'])
+def test_other_models_are_pickled(name):
+    pytest.importorskip('mmpretrain')
+    from small_retriever import build_retriever
+
+    model = {
+        'retriever': build_retriever,
+        'two_tower': lambda: MODELS.build(two_tower(2, 3)),
+        'one_vs_rest': lambda: MODELS.build(
+            dict(
+                type='mmrank.OneVsRestHead',
+                num_classes=3,
+                in_channels=4,
+                loss=dict(type='mmrank.SOPRCLoss', mode='per_class'),
+            )
+        ),
+    }[name]()
+    made = pickle.loads(pickle.dumps(model))
+    state = model.state_dict()
+    assert made.state_dict().keys() == state.keys()
+    for key, value in made.state_dict().items():
+        assert torch.equal(value, state[key])
+
+
+@pytest.fixture(scope='module')
+def shapes(tmp_path_factory):
+    """Two images, options that use them, and weights of the demo's model."""
+    pytest.importorskip('mmdet')
+    from mmengine.registry import DefaultScope
+
+    from mmrank.studies.synthetic.shapes_coco import (
+        ShapesSpec,
+        write_shapes_coco,
+    )
+
+    folder = tmp_path_factory.mktemp('shapes')
+    write_shapes_coco(folder / 'data', ShapesSpec(1, 1, 2))
+    cfg = Config.fromfile(DEMO / 'retinanet_r18_fpn_stable-ap_demo.py')
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        model = MODELS.build(cfg.model)
+    loss = model.bbox_head.loss_cls.loss
+    loss.mean_positive.mean.fill_(-4.5)
+    torch.save(dict(state_dict=model.state_dict()), folder / 'weights.pth')
+    options = [
+        '--work-dir',
+        folder / 'work',
+        '--cfg-options',
+        f'test_dataloader.dataset.data_root={folder / "data"}',
+        f'test_evaluator.ann_file={folder}/data/annotations/test.json',
+        'test_dataloader.num_workers=0',
+    ]
+    return folder / 'weights.pth', options
+
+
+DEMO = ROOT / 'configs' / 'stable_ap'
+
+
+def test_test_time_augmentation(shapes):
+    weights, options = shapes
+    config = DEMO / 'retinanet_r18_fpn_stable-ap_demo.py'
+    out = weights.with_name('found.pkl')
+    done = forked(
+        ROOT / 'tools/test.py',
+        config,
+        weights,
+        '--tta',
+        '--out',
+        out,
+        *options,
+    )
+    assert done.returncode == 0, done.stderr
+    found = pickle.loads(out.read_bytes())
+    assert len(found) == 2
+    boxes = found[0]['pred_instances']['bboxes']
+    assert 0 < len(boxes) <= 100
+    # Of the flipped image, too: boxes are in the frame of the original.
+    assert boxes[:, 0].min() >= -1
+    assert boxes[:, 2].max() <= 257

@@ -1,0 +1,108 @@
+r"""Recommend items to users by a trained two-tower model.
+
+  python tools/analysis_tools/recommend.py CONFIG CHECKPOINT 1 42 --top-k 5
+
+Users and items have the names of the training file. Items of the user's
+training pairs are left out. --out recommended.csv keeps user,rank,item,score.
+
+exit status: 0 shown, 2 wrong input (see the message).
+"""
+
+import argparse
+import sys
+
+from mmengine.config import DictAction
+from rich.console import Console
+from rich.table import Table
+
+from mmrank.apis.entry_point import (
+    add_trust_option,
+    check_packages,
+    read_config,
+)
+from mmrank.apis.recommendation import Recommendation, recommend
+from mmrank.apis.trained_model import trained_model
+from mmrank.errors import UserError, show_user_errors
+from mmrank.files.atomic_file import write_csv_atomically
+from mmrank.registry import DATASETS
+
+
+def parse_args() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument('config', help='config of a mmrank.TwoTower')
+    parser.add_argument('checkpoint', help='.pth file of its training')
+    parser.add_argument('users', nargs='+', help='names of users')
+    parser.add_argument(
+        '--top-k',
+        type=int,
+        default=10,
+        help='items for each user (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--include-seen',
+        action='store_true',
+        help="also show items of the user's training pairs",
+    )
+    parser.add_argument('--out', help='CSV file to write as well')
+    parser.add_argument(
+        '--cfg-options',
+        nargs='+',
+        action=DictAction,
+        metavar='KEY=VALUE',
+        help='overrides of the config',
+    )
+    add_trust_option(parser)
+    args = parser.parse_args()
+    if args.top_k < 1:
+        parser.error(f'--top-k is {args.top_k}; it must be at least 1')
+    return args
+
+
+def show(found: list[list[Recommendation]], console: Console) -> None:
+    """Print a table: a user after the other."""
+    table = Table()
+    for name in ('user', 'rank', 'item', 'score'):
+        table.add_column(name, overflow='fold')
+    for own in found:
+        for rank, entry in enumerate(own, 1):
+            user = entry.user if rank == 1 else ''
+            table.add_row(user, str(rank), entry.item, f'{entry.score:.4f}')
+        table.add_section()
+    console.print(table)
+
+
+@show_user_errors(OSError, ValueError)
+def main() -> None:
+    """Recommend."""
+    args = parse_args()
+    cfg = read_config(args.config)
+    if args.cfg_options is not None:
+        cfg.merge_from_dict(args.cfg_options)
+    check_packages(cfg)
+    model = trained_model(cfg, args.checkpoint, trust=args.trust_checkpoint)
+    dataset = DATASETS.build(cfg.train_dataloader.dataset)
+    pairs = getattr(dataset, 'interactions', None)
+    if pairs is None:
+        raise UserError(
+            f'train_dataloader.dataset is a {type(dataset).__name__}, which '
+            "has no users and items. Fix: type='mmrank.InteractionDataset'"
+        )
+    found = recommend(model, pairs, args.users, args.top_k, args.include_seen)
+    show(found, Console())
+    if args.out:
+        rows = [
+            (entry.user, rank, entry.item, entry.score)
+            for own in found
+            for rank, entry in enumerate(own, 1)
+        ]
+        header = ('user', 'rank', 'item', 'score')
+        write_csv_atomically([header, *rows], args.out)
+        print(f'Wrote {args.out}')
+
+
+if __name__ == '__main__':
+    sys.exit(main())

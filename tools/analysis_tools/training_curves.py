@@ -1,0 +1,84 @@
+r"""Draw losses, rates and metrics of trainings over their steps.
+
+  # the losses of a training, with all its resumes
+  python tools/analysis_tools/training_curves.py work_dirs/NAME
+
+  # two trainings, and what a loss of mmrank says of itself
+  python tools/analysis_tools/training_curves.py \
+      "stable AP=work_dirs/a" "focal=work_dirs/b" \
+      --keys loss risk rho 'coco/bbox_mAP*' --out curves.png
+
+  # which scalars there are
+  python tools/analysis_tools/training_curves.py work_dirs/NAME --list
+
+exit status: 0 drawn, 2 wrong input (see the message).
+"""
+
+import argparse
+import sys
+
+from mmrank.errors import show_user_errors
+from mmrank.visualization.training_curves import (
+    plot_training_curves,
+    read_training_log,
+)
+
+
+def parse_args() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        'trainings',
+        nargs='+',
+        metavar='[NAME=]FOLDER',
+        help='work folder, or scalars.json file',
+    )
+    parser.add_argument(
+        '--keys',
+        nargs='+',
+        default=['*loss*'],
+        metavar='KEY',
+        help='scalars to draw, with * and ? (default: *loss*)',
+    )
+    parser.add_argument(
+        '--window',
+        type=int,
+        default=1,
+        help='logged values that a point averages (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--out',
+        default='training_curves.png',
+        help='image file (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--list', action='store_true', help='only list the scalars'
+    )
+    args = parser.parse_args()
+    if args.window < 1:
+        parser.error(f'--window is {args.window}; it must be at least 1')
+    return args
+
+
+@show_user_errors(OSError)
+def main() -> None:
+    """Draw."""
+    args = parse_args()
+    logs = []
+    for given in args.trainings:
+        name, equals, path = given.partition('=')
+        log = read_training_log(path, name) if equals else None
+        logs.append(log or read_training_log(given))
+    if args.list:
+        for log in logs:
+            print(f'{log.name}: {", ".join(log.curves)}')
+        return
+    path = plot_training_curves(logs, args.out, args.keys, args.window)
+    print(f'Wrote {path}')
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,46 @@
+r"""Make a checkpoint ready to hand out: weights alone, a hash in the name.
+
+  python tools/misc/publish_model.py work_dirs/NAME/epoch_12.pth NAME.pth
+
+writes NAME-1a2b3c4d.pth, which torch.load(weights_only=True) reads.
+The optimiser, the logs and the random states are left out. The config that is
+kept in the file may name folders of this machine.
+
+exit status: 0 written, 2 wrong input (see the message).
+"""
+
+import argparse
+import sys
+
+from mmrank.apis.entry_point import add_trust_option
+from mmrank.apis.publishing import publish_model
+from mmrank.errors import show_user_errors
+
+
+def parse_args() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument('checkpoint', help='.pth file of a training')
+    parser.add_argument(
+        'out', help='name of the new file; the hash goes before its .pth'
+    )
+    add_trust_option(parser)
+    return parser.parse_args()
+
+
+@show_user_errors(OSError)
+def main() -> None:
+    """Write the file and say what it is."""
+    args = parse_args()
+    path, digest = publish_model(
+        args.checkpoint, args.out, args.trust_checkpoint
+    )
+    print(f'Wrote {path}, {path.stat().st_size / 1e6:.1f} MB')
+    print(f'sha256 {digest}')
+
+
+if __name__ == '__main__':
+    sys.exit(main())
