@@ -18,7 +18,7 @@ test test-fast test-slow: export OMP_NUM_THREADS ?= 1
 FAST := tests/test_functional tests/test_state tests/test_losses
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-fast test-slow lint clean
+.PHONY: help env demo test test-fast test-slow lint docs clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -43,6 +43,14 @@ lint: env  ## ruff: style and format
 	@$(RUN) -m ruff check .
 	@$(RUN) -m ruff format --check .
 
+docs: DOCS_VENV ?= .venv-docs
+docs:  ## the documentation site, in site/ (an environment of its own)
+	@test -x "$(DOCS_VENV)/bin/mkdocs" || { \
+	  "$(PYTHON)" -m venv "$(DOCS_VENV)" && \
+	  "$(DOCS_VENV)/bin/python" -m pip install -q -r requirements/docs.txt; }
+	@NO_MKDOCS_2_WARNING=1 "$(DOCS_VENV)/bin/mkdocs" build -q --strict \
+	  -f docs/mkdocs.yml && echo "Open site/index.html."
+
 clean:  ## remove what builds and test runs left (keeps .venv and work_dirs)
-	@rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	@rm -rf build dist site *.egg-info .pytest_cache .ruff_cache .hypothesis
 	@find mmrank tools tests configs -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -16,8 +16,14 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 MIM_ENTRIES = ('configs', 'tools', 'model-index.yml')
-# The bootstrap makes the environment of a checkout; there is none in a wheel.
-MIM_IGNORED = ('__pycache__', '*.py[cod]', 'bootstrap.py', 'bootstrap_parts')
+# These make the environment of a checkout; there is none in a wheel.
+MIM_IGNORED = (
+    '__pycache__',
+    '*.py[cod]',
+    'bootstrap.py',
+    'bootstrap_parts',
+    'docker',
+)
 
 
 def read_version() -> str:
@@ -30,9 +36,15 @@ def read_version() -> str:
 
 
 def read_readme() -> str:
-    """Return the long description; empty where there is no README."""
+    """Return the long description; empty where there is no README.
+
+    Pictures and links to files of the checkout lead nowhere on a package
+    index: the pictures are left out, of such a link the text stays.
+    """
     path = ROOT / 'README.md'
-    return path.read_text(encoding='utf-8') if path.is_file() else ''
+    text = path.read_text(encoding='utf-8') if path.is_file() else ''
+    text = re.sub(r'!\[[^\]]*\]\((?!https?:)[^)]*\)\n*', '', text)
+    return re.sub(r'\[([^\]]*)\]\((?!https?:)[^)]*\)', r'\1', text)
 
 
 def read_requirements(name: str) -> list:
@@ -93,13 +105,24 @@ class BuildPyWithMim(build_py):
             add_mim(Path(self.build_lib) / 'mmrank', link=False)
 
 
+def chosen(names: tuple) -> list:
+    """Return the lines of ``optional.txt`` that begin with one of these."""
+    return [x for x in read_requirements('optional') if x.startswith(names)]
+
+
+OPENMMLAB = read_requirements('mminstall')
 EXTRAS = {
-    'mim': read_requirements('mminstall'),
+    'mim': OPENMMLAB,
     'optional': read_requirements('optional'),
+    'detection': OPENMMLAB
+    + chosen(('onedl-mmdetection', 'pycocotools', 'faster-coco-eval')),
+    'classification': OPENMMLAB + chosen(('onedl-mmpretrain',)),
+    'metric-learning': chosen(('pytorch-metric-learning',)),
     'text': read_requirements('text'),
     'tests': read_requirements('tests'),
 }
 EXTRAS['all'] = sorted({line for lines in EXTRAS.values() for line in lines})
+EXTRAS['docs'] = read_requirements('docs')
 
 setup(
     name='mmrank',
@@ -110,16 +133,20 @@ setup(
     author='mmrank contributors',
     license='Apache-2.0',
     license_files=['LICENSE'],
-    keywords='average precision, object detection, retrieval, OpenMMLab',
+    keywords='average precision, ranking loss, object detection, '
+    'image retrieval, contrastive learning, two towers, OpenMMLab',
     classifiers=[
         'Development Status :: 3 - Alpha',
+        'Intended Audience :: Developers',
         'Intended Audience :: Science/Research',
         'Operating System :: OS Independent',
         'Programming Language :: Python :: 3',
+        'Programming Language :: Python :: 3 :: Only',
         'Programming Language :: Python :: 3.10',
         'Programming Language :: Python :: 3.11',
         'Programming Language :: Python :: 3.12',
         'Topic :: Scientific/Engineering :: Artificial Intelligence',
+        'Topic :: Scientific/Engineering :: Image Recognition',
     ],
     packages=find_packages(include=('mmrank', 'mmrank.*')),
     python_requires='>=3.10',

@@ -1,4 +1,4 @@
-"""Every code block of docs/write_a_loss.md runs as the page says."""
+"""Every code block of docs/pages/write_a_loss.md runs as the page says."""
 
 import importlib
 import logging
@@ -17,7 +17,7 @@ from mmrank.engine.hooks import ClassCountsHook
 from mmrank.registry import MODELS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / 'docs' / 'write_a_loss.md'
+PAGE = ROOT / 'docs' / 'pages' / 'write_a_loss.md'
 NAMES = [
     'my_losses',
     'use_by_hand',

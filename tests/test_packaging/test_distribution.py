@@ -83,7 +83,7 @@ def test_wheel_metadata(wheel):
     assert 'Name: mmrank\n' in text
     assert 'License-Expression: Apache-2.0' in text or 'Apache-2.0' in text
     extras = set(re.findall(r'^Provides-Extra: (\S+)', text, re.M))
-    assert {'mim', 'tests', 'optional', 'all'} <= extras
+    assert {'mim', 'tests', 'optional', 'all', 'detection'} <= extras
     forced = [
         line.split(': ')[1]
         for line in text.splitlines()
@@ -92,6 +92,15 @@ def test_wheel_metadata(wheel):
     assert any(line.startswith('torch') for line in forced)
     # Either family of OpenMMLab distributions will do: none is forced.
     assert not [x for x in forced if re.match(r'(onedl|mm|openm)', x)]
+
+
+def test_long_description_has_no_link_into_the_checkout(wheel):
+    (name,) = (x for x in wheel.namelist() if x.endswith('/METADATA'))
+    text = wheel.read(name).decode()
+    assert '# mmrank' in text
+    targets = re.findall(r'\]\(([^)]*)\)', text)
+    assert targets
+    assert all(x.startswith('https://') for x in targets), targets
 
 
 def test_source_distribution_builds_the_same(checkout, tmp_path):

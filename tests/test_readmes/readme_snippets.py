@@ -1,4 +1,4 @@
-"""The Python blocks of all READMEs, and small trainings to run them on."""
+"""Python blocks of READMEs and pages, and small trainings to run them on."""
 
 import copy
 import re
@@ -28,14 +28,24 @@ class Snippet(NamedTuple):
 
 @cache
 def all_snippets():
-    """The Python blocks of README.md and of the READMEs of the configs."""
+    """Python blocks of README.md, of the configs' READMEs and of docs/.
+
+    A file that a page includes whole is not among them:
+    tests/test_docs/test_user_pages.py runs it. docs/pages/write_a_loss.md
+    has a test of its own.
+    """
     found = []
     for path in [
         ROOT / 'README.md',
         *sorted(ROOT.glob('configs/*/README.md')),
+        *sorted(ROOT.glob('docs/pages/**/*.md')),
     ]:
+        if path.name == 'write_a_loss.md':
+            continue
         text = path.read_text('utf-8')
         for match in re.finditer(r'```python\n(.*?)```', text, re.DOTALL):
+            if match.group(1).startswith('--8<--'):
+                continue
             line = text[: match.start()].count('\n') + 2
             name = path.relative_to(ROOT).as_posix()
             found.append(Snippet(name, line, match.group(1)))

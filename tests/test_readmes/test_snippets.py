@@ -1,4 +1,4 @@
-"""Every Python block of every README does what its reader expects of it.
+"""Every Python block of READMEs and pages does what its reader expects.
 
 Trainings use the optimiser of the block's base config, or mmpretrain's stock
 one where there is no base, on small made-up data.
@@ -29,19 +29,32 @@ from torch.nn.functional import normalize
 from mmrank.functional import average_precision, retrieval_metrics
 from mmrank.losses import RankingLoss
 
-# README and a text that is in one of its blocks alone; the tests below name
-# each of them.
+START = 'docs/pages/get_started.md'
+TOOLS = 'docs/pages/tools.md'
+DETECTOR = 'docs/pages/users/detector.md'
+IMAGE_TEXT = 'docs/pages/users/image_text.md'
+LONG_TAIL = 'docs/pages/users/long_tail.md'
+PYTORCH = 'docs/pages/users/pytorch.md'
+RECOMMENDATION = 'docs/pages/users/recommendation.md'
+RETRIEVAL = 'docs/pages/users/retrieval.md'
+SELF_SUPERVISED = 'docs/pages/users/self_supervised.md'
+# README or page and a text that is in one of its blocks alone; the tests below
+# name each of them.
 BLOCKS = [
     ('README.md', "_base_ = 'mmdet::atss"),
-    ('README.md', "_base_ = 'mmdet::faster_rcnn"),
-    ('README.md', 'mmrank.EmbeddingRetriever'),
-    ('README.md', 'mmrank.TwoViewLearner'),
-    ('README.md', 'mmrank.ImageTextDualEncoder'),
-    ('README.md', 'mmrank.OneVsRestHead'),
-    ('README.md', 'recall_at=(1, 10, 100, 1000)'),
-    ('README.md', 'mmrank.AtomicCheckpointHook'),
-    ('README.md', 'stable_ap_loss(pos, neg'),
-    ('README.md', 'read_base'),
+    (DETECTOR, "_base_ = 'mmdet::faster_rcnn"),
+    (RETRIEVAL, 'mmrank.EmbeddingRetriever'),
+    (SELF_SUPERVISED, 'mmrank.TwoViewLearner'),
+    (IMAGE_TEXT, 'mmrank.ImageTextDualEncoder'),
+    (LONG_TAIL, 'mmrank.OneVsRestHead'),
+    (RETRIEVAL, 'recall_at=(1, 10, 100, 1000)'),
+    (TOOLS, 'mmrank.AtomicCheckpointHook'),
+    (PYTORCH, 'stable_ap_loss(pos, neg'),
+    (START, 'read_base'),
+    ('README.md', 'StableAPLoss(num_classes=5'),
+    (DETECTOR, "_base_ = 'mmdet::atss"),
+    (PYTORCH, 'EmbeddingBatch.of_one_batch'),
+    (RECOMMENDATION, "_base_ = 'configs/tutorials"),
     ('configs/clip/README.md', 'mmrank.ImageTextDualEncoder'),
     ('configs/isogclr/README.md', 'mmrank.TwoViewLearner'),
     ('configs/long_tail/README.md', 'mmrank.OneVsRestHead'),
@@ -72,7 +85,7 @@ optim_wrapper = dict(optimizer=dict(lr=0.01))
 def detector_text(kind):
     """The README's own lines, and its base alone."""
     if kind == 'faster_rcnn':
-        text = snippet('README.md', "_base_ = 'mmdet::faster_rcnn").text
+        text = snippet(DETECTOR, "_base_ = 'mmdet::faster_rcnn").text
         return text + MONITOR, text.splitlines()[0]
     text = snippet('README.md', "_base_ = 'mmdet::atss").text
     base, lines = text.split('\n', 1)
@@ -196,12 +209,12 @@ def drawings_of_classes(g):
 
 @pytest.mark.parametrize(
     'loss',
-    ['README.md', pytest.param('metric_learning', marks=pytest.mark.slow)],
+    ['ranking', pytest.param('metric_learning', marks=pytest.mark.slow)],
 )
 def test_retrieval(loss):
     """Characters that were not trained on."""
     pytest.importorskip('mmpretrain')
-    values = values_of(snippet('README.md', 'mmrank.EmbeddingRetriever').text)
+    values = values_of(snippet(RETRIEVAL, 'mmrank.EmbeddingRetriever').text)
     if loss == 'metric_learning':
         pytest.importorskip('pytorch_metric_learning')
         text = snippet('configs/metric_learning/README.md', 'PMLLoss').text
@@ -216,7 +229,7 @@ def test_retrieval(loss):
     after = retriever_map(model)
     assert after > before + 10, (before, after)
     assert after > 45
-    if loss == 'README.md':
+    if loss == 'ranking':
         ranking = _ranking(model)
         assert 0.03 < ranking.diagnostics['argument'] < 10
     first, last = (
@@ -234,7 +247,7 @@ def _ranking(model):
 @pytest.mark.parametrize(
     'readme',
     [
-        'README.md',
+        LONG_TAIL,
         pytest.param('configs/long_tail/README.md', marks=pytest.mark.slow),
     ],
 )
@@ -284,7 +297,7 @@ def test_multi_label_classification(readme):
 @pytest.mark.parametrize(
     'readme',
     [
-        'README.md',
+        SELF_SUPERVISED,
         pytest.param('configs/isogclr/README.md', marks=pytest.mark.slow),
     ],
 )
@@ -330,7 +343,7 @@ def test_self_supervised(readme):
 @pytest.mark.parametrize(
     'readme',
     [
-        'README.md',
+        IMAGE_TEXT,
         pytest.param('configs/clip/README.md', marks=pytest.mark.slow),
     ],
 )
@@ -387,11 +400,9 @@ def test_images_and_texts(readme):
 
 
 def test_metrics_and_hooks_build():
-    text = snippet('README.md', 'recall_at=(1, 10, 100, 1000)').text
+    text = snippet(RETRIEVAL, 'recall_at=(1, 10, 100, 1000)').text
     assert METRICS.build(values_of(text)['val_evaluator'])
-    values = values_of(
-        snippet('README.md', 'mmrank.AtomicCheckpointHook').text
-    )
+    values = values_of(snippet(TOOLS, 'mmrank.AtomicCheckpointHook').text)
     assert HOOKS.build(values['default_hooks']['checkpoint'])
     for hook in values['custom_hooks']:
         assert HOOKS.build(hook)
@@ -399,7 +410,7 @@ def test_metrics_and_hooks_build():
 
 def test_library_block_trains():
     """Its loss, minimised with plain SGD, ranks the positives first."""
-    values = values_of(snippet('README.md', 'stable_ap_loss(pos, neg').text)
+    values = values_of(snippet(PYTORCH, 'stable_ap_loss(pos, neg').text)
     pos, neg = values['pos'], values['neg']
     assert values['loss'].isfinite()
     assert (pos.grad < 0).any()
@@ -407,6 +418,42 @@ def test_library_block_trains():
 
 
 def test_python_style_block(tmp_path):
-    text = snippet('README.md', 'read_base').text
+    text = snippet(START, 'read_base').text
     cfg = config_of(text, tmp_path)
     assert cfg.model.bbox_head.num_classes == 3
+
+
+def test_blocks_for_a_plain_loop_have_gradients():
+    values = values_of(snippet('README.md', 'StableAPLoss(num_classes=5').text)
+    assert values['scores'].grad.abs().sum() > 0
+    values = values_of(snippet(PYTORCH, 'EmbeddingBatch.of_one_batch').text)
+    assert (values['scores'].grad.abs().sum(0) > 0).all()
+    assert values['embeddings'].grad.abs().sum() > 0
+
+
+def test_detector_for_own_classes(tmp_path):
+    pytest.importorskip('mmdet')
+    cfg = config_of(snippet(DETECTOR, "_base_ = 'mmdet::atss").text, tmp_path)
+    tiny_detector(cfg)
+    cfg.model.bbox_head.num_classes = 3
+    init_default_scope('mmdet')
+    model = MODELS.build(cfg.model)
+    assert model.bbox_head.loss_cls.loss.num_classes == 3
+    for split in ('train', 'val', 'test'):
+        data = cfg[f'{split}_dataloader'].dataset
+        assert data.data_root == 'data/mine/'
+        assert data.metainfo.classes == ('cat', 'dog', 'cow')
+    assert cfg.val_evaluator.ann_file.startswith('data/mine/')
+    assert cfg.test_evaluator.type == 'CocoMetric'
+
+
+def test_recommendation_for_own_data(tmp_path):
+    (tmp_path / 'configs').symlink_to(ROOT / 'configs')
+    text = snippet(RECOMMENDATION, "_base_ = 'configs/tutorials").text
+    cfg = config_of(text, tmp_path)
+    model = MODELS.build(cfg.model)
+    assert [p.shape for p in model.parameters()] == [(6018, 64), (3018, 64)]
+    loader = cfg.train_dataloader
+    assert loader.batch_size == loader.sampler.batch_size == 2048
+    for split in ('train', 'val', 'test'):
+        assert cfg[f'{split}_dataloader'].dataset.data_root == 'data/mine/'

@@ -48,7 +48,8 @@ def ListwiseHead(
         head_type: The head: its class, or registered name with its scope, e.g.
             ``mmdet.RetinaHead``, ``mmdet.ATSSHead``, ``mmdet.RTMDetHead``:
             any head whose ``loss_by_feat`` calls ``self.loss_cls`` on (n, C)
-            scores and class indices. The README lists those of mmdet.
+            scores and class indices. docs/pages/users/detector.md lists
+            those of mmdet.
         loss_cls: Config of the loss. ``num_classes`` is filled in where the
             loss takes it and the config does not set it. Losses with a
             ``box_input`` (Rank & Sort, aLRP) need an IoU loss on decoded

@@ -1,0 +1,110 @@
+"""Every message that mmrank can raise or warn with, read from the source.
+
+hooks.py puts them at the end of the troubleshooting page when the site is
+built, so that the page cannot be out of date.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+ERRORS = {'UserError', 'ValueError', 'TypeError', 'RuntimeError', 'KeyError'}
+FIX = re.compile(r'\s*\bFix:\s*')
+#: Folder of mmrank, and what its section is called.
+SECTIONS = {
+    'apis': 'Starting a training or a test',
+    'engine': 'Hooks, optimisers, resuming',
+    'models': 'Models and heads',
+    'losses': 'Losses',
+    'datasets': 'Data sets, samplers, checks of data',
+    'evaluation': 'Metrics',
+    'functional': 'Functions',
+    'state': 'State',
+    'visualization': 'Figures and tables',
+    'studies': 'Tools of the studies',
+    '': 'Files and checkpoints',
+}
+
+
+class Message(NamedTuple):
+    """One message of the source.
+
+    Attributes:
+        kind: Class of the error, or ``warning``.
+        text: The message, ``...`` for each value that is filled in.
+        fix: What its ``Fix:`` says; empty without one.
+        path: File below the repository.
+    """
+
+    kind: str
+    text: str
+    fix: str
+    path: str
+
+
+def template(node: ast.expr) -> str:
+    """Text of a string, an f-string or a sum of them; ``...`` for values."""
+    if isinstance(node, ast.Constant):
+        return str(node.value) if isinstance(node.value, str) else '...'
+    if isinstance(node, ast.JoinedStr):
+        return ''.join(template(part) for part in node.values)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return template(node.left) + template(node.right)
+    return '...'
+
+
+def called(node: ast.expr) -> str:
+    """Last name of what is called: ``warn`` of ``warnings.warn(...)``."""
+    return getattr(node, 'attr', getattr(node, 'id', ''))
+
+
+def messages_of(path: Path) -> Iterator[Message]:
+    """The messages of one file, in its order."""
+    name = path.relative_to(ROOT).as_posix()
+    for node in ast.walk(ast.parse(path.read_text('utf-8'))):
+        call = node.exc if isinstance(node, ast.Raise) else node
+        if not isinstance(call, ast.Call) or not call.args:
+            continue
+        kind = called(call.func)
+        if not isinstance(node, ast.Raise):
+            if kind not in ('warn', 'warning', 'print_log'):
+                continue
+            kind = 'warning'
+        elif kind not in ERRORS:
+            continue
+        text, *fix = FIX.split(' '.join(template(call.args[0]).split()), 1)
+        if len(text.replace('...', '').strip()) > 8:
+            yield Message(kind, text, ''.join(fix), name)
+
+
+def all_messages() -> list[Message]:
+    """The messages of mmrank, each once."""
+    found = {}
+    for path in sorted((ROOT / 'mmrank').rglob('*.py')):
+        for message in messages_of(path):
+            found.setdefault((message.text, message.path), message)
+    return list(found.values())
+
+
+def as_markdown() -> str:
+    """The messages as sections of the troubleshooting page."""
+    sections = {folder: [] for folder in SECTIONS}
+    for message in all_messages():
+        folder = message.path.split('/')[1]
+        sections[folder if folder in sections else ''].append(message)
+    lines = []
+    for folder, title in SECTIONS.items():
+        lines += [f'### {title}', '']
+        for message in sorted(sections[folder], key=lambda m: m.text):
+            lines.append(f'* `{_code(message.text)}`')
+            if message.fix:
+                lines.append(f'  **Fix:** `{_code(message.fix)}`')
+        lines.append('')
+    return '\n'.join(lines)
+
+
+def _code(text: str) -> str:
+    return text.replace('`', "'")
