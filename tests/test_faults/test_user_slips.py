@@ -12,6 +12,7 @@ from mmengine.registry import DefaultScope
 from PIL import Image
 from torch.utils.data import DataLoader
 
+from mmrank import losses
 from mmrank.datasets.image_header import image_fault
 from mmrank.datasets.interactions.interaction_dataset import (
     InteractionDataset,
@@ -41,6 +42,15 @@ def test_a_forgotten_delete():
     assert 'score_range' in text  # a name to correct a typing error by
     with pytest.raises(TypeError, match='gamma'):
         SmoothAPLoss(tau=0.1, gamma=2.0)  # its base takes the other settings
+
+
+def test_every_loss_explains_its_settings():
+    for name in losses.__all__:
+        cls = getattr(losses, name)
+        # An adapter passes what it does not know on to the other library.
+        if issubclass(cls, torch.nn.Module) and name != 'PMLLoss':
+            with pytest.raises(UserError, match=f'{name} does not take'):
+                cls(no_setting=1)
 
 
 def test_a_loss_of_the_user_inherits_the_message():
