@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,12 @@ def test_plain_pytest_leaves_slow_tests_out():
     text = (ROOT / 'pyproject.toml').read_text('utf-8')
     assert "-m 'not slow'" in text
     assert "pytest -m 'slow" in (ROOT / 'Makefile').read_text('utf-8')
+
+
+def test_bandit_finds_nothing():
+    pytest.importorskip('bandit')
+    command = '-m bandit -q -r mmrank tools -c pyproject.toml'.split()
+    done = subprocess.run(
+        [sys.executable, *command], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout

@@ -25,6 +25,8 @@ class HuggingFaceTextEncoder(BaseModule):
             ``mean``: mean over the tokens.
         pretrained: False: only its architecture, with random weights.
         init_cfg: See mmengine's ``BaseModule``.
+        revision: Commit, tag or branch of the hub from which the files come;
+            a commit makes a training repeatable. None: the main branch.
 
     Attributes:
         out_channels: Width W of its states.
@@ -41,6 +43,7 @@ class HuggingFaceTextEncoder(BaseModule):
         pooling: str = 'first',
         pretrained: bool = True,
         init_cfg: dict | None = None,
+        revision: str | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
         if pooling not in POOLINGS:
@@ -61,11 +64,17 @@ class HuggingFaceTextEncoder(BaseModule):
                 "which is not installed. Fix: `pip install 'transformers<5'`, "
                 "or use type='mmrank.TextTransformer'"
             ) from error
-        self.tokenizer = AutoTokenizer.from_pretrained(name_or_path)
+        self.tokenizer = AutoTokenizer.from_pretrained(
+            name_or_path, revision=revision
+        )
         if pretrained:
-            self.model = AutoModel.from_pretrained(name_or_path)
+            self.model = AutoModel.from_pretrained(
+                name_or_path, revision=revision
+            )
         else:
-            config = AutoConfig.from_pretrained(name_or_path)
+            config = AutoConfig.from_pretrained(
+                name_or_path, revision=revision
+            )
             self.model = AutoModel.from_config(config)
         # mmengine would call its init_weights over the weights just read.
         self.model.is_init = True
