@@ -87,7 +87,7 @@ def test_plain_pytest_leaves_slow_tests_out():
 
 def test_bandit_finds_nothing():
     pytest.importorskip('bandit')
-    command = '-m bandit -q -r mmrank tools -c pyproject.toml'.split()
+    command = ['-m', 'bandit', '-q', '-r', 'mmrank', 'tools', '-c', 'pyproject.toml']
     done = subprocess.run(
         [sys.executable, *command], cwd=ROOT, capture_output=True, text=True
     )
