@@ -87,8 +87,11 @@ def test_plain_pytest_leaves_slow_tests_out():
 
 def test_bandit_finds_nothing():
     pytest.importorskip('bandit')
-    command = ['-m', 'bandit', '-q', '-r', 'mmrank', 'tools', '-c', 'pyproject.toml']
+    options = ['-q', '-r', 'mmrank', 'tools', '-c', 'pyproject.toml']
     done = subprocess.run(
-        [sys.executable, *command], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, '-m', 'bandit', *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout
