@@ -28,7 +28,7 @@ val_dataloader = dict(
 # Several images share a caption: any of them is right.
 val_evaluator = dict(type='mmrank.ImageTextRetrievalMetric',
                      recall_at=(1, 5), merge_texts=True)
-train_cfg = dict(by_epoch=True, max_epochs=10, val_interval=5)
+train_cfg = dict(by_epoch=True, max_epochs=8, val_interval=4)
 val_cfg = dict()
 optim_wrapper = dict(optimizer=dict(type='AdamW', lr=3e-3))
 custom_hooks = [dict(type='mmrank.SampleIndexHook'),

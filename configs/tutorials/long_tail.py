@@ -27,7 +27,7 @@ val_dataloader = dict(
     dataset=dict(data, ann_file='val.csv', data_prefix='val/',
                  pipeline=pipeline, test_mode=True), **loader)
 val_evaluator = dict(type='mmrank.AveragePrecisionMetric')
-train_cfg = dict(by_epoch=True, max_epochs=12, val_interval=6)
+train_cfg = dict(by_epoch=True, max_epochs=6, val_interval=6)
 val_cfg = dict()
 optim_wrapper = dict(optimizer=dict(type='AdamW', lr=3e-3))
 custom_hooks = [dict(type='mmrank.LabelCheckHook'),
