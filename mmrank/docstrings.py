@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from collections.abc import Callable, Iterable, Sequence
 
 
 def sections(doc: str | None) -> dict[str, str]:
@@ -73,3 +74,52 @@ def inherit_arguments(cls: type) -> None:
         first = parts.pop('')
         parts = {'': first, 'Args': text, **parts}
     cls.__doc__ = docstring(parts)
+
+
+def docstring_of_scores(
+    function: Callable, of_positives: Sequence[str], skipped: Iterable[str]
+) -> str | None:
+    """Docstring of the form for score matrices of a ranking function.
+
+    Args:
+        function: See :func:`mmrank.functional.score_lists`.
+        of_positives: Names of its arguments with a value for each positive.
+        skipped: Names of the arguments that the form does not take.
+    """
+    if not function.__doc__:  # python -OO
+        return None
+    parts = sections(function.__doc__)
+    summary, _, rest = parts[''].partition('\n\n')
+    entries = {
+        'scores': '    scores: (L, N) float scores.',
+        'is_positive': '    is_positive: (L, N) bool or integer, nonzero = '
+        'positive of its list.',
+    }
+    skipped = set(skipped)
+    for name, text in arguments(function.__doc__).items():
+        if name in of_positives:
+            text = (
+                f'    {name}: (L, N) floats, read at the positives; see\n'
+                f'        :func:`{function.__name__}`.'
+            )
+        if name not in skipped:
+            entries[name] = text
+    entries['mask'] = '    mask: (L, N) bool, False for entries to ignore.'
+    returns = (
+        '    What ``{0}`` returns for L lists, float64 for float64\n'
+        '    scores, else float32.'
+    )
+    form = (
+        f'Form of :func:`{function.__name__}` for a score matrix. The lists '
+        'are the\nclasses of a one-vs-all problem (``scores = logits.t()``) '
+        'or the queries\nof a retrieval batch, where ``mask`` leaves out the '
+        'query itself.'
+    )
+    return docstring(
+        {
+            '': '\n\n'.join(x for x in (summary, form, rest) if x),
+            'Args': '\n'.join(entries.values()),
+            'Returns': returns.format(function.__name__),
+            'Raises': parts.get('Raises', ''),
+        }
+    )

@@ -100,69 +100,6 @@ class EmbeddingBatch:
         return self.query_labels[:, None] == self.gallery_labels
 
 
-def check_classified(
-    cls_score: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    num_classes: int | None = None,
-    weight_per_class: bool = True,
-) -> None:
-    """Refuse scores, labels and weights that do not belong together.
-
-    The values of the labels are checked by
-    :func:`mmrank.functional.ranking.lists.one_vs_all`.
-
-    Args:
-        cls_score: What should be (n, C) floats.
-        target: What should be (n,) or (n, C) labels.
-        weight: What should be (n,) or (n, C) weights, or None.
-        num_classes: C, or None if any number fits.
-        weight_per_class: Whether (n, C) weights are allowed.
-
-    Raises:
-        ValueError: If shapes or devices do not fit, or a weight is NaN; on a
-            GPU the latter is a device-side assertion.
-        TypeError: If the scores are not of a float dtype.
-    """
-    if not cls_score.is_floating_point():
-        raise TypeError(
-            f'cls_score must be of a float dtype, got {cls_score.dtype}; call '
-            'cls_score.float()'
-        )
-    if cls_score.dim() != 2:
-        raise ValueError(
-            f'cls_score must be (n, classes), got shape '
-            f'{tuple(cls_score.shape)}'
-        )
-    rows, classes = cls_score.shape
-    if num_classes not in (None, classes):
-        raise ValueError(
-            f'num_classes={num_classes} but cls_score has {classes} '
-            'columns; set num_classes of the loss and the head to the '
-            'same value'
-        )
-    allowed = {'target': [(rows,), (rows, classes)], 'weight': [(rows,)]}
-    if weight_per_class:
-        allowed['weight'].append((rows, classes))
-    for name, values in (('target', target), ('weight', weight)):
-        if values is None:
-            continue
-        if tuple(values.shape) not in allowed[name]:
-            shapes = ' or '.join(map(str, allowed[name]))
-            raise ValueError(
-                f'{name} must have shape {shapes} for cls_score of shape '
-                f'{tuple(cls_score.shape)}, got {tuple(values.shape)}; give '
-                f'one {name} for each row of the scores'
-            )
-        if values.device != cls_score.device:
-            raise ValueError(
-                f'{name} is on {values.device} but cls_score on '
-                f'{cls_score.device}; call {name}.to(cls_score.device)'
-            )
-    if weight is not None:
-        refuse_nan('weight', weight, 'give 0 to a row that should not count')
-
-
 def one_of(name: str, value, allowed: Collection) -> None:
     """Refuse an unknown choice.
 

@@ -11,9 +11,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .outliers import OutlierWarning, fits_float32, within_reach
 from .saved_state import SavedState
-from .updates import check_rows, inside_backward
+from .updates import (
+    OutlierWarning,
+    check_rows,
+    fits_float32,
+    inside_backward,
+    within_reach,
+)
 
 MEAN_MODES = ('plain', 'exact', 'off')
 

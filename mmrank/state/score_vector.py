@@ -6,9 +6,14 @@ from torch import Tensor
 from mmrank.functional.distributed import all_gather_lists
 from mmrank.functional.ranking.score_interpolation import interpolate_scores
 
-from .outliers import OutlierWarning, fits_float32, within_reach
 from .saved_state import SavedState
-from .updates import check_rows, inside_backward
+from .updates import (
+    OutlierWarning,
+    check_rows,
+    fits_float32,
+    inside_backward,
+    within_reach,
+)
 
 MODES = ('ema', 'off')
 

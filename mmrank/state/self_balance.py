@@ -4,8 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from .outliers import fits_float32
-from .updates import inside_backward
+from .updates import fits_float32, inside_backward
 
 
 class SelfBalance(nn.Module):

@@ -1,7 +1,16 @@
-"""When state is updated, and which rows: checks and groups of indices."""
+"""When state is updated, which rows, and how far a batch may move it.
+
+A batch may hold a score of 1e6, by a broken image or an overflow that ended
+just short of infinity. An EMA of weight 0.01 would need a thousand batches to
+forget it, so what a batch measured is clipped to what scores can explain.
+"""
+
+import warnings
 
 import torch
 from torch import Tensor
+
+_LARGEST = torch.finfo(torch.float32).max
 
 
 def inside_backward() -> bool:
@@ -103,4 +112,99 @@ def check_rows(name: str, rows: Tensor, lists: int, size: int) -> None:
             f'{name} holds indices from {int(rows.min())} to '
             f'{int(rows.max())}, but there are {size} classes; set '
             'num_classes to the number of classes of the training set'
+        )
+
+
+def fits_float32(values: Tensor) -> Tensor:
+    """Whether values stay finite in a float32 buffer, as bool."""
+    return values.abs() <= _LARGEST
+
+
+def within_reach(
+    values: Tensor,
+    mean: Tensor,
+    seen: Tensor,
+    score_range: tuple[float, float],
+    widths: float = 1.0,
+) -> Tensor:
+    """Clip what a batch measured to what a declared score range explains.
+
+    Two scores of the range differ by at most its width. The size of the mean
+    is added, so that averages of scores far outside of the range move and
+    return as ever.
+
+    Args:
+        values: What the batch measured, float64.
+        mean: The moving average before the batch.
+        seen: Bool, False where it is not set yet: the values are then
+            compared with the range itself.
+        score_range: Declared (low, high).
+        widths: How many widths of the range are allowed.
+
+    Returns:
+        Values, those within reach bit for bit.
+    """
+    low, high = score_range
+    reach = widths * (high - low)
+    free = torch.where(seen, reach + mean.abs(), reach)
+    least = torch.where(seen, mean, low) - free
+    most = torch.where(seen, mean, high) + free
+    return torch.maximum(torch.minimum(values, most), least)
+
+
+class OutlierWarning:
+    """Warns once that values were clipped; a GPU is not waited for.
+
+    There the warning comes with one of the next batches.
+
+    Args:
+        what: What was clipped, for the message.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what, self.given = what, False
+        self._found = self._flag = self._arrived = None
+
+    def __reduce__(self):
+        # A copy of a module warns for itself; events cannot be copied.
+        return OutlierWarning, (self.what,)
+
+    def note(self, clipped: Tensor) -> None:
+        """Take in which values of a batch were clipped.
+
+        Args:
+            clipped: Bool tensor of any shape.
+        """
+        if self.given:
+            return
+        if clipped.device.type == 'cpu':
+            if clipped.any():
+                self._warn()
+        elif clipped.device.type == 'cuda':
+            self._note_later(clipped.any())
+
+    def _note_later(self, found: Tensor) -> None:
+        if torch.cuda.is_current_stream_capturing():
+            return
+        self._found = found if self._found is None else self._found | found
+        if self._arrived is not None and not self._arrived.query():
+            return
+        if self._flag is None:
+            self._flag = torch.zeros((), dtype=torch.bool, pin_memory=True)
+        elif self._flag:
+            self._warn()
+            return
+        self._flag.copy_(self._found, non_blocking=True)
+        self._arrived = torch.cuda.Event()
+        self._arrived.record()
+
+    def _warn(self) -> None:
+        self.given = True
+        self._found = self._flag = self._arrived = None
+        warnings.warn(
+            f'{self.what} of a batch lies far outside of what score_range '
+            'explains; it was clipped before it was averaged. Look for a '
+            'broken sample or a diverging model, or declare the range that '
+            'the scores have. This is said once',
+            stacklevel=2,
         )

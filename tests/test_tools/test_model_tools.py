@@ -16,7 +16,7 @@ from PIL import Image
 from mmrank.apis.publishing import publish_model
 from mmrank.apis.recommendation import recommend
 from mmrank.apis.trained_model import trained_model
-from mmrank.checkpoint_loading import CheckpointError
+from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
 from mmrank.datasets.interactions.interaction_dataset import (
     InteractionDataset,
 )
@@ -116,7 +116,7 @@ def test_published_weights_are_data(shop, run_script, tmp_path):
     content = torch.load(path, weights_only=True)
     assert content['meta'] == dict(epoch=3, dataset_meta=dict(n=[0, 1]))
     assert set(content) == {'meta', 'state_dict'}
-    old = torch.load(shop[1], weights_only=False)['state_dict']
+    old = load_checkpoint(shop[1], trust=True)['state_dict']
     assert list(content['state_dict']) == list(old)
     assert all(
         torch.equal(content['state_dict'][k], x) for k, x in old.items()

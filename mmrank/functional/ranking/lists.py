@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.docstrings import arguments, docstring, sections
+from mmrank.docstrings import docstring_of_scores
 from mmrank.functional.pairwise.pairwise_surrogate import check_lists
 
 _MASKS = ('pos_mask', 'neg_mask', 'group')
@@ -165,7 +165,9 @@ def score_lists(
     )
     of_scores.__module__ = function.__module__
     of_scores.__signature__ = _signature_of_scores(function)
-    of_scores.__doc__ = _docstring_of_scores(function)
+    of_scores.__doc__ = docstring_of_scores(
+        function, of_positives, ('pos', 'neg', *_MASKS)
+    )
     return of_scores
 
 
@@ -226,47 +228,6 @@ def _signature_of_scores(function: Callable) -> inspect.Signature:
     )
     own = [p for p in own if p.name not in _MASKS]
     return signature.replace(parameters=[*new, *own, mask])
-
-
-def _docstring_of_scores(function: Callable) -> str | None:
-    if not function.__doc__:  # python -OO
-        return None
-    parts = sections(function.__doc__)
-    of_positives = getattr(function, 'of_positives', ())
-    summary, _, rest = parts[''].partition('\n\n')
-    entries = {
-        'scores': '    scores: (L, N) float scores.',
-        'is_positive': '    is_positive: (L, N) bool or integer, nonzero = '
-        'positive of its list.',
-    }
-    skipped = {'pos', 'neg', *_MASKS}
-    for name, text in arguments(function.__doc__).items():
-        if name in of_positives:
-            text = (
-                f'    {name}: (L, N) floats, read at the positives; see\n'
-                f'        :func:`{function.__name__}`.'
-            )
-        if name not in skipped:
-            entries[name] = text
-    entries['mask'] = '    mask: (L, N) bool, False for entries to ignore.'
-    returns = (
-        '    What ``{0}`` returns for L lists, float64 for float64\n'
-        '    scores, else float32.'
-    )
-    form = (
-        f'Form of :func:`{function.__name__}` for a score matrix. The lists '
-        'are the\nclasses of a one-vs-all problem (``scores = logits.t()``) '
-        'or the queries\nof a retrieval batch, where ``mask`` leaves out the '
-        'query itself.'
-    )
-    return docstring(
-        {
-            '': '\n\n'.join(x for x in (summary, form, rest) if x),
-            'Args': '\n'.join(entries.values()),
-            'Returns': returns.format(function.__name__),
-            'Raises': parts.get('Raises', ''),
-        }
-    )
 
 
 def positive_index(is_positive: Tensor) -> tuple[Tensor, Tensor]:
@@ -400,6 +361,69 @@ def refuse_nan(name: str, values: Tensor, fix: str) -> None:
             f'{name} is NaN at {broken.nonzero()[0].tolist()}, and in '
             f'{int(broken.sum())} of {values.numel()} entries; {fix}'
         )
+
+
+def check_classified(
+    cls_score: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    num_classes: int | None = None,
+    weight_per_class: bool = True,
+) -> None:
+    """Refuse scores, labels and weights that do not belong together.
+
+    The values of the labels are checked by
+    :func:`one_vs_all`.
+
+    Args:
+        cls_score: What should be (n, C) floats.
+        target: What should be (n,) or (n, C) labels.
+        weight: What should be (n,) or (n, C) weights, or None.
+        num_classes: C, or None if any number fits.
+        weight_per_class: Whether (n, C) weights are allowed.
+
+    Raises:
+        ValueError: If shapes or devices do not fit, or a weight is NaN; on a
+            GPU the latter is a device-side assertion.
+        TypeError: If the scores are not of a float dtype.
+    """
+    if not cls_score.is_floating_point():
+        raise TypeError(
+            f'cls_score must be of a float dtype, got {cls_score.dtype}; call '
+            'cls_score.float()'
+        )
+    if cls_score.dim() != 2:
+        raise ValueError(
+            f'cls_score must be (n, classes), got shape '
+            f'{tuple(cls_score.shape)}'
+        )
+    rows, classes = cls_score.shape
+    if num_classes not in (None, classes):
+        raise ValueError(
+            f'num_classes={num_classes} but cls_score has {classes} '
+            'columns; set num_classes of the loss and the head to the '
+            'same value'
+        )
+    allowed = {'target': [(rows,), (rows, classes)], 'weight': [(rows,)]}
+    if weight_per_class:
+        allowed['weight'].append((rows, classes))
+    for name, values in (('target', target), ('weight', weight)):
+        if values is None:
+            continue
+        if tuple(values.shape) not in allowed[name]:
+            shapes = ' or '.join(map(str, allowed[name]))
+            raise ValueError(
+                f'{name} must have shape {shapes} for cls_score of shape '
+                f'{tuple(cls_score.shape)}, got {tuple(values.shape)}; give '
+                f'one {name} for each row of the scores'
+            )
+        if values.device != cls_score.device:
+            raise ValueError(
+                f'{name} is on {values.device} but cls_score on '
+                f'{cls_score.device}; call {name}.to(cls_score.device)'
+            )
+    if weight is not None:
+        refuse_nan('weight', weight, 'give 0 to a row that should not count')
 
 
 def count_negatives(

@@ -10,8 +10,12 @@ from mmrank.functional.distributed import (
     scale_gradient,
     world_group,
 )
-from mmrank.functional.ranking.lists import check_class_indices, one_vs_all
-from mmrank.losses.inputs import check_classified, one_of
+from mmrank.functional.ranking.lists import (
+    check_class_indices,
+    check_classified,
+    one_vs_all,
+)
+from mmrank.losses.inputs import one_of
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state import LabelCounts
 

@@ -12,11 +12,14 @@ from mmrank.functional.distributed import (
     scale_gradient,
     world_group,
 )
-from mmrank.functional.ranking.lists import one_vs_all, positive_index
+from mmrank.functional.ranking.lists import (
+    check_classified,
+    one_vs_all,
+    positive_index,
+)
 from mmrank.losses.inputs import (
     EmbeddingBatch,
     box_values,
-    check_classified,
     one_of,
 )
 from mmrank.losses.setting_names import NamedSettings

@@ -189,7 +189,8 @@ class SampleState(nn.Module):
 
     def flush(self) -> None:
         """Write what is on its way; a look-up that is, starts again."""
-        self._take_in(wait=True)
+        if self._in_flight.writes or self._in_flight.look_up:
+            self._take_in(wait=True)
 
     def _is_far(self, device: torch.device) -> bool:
         return self.device.type == 'cpu' and device.type == 'cuda'
