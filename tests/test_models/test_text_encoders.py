@@ -150,7 +150,7 @@ def transformers(monkeypatch):
 
     class Auto:
         @staticmethod
-        def from_pretrained(name):
+        def from_pretrained(name, revision=None):
             made.append(name)
             return FakeModel(name)
 
@@ -161,10 +161,10 @@ def transformers(monkeypatch):
 
     module.AutoModel = Auto
     module.AutoTokenizer = types.SimpleNamespace(
-        from_pretrained=lambda name: fake_tokenizer
+        from_pretrained=lambda name, revision: fake_tokenizer
     )
     module.AutoConfig = types.SimpleNamespace(
-        from_pretrained=lambda name: f'config of {name}'
+        from_pretrained=lambda name, revision: f'config of {name}'
     )
     module.made = made
     monkeypatch.setitem(sys.modules, 'transformers', module)

@@ -139,6 +139,7 @@ def test_wrong_arguments_are_named(call, arguments, message):
         call(*arguments)
 
 
+@pytest.mark.slow
 def test_end_to_end(tool, tmp_path, monkeypatch):
     import resume_run
 
