@@ -250,6 +250,8 @@ def config_entries() -> dict[str, str]:
 
     found = {}
     for path in sorted((ROOT / 'configs').glob('[!_]*/*.py')):
+        if path.parent.name == 'tutorials':  # some are scripts
+            continue
         cfg = Config.fromfile(path)
         init_default_scope(cfg.get('default_scope', 'mmengine'))
         if 'data_preprocessor' in cfg:
