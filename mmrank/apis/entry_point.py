@@ -10,7 +10,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -33,8 +33,8 @@ PACKAGES = {
 }
 
 
-def add_common_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that both tools have."""
+def add_config_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that overrides settings of the config."""
     parser.add_argument(
         '--cfg-options',
         nargs='+',
@@ -44,6 +44,11 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         'optim_wrapper.optimizer.lr=0.01; lists as key="[a,b]", quoted and '
         'without spaces',
     )
+
+
+def add_common_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that both tools have."""
+    add_config_option(parser)
     parser.add_argument(
         '--launcher',
         choices=['none', 'pytorch', 'slurm', 'mpi'],
@@ -208,6 +213,21 @@ def set_collate(cfg: Config) -> None:
             loader.setdefault('collate_fn', ConfigDict(type='default_collate'))
 
 
+def apply_options(cfg: Config, options: Mapping | None) -> None:
+    """Override settings of a config; its packages must be installed.
+
+    Args:
+        cfg: The config, changed in place.
+        options: What :func:`add_config_option` has read, or None.
+
+    Raises:
+        UserError: See :func:`check_packages`.
+    """
+    if options is not None:
+        cfg.merge_from_dict(options)
+    check_packages(cfg)
+
+
 def load(args: argparse.Namespace) -> Config:
     """Read the config and apply the options that both tools have.
 
@@ -221,9 +241,7 @@ def load(args: argparse.Namespace) -> Config:
     guard_torch_load(args.trust_checkpoint)
     cfg = read_config(args.config)
     cfg.launcher = args.launcher
-    if args.cfg_options is not None:
-        cfg.merge_from_dict(args.cfg_options)
-    check_packages(cfg)
+    apply_options(cfg, args.cfg_options)
     set_work_dir(cfg, args)
     set_collate(cfg)
     return cfg

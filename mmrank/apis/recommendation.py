@@ -58,7 +58,7 @@ def recommend(
             f'model.type is {type(model).__name__}, which has no towers. Fix: '
             "pass a config of a type='mmrank.TwoTower'"
         )
-    rows = np.array([_row_of(user, pairs) for user in users])
+    rows = _rows_of(users, pairs)
     device = next(model.parameters()).device
     left = {
         key: value.to(device)
@@ -90,16 +90,19 @@ def recommend(
     ]
 
 
-def _row_of(user: str, pairs: Interactions) -> int:
-    names = list(map(str, pairs.row_names))
-    if str(user) in names:
-        return names.index(str(user))
-    close = get_close_matches(str(user), names, n=3) or names[:3]
-    raise UserError(
-        f'user {user!r} is not among the {len(names)} users of the training '
-        f'pairs, such as {", ".join(map(repr, close))}. Fix: pass a name as '
-        'it stands in train_dataloader.dataset.ann_file'
-    )
+def _rows_of(users: Sequence[str], pairs: Interactions) -> np.ndarray:
+    row_of = {str(name): row for row, name in enumerate(pairs.row_names)}
+    for user in users:
+        if str(user) not in row_of:
+            names = list(row_of)
+            close = get_close_matches(str(user), names, n=3) or names[:3]
+            raise UserError(
+                f'user {user!r} is not among the {len(names)} users of the '
+                f'training pairs, such as {", ".join(map(repr, close))}. Fix: '
+                'pass a name as it stands in '
+                'train_dataloader.dataset.ann_file'
+            )
+    return np.array([row_of[str(user)] for user in users])
 
 
 def _seen(

@@ -16,7 +16,7 @@ CIFAR10 = (
     *('airplane', 'automobile', 'bird', 'cat', 'deer'),
     *('dog', 'frog', 'horse', 'ship', 'truck'),
 )
-#: What is put in the place of a good value.
+#: What is put in place of a good value.
 NASTY = (
     *(None, True, False, 0, -1, 1.5, -0.0, 1e300, 1e39, 10**30, 10**400),
     *(float('nan'), float('inf'), '', ' ', '1', 'é', '\ud800', 'a\0b'),

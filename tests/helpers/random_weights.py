@@ -2,7 +2,7 @@
 
 
 def without_downloads(cfg):
-    """Set random weights in the place of published ones, at every depth."""
+    """Set random weights in place of published ones, at every depth."""
     if isinstance(cfg, dict):
         start = cfg.get('init_cfg')
         if isinstance(start, dict) and start.get('type') == 'Pretrained':

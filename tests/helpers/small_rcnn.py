@@ -44,7 +44,7 @@ def detector_config(kind='faster', bbox_head=None, num_rois=32, rpn_loss=None):
         kind: 'faster', 'mask' or 'cascade' (3 stages).
         bbox_head: What to change in the stock box head.
         num_rois: Proposals per image.
-        rpn_loss: Loss of the RPN in the place of stable AP.
+        rpn_loss: Loss of the RPN in place of stable AP.
     """
     path = CONFIGS / '_base_/models/faster-rcnn_r18_fpn_small.py'
     cfg = Config.fromfile(path).model

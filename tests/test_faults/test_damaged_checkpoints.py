@@ -30,7 +30,7 @@ def truncate(path, draw):
 
 
 def replace(path, draw):
-    """Put something else in the place of the file."""
+    """Put something else in place of the file."""
     path.unlink()
     draw.choice(
         [

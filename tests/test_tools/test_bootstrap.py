@@ -198,7 +198,7 @@ def test_torn_or_tampered_wheel_is_not_used(monkeypatch, tmp_path):
 
 
 def write_script(path, text):
-    """An executable shell script in the place of a program."""
+    """An executable shell script in place of a program."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f'#!/bin/sh\n{text}\n')
     path.chmod(0o755)

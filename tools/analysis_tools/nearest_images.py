@@ -20,13 +20,13 @@ import sys
 from pathlib import Path
 
 import torch
-from mmengine.config import DictAction
 from PIL import Image, ImageOps
 from rich.console import Console
 
 from mmrank.apis.entry_point import (
+    add_config_option,
     add_trust_option,
-    check_packages,
+    apply_options,
     read_config,
 )
 from mmrank.apis.nearest_images import (
@@ -60,13 +60,7 @@ def parse_args() -> argparse.Namespace:
         help='images to find (default: %(default)s)',
     )
     parser.add_argument('--out', help='picture to write as well')
-    parser.add_argument(
-        '--cfg-options',
-        nargs='+',
-        action=DictAction,
-        metavar='KEY=VALUE',
-        help='overrides of the config',
-    )
+    add_config_option(parser)
     add_trust_option(parser)
     args = parser.parse_args()
     if args.top_k < 1:
@@ -103,9 +97,7 @@ def main() -> None:
     """Search."""
     args = parse_args()
     cfg = read_config(args.config)
-    if args.cfg_options is not None:
-        cfg.merge_from_dict(args.cfg_options)
-    check_packages(cfg)
+    apply_options(cfg, args.cfg_options)
     if not cfg.get('test_dataloader'):
         raise UserError(
             f'{args.config} has no test_dataloader, whose pipeline reads the '

@@ -11,13 +11,13 @@ exit status: 0 shown, 2 wrong input (see the message).
 import argparse
 import sys
 
-from mmengine.config import DictAction
 from rich.console import Console
 from rich.table import Table
 
 from mmrank.apis.entry_point import (
+    add_config_option,
     add_trust_option,
-    check_packages,
+    apply_options,
     read_config,
 )
 from mmrank.apis.recommendation import Recommendation, recommend
@@ -48,13 +48,7 @@ def parse_args() -> argparse.Namespace:
         help="also show items of the user's training pairs",
     )
     parser.add_argument('--out', help='CSV file to write as well')
-    parser.add_argument(
-        '--cfg-options',
-        nargs='+',
-        action=DictAction,
-        metavar='KEY=VALUE',
-        help='overrides of the config',
-    )
+    add_config_option(parser)
     add_trust_option(parser)
     args = parser.parse_args()
     if args.top_k < 1:
@@ -80,9 +74,7 @@ def main() -> None:
     """Recommend."""
     args = parse_args()
     cfg = read_config(args.config)
-    if args.cfg_options is not None:
-        cfg.merge_from_dict(args.cfg_options)
-    check_packages(cfg)
+    apply_options(cfg, args.cfg_options)
     model = trained_model(cfg, args.checkpoint, trust=args.trust_checkpoint)
     dataset = DATASETS.build(cfg.train_dataloader.dataset)
     pairs = getattr(dataset, 'interactions', None)

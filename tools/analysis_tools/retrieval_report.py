@@ -151,13 +151,12 @@ def get_features(
     """Read a model's features, or run its config."""
     if not entry.is_config:
         return load_features(entry.path)
-    from mmengine.config import DictAction
     from mmengine.device import get_device
 
-    from mmrank.apis.entry_point import build_runner, load
+    from mmrank.apis.entry_point import add_config_option, build_runner, load
 
     parser = argparse.ArgumentParser()
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction)
+    add_config_option(parser)
     words = ['--cfg-options', *args.cfg_options] if args.cfg_options else []
     options = parser.parse_args(words).cfg_options
     try:

@@ -22,11 +22,10 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
-from mmengine.config import DictAction
 from mmengine.registry import DATASETS, init_default_scope
 from rich.console import Console
 
-from mmrank.apis.entry_point import add_trust_option
+from mmrank.apis.entry_point import add_config_option, add_trust_option
 from mmrank.errors import show_user_errors
 
 
@@ -67,13 +66,7 @@ def parse_args(arguments=None) -> argparse.Namespace:
         default=60,
         help='of the histograms (default: %(default)s)',
     )
-    parser.add_argument(
-        '--cfg-options',
-        nargs='+',
-        action=DictAction,
-        metavar='KEY=VALUE',
-        help='overrides of the config',
-    )
+    add_config_option(parser)
     add_trust_option(parser)
     args = parser.parse_args(arguments)
     for name, least in (('extreme', 1), ('images', 0), ('bins', 1)):

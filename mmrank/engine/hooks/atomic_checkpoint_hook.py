@@ -151,9 +151,10 @@ class AtomicCheckpointHook(CheckpointHook):
                 level=logging.WARNING,
             )
             return
+        model = unwrap_model(runner.model)
         checkpoint[GRADIENT_KEY] = {
             name: parameter.grad.detach().cpu().clone()
-            for name, parameter in _bare_model(runner).named_parameters()
+            for name, parameter in model.named_parameters()
             if parameter.grad is not None
         }
 
@@ -218,7 +219,7 @@ class AtomicCheckpointHook(CheckpointHook):
     def _restore_gradients(self, runner) -> None:
         if not self._gradients:
             return
-        for name, parameter in _bare_model(runner).named_parameters():
+        for name, parameter in unwrap_model(runner.model).named_parameters():
             if name in self._gradients:
                 parameter.grad = self._gradients[name].to(parameter)
         self._gradients = None
@@ -339,10 +340,6 @@ class AtomicCheckpointHook(CheckpointHook):
 
 def _points_to(pointer: Path, path: str) -> bool:
     return pointer.is_file() and pointer.read_bytes() == path.encode()
-
-
-def _bare_model(runner):
-    return unwrap_model(runner.model)
 
 
 def _accumulates(runner) -> bool:

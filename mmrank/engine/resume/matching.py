@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from mmengine.model import BaseTTAModel, is_model_wrapper
+from mmengine.model import BaseTTAModel
 from mmengine.optim import OptimWrapperDict
 from tabulate import tabulate
 from torch import nn
 
+from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.state import SampleState
 
 #: Rows of a table that a terminal still shows at once.
@@ -39,8 +40,9 @@ class Difference:
 
 def bare_model(model: nn.Module) -> nn.Module:
     """The model that a checkpoint holds, inside its wrappers."""
-    while is_model_wrapper(model) or isinstance(model, BaseTTAModel):
-        model = model.module
+    model = unwrap_model(model)
+    if isinstance(model, BaseTTAModel):
+        return bare_model(model.module)
     return model
 
 

@@ -19,10 +19,7 @@ def shards_weights(runner) -> bool:
     Returns:
         ``False`` for ``Runner``.
     """
-    return (
-        isinstance(runner, FlexibleRunner)
-        and type(runner.strategy).__name__ not in _WHOLE_MODEL
-    )
+    return _has_other_strategy(runner, _WHOLE_MODEL)
 
 
 def hides_checkpoints(runner) -> bool:
@@ -34,9 +31,13 @@ def hides_checkpoints(runner) -> bool:
     Returns:
         ``False`` for ``Runner``.
     """
+    return _has_other_strategy(runner, _CALL_HOOKS)
+
+
+def _has_other_strategy(runner, names: tuple[str, ...]) -> bool:
     return (
         isinstance(runner, FlexibleRunner)
-        and type(runner.strategy).__name__ not in _CALL_HOOKS
+        and type(runner.strategy).__name__ not in names
     )
 
 

@@ -122,7 +122,7 @@ def own_arguments(host: type, loss_cls: dict) -> dict:
         Arguments that win over those of the config.
     """
     if any(base.__name__ == 'VFNetHead' for base in host.__mro__):
-        # With use_vfl=True it passes IoUs in the place of labels; without,
+        # With use_vfl=True it passes IoUs in place of labels; without,
         # it takes the loss from another argument.
         return dict(use_vfl=False, loss_cls_fl=loss_cls)
     return {}

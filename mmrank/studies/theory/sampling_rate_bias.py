@@ -138,7 +138,7 @@ def estimate_risks(
 
     Returns:
         (trials,) risks by name of the estimator: average precision of the
-        batch; SOPRC with l01 in the place of both surrogates; the same with
+        batch; SOPRC with l01 in place of both surrogates; the same with
         the batch's own phi as v; SOPRC as it is trained.
     """
     vector = moving_score_vector(distribution, num_pos, trials, rng, setting)
