@@ -43,12 +43,8 @@ lint: env  ## ruff: style and format
 	@$(RUN) -m ruff check .
 	@$(RUN) -m ruff format --check .
 
-docs: DOCS_VENV ?= .venv-docs
-docs:  ## the documentation site, in site/ (an environment of its own)
-	@test -x "$(DOCS_VENV)/bin/mkdocs" || { \
-	  "$(PYTHON)" -m venv "$(DOCS_VENV)" && \
-	  "$(DOCS_VENV)/bin/python" -m pip install -q -r requirements/docs.txt; }
-	@NO_MKDOCS_2_WARNING=1 "$(DOCS_VENV)/bin/mkdocs" build -q --strict \
+docs: env  ## the documentation site, in site/
+	@NO_MKDOCS_2_WARNING=1 "$(VENV)/bin/mkdocs" build -q --strict \
 	  -f docs/mkdocs.yml && echo "Open site/index.html."
 
 clean:  ## remove what builds and test runs left (keeps .venv and work_dirs)

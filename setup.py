@@ -119,6 +119,8 @@ EXTRAS = {
     'classification': OPENMMLAB + chosen(('onedl-mmpretrain',)),
     'metric-learning': chosen(('pytorch-metric-learning',)),
     'text': read_requirements('text'),
+    'adapters': read_requirements('adapters'),
+    'pretrained': read_requirements('pretrained'),
     'tests': read_requirements('tests'),
 }
 EXTRAS['all'] = sorted({line for lines in EXTRAS.values() for line in lines})
