@@ -155,7 +155,9 @@ def _of_rows(loss, scores, *rest):
 
 
 def _of_queries(loss, embeddings, labels):
-    unit = normalize(embeddings)
+    # As the heads do.
+    dtype = torch.promote_types(embeddings.dtype, torch.float32)
+    unit = normalize(embeddings.to(dtype))
     return loss.embedding_loss(EmbeddingBatch.of_one_batch(unit, labels))
 
 

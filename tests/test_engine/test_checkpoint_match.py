@@ -3,6 +3,7 @@
 import copy
 import os
 import re
+from pathlib import Path
 
 import pytest
 import resume_run
@@ -79,6 +80,25 @@ def test_named_keys_may_differ(trained, content, tmp_path, run_script):
     assert run_script(TEST, *options)[0] == 2
     assert run_script(TEST, *options, '--allow-partial', 'net.0.*')[0] == 2
     assert run_script(TEST, *options, '--allow-partial', 'net.4.*')[0] == 0
+
+
+TOOLS = Path(TEST).parent
+#: They build a runner, or start a tool that does.
+LOADING = [
+    *(p for p in TOOLS.rglob('*.py') if 'build_runner(' in p.read_text()),
+    TOOLS / 'benchmarks/coco_table.py',
+]
+
+
+@pytest.mark.parametrize('tool', LOADING, ids=lambda path: path.stem)
+def test_tools_have_the_options_that_messages_name(
+    tool, run_script, monkeypatch
+):
+    monkeypatch.syspath_prepend(tool.parent)
+    status, output, _ = run_script(tool, '--help')
+    assert status == 0
+    assert '--allow-partial' in output
+    assert '--trust-checkpoint' in output
 
 
 def test_resume_with_another_optimiser(trained, tmp_path, run_script):

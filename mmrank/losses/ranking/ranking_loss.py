@@ -30,9 +30,10 @@ from .roi_classification import RoIClassificationMixin
 
 def _sigmoid(scores: Tensor) -> Tensor:
     # In half precision all scores near 1 would tie.
-    return scores.to(
-        torch.promote_types(scores.dtype, torch.float32)
-    ).sigmoid()
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    # The slope at NaN is NaN, also where a list does not count.
+    broken = scores.isnan()
+    return torch.where(broken, scores, scores.masked_fill(broken, 0).sigmoid())
 
 
 #: Functions of the raw scores, by ``activation``.

@@ -91,6 +91,7 @@ class SOPRCLoss(RankingLoss):
         ValueError: On a parameter out of range.
     """
 
+    ignores_empty_lists = True
     saturation_advice = (
         'Raise prior (0.5 in a detector), or set max_prior where the priors '
         'are those of the classes'
@@ -132,8 +133,6 @@ class SOPRCLoss(RankingLoss):
         self.surrogate = OneSidedHuber(tau1)
         self.tau2 = OneSidedSigmoid(tau2).tau
         self.rank_gradient, self.lam1, self.lam2 = rank_gradient, lam1, lam2
-        # The spread of the negatives counts without a positive, too.
-        self.ignores_empty_lists = lam2 == 0
         self.prior = None
         if not (isinstance(prior, str) and prior == 'batch'):
             self.prior = ClassPrior(prior, num_classes, max_prior)
