@@ -9,6 +9,18 @@ import cv2
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+#: Endings of files that are taken for images, in lower case.
+IMAGE_SUFFIXES = (
+    '.jpg',
+    '.jpeg',
+    '.png',
+    '.bmp',
+    '.ppm',
+    '.webp',
+    '.tif',
+    '.tiff',
+)
+
 
 def image_size(source: str | os.PathLike | BinaryIO) -> tuple[int, int]:
     """Read the size of an image from its first bytes.

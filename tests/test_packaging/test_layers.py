@@ -32,6 +32,7 @@ COMMON = {
     'interruption': set(),
     'optional_class': {'mmengine'},
     'registry': {'mmengine'},
+    'training_set': {'mmengine'},
     'version': set(),
 }
 #: What the floors up to ``losses`` may import beside torch.

@@ -90,6 +90,10 @@ def test_recommendations_of_a_user(shop, run_script, tmp_path):
     ]
     run_script(tool, *arguments, '--include-seen', '--out', out)
     assert out.read_text().split()[1] == 'ann,1,jam,9.0'
+    picture = tmp_path / 'found.png'
+    pairs = config.with_name('pairs.csv')
+    run_script(tool, *arguments, '--held-out', pairs, '--picture', picture)
+    assert Image.open(picture).width == 1600
     arguments[2] = 'anne'
     status, _, errors = run_script(tool, *arguments)
     assert status == 2

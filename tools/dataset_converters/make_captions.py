@@ -23,12 +23,11 @@ from rich.progress import track
 from rich.table import Table
 
 from mmrank.datasets.checks.coco_reading import read_coco_json
-from mmrank.datasets.image_header import decode_image
+from mmrank.datasets.image_header import IMAGE_SUFFIXES, decode_image
 from mmrank.datasets.long_tail.class_subset import (
     exponential_sizes,
     shuffled_classes,
 )
-from mmrank.datasets.retrieval.image_lists import IMAGE_SUFFIXES
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files.atomic_folder import whole_folder
 from mmrank.files.relative_path import path_fault
