@@ -125,3 +125,11 @@ def test_external_links_are_well_formed(path):
         assert parts.scheme == 'https', link
         assert re.fullmatch(r'([\w-]+\.)+[a-z]{2,}', parts.netloc), link
         assert link == link.rstrip('.,;:'), link
+
+
+def test_glossary_is_in_order():
+    text = (PAGES / 'glossary.md').read_text('utf-8')
+    terms = re.findall(r'^(\S.*)\n:   ', text, flags=re.MULTILINE)
+    assert len(terms) == len(set(terms)) > 50
+    plain = [re.sub(r'\W', '', term).casefold() for term in terms]
+    assert plain == sorted(plain)
