@@ -1,22 +1,17 @@
 """The pages of docs/ hold what they say: commands, files, logs, messages.
 
-The commands of a user page run in an empty folder that has only configs/ and
-tools/ of the checkout. Those of the fast pages run by default.
+The commands of a user page run in an empty folder, with mmrank from a wheel
+(conftest.py). Those of the fast pages run by default, too, from the checkout.
 """
 
 import functools
-import os
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from docs_blocks import BLOCK, PAGES, ROOT, blocks, documents, output_of
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = ROOT / 'docs' / 'pages'
 TUTORIALS = ROOT / 'configs' / 'tutorials'
-BLOCK = re.compile(r'^```(\{?[^\n]*)\n(.*?)^```', re.DOTALL | re.MULTILINE)
 #: User page, the figure that its output ends with, and the least value.
 FAST = [
     ('pytorch', r'stable AP: +AP ([\d.]+)', 0.75),
@@ -32,17 +27,6 @@ SLOW = [
 ]
 
 
-def documents():
-    """README.md and the pages."""
-    return [ROOT / 'README.md', *sorted(PAGES.rglob('*.md'))]
-
-
-def blocks(path, kind):
-    """Texts of the fenced blocks of a language."""
-    found = BLOCK.findall(path.read_text('utf-8'))
-    return [text for name, text in found if name.strip() == kind]
-
-
 @pytest.fixture
 def folder(tmp_path):
     for name in ('configs', 'tools'):
@@ -50,29 +34,9 @@ def folder(tmp_path):
     return tmp_path
 
 
-def output_of(page, folder):
-    """What the commands of a user page print, in their order."""
-    environment = dict(
-        os.environ,
-        PATH=f'{Path(sys.executable).parent}:{os.environ["PATH"]}',
-        PYTHONPATH=str(ROOT),
-        OMP_NUM_THREADS='1',
-    )
-    done = subprocess.run(
-        ['bash', '-euo', 'pipefail', '-c', '\n'.join(blocks(page, 'bash'))],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
-    return done.stdout
-
-
-def check_page(name, pattern, least, folder):
+def check_page(name, pattern, least, run):
     page = PAGES / 'users' / f'{name}.md'
-    output = output_of(page, folder)
+    output = run(blocks(page, 'bash'))
     found = re.findall(pattern, output)
     assert found, output[-2000:]
     if least is not None:
@@ -86,15 +50,15 @@ def check_page(name, pattern, least, folder):
 @pytest.mark.processes
 @pytest.mark.parametrize(('name', 'pattern', 'least'), FAST)
 def test_page_runs(name, pattern, least, folder):
-    check_page(name, pattern, least, folder)
+    check_page(name, pattern, least, lambda x: output_of(x, folder))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(('name', 'pattern', 'least'), SLOW)
-def test_slow_page_runs(name, pattern, least, folder):
+@pytest.mark.parametrize(('name', 'pattern', 'least'), FAST + SLOW)
+def test_newcomer_runs(name, pattern, least, newcomer):
     pytest.importorskip('mmdet')
     pytest.importorskip('mmpretrain')
-    check_page(name, pattern, least, folder)
+    check_page(name, pattern, least, newcomer)
 
 
 def test_every_user_page_runs():
@@ -145,12 +109,14 @@ def test_commands_name_tools_and_options_that_are_there(path):
     text = path.read_text('utf-8').replace('\\\n', ' ')
     makefile = (ROOT / 'Makefile').read_text('utf-8')
     for line in re.findall(r'python[\d.]* ((?:tools|configs)/[^`\n]*)', text):
-        tool, *rest = line.split()
+        tool, *rest = line.replace('"', ' ').split()
         assert tool in sources(), line
         options, starts = options_of(tool)
         for word in rest:
             if word.startswith('--'):
-                assert word in options or (starts and word.startswith(starts))
+                # argparse.BooleanOptionalAction makes --no-x of --x.
+                names = {word, word.replace('--no-', '--')}
+                assert names & options or (starts and word.startswith(starts))
     for target in re.findall(r'\bmake ((?:test|docs|demo|env)[\w-]*)', text):
         assert re.search(rf'^{target}:', makefile, re.MULTILINE), target
     for extra in re.findall(r"'\.\[(\w+)\]'", text):

@@ -37,6 +37,9 @@ LONG_TAIL = 'docs/pages/users/long_tail.md'
 PYTORCH = 'docs/pages/users/pytorch.md'
 RECOMMENDATION = 'docs/pages/users/recommendation.md'
 RETRIEVAL = 'docs/pages/users/retrieval.md'
+HOME = 'docs/pages/index.md'
+SCALING = 'docs/pages/scaling.md'
+CALIBRATION = 'docs/pages/calibration_and_deployment.md'
 SELF_SUPERVISED = 'docs/pages/users/self_supervised.md'
 # README or page and a text that is in one of its blocks alone; the tests below
 # name each of them.
@@ -55,6 +58,13 @@ BLOCKS = [
     (DETECTOR, "_base_ = 'mmdet::atss"),
     (PYTORCH, 'EmbeddingBatch.of_one_batch'),
     (RECOMMENDATION, "_base_ = 'configs/tutorials"),
+    (HOME, "_base_ = 'mmdet::atss"),
+    # tests/test_docs/test_practice_pages.py runs these.
+    (SCALING, 'ISogCLRLoss'),
+    (CALIBRATION, 'best_f1_thresholds'),
+    (CALIBRATION, 'LogisticRegression'),
+    (CALIBRATION, 'without_centre'),
+    (CALIBRATION, 'torch.export'),
     ('configs/clip/README.md', 'mmrank.ImageTextDualEncoder'),
     ('configs/isogclr/README.md', 'mmrank.TwoViewLearner'),
     ('configs/long_tail/README.md', 'mmrank.OneVsRestHead'),
@@ -66,6 +76,8 @@ GREY = dict(mean=[127.5] * 3, std=[127.5] * 3)
 
 def test_every_block_is_known():
     assert len(BLOCKS) == len(all_snippets())
+    mark = "_base_ = 'mmdet::atss"
+    assert snippet(HOME, mark).text == snippet('README.md', mark).text
     for readme, mark in BLOCKS:
         assert snippet(readme, mark)
 

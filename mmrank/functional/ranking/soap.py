@@ -163,3 +163,4 @@ def soap_loss(
 
 
 soap_lists = score_lists(soap_loss)
+"""``soap_loss`` of each row of scores; see ``score_lists``."""
