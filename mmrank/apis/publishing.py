@@ -150,12 +150,20 @@ def _fold(
 ) -> list[HeadCentre]:
     """Fold the centres of a checkpoint into ``state``, in place."""
     cfg = read_config(config) if config else _saved_config(name, loaded)
-    if cfg is None or not _has_ranking_head(cfg.model):
+    if cfg is None or not _has_ranking_head(cfg.get('model')):
         return []
     check_packages(cfg)
     scope = cfg.get('default_scope') or 'mmengine'
-    with DefaultScope.overwrite_default_scope(scope):
-        model = MODELS.build(cfg.model)
+    try:
+        with DefaultScope.overwrite_default_scope(scope):
+            model = MODELS.build(cfg.model)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f'{name}: the model of {config or "the config in it"} cannot be '
+            f'built: {error}\n  Fix: pass the config of the training, '
+            '--config CONFIG; classes of your own belong into its '
+            'custom_imports'
+        ) from error
     load_all(model, loaded, name)
     before = {key: x.clone() for key, x in model.state_dict().items()}
     centres = fold_centres(model)

@@ -140,36 +140,39 @@ def _impossible(head: ListwiseMixin) -> str:
 
 def _lower_bias(head: ListwiseMixin, centre: Tensor) -> str:
     """Subtract the centre from the bias; return why that is impossible."""
-    no_layer = (
-        f'the raw scores of {head.host.__name__} are not the plain output of '
-        'a layer with a bias'
-    )
     modes = {module: module.training for module in head.modules()}
     head.eval()
     # A guided anchor head masks its features in evaluation, on a GPU only.
     head.training = True
+    changed = []
     try:
         features = _features(head)
         biases = list(_last_biases(head, features))
-        if not biases:
-            return no_layer
         with torch.no_grad():
             before = head(features)[0]
-            old = [bias.clone() for bias in biases]
             for bias in biases:
+                changed.append((bias, bias.clone()))
                 bias -= centre.to(bias).repeat(bias.numel() // centre.numel())
-            moved = [
-                torch.allclose(b, head._subtract(a, centre), atol=1e-4)
-                for a, b in zip(before, head(features)[0])
-            ]
-            if not all(moved):
-                for bias, value in zip(biases, old):
-                    bias.copy_(value)
-                return no_layer
+            after = head(features)[0]
+        if biases and all(
+            torch.allclose(new, head._subtract(old, centre), atol=1e-4)
+            for old, new in zip(before, after)
+        ):
+            return ''
+        reason = 'are not the plain output of a layer with a bias'
+    # A head of another package may take other features.
+    except Exception as error:
+        reason = (
+            'cannot be computed from random features: '
+            f'{type(error).__name__}: {error}'
+        )
     finally:
         for module, mode in modes.items():
             module.training = mode
-    return ''
+    with torch.no_grad():
+        for bias, value in changed:
+            bias.copy_(value)
+    return f'the raw scores of {head.host.__name__} {reason}'
 
 
 def _features(head: ListwiseMixin) -> tuple[Tensor, ...]:

@@ -170,6 +170,24 @@ def test_a_loss_that_cannot_move_is_left_alone(loss, reason):
         torch.testing.assert_close(value, state[key])
 
 
+def test_a_head_of_other_features_is_left_alone(monkeypatch):
+    head = build_head('RetinaHead', STABLE_AP)
+    set_centre(head.loss_cls.loss)
+    bias = head.retina_cls.bias.clone()
+
+    def forward(features, calls=[]):  # noqa: B006  counts over all calls
+        calls.append(1)
+        if len(calls) > 2:
+            raise ValueError('no such level')
+        return type(head).forward(head, features)
+
+    monkeypatch.setattr(head, 'forward', forward)
+    (centre,) = fold_centres(head)
+    assert 'random features: ValueError: no such level' in centre.reason
+    assert torch.equal(head.retina_cls.bias, bias)
+    assert head.training
+
+
 def test_heads_that_show_raw_scores():
     head = build_head('RetinaHead', STABLE_AP, centre_scores=False)
     set_centre(head.loss_cls.loss)

@@ -363,6 +363,10 @@ def test_a_config_is_needed_to_fold_a_centre(detector):
         torch.save(dict(content, meta=meta), checkpoint)
         with pytest.raises(UserError, match='--config CONFIG'):
             publish_model(str(checkpoint), out)
+    text = content['meta']['cfg'].replace("'ResNet'", "'MyNet'")
+    torch.save(dict(content, meta=dict(cfg=text)), checkpoint)
+    with pytest.raises(UserError, match=r'(?s)MyNet.*custom_imports'):
+        publish_model(str(checkpoint), out)
     torch.save(content, checkpoint)
     found = publish_model(str(checkpoint), out, config=str(config))
     assert found.path.read_bytes() == expected

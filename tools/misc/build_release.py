@@ -118,6 +118,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
             if state_of(asset, out, ROOT) == 'built':
                 console.print('is built already')
                 continue
+            console.print(f'data/{asset.data.target}: preparing, if needed')
             try:
                 asset.data.prepare(
                     data, folder, ROOT / 'tools' / 'dataset_converters'
