@@ -137,6 +137,11 @@ def test_state_is_saved(folder):
     other = module.CentredRecallAtKLoss(tau=0.5)
     other.load_state_dict(state)
     assert torch.equal(other.logit_centre(), loss.logit_centre())
+    for activation in ('none', 'sigmoid'):
+        other.activation = activation
+        other.mean_positive.mean.fill_(0.25)
+        other.shift_logits(-other.logit_centre())
+        assert other.logit_centre().abs() < 1e-6
 
 
 class Labels(list):

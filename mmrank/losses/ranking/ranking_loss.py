@@ -362,6 +362,28 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
         """
         return None
 
+    @torch.no_grad()
+    def shift_logits(self, offset: Tensor) -> None:
+        """Move the state with the raw scores of a model.
+
+        A loss with a :meth:`logit_centre` keeps numbers in units of the
+        scores. When a constant is added to the scores of each class, as
+        :func:`mmrank.models.centre_folding.fold_centres` does, they have to
+        follow. The base has no such state.
+
+        Args:
+            offset: (1,) or (C,), what is added to the raw scores.
+        """
+
+    def _shifted(self, scores: Tensor, offset: Tensor) -> Tensor:
+        """Activated scores after their raw scores have moved."""
+        offset = offset.to(scores)
+        if offset.numel() != scores.numel():
+            offset = offset.mean()  # one state for all classes
+        if self.activation == 'sigmoid':
+            return (scores.logit(1e-6) + offset).sigmoid()
+        return scores + offset
+
 
 class PaddedLoss(RankingLoss):
     """Base of losses without state: a function of the lists, and settings.

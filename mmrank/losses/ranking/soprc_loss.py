@@ -232,3 +232,16 @@ class SOPRCLoss(RankingLoss):
         """Mean of v as a raw score, (1,) or (C,): the mean positive score."""
         mean = self.score_vector.vector.mean(1)
         return mean.logit(1e-6) if self.activation == 'sigmoid' else mean
+
+    @torch.no_grad()
+    def shift_logits(self, offset: Tensor) -> None:
+        """Move v with the raw scores, each row by one number.
+
+        With a sigmoid a row moves as its mean does, and keeps its spread.
+
+        Args:
+            offset: (1,) or (C,), what is added to the raw scores.
+        """
+        v = self.score_vector.vector
+        mean = v.mean(1)
+        v.add_((self._shifted(mean, offset) - mean)[:, None])

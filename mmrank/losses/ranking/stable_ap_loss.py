@@ -217,6 +217,20 @@ class StableAPLoss(RankingLoss):
         mean = self.mean_positive.mean
         return mean.logit(1e-6) if self.activation == 'sigmoid' else mean
 
+    @torch.no_grad()
+    def shift_logits(self, offset: Tensor) -> None:
+        """Move the mean positive score with the raw scores.
+
+        Differences of scores, and so ``rho``, stay. With a sigmoid the mean
+        of the moved scores is not known; that of their centre takes its
+        place.
+
+        Args:
+            offset: (1,) or (C,), what is added to the raw scores.
+        """
+        mean = self.mean_positive.mean
+        mean.copy_(self._shifted(mean, offset))
+
     def _rho(self, weighted: WeightedRisk, lists: RankedLists) -> Tensor:
         """(L,) imbalances of the lists."""
         if self.rho == 'batch':
