@@ -27,6 +27,37 @@ def box_balance(loss_cls: Tensor, loss_bbox: Tensor) -> Tensor:
     return torch.where(ratio.isfinite() & (losses[1] != 0), ratio, 1.0)
 
 
+def scale_to_classification(
+    losses: dict, cls_keys: list[str], box_keys: list[str]
+) -> dict:
+    """Multiply the box losses of a head by :func:`box_balance`.
+
+    Args:
+        losses: Losses of the head, tensors or lists of them.
+        cls_keys: Names of its classification losses.
+        box_keys: Names of its box losses.
+
+    Returns:
+        A copy with the box losses scaled.
+    """
+    cls = sum(total_loss(losses[key]) for key in cls_keys)
+    ratio = box_balance(cls, sum(total_loss(losses[key]) for key in box_keys))
+    return {**losses, **{key: _scale(losses[key], ratio) for key in box_keys}}
+
+
+def total_loss(loss: Tensor | list[Tensor]) -> Tensor:
+    """Scalar sum of a loss that a head reports whole or per level."""
+    if isinstance(loss, (list, tuple)):
+        return sum(part.sum() for part in loss)
+    return loss.sum()
+
+
+def _scale(loss: Tensor | list[Tensor], ratio: Tensor):
+    if isinstance(loss, (list, tuple)):
+        return [part * ratio for part in loss]
+    return loss * ratio
+
+
 BOX_ARGUMENTS = {'quality': 'quality', 'loss': 'box_loss'}
 
 
