@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mmrank.errors import UserError
 from mmrank.losses.protocols import HasLogitCentre, TakesBoxValues
 from mmrank.models.made_class import MadeClass
-from mmrank.models.training_set import TrainingSet
+from mmrank.training_set import TrainingSet
 
 from .box_collector import (
     BOX_ARGUMENTS,
@@ -91,7 +91,12 @@ class ListwiseDETRMixin(MadeClass):
 
     The assigner stays the head's own: bipartite matching with its
     classification cost, on the raw scores.
+
+    Attributes:
+        gathers_scores: Tells ranking losses that this head may build them.
     """
+
+    gathers_scores = True
 
     def __init__(
         self,
