@@ -182,6 +182,42 @@ def test_views_in_float16(case, size):
         torch.testing.assert_close(x, y.half(), rtol=2e-2, atol=1e-3)
 
 
+def at_the_end_of_float16(x):
+    return (6.5e4 / x.abs().max() * x).half()
+
+
+@pytest.mark.parametrize('case', CASES, ids=str)
+def test_a_gradient_that_float16_cannot_hold_is_infinite(case):
+    """The gradient is that of float32, rounded; it is never NaN."""
+    half = case.batch().mapped(at_the_end_of_float16)
+    value, gradients = half.gradients(case.build())
+    assert value.isfinite()
+    other = half.mapped(torch.Tensor.float).gradients(case.build())
+    torch.testing.assert_close(value, other[0], rtol=1e-4, atol=1e-5)
+    for x, y in zip(gradients, other[1]):
+        torch.testing.assert_close(x, y.half(), rtol=2e-2, atol=1e-3)
+
+
+def test_the_scaler_skips_what_float16_cannot_hold():
+    case = next(case for case in CASES if case.name == 'VICRegLoss')
+    views = case.batch().mapped(at_the_end_of_float16).leaves
+    factor = torch.nn.Parameter(torch.ones(()))
+    optimizer = torch.optim.SGD([factor], 1e-18)
+    scaler = torch.amp.GradScaler('cpu', init_scale=2.0**16)
+    scales = []
+    while factor == 1:
+        scales.append(scaler.get_scale())
+        value = case.build()(*(factor.half() * x for x in views))
+        scaler.scale(value).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    # Halved with each step that it skipped, and then it took one.
+    assert scales == [2.0 ** (16 - i) for i in range(len(scales))]
+    assert len(scales) > 16
+    assert factor.isfinite()
+
+
 LAYOUTS = {
     'plain': lambda x: x,
     'columns first': lambda x: x.t().contiguous().t() if x.dim() == 2 else x,
