@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from mmrank.functional.distributed import (
     all_gather_lists,
+    join,
     scale_gradient,
     world_group,
 )
@@ -300,7 +301,7 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
                 size = dist.get_world_size(group)
                 parts.append(scale_gradient(values, size))
             # Scores and values travel together: one wait for the width.
-            own = torch.cat(parts)
+            own = join(parts)
             joined, masks = all_gather_lists(
                 own, pos_mask.repeat(len(parts), 1), group
             )
