@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmrank.functional.ranking.lists import refuse_nan
+from mmrank.functional.ranking.class_labels import refuse_nan
 
 
 @dataclass
