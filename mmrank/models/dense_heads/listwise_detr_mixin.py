@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mmrank.errors import UserError
 from mmrank.losses.protocols import HasLogitCentre, TakesBoxValues
 from mmrank.models.made_class import MadeClass
-from mmrank.models.training_set import TrainingSet
+from mmrank.training_set import TrainingSet
 
 from .box_collector import (
     BOX_ARGUMENTS,
