@@ -35,7 +35,7 @@ NOT_RUN = [
 #: Blocks of READMEs of configs/ that a test below runs.
 RUN = [('configs/in_batch/README.md', '_synthetic.py', 'precision@5')]
 #: What a block needs that no test has.
-MARKS = ('.needs-models', '.needs-omniglot')
+MARKS = ('.needs-models', '.needs-omniglot', '.needs-data')
 
 
 def bash_blocks():
@@ -84,7 +84,7 @@ def test_languages_are_known():
     for path in documents():
         for language, text in all_blocks(path):
             assert language in known or re.fullmatch(
-                r'\{\.bash \.[\w-]+\}', language
+                r'\{\.(bash|python) \.[\w-]+\}', language
             ), (path, language)
             if language == 'yaml':
                 assert text.startswith('--8<--')

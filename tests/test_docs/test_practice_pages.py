@@ -115,44 +115,6 @@ def test_thresholds_of_a_detector(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.split('\n')[-3:-1] == ['cat 0.6', 'dog inf']
 
 
-@pytest.fixture
-def detector():
-    pytest.importorskip('mmdet')
-    from mmengine.config import Config
-    from mmengine.registry import init_default_scope
-
-    from mmrank.registry import MODELS
-
-    init_default_scope('mmdet')
-    cfg = Config.fromfile(ROOT / 'configs/tutorials/detector.py')
-    base = 'configs/_base_/models/retinanet_r18_fpn_small.py'
-    stock = Config.fromfile(ROOT / base).model.bbox_head
-    model = MODELS.build(cfg.model).eval()
-    head = dict(stock, train_cfg=None, test_cfg=cfg.model.test_cfg)
-    return model, MODELS.build(head).eval()
-
-
-def test_the_stock_head_takes_the_weights(detector):
-    from mmdet.structures import DetDataSample
-
-    model, stock = detector
-    ours = model.bbox_head
-    ours.loss_cls.loss.mean_positive.mean.fill_(1.7)
-    state = run(block(CALIBRATION, 'without_centre'))['without_centre'](ours)
-    stock.load_state_dict(state, strict=True)
-    size = dict(img_shape=(192, 256), scale_factor=(1, 1))
-    samples = [DetDataSample(metainfo=dict(size, ori_shape=(192, 256)))]
-    with torch.no_grad():
-        feats = model.extract_feat(torch.rand(1, 3, 192, 256))
-        expected, found = (
-            head.predict(feats, samples, rescale=False)[0]
-            for head in (ours, stock)
-        )
-    assert len(found.scores) > 0
-    torch.testing.assert_close(found.scores, expected.scores)
-    torch.testing.assert_close(found.bboxes, expected.bboxes)
-
-
 @pytest.mark.slow
 def test_export(tmp_path, monkeypatch):
     pytest.importorskip('mmdet')

@@ -123,6 +123,14 @@ def test_commands_name_tools_and_options_that_are_there(path):
         assert f"'{extra}':" in (ROOT / 'setup.py').read_text('utf-8')
 
 
+def test_every_tool_is_listed():
+    page = (PAGES / 'tools.md').read_text('utf-8')
+    for path in (ROOT / 'tools').rglob('*.*'):
+        text = path.suffix in ('.py', '.sh') and path.read_text('utf-8')
+        if text and ("__name__ == '__main__'" in text or '#!' in text[:2]):
+            assert path.name in page, path
+
+
 def test_readme_is_short():
     text = (ROOT / 'README.md').read_text('utf-8')
     assert len(text.splitlines()) <= 150

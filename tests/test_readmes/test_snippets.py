@@ -63,7 +63,6 @@ BLOCKS = [
     (SCALING, 'ISogCLRLoss'),
     (CALIBRATION, 'best_f1_thresholds'),
     (CALIBRATION, 'LogisticRegression'),
-    (CALIBRATION, 'without_centre'),
     (CALIBRATION, 'torch.export'),
     ('configs/clip/README.md', 'mmrank.ImageTextDualEncoder'),
     ('configs/isogclr/README.md', 'mmrank.TwoViewLearner'),
