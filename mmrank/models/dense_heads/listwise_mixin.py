@@ -9,15 +9,17 @@ from mmengine.dist import all_reduce, get_world_size
 from mmengine.logging import print_log
 from torch import Tensor
 
+from mmrank.functional.ranking.error_driven.box_balance import (
+    box_balance,
+)
 from mmrank.losses.protocols import HasLogitCentre, TakesBoxValues
-from mmrank.models.made_class import MadeClass
+from mmrank.made_class import MadeClass
 from mmrank.models.training_set import TrainingSet
 from mmrank.registry import MODELS
 
 from .box_collector import (
     BOX_ARGUMENTS,
     BoxCollector,
-    box_balance,
     check_box_loss,
 )
 from .host_heads import traits_of
