@@ -39,7 +39,8 @@ PREFIX = '_loss_function.'
 class RankedLabels:
     """Put before a criterion: ranks in place of the varifocal loss.
 
-    Matching and box losses stay those of the criterion.
+    Matching and box losses stay those of the criterion. But in the last layer
+    they, too, leave out the denoising queries, which have losses of their own.
 
     Args:
         config: Config of the model.
@@ -48,7 +49,7 @@ class RankedLabels:
 
     def __init__(self, config, rankings: nn.ModuleDict) -> None:
         super().__init__(config)
-        self.rankings = rankings
+        self.rankings, self.num_queries = rankings, config.num_queries
         self.ranked: set[str] = set()
         weights = {**self.weight_dict}
         weights['loss_ranking'] = weights.pop('loss_vfl')
@@ -56,6 +57,11 @@ class RankedLabels:
 
     def forward(self, outputs: dict, targets: list[dict]) -> dict[str, Tensor]:
         """Losses of all layers; the names are those of the criterion."""
+        # transformers < 5 leaves the denoising queries in the last layer, and
+        # there alone matches them with the objects they were made from (fixed
+        # by its pull request 48528). They come first.
+        for key in ('logits', 'pred_boxes'):
+            outputs[key] = outputs[key][:, -self.num_queries :]
         outputs['layer'] = LAST
         for kind, layers in (
             ('aux', outputs.get('auxiliary_outputs')),
