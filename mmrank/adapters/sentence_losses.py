@@ -175,7 +175,7 @@ class SentenceRetrievalLoss(SentenceLoss):
       ``label`` is the class of both, or is left out: then each query has
       one relevant document. Use ``mode='flatten'`` without classes.
 
-    For cosines take ``StableAPLoss(tau=0.1, score_range=(-1, 1),
+    For cosines take ``StableAPLoss(tau=0.3, score_range=(-1, 1),
     score_penalty=0)``, or ``SmoothAPLoss()``.
 
     Args:

@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,6 +20,7 @@ from mmrank.losses import ALRPLoss, RankSortLoss, StableAPLoss
 
 transformers = pytest.importorskip('transformers')
 
+ROOT = Path(__file__).resolve().parents[2]
 CLASSES, LAYERS = 3, 2
 KINDS = ['RTDetr', 'RTDetrV2', 'DFine']
 #: RT-DETRv2 shares its loss and its decoder's loop with RT-DETR.
@@ -287,6 +290,33 @@ def test_a_batch_without_boxes_and_half_precision(kind):
     for parameter in model.parameters():
         if parameter.grad is not None:
             assert parameter.grad.isfinite().all()
+
+
+def test_the_block_of_the_page(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = use_ranking_loss(detector('RTDetr').train(), StableAPLoss())
+    pixels, labels = batch()
+    model(pixel_values=pixels, labels=labels)
+    model.eval()
+    with torch.no_grad():
+        shown = model(pixel_values=pixels).logits
+    text = (ROOT / 'docs/pages/users/other_detectors.md').read_text('utf-8')
+    (block,) = re.findall(r'```python\n(# .*?)```', text, re.DOTALL)
+    names = dict(
+        model=model,
+        RTDetrForObjectDetection=transformers.RTDetrForObjectDetection,
+        StableAPLoss=StableAPLoss,
+        use_ranking_loss=use_ranking_loss,
+        load_ranking_state=load_ranking_state,
+        remove_ranking_loss=remove_ranking_loss,
+    )
+    exec(block, names)
+    assert names['model'] is not model
+    plain = type(model).from_pretrained('work_dirs/plain').eval()
+    with torch.no_grad():
+        torch.testing.assert_close(
+            plain(pixel_values=pixels).logits, shown, rtol=1e-4, atol=1e-4
+        )
 
 
 def _step(rank, own):
