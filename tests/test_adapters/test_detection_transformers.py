@@ -23,11 +23,11 @@ transformers = pytest.importorskip('transformers')
 ROOT = Path(__file__).resolve().parents[2]
 CLASSES, LAYERS = 3, 2
 KINDS = ['RTDetr', 'RTDetrV2', 'DFine']
-#: RT-DETRv2 shares its loss and its decoder's loop with RT-DETR.
+#: They differ in nothing that the adapter has to do with in training.
 TRAINED = [
     'RTDetr',
     pytest.param('RTDetrV2', marks=pytest.mark.slow),
-    'DFine',
+    pytest.param('DFine', marks=pytest.mark.slow),
 ]
 
 
@@ -276,7 +276,7 @@ def test_trains_predicts_and_is_saved(kind, tmp_path):
         )
 
 
-@pytest.mark.parametrize('kind', TRAINED)
+@pytest.mark.parametrize('kind', ['RTDetr', 'DFine'])
 def test_a_batch_without_boxes_and_half_precision(kind):
     model = use_ranking_loss(detector(kind).train(), StableAPLoss())
     with torch.autocast('cpu', dtype=torch.bfloat16):
