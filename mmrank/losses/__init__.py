@@ -1,6 +1,6 @@
 """Registered losses; as classes they need torch alone."""
 
-from .contrastive.clip_loss import CLIPLoss, CyCLIPLoss
+from .contrastive.clip_loss import CLIPLoss, CyCLIPLoss, IndividualCLIPLoss
 from .contrastive.contrastive_loss import ContrastiveLoss
 from .contrastive.decorrelation_loss import BarlowTwinsLoss, VICRegLoss
 from .contrastive.info_nce_loss import FlatCLRLoss, InfoNCELoss
@@ -8,6 +8,7 @@ from .contrastive.isogclr_loss import BimodalISogCLRLoss, ISogCLRLoss
 from .contrastive.simco_loss import SimCoLoss
 from .contrastive.sogclr_loss import SogCLRLoss
 from .contrastive.spectral_contrastive_loss import SpectralContrastiveLoss
+from .contrastive.tau_simclr_loss import TaUSimCLRLoss
 from .inputs import EmbeddingBatch
 from .long_tail.class_balanced_ce_loss import ClassBalancedCELoss
 from .long_tail.class_count_loss import ClassCountLoss
@@ -63,6 +64,7 @@ __all__ = [
     'HasLogitCentre',
     'ISogCLRLoss',
     'InBatchLoss',
+    'IndividualCLIPLoss',
     'InfoNCELoss',
     'KeepsSampleState',
     'LDAMLoss',
@@ -84,6 +86,7 @@ __all__ = [
     'SpectralContrastiveLoss',
     'StableAPLoss',
     'SumLoss',
+    'TaUSimCLRLoss',
     'TakesBoxValues',
     'TakesClassCounts',
     'TakesClassLabels',

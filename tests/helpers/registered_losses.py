@@ -46,11 +46,15 @@ SETTINGS = {
     'CyCLIPLoss': [dict(tau=0.3, cross_weight=0.5)],
     'DRLoss': BOTH_MODES,
     'FlatCLRLoss': [{}, dict(bimodal=True)],
-    'ISogCLRLoss': [PER_SAMPLE, dict(PER_SAMPLE, storage='host')],
+    'ISogCLRLoss': [
+        PER_SAMPLE,
+        dict(PER_SAMPLE, storage='host', gradient_clip=0.1),
+    ],
     'InBatchLoss': [
         *(dict(mode=mode) for mode in IN_BATCH_MODES),
         dict(pointwise='logistic'),
     ],
+    'IndividualCLIPLoss': [dict(PER_SAMPLE, tau=0.3)],
     'InfoNCELoss': [{}, dict(bimodal=True, loss_weight=0.5)],
     'LDAMLoss': [
         dict(COUNTED, scale=2.0),
@@ -72,6 +76,7 @@ SETTINGS = {
         {},
         dict(num_classes=CLASSES, mode='per_class'),
         dict(num_classes=CLASSES, lam1=0.1, lam2=0.1, rank_gradient=True),
+        dict(lam1=0.1, lam2=0.5, semi_variance='batch'),
     ],
     'SimCoLoss': [{}, dict(bimodal=False)],
     'SmoothAPLoss': BOTH_MODES,
@@ -81,6 +86,7 @@ SETTINGS = {
         dict(rho=1.0),
         dict(rho='batch', activation='sigmoid', tau=0.3),
         dict(num_classes=CLASSES, mode='per_class', rho=1.0),
+        dict(mean_mode='fixed', fixed_mean=0.5, reduction='sum'),
     ],
     'SumLoss': [
         dict(
