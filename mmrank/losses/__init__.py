@@ -38,6 +38,7 @@ from .ranking.listwise_ap_loss import ListwiseAPLoss
 from .ranking.ranking_loss import PaddedLoss, RankedLists, RankingLoss
 from .ranking.smooth_ap_loss import SmoothAPLoss
 from .ranking.soap_loss import SOAPLoss
+from .ranking.sodeep_loss import RankSorter, SoDeepLoss
 from .ranking.soprc_loss import SOPRCLoss
 from .ranking.stable_ap_loss import StableAPLoss
 from .ranking.sum_loss import SumLoss
@@ -75,6 +76,7 @@ __all__ = [
     'PaddedLoss',
     'Prefetches',
     'RankSortLoss',
+    'RankSorter',
     'RankedLists',
     'RankingLoss',
     'Reweights',
@@ -82,6 +84,7 @@ __all__ = [
     'SOPRCLoss',
     'SimCoLoss',
     'SmoothAPLoss',
+    'SoDeepLoss',
     'SogCLRLoss',
     'SpectralContrastiveLoss',
     'StableAPLoss',
