@@ -13,6 +13,7 @@ from mmrank.engine.resume.matching import (
     missing_centre,
     model_state,
 )
+from mmrank.engine.resume.recorded_files import confine_best_checkpoints
 from mmrank.engine.resume.strategies import shards_weights
 from mmrank.registry import HOOKS
 
@@ -60,6 +61,7 @@ class CheckpointMatchHook(Hook):
             )
             return
         _check_content(name, checkpoint, runner._resume)
+        confine_best_checkpoints(checkpoint, runner)
         state = model_state(checkpoint)
         found = compare_states(runner.model, state)
         if runner._resume:
