@@ -119,9 +119,8 @@ def write_config(name: str, folder: Path, ranks: int, hooks=()) -> Path:
     cfg = TRAININGS[name](folder)
     cfg.train_dataloader.batch_size //= ranks
     if name == 'detector' and ranks > 1:
-        # An even number of iterations: accumulated gradients of several
-        # processes are not saved.
-        cfg.train_dataloader.batch_size = 3
+        # Gradients accumulated by several processes are not saved.
+        cfg.optim_wrapper.accumulative_counts = 1
         # Averages of the EMAHook have the statistics of their own process.
         cfg.model.backbone.norm_eval = True
     for key in ('test_dataloader', 'test_evaluator', 'test_cfg'):

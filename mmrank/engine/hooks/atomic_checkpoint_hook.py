@@ -203,8 +203,8 @@ class AtomicCheckpointHook(CheckpointHook):
             runner.logger.warning(
                 'Batch norm statistics of the first process only are saved: '
                 'if this training is interrupted, validations of the resumed '
-                "one give other values. For an exact resume set sync_bn='torch' "
-                'on GPUs or, where there is no EMAHook, add '
+                'one give other values. For an exact resume set '
+                "sync_bn='torch' on GPUs or, where there is no EMAHook, add "
                 "dict(type='SyncBuffersHook') to custom_hooks."
             )
 

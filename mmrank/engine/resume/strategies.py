@@ -74,11 +74,13 @@ def has_own_statistics(runner) -> bool:
         ``False`` where they are synchronised, or do not change. The number
         of processes is not considered.
     """
-    kinds = {type(hook) for hook in runner.hooks}
-    if EMAHook not in kinds and (  # whose averages are not synchronised
-        SyncBuffersHook in kinds
-        or getattr(runner.model, 'broadcast_buffers', False)
-    ):
+    has_average, is_synchronised = (
+        any(isinstance(hook, kind) for hook in runner.hooks)
+        for kind in (EMAHook, SyncBuffersHook)
+    )
+    if getattr(runner.model, 'broadcast_buffers', False):
+        is_synchronised = True
+    if is_synchronised and not has_average:  # which it does not reach
         return False
     fixed = {
         id(module)
