@@ -48,7 +48,7 @@ def process_context():
 
 def _run_script(path, arguments, cwd, env, out, err) -> None:
     for name, descriptor in ((out, 1), (err, 2)):
-        file = os.open(name, os.O_WRONLY)
+        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(file, descriptor)
         os.close(file)
     # The streams of the server may be closed or those of pytest.
@@ -59,6 +59,35 @@ def _run_script(path, arguments, cwd, env, out, err) -> None:
     sys.argv = [path, *arguments]
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     runpy.run_path(path, run_name='__main__')
+
+
+def start_script(path, *arguments, out, err, cwd=None, env=None):
+    """Start ``python path arguments`` in a process with everything imported.
+
+    Args:
+        path: Script, relative to the current folder.
+        *arguments: Its arguments; made strings.
+        out: File that its output is appended to.
+        err: File that its errors are appended to, maybe the same.
+        cwd: Folder to run in. None: the current one.
+        env: Environment variables to set beside those of the server.
+
+    Returns:
+        The running process, of :mod:`multiprocessing`.
+    """
+    process = process_context().Process(
+        target=_run_script,
+        args=(
+            os.path.abspath(path),
+            list(map(str, arguments)),
+            os.path.abspath(cwd or os.curdir),
+            dict(env or {}),
+            str(out),
+            str(err),
+        ),
+    )
+    process.start()
+    return process
 
 
 def run_script(
@@ -75,27 +104,15 @@ def run_script(
     Returns:
         Exit status and text of both streams, as of :func:`subprocess.run`.
     """
-    command = [os.path.abspath(path), *map(str, arguments)]
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, 'out'), Path(folder, 'err')
-        out.touch()
-        err.touch()
-        process = process_context().Process(
-            target=_run_script,
-            args=(
-                command[0],
-                command[1:],
-                os.path.abspath(cwd or os.curdir),
-                dict(env or {}),
-                str(out),
-                str(err),
-            ),
+        process = start_script(
+            path, *arguments, out=out, err=err, cwd=cwd, env=env
         )
-        process.start()
         process.join(300)
         if process.exitcode is None:
             process.kill()
             process.join()
-        return subprocess.CompletedProcess(
-            command, process.exitcode, out.read_text(), err.read_text()
-        )
+        texts = [x.read_text() if x.exists() else '' for x in (out, err)]
+        command = [os.path.abspath(path), *map(str, arguments)]
+        return subprocess.CompletedProcess(command, process.exitcode, *texts)

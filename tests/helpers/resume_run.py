@@ -121,6 +121,31 @@ class KillHook(Hook):
 
 
 @HOOKS.register_module(force=True)
+class PhaseHook(Hook):
+    """Keep what the training is doing in ``phase_<rank>.txt``."""
+
+    def _note(self, runner, phase: str) -> None:
+        name = f'phase_{runner.rank}.txt'
+        (Path(runner.work_dir) / name).write_text(phase)
+
+    def before_train_epoch(self, runner) -> None:
+        """An epoch of iterations starts."""
+        self._note(runner, 'iteration')
+
+    def before_save_checkpoint(self, runner, checkpoint) -> None:
+        """A checkpoint is about to be written."""
+        self._note(runner, 'saving')
+
+    def before_val_epoch(self, runner) -> None:
+        """A validation starts."""
+        self._note(runner, 'validation')
+
+    def after_train(self, runner) -> None:
+        """Nothing is left to do."""
+        self._note(runner, 'end')
+
+
+@HOOKS.register_module(force=True)
 class LossLogHook(Hook):
     """Append each loss, exactly, to ``losses_<rank>.txt``."""
 
@@ -129,6 +154,40 @@ class LossLogHook(Hook):
         name = f'losses_{runner.rank}.txt'
         with open(Path(runner.work_dir) / name, 'a') as file:
             file.write(f'{runner.iter} {outputs["loss"].item().hex()}\n')
+
+
+@HOOKS.register_module(force=True)
+class StateHook(Hook):
+    """Keep states as resumed, saved (``saved<epoch>_<rank>.pt``) and ended."""
+
+    priority = 'LOWEST'
+
+    def _save(self, runner, name: str) -> None:
+        model = runner.model
+        ema = [h.ema_model for h in runner.hooks if hasattr(h, 'ema_model')]
+        content = {
+            'state_dict': getattr(model, 'module', model).state_dict(),
+            'optimizer': runner.optim_wrapper.state_dict(),
+            'param_schedulers': [
+                x.state_dict() for x in runner.param_schedulers or []
+            ],
+            'ema_state_dict': ema[0].state_dict() if ema else None,
+        }
+        path = Path(runner.work_dir) / f'{name}_{runner.rank}.pt'
+        torch.save(content, path)
+
+    def before_train(self, runner) -> None:
+        """What the checkpoint gave."""
+        self._save(runner, 'first')
+
+    def before_save_checkpoint(self, runner, checkpoint) -> None:
+        """What goes into the checkpoint, before the EMAHook swaps weights."""
+        epoch = checkpoint['meta']['epoch']
+        self._save(runner, f'saved{epoch}')
+
+    def after_train(self, runner) -> None:
+        """What the training ends with."""
+        self._save(runner, 'last')
 
 
 def kill_in_write(where: str, count: int) -> None:

@@ -6,8 +6,9 @@ import pytest
 import resume_run
 import torch
 from mmengine.runner import Runner
+from training_ends import assert_same, contents
 
-from mmrank.engine.hooks import rng_state_hook
+from mmrank.engine.hooks import AtomicCheckpointHook, rng_state_hook
 from mmrank.engine.resume.rng_state import (
     get_rng_state,
     pack_rng_state,
@@ -37,17 +38,19 @@ def warned(monkeypatch):
     return collect
 
 
+KEEP_TWO = {
+    'max_keep_ckpts': 2,
+    'save_best': 'distance',
+    'rule': 'less',
+    'published_keys': ['meta', 'state_dict'],
+}
+
+
 @pytest.fixture(scope='module')
 def trained(tmp_path_factory):
     """The folder of a finished training of four epochs."""
     work_dir = tmp_path_factory.mktemp('trained')
-    options = {
-        'max_keep_ckpts': 2,
-        'save_best': 'distance',
-        'rule': 'less',
-        'published_keys': ['meta', 'state_dict'],
-    }
-    make_runner(work_dir, checkpoint=options).train()
+    make_runner(work_dir, checkpoint=KEEP_TWO).train()
     return work_dir
 
 
@@ -64,6 +67,81 @@ def test_drop_in_options(trained):
     assert not [item for item in trained.iterdir() if item.name[0] == '.']
     pointer = (trained / 'last_checkpoint').read_text()
     assert pointer == str(trained / 'epoch_4.pth')
+
+
+class Killed(BaseException):
+    """Ends a training where a kill would."""
+
+
+def fails_at(monkeypatch, owner, name, count, error):
+    """Let the ``count``-th call of a method raise an error."""
+    method, calls = getattr(owner, name), []
+
+    def call(*args, **kwargs):
+        calls.append(args)
+        if len(calls) == count:
+            raise error
+        return method(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, call)
+
+
+@pytest.mark.parametrize('count', [1, 2])
+def test_nothing_is_left_over(trained, tmp_path, monkeypatch, count):
+    with monkeypatch.context() as patch:
+        fails_at(patch, AtomicCheckpointHook, '_remove', count, Killed())
+        with pytest.raises(Killed):
+            make_runner(tmp_path, checkpoint=KEEP_TWO).train()
+    make_runner(tmp_path, resume=True, checkpoint=KEEP_TWO).train()
+    names = [
+        {x.name for x in folder.glob('*.pth') if '-' not in x.name}
+        for folder in (tmp_path, trained)
+    ]
+    assert names[0] == names[1]
+    for name in names[0]:
+        assert_same(contents(tmp_path / name), contents(trained / name), name)
+
+
+def test_missed_validation_gets_into_the_checkpoint(tmp_path, monkeypatch):
+    options = {'save_best': 'distance', 'rule': 'less'}
+    with monkeypatch.context() as patch:
+        fails_at(patch, resume_run.Distance, 'compute_metrics', 2, Killed())
+        with pytest.raises(Killed):
+            make_runner(tmp_path, checkpoint=options).train()
+    make_runner(tmp_path, resume=True, checkpoint=options).train()
+    (best,) = tmp_path.glob('best_distance_epoch_*')
+    assert best.stem.endswith('2')
+    infos = contents(tmp_path / 'epoch_2.pth')['infos']
+    assert infos['mmrank_validated_at'] == 2
+
+
+def test_full_disk_leaves_the_best_before(tmp_path, monkeypatch):
+    save = Runner.save_checkpoint
+
+    def fill(runner, out_dir, filename, *args, **kwargs):
+        if filename.startswith('best') and any(tmp_path.glob('best_*')):
+            raise OSError(28, 'No space left on device')
+        return save(runner, out_dir, filename, *args, **kwargs)
+
+    monkeypatch.setattr(Runner, 'save_checkpoint', fill)
+    with pytest.raises(OSError, match='No space'):
+        make_runner(tmp_path, checkpoint=KEEP_TWO).train()
+    assert len(list(tmp_path.glob('best_*'))) == 1
+
+
+def test_workers_of_each_process_keep_their_seed(trained, monkeypatch):
+    hook = rng_state_hook.RNGStateHook()
+    checkpoint = torch.load(trained / 'epoch_3.pth', weights_only=False)
+    state = checkpoint['rng_state']
+    state['processes'] *= 2
+    state['worker_seeds'] = [7, 8]
+    monkeypatch.setattr(rng_state_hook, 'get_world_size', lambda: 2)
+    monkeypatch.setattr(rng_state_hook, 'get_rank', lambda: 1)
+    runner = make_runner(trained / 'second', workers=1)
+    hook.after_load_checkpoint(runner, checkpoint)
+    hook._restore(runner)
+    loader = runner.train_loop.dataloader
+    assert loader.worker_init_fn.keywords['seed'] == 8
 
 
 def test_state_loads_as_weights_only(trained):

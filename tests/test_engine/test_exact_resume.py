@@ -8,6 +8,7 @@ import pytest
 import resume_run
 import torch
 from forked_processes import process_context
+from training_ends import assert_same, read_losses
 
 SGD = {}
 ADAM = {'optimizer': {'type': 'AdamW', 'lr': 0.05}}
@@ -61,34 +62,6 @@ def uninterrupted(processes, tmp_path_factory):
         return made[key]
 
     return make
-
-
-def assert_same(actual, expected, where='') -> None:
-    """Compare nested containers of tensors bit by bit."""
-    assert type(actual) is type(expected), where
-    if isinstance(actual, torch.Tensor):
-        assert actual.dtype == expected.dtype, where
-        assert torch.equal(actual, expected), where
-    elif isinstance(actual, dict):
-        assert actual.keys() == expected.keys(), where
-        for key in actual:
-            assert_same(actual[key], expected[key], f'{where}.{key}')
-    elif isinstance(actual, (list, tuple)):
-        assert len(actual) == len(expected), where
-        for index, pair in enumerate(zip(actual, expected)):
-            assert_same(*pair, f'{where}[{index}]')
-    else:
-        assert actual == expected, where
-
-
-def read_losses(work_dir, rank) -> dict[str, str]:
-    """Losses by iteration; one trained on twice must agree with itself."""
-    losses = {}
-    text = (work_dir / f'losses_{rank}.txt').read_text()
-    for line in text.splitlines():
-        iteration, loss = line.split()
-        assert losses.setdefault(iteration, loss) == loss, iteration
-    return losses
 
 
 def assert_same_end(work_dir, whole, options) -> None:
@@ -183,6 +156,7 @@ def test_resume_is_exact_after_many_kills(
 def test_resume_is_exact_with_two_processes(processes, tmp_path):
     options = {
         'distributed': True,
+        'workers': 1,
         'checkpoint': {'max_keep_ckpts': 1},
         # mmengine saves the batch norm statistics of the first process only.
         'hooks': [{'type': 'SyncBuffersHook'}],

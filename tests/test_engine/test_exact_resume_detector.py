@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from forked_processes import process_context
+from training_ends import assert_same, read_losses
 
 pytest.importorskip('mmdet', reason='the detector is a model of mmdet')
 
@@ -74,8 +75,6 @@ def train(work_dir, data_root, kill, resume) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize('kill', [('iteration', 6), ('validation', 2)])
 def test_detector_resumes_exactly(tmp_path, kill):
-    from test_exact_resume import assert_same, read_losses
-
     from mmrank.studies.synthetic.shapes_coco import (
         ShapesSpec,
         write_shapes_coco,

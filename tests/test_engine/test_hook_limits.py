@@ -6,6 +6,7 @@ import pytest
 import resume_run
 import torch
 from mmengine.fileio import LocalBackend, register_backend
+from mmengine.hooks import EMAHook, SyncBuffersHook
 from mmengine.model import BaseModel
 from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.registry import LOOPS
@@ -16,9 +17,14 @@ from mmengine.runner import (
     Runner,
 )
 
-from mmrank.engine.hooks import PreviousWeightsHook, RNGStateHook
+from mmrank.engine.hooks import (
+    PreviousWeightsHook,
+    RNGStateHook,
+    atomic_checkpoint_hook,
+)
 from mmrank.engine.resume.strategies import (
     accumulates_gradients,
+    has_own_statistics,
     hides_checkpoints,
     shards_weights,
 )
@@ -108,6 +114,29 @@ def test_no_checkpoint_to_put_the_state_in(tmp_path):
 
     said = warnings_of(tmp_path, change)
     assert 'RNGStateHook can save nothing here: no hook saves' in said
+
+
+def test_statistics_of_other_processes_are_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(atomic_checkpoint_hook, 'get_world_size', lambda: 2)
+    assert "dict(type='SyncBuffersHook')" in warnings_of(tmp_path)
+
+
+def test_statistics_that_are_the_same_on_all_processes():
+    class Here:
+        hooks = ()
+        model = torch.nn.Sequential(torch.nn.BatchNorm2d(1))
+
+    assert has_own_statistics(Here)
+    Here.model.norm_eval = True
+    assert not has_own_statistics(Here)
+    Here.model = torch.nn.Sequential(torch.nn.SyncBatchNorm(1))
+    assert not has_own_statistics(Here)
+    Here.model.append(torch.nn.BatchNorm1d(1))
+    assert has_own_statistics(Here)
+    Here.hooks = [SyncBuffersHook()]
+    assert not has_own_statistics(Here)
+    Here.hooks.append(EMAHook())
+    assert has_own_statistics(Here)
 
 
 class DeepSpeedStrategy:

@@ -102,6 +102,25 @@ def test_resume(trained, tmp_path, marker, run_script, zip_format):
     assert ('epoch_1.pth calls' in errors) is zip_format
 
 
+@pytest.mark.parametrize(
+    'hook', ['CheckpointHook', 'mmrank.AtomicCheckpointHook']
+)
+def test_resume_removes_nothing_elsewhere(trained, tmp_path, run_script, hook):
+    victim = tmp_path / 'best_work'
+    victim.mkdir()
+    content = torch.load(trained[0] / 'epoch_3.pth', weights_only=False)
+    infos = content['message_hub']['runtime_info']
+    infos.update(best_ckpt=str(victim), best_score=1e9)
+    torch.save(content, tmp_path / 'evil.pth')
+    options = {'type': hook, 'save_best': 'distance', 'rule': 'less'}
+    config = write_config(tmp_path, checkpoint=options)
+    resume = ['--resume', tmp_path / 'evil.pth']
+    status, *_ = run_script(TRAIN, config, *resume)
+    assert status == 0
+    assert list((tmp_path / 'work').glob('best_distance_*'))
+    assert victim.exists()
+
+
 def test_trust_is_an_option(trained, tmp_path, run_script):
     work_dir, config = trained
     made = tmp_path / 'made'

@@ -26,8 +26,14 @@ from mmrank.engine.resume.missed_validation import (
     missed_validation,
     note_validation,
 )
+from mmrank.engine.resume.recorded_files import (
+    confine_best_checkpoints,
+    note_outdated,
+    recorded_outdated,
+)
 from mmrank.engine.resume.strategies import (
     accumulates_gradients,
+    has_own_statistics,
     hides_checkpoints,
 )
 from mmrank.engine.unwrap_model import unwrap_model
@@ -47,7 +53,8 @@ class AtomicCheckpointHook(CheckpointHook):
     * Checkpoints, the best checkpoint, published ones and the pointer file
       ``last_checkpoint`` get their names only when their content is on the
       disk. Outdated checkpoints are removed after the new one is written, not
-      before, so that there always is one.
+      before, so that there always is one; a resumed run removes those that
+      the killed one did not come to remove.
     * Before mmengine's own ``resume=True`` looks at the pointer, a pointer to
       a file that was damaged from outside is set to the last whole one.
     * A run that was killed before the validation of its last checkpoint ended
@@ -84,6 +91,7 @@ class AtomicCheckpointHook(CheckpointHook):
         self.validate_on_resume = validate_on_resume
         self._atomic = False
         self._gradients: dict | None = None
+        self._best_before: dict[str | None, str | None] = {}
 
     def before_run(self, runner) -> None:
         """Make mmengine's auto-resume land on a whole checkpoint.
@@ -114,7 +122,12 @@ class AtomicCheckpointHook(CheckpointHook):
         barrier()
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Keep the accumulated gradients until the optimiser exists."""
+        """Keep the accumulated gradients until the optimiser exists.
+
+        Of the files that the checkpoint names only those of this training's
+        folder count: mmengine would remove any.
+        """
+        confine_best_checkpoints(checkpoint, runner)
         self._gradients = checkpoint.get(GRADIENT_KEY)
 
     def before_train(self, runner) -> None:
@@ -130,6 +143,7 @@ class AtomicCheckpointHook(CheckpointHook):
             remove_temporary_files(runner.work_dir)
         if runner.iter > 0:
             self._restore_gradients(runner)
+            self._take_up_last_checkpoint(runner)
             if self.validate_on_resume and missed_validation(runner):
                 runner.logger.info(
                     'The run was interrupted before the validation of its '
@@ -185,6 +199,14 @@ class AtomicCheckpointHook(CheckpointHook):
                 'of an accumulation is not exact here. Set a checkpoint '
                 'interval divisible by `accumulative_counts`.'
             )
+        if get_world_size() > 1 and has_own_statistics(runner):
+            runner.logger.warning(
+                'Batch norm statistics of the first process only are saved: '
+                'if this training is interrupted, validations of the resumed '
+                'one give other values. For an exact resume set '
+                "sync_bn='torch' on GPUs or, where there is no EMAHook, add "
+                "dict(type='SyncBuffersHook') to custom_hooks."
+            )
 
     def _use_atomic_backend(self, runner) -> None:
         if isinstance(runner, FlexibleRunner):
@@ -216,6 +238,23 @@ class AtomicCheckpointHook(CheckpointHook):
         self.backend_args = {'backend': ATOMIC_BACKEND}
         self._atomic = True
 
+    def _take_up_last_checkpoint(self, runner) -> None:
+        """Go on from the checkpoint resumed from as if just saved.
+
+        mmengine saves the last one again where a validation finds a best
+        model, and publishes it at the end. A checkpoint of another folder,
+        or one that was renamed, stays as it is.
+        """
+        step = runner.epoch if self.by_epoch else runner.iter
+        name = self.filename_tmpl.format(step)
+        path = self.file_backend.join_path(self.out_dir, name)
+        if runner.message_hub.runtime_info.get('last_ckpt') != path:
+            return
+        self.last_ckpt = path
+        if self._atomic and is_main_process():
+            for name in recorded_outdated(runner):
+                self._remove(os.path.join(self.out_dir, name))
+
     def _restore_gradients(self, runner) -> None:
         if not self._gradients:
             return
@@ -236,6 +275,7 @@ class AtomicCheckpointHook(CheckpointHook):
         name = self.filename_tmpl.format(step)
         self.last_ckpt = self.file_backend.join_path(self.out_dir, name)
         runner.message_hub.update_info('last_ckpt', self.last_ckpt)
+        note_outdated(runner, [*outdated, *self._replaced_best()])
         runner.save_checkpoint(
             self.out_dir,
             name,
@@ -281,34 +321,45 @@ class AtomicCheckpointHook(CheckpointHook):
             super()._save_best_checkpoint(runner, metrics)
             return
         # The original removes the files it recorded before it writes.
-        single = hasattr(self, 'best_ckpt_path')
-        before = (
-            {None: self.best_ckpt_path}
-            if single
-            else dict(self.best_ckpt_path_dict)
-        )
-        if single:
-            self.best_ckpt_path = None
-        else:
-            self.best_ckpt_path_dict = dict.fromkeys(before)
+        before = self._best_before = self._best()
+        self._set_best(dict.fromkeys(before))
         try:
             super()._save_best_checkpoint(runner, metrics)
-        finally:
-            after = (
-                {None: self.best_ckpt_path}
-                if single
-                else self.best_ckpt_path_dict
-            )
-            for key, old in before.items():
-                if after[key] is None:
-                    after[key] = old
-                elif old and old != after[key] and is_main_process():
-                    self._remove(old)
-                    runner.logger.info(
-                        f'The previous best checkpoint {old} is removed'
-                    )
-            if single:
-                self.best_ckpt_path = after[None]
+        except BaseException:
+            self._set_best(before)  # a full disk: the old one has to stay
+            raise
+        for old in self._replaced_best():
+            if is_main_process():
+                self._remove(old)
+                runner.logger.info(
+                    f'The previous best checkpoint {old} is removed'
+                )
+        after = self._best()
+        self._set_best({key: after[key] or before[key] for key in before})
+        self._best_before = {}
+
+    def _best(self) -> dict[str | None, str | None]:
+        """Paths of the best checkpoints, by metric; ``None`` for a single."""
+        if hasattr(self, 'best_ckpt_path'):
+            return {None: self.best_ckpt_path}
+        return dict(self.best_ckpt_path_dict)
+
+    def _set_best(self, paths: dict[str | None, str | None]) -> None:
+        if hasattr(self, 'best_ckpt_path'):
+            self.best_ckpt_path = paths[None]
+        else:
+            self.best_ckpt_path_dict = paths
+
+    def _replaced_best(self) -> list[str]:
+        """Best checkpoints that have just got a better one beside them."""
+        if not self._best_before:
+            return []
+        new = self._best()
+        return [
+            old
+            for key, old in self._best_before.items()
+            if old and new[key] and old != new[key]
+        ]
 
     def _remove(self, path: str) -> None:
         if self.file_backend.isfile(path):

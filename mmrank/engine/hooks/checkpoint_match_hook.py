@@ -14,6 +14,7 @@ from mmrank.engine.resume.matching import (
     model_state,
     without_folded,
 )
+from mmrank.engine.resume.recorded_files import confine_best_checkpoints
 from mmrank.engine.resume.strategies import shards_weights
 from mmrank.registry import HOOKS
 
@@ -61,6 +62,7 @@ class CheckpointMatchHook(Hook):
             )
             return
         _check_content(name, checkpoint, runner._resume)
+        confine_best_checkpoints(checkpoint, runner)
         state = model_state(checkpoint)
         found = without_folded(compare_states(runner.model, state), checkpoint)
         if runner._resume:

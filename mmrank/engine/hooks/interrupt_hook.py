@@ -68,7 +68,7 @@ class InterruptHook(Hook):
         if self.save:
             for hook in runner.hooks:
                 if isinstance(hook, RNGStateHook):
-                    hook.gather_states()
+                    hook.gather_states(runner)
             step = runner.iter + 1
             self._save(runner, runner.epoch, step, f'iter_{step}.pth')
         raise interruption.Interrupted

@@ -68,11 +68,11 @@ class RNGStateHook(Hook):
         self, runner, batch_idx: int, data_batch=None, outputs=None
     ) -> None:
         """Note the state; gather it where a checkpoint by iteration is due."""
-        self._note(gather=self._checkpoint_due(runner))
+        self._note(runner, gather=self._checkpoint_due(runner))
 
     def after_train_epoch(self, runner) -> None:
         """Note and gather the state for the checkpoint of the epoch."""
-        self._note(gather=True)
+        self._note(runner, gather=True)
 
     def before_val(self, runner) -> None:
         """Gather the state as of the last step: a best model may follow."""
@@ -86,25 +86,28 @@ class RNGStateHook(Hook):
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
         """Add the states. Runs in the main process only."""
+        loader = runner.train_loop.dataloader
         states = self._all_states
         if states is None:
-            states = [self._state or get_rng_state()]
-        loader = runner.train_loop.dataloader
+            states = [self._state or _state_of(loader)]
+        # With randomness.diff_rank_seed each process has another one.
+        seeds = [state['worker_seed'] for state in states]
         checkpoint[RNG_KEY] = {
             'processes': [pack_rng_state(state) for state in states],
             'sampler_seed': _sampler_seed(loader),
-            'worker_seed': _worker_seed(loader),
+            'worker_seed': seeds[0],
+            'worker_seeds': seeds,
         }
 
-    def gather_states(self) -> None:
+    def gather_states(self, runner) -> None:
         """Gather the states as of now, for a checkpoint that is not due.
 
         All processes call it.
         """
-        self._note(gather=True)
+        self._note(runner, gather=True)
 
-    def _note(self, gather: bool) -> None:
-        self._state = get_rng_state()
+    def _note(self, runner, gather: bool) -> None:
+        self._state = _state_of(runner.train_loop.dataloader)
         self._all_states = _gather(self._state) if gather else None
 
     def _checkpoint_due(self, runner) -> bool:
@@ -131,14 +134,18 @@ class RNGStateHook(Hook):
             )
             return
         loader = runner.train_loop.dataloader
+        packed = self._resumed['processes']
+        same_number = len(packed) == get_world_size()
+        worker_seed = self._resumed['worker_seed']
+        if same_number and 'worker_seeds' in self._resumed:  # not in old files
+            worker_seed = self._resumed['worker_seeds'][get_rank()]
         _set_seeds(
             loader,
             sampler_seed=self._resumed['sampler_seed'],
-            worker_seed=self._resumed['worker_seed'],
+            worker_seed=worker_seed,
         )
-        packed = self._resumed['processes']
         self._resumed = None
-        if len(packed) != get_world_size():
+        if not same_number:
             runner.logger.warning(
                 f'The checkpoint has random states of {len(packed)} '
                 f'processes, this run has {get_world_size()}: fresh random '
@@ -147,7 +154,7 @@ class RNGStateHook(Hook):
             )
             return
         state = unpack_rng_state(packed[get_rank()])
-        self._state = state
+        self._state = {**state, 'worker_seed': worker_seed}
         loop = runner.train_loop
         if isinstance(loop, IterBasedTrainLoop):
             # Its iterator is built, and may be advanced over what was seen,
@@ -238,6 +245,11 @@ class _RestoringIterator:
     def skip_iter(self, num_iters: int) -> None:
         """Pass over the batches that were trained on before."""
         self._iterator.skip_iter(num_iters)
+
+
+def _state_of(loader) -> dict:
+    """The state of the generators, and the seed of the workers."""
+    return {**get_rng_state(), 'worker_seed': _worker_seed(loader)}
 
 
 def _gather(state: dict) -> list[dict]:

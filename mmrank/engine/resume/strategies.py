@@ -1,7 +1,10 @@
 """What the runner or strategy at hand does with weights and checkpoints."""
 
+from mmengine.hooks import EMAHook, SyncBuffersHook
 from mmengine.optim import OptimWrapperDict
 from mmengine.runner import FlexibleRunner
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 #: Strategies of ``FlexibleRunner`` with the whole model in each process, and
 #: one file as a checkpoint.
@@ -56,3 +59,39 @@ def accumulates_gradients(optim_wrapper) -> bool:
         else [optim_wrapper]
     )
     return any(getattr(w, '_accumulative_counts', 1) > 1 for w in wrappers)
+
+
+def has_own_statistics(runner) -> bool:
+    """Whether batch norm of each process would keep statistics of its own.
+
+    A checkpoint has those of the first process alone, so that the validation
+    of a resumed training on several processes gives other values.
+
+    Args:
+        runner: mmengine's ``Runner`` or ``FlexibleRunner``.
+
+    Returns:
+        ``False`` where they are synchronised, or do not change. The number
+        of processes is not considered.
+    """
+    has_average, is_synchronised = (
+        any(isinstance(hook, kind) for hook in runner.hooks)
+        for kind in (EMAHook, SyncBuffersHook)
+    )
+    if getattr(runner.model, 'broadcast_buffers', False):
+        is_synchronised = True
+    if is_synchronised and not has_average:  # which it does not reach
+        return False
+    fixed = {
+        id(module)
+        for parent in runner.model.modules()
+        if getattr(parent, 'norm_eval', False)  # as backbones of mmdet have
+        for module in parent.modules()
+    }
+    return any(
+        isinstance(module, _BatchNorm)
+        and not isinstance(module, nn.SyncBatchNorm)
+        and module.track_running_stats
+        and id(module) not in fixed
+        for module in runner.model.modules()
+    )

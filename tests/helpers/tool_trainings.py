@@ -1,0 +1,175 @@
+"""Three small trainings of published configs, and their start by the tool."""
+
+import socket
+from pathlib import Path
+
+import numpy as np
+from cifar_trees import CIFAR10_NAMES
+from forked_processes import start_script
+from mmengine.config import Config
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = ROOT / 'configs'
+TRAIN = ROOT / 'tools' / 'train.py'
+
+
+def detector(folder: Path) -> Config:
+    """A narrow RetinaNet with the stable AP loss: 4 epochs of 3 iterations.
+
+    It has an average of the weights, a data loading worker, a best
+    checkpoint, and accumulates gradients over two iterations.
+    """
+    from mmrank.studies.synthetic.shapes_coco import (
+        ShapesSpec,
+        write_shapes_coco,
+    )
+
+    size = (96, 96)
+    # No image without an object, which the config would leave out.
+    spec = ShapesSpec(24, 4, 0, *size, max_size=64, empty_fraction=0)
+    write_shapes_coco(folder / 'shapes', spec)
+    cfg = Config.fromfile(
+        CONFIGS / 'stable_ap' / 'retinanet_r18_fpn_stable-ap_demo.py'
+    )
+    cfg.model.backbone.base_channels = 8
+    cfg.model.neck.update(in_channels=[8, 16, 32, 64], out_channels=16)
+    cfg.model.bbox_head.update(in_channels=16, feat_channels=16)
+    cfg.model.test_cfg.max_per_img = 20
+    for split in ('train', 'val'):
+        dataset = cfg[f'{split}_dataloader'].dataset
+        dataset.data_root = f'{folder}/shapes/'
+        for step in dataset.pipeline:
+            if step.type == 'Resize':
+                step.scale = size
+    cfg.val_evaluator.ann_file = f'{folder}/shapes/annotations/val.json'
+    cfg.val_dataloader.num_workers = 0
+    cfg.train_dataloader.batch_size = 8
+    cfg.train_cfg.update(max_epochs=4, val_interval=1)
+    cfg.optim_wrapper.accumulative_counts = 2
+    cfg.default_hooks.checkpoint.update(
+        max_keep_ckpts=2, save_best='coco/bbox_mAP', rule='greater'
+    )
+    cfg.custom_hooks.append(dict(type='EMAHook', momentum=0.1))
+    return cfg
+
+
+def isogclr(folder: Path) -> Config:
+    """A temperature of iSogCLR for each of 300 images: 6 epochs of 9."""
+    draw = np.random.default_rng(0)
+    (folder / 'images').mkdir(parents=True, exist_ok=True)
+    for part, per_class in (('train', 36), ('test', 2)):
+        # Images of a class are alike, so that temperatures differ.
+        colours = draw.integers(60, 190, (10, 1, 1, 1, 3))
+        noise = draw.integers(-60, 60, (10, per_class, 16, 16, 3))
+        np.savez(
+            folder / 'images' / f'{part}.npz',
+            images=(colours + noise).astype(np.uint8).reshape(-1, 16, 16, 3),
+            labels=np.arange(10).repeat(per_class),
+            classes=np.array(CIFAR10_NAMES),
+        )
+    cfg = Config.fromfile(CONFIGS / 'isogclr' / 'conv3_isogclr_cifar10-lt.py')
+    cfg.model.loss.update(num_samples=300, eta=0.002)
+    train = cfg.train_dataloader
+    train.batch_size = 32
+    train.dataset.update(
+        data_root=str(folder / 'images'), imbalance_ratio=1, val_per_class=6
+    )
+    cfg.val_dataloader.dataset.datasets = [
+        train.dataset,
+        dict(train.dataset, split='val'),
+    ]
+    cfg.val_evaluator = [dict(type='mmrank.KNNMetric')]
+    cfg.train_cfg.update(max_epochs=6, val_interval=2)
+    cfg.default_hooks.checkpoint.interval = 1
+    return cfg
+
+
+def two_tower(folder: Path) -> Config:
+    """Two embedding tables with the in-batch loss: 12 epochs of 7."""
+    from mmrank.studies.synthetic.interactions import (
+        InteractionsSpec,
+        write_interactions,
+    )
+
+    write_interactions(folder / 'pairs', InteractionsSpec())
+    cfg = Config.fromfile(
+        CONFIGS / 'in_batch' / 'two-tower8_unbiased-logistic_synthetic.py'
+    )
+    for split in ('train', 'val'):
+        cfg[f'{split}_dataloader'].dataset.data_root = f'{folder}/pairs'
+    cfg.train_cfg.max_epochs = 12
+    return cfg
+
+
+TRAININGS = {f.__name__: f for f in (detector, isogclr, two_tower)}
+
+
+def write_config(name: str, folder: Path, ranks: int, hooks=()) -> Path:
+    """Write the data and the config of a training.
+
+    Args:
+        name: A key of :data:`TRAININGS`.
+        folder: Where to put both.
+        ranks: Processes; they share the batch of one.
+        hooks: Configs of hooks to add.
+
+    Returns:
+        The config file.
+    """
+    cfg = TRAININGS[name](folder)
+    cfg.train_dataloader.batch_size //= ranks
+    if name == 'detector' and ranks > 1:
+        # Gradients accumulated by several processes are not saved.
+        cfg.optim_wrapper.accumulative_counts = 1
+        # Averages of the EMAHook have the statistics of their own process.
+        cfg.model.backbone.norm_eval = True
+    for key in ('test_dataloader', 'test_evaluator', 'test_cfg'):
+        cfg.pop(key, None)
+    cfg.randomness = dict(seed=0, diff_rank_seed=True)
+    cfg.custom_imports = dict(imports=['resume_run'])
+    cfg.custom_hooks = [
+        *cfg.custom_hooks,
+        dict(type='mmengine.LossLogHook'),
+        dict(type='mmengine.PhaseHook'),
+        # mmengine saves the batch norm statistics of the first process only.
+        dict(type='mmengine.SyncBuffersHook'),
+        *hooks,
+    ]
+    path = folder / f'{name}_{ranks}.py'
+    cfg.dump(path)
+    return path
+
+
+def start(config: Path, work_dir: Path, ranks: int) -> list:
+    """Start ``tools/train.py CONFIG --resume`` on some processes.
+
+    Args:
+        config: Config file.
+        work_dir: Work folder; the output of rank r is appended to
+            ``<work_dir>_<r>.log``.
+        ranks: Number of processes.
+
+    Returns:
+        The processes by rank, see :func:`start_script`.
+    """
+    options = ['--work-dir', work_dir, '--resume']
+    env = {'OMP_NUM_THREADS': '1'}
+    if ranks > 1:
+        options += ['--launcher', 'pytorch']
+        with socket.socket() as probe:
+            probe.bind(('127.0.0.1', 0))
+            port = probe.getsockname()[1]
+        env.update(
+            WORLD_SIZE=str(ranks),
+            MASTER_ADDR='127.0.0.1',
+            MASTER_PORT=str(port),
+        )
+    processes = []
+    for rank in range(ranks):
+        if ranks > 1:
+            env.update(RANK=str(rank), LOCAL_RANK=str(rank))
+        log = f'{work_dir}_{rank}.log'
+        processes.append(
+            start_script(TRAIN, config, *options, out=log, err=log, env=env)
+        )
+    return processes

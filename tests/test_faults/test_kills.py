@@ -1,0 +1,211 @@
+"""SIGKILL at random moments of real trainings, which resume bit for bit."""
+
+import random
+import shutil
+import time
+from collections import Counter
+
+import pytest
+import torch
+from forked_processes import process_context
+from tool_trainings import start, write_config
+from training_ends import assert_same, contents, read_losses
+
+KILLS = int(__import__('os').environ.get('KILLS', 20))
+TRAININGS = {
+    'detector': 'mmdet',
+    'isogclr': 'mmpretrain',
+    'two_tower': 'mmengine',
+}
+
+
+@pytest.fixture(scope='module')
+def whole_run(tmp_path_factory):
+    """Gives a config, its uninterrupted run, and the seconds of its parts.
+
+    The parts are the start, up to the first epoch, and the rest.
+    """
+    made = {}
+
+    def make(name, ranks):
+        pytest.importorskip(TRAININGS[name])
+        if (name, ranks) not in made:
+            folder = tmp_path_factory.mktemp(f'{name}_{ranks}')
+            config = write_config(name, folder, ranks)
+            # The first process waits for the imports of the server.
+            first = process_context().Process(target=time.sleep, args=(0,))
+            first.start()
+            first.join()
+            whole = folder / 'whole'
+            begin = time.monotonic()
+            processes = start(config, whole, ranks)
+            wait_for_training(whole, processes)
+            middle = time.monotonic()
+            for process in processes:
+                process.join()
+                assert process.exitcode == 0, log_of(whole)
+            seconds = middle - begin, time.monotonic() - middle
+            made[name, ranks] = config, whole, seconds
+        return made[name, ranks]
+
+    return make
+
+
+def log_of(work_dir):
+    """Output of the first rank."""
+    return work_dir.with_name(f'{work_dir.name}_0.log').read_text()
+
+
+def wait_for_training(work_dir, processes):
+    """Wait for the first epoch of a training, or its end."""
+    while not (work_dir / 'phase_0.txt').exists() and processes[0].is_alive():
+        time.sleep(0.005)
+
+
+def draw_moment(draw, seconds):
+    """Draw a moment: one of four is in the start, as each resume has one.
+
+    Returns:
+        Whether it counts from the first epoch, and seconds.
+    """
+    in_training = draw.random() > 0.25
+    return in_training, draw.uniform(0, seconds[in_training])
+
+
+def train(config, work_dir, ranks, moment=None, draw=None):
+    """Train, to the end or until a kill.
+
+    Args:
+        config: Config file.
+        work_dir: Work folder, resumed from if there is a checkpoint.
+        ranks: Processes.
+        moment: When to kill, see :func:`draw_moment`. None: not at all.
+        draw: Which rank is killed first, and when the others are.
+
+    Returns:
+        What the training was doing when it was killed; None if it had ended.
+    """
+    for path in work_dir.glob('phase_*.txt'):
+        path.unlink()
+    processes = start(config, work_dir, ranks)
+    in_training, seconds = moment or (False, 600)
+    if in_training:
+        wait_for_training(work_dir, processes)
+    end = time.monotonic() + seconds
+    for process in processes:
+        process.join(max(end - time.monotonic(), 0))
+    codes = [process.exitcode for process in processes]
+    for process in draw.sample(processes, ranks) if draw else processes:
+        process.kill()
+        # The others notice it, or go on, even to save a checkpoint.
+        time.sleep(draw.uniform(0, 0.2) if moment and ranks > 1 else 0)
+    for process in processes:
+        process.join()
+    if not any(codes) and None not in codes:
+        return None
+    assert moment, log_of(work_dir)
+    assert not any(codes), log_of(work_dir)
+    phase = work_dir / 'phase_0.txt'
+    return phase.read_text() if phase.exists() else 'start'
+
+
+def assert_same_end(work_dir, whole, ranks):
+    """Compare checkpoints, losses and what else is left behind."""
+    names = sorted(x.name for x in whole.glob('*.pth'))
+    assert sorted(x.name for x in work_dir.glob('*.pth')) == names
+    for name in names:
+        assert_same(contents(work_dir / name), contents(whole / name), name)
+    for rank in range(ranks):
+        assert read_losses(work_dir, rank) == read_losses(whole, rank)
+    assert not list(work_dir.glob('.*.tmp'))
+
+
+def kill_and_compare(whole_run, tmp_path, name, ranks, kills):
+    """Kill, resume, kill again, ..., until there were so many kills."""
+    config, whole, seconds = whole_run(name, ranks)
+    begin = time.monotonic()
+    draw = random.Random(f'{name} {ranks}')
+    phases, resumed, trainings = Counter(), 0, 0
+    work_dir = tmp_path / 'work'
+    while phases.total() < kills:
+        trainings += 1
+        while True:
+            assert phases.total() + trainings < 5 * kills, phases
+            more = phases.total() < kills
+            moment = draw_moment(draw, seconds) if more else None
+            killed = train(config, work_dir, ranks, moment, draw)
+            if killed is None:
+                break
+            phases[killed] += 1
+        assert_same_end(work_dir, whole, ranks)
+        resumed += log_of(work_dir).count('Resuming from')
+        for path in tmp_path.glob('work_*.log'):
+            path.unlink()
+        shutil.rmtree(work_dir)
+    print(
+        f'\n{name} on {ranks}: {phases.total()} kills {dict(phases)}, '
+        f'{resumed} resumes, {trainings} trainings of '
+        f'{seconds[0]:.1f} + {seconds[1]:.1f} s, '
+        f'{time.monotonic() - begin:.0f} s'
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.parametrize('ranks', [1, 2])
+@pytest.mark.parametrize('name', TRAININGS)
+def test_killed_at_twenty_moments(whole_run, tmp_path, name, ranks):
+    kill_and_compare(whole_run, tmp_path, name, ranks, KILLS)
+
+
+def kill_after_checkpoint(config, work_dir, ranks, epoch):
+    """Train until the checkpoint of an epoch is there, and kill."""
+    processes = start(config, work_dir, ranks)
+    while not (work_dir / f'epoch_{epoch}.pth').exists():
+        assert all(process.is_alive() for process in processes)
+        time.sleep(0.01)
+    for process in processes:
+        process.kill()
+        process.join()
+
+
+def read(work_dir, name, rank=0):
+    """What :class:`resume_run.StateHook` has kept."""
+    path = work_dir / f'{name}_{rank}.pt'
+    return torch.load(path, weights_only=False)
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.parametrize('ranks', [(1, 2, 1), (2, 1, 2)], ids=str)
+@pytest.mark.parametrize('name', TRAININGS)
+def test_resumed_on_another_number_of_ranks(whole_run, tmp_path, name, ranks):
+    _, whole, _ = whole_run(name, 1)
+    hooks = [dict(type='mmengine.StateHook')]
+    configs = {n: write_config(name, tmp_path, n, hooks) for n in (1, 2)}
+    work_dir = tmp_path / 'work'
+    for epoch, number in enumerate(ranks):
+        if epoch < 2:
+            kill_after_checkpoint(configs[number], work_dir, number, epoch + 1)
+        else:
+            train(configs[number], work_dir, number)
+        for rank in range(number if epoch else 0):
+            # All that was saved is there, on each rank.
+            saved = read(work_dir, f'saved{epoch}')
+            assert_same(read(work_dir, 'first', rank), saved)
+    log = log_of(work_dir)
+    assert log.count('Resuming from') == 2
+    for rank in range(ranks[-1]):
+        end = read(work_dir, 'last', rank)
+        if name != 'two_tower':  # whose counts are those of the data
+            assert any('loss' in key for key in end['state_dict'])
+        assert_same(end, read(work_dir, 'last'))
+    names = sorted(x.name for x in whole.glob('epoch_*.pth'))
+    assert sorted(x.name for x in work_dir.glob('epoch_*.pth')) == names
+    if name != 'two_tower':
+        assert log.count('fresh random numbers are used') == 2
+        return
+    # Its batches are the same for every number of ranks, so it is as well.
+    expected = contents(whole / names[-1])
+    for key, value in expected['state_dict'].items():
+        torch.testing.assert_close(end['state_dict'][key], value)
