@@ -251,7 +251,9 @@ def test_blanks_make_no_second_item(tmp_path):
 def test_other_encodings_are_named(tmp_path, read):
     path = tmp_path / 'a.csv'
     path.write_bytes('1,2 0:1\n1,é\n'.encode('latin-1'))
-    with pytest.raises(ValueError, match=r'a\.csv is not UTF-8 .*0xe9.*Fix'):
+    with pytest.raises(
+        ValueError, match=r'a\.csv, line 2 is not UTF-8 .*0xe9.*Fix'
+    ):
         read(path)
 
 

@@ -180,14 +180,17 @@ def _chunks(path, min_rating, separator) -> Iterator[tuple[list, list]]:
     lines = _named_errors(split_fields(text_lines(path), separator), path)
     first = next(lines, None)
     if first is None:
-        raise ValueError(f'{path} is empty')
+        raise ValueError(
+            f'{path} is empty. Fix: pass a file with a user and an item a line'
+        )
     header = header_columns(first)
     columns = header or list(_COLUMNS[: len(first)])
     if len(columns) != len(first) or len(columns) < 2:
         raise ValueError(
             f'{path}, line 1: expected user{separator}item optionally '
             'followed by a rating and a timestamp, got '
-            f'{separator.join(first)!r:.80}'
+            f'{separator.join(first)!r:.80}. Fix: name the columns in the '
+            'first line, or set the separator that the file has'
         )
     if min_rating is not None and 'rating' not in columns:
         raise ValueError(
@@ -259,7 +262,8 @@ def _check_lengths(chunk, numbers, columns, path, separator) -> None:
             raise ValueError(
                 f'{path}, line {number}: expected {len(columns)} fields '
                 f'({separator.join(columns)}), got '
-                f'{separator.join(fields)!r:.80}'
+                f'{separator.join(fields)!r:.80}. Fix: correct the line; the '
+                'first line decides the number of fields'
             )
 
 

@@ -39,10 +39,12 @@ def text_lines(path: str | Path) -> Iterator[str]:
                 yield line
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
+        # A block is decoded when no whole line is left of those before.
+        number += 1 + error.object[: error.start].count(b'\n')
         raise ValueError(
-            f'{path} is not UTF-8 text: byte 0x{byte:02x} soon after line '
-            f'{number}. Fix: save it as UTF-8, as by `iconv -f latin1 -t '
-            'utf-8`'
+            f'{path}, line {number} is not UTF-8 text: it holds the byte '
+            f'0x{byte:02x}. Fix: save the file as UTF-8, as by `iconv -f '
+            'latin1 -t utf-8`'
         ) from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(
