@@ -34,6 +34,8 @@ _META = (
 )
 #: Characters of the hash in the name, as in the names of OpenMMLab.
 SHORT_HASH = 8
+#: A line of the config that is about this machine alone.
+_WORK_DIR = re.compile(r'^work_dir = .*\n?', re.MULTILINE)
 #: Part of the state of a listwise dense head.
 _LISTWISE = '.loss_cls.loss.'
 #: Types that a text from a file may name: a class by its registered name.
@@ -63,7 +65,8 @@ def publish_model(
 ) -> Published:
     """Write the weights of a checkpoint as a file to hand out.
 
-    Optimiser, schedulers, random states and logs are left out. What is left
+    Optimiser, schedulers, random states, logs and the name of the work
+    folder are left out: equal weights make equal files. What is left
     are tensors and plain values, which ``torch.load(weights_only=True)``
     reads without any allow-list. State of the losses stays: a training may
     go on from it.
@@ -116,6 +119,8 @@ def publish_model(
     folded = {x.head: x.centre for x in centres if x.folded and any(x.centre)}
     if folded or folded_heads(loaded):
         meta[FOLDED] = {**dict(meta.get(FOLDED) or {}), **folded}
+    if isinstance(meta.get('cfg'), str):
+        meta['cfg'] = _WORK_DIR.sub('', meta['cfg'])
     content = dict(
         meta={key: _plain(meta[key]) for key in _META if key in meta},
         state_dict=state,

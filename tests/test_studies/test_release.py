@@ -187,9 +187,10 @@ def test_a_model_is_built_once(built, monkeypatch):
     with open(path, 'ab') as file:
         file.write(b'x')
     assert state_of(TINY, out, root) == 'damaged'
-    path.unlink()
+    path.rename(out / 'tiny-01234567.pth')  # a former version
     assert state_of(TINY, out, root) == 'absent'
     assert build(TINY, out, root, Console(quiet=True)).file == record.file
+    assert list(out.glob('*.pth')) == [path]
     (root / TINY.config).write_text(CONFIG + 'x = 1\n')
     os.utime(root / TINY.config, (0, 0))
     assert state_of(TINY, out, root) == 'outdated'

@@ -287,6 +287,7 @@ def detector(tmp_path):
     cfg = Config.fromfile(DEMO / 'retinanet_r18_fpn_stable-ap_demo.py')
     cfg.model.backbone.base_channels = 8
     cfg.model.neck.in_channels = [8, 16, 32, 64]
+    cfg.work_dir = str(tmp_path)
     torch.manual_seed(0)
     with DefaultScope.overwrite_default_scope('mmdet'):
         model = MODELS.build(cfg.model)
@@ -332,6 +333,8 @@ def test_a_published_detector_is_a_stock_detector(detector, run_script):
     (path,) = checkpoint.parent.glob('out-????????.pth')
     content = torch.load(path, weights_only=True)
     assert content['meta']['folded_centres'] == {'bbox_head': [-3.25]}
+    assert 'max_epochs = ' in content['meta']['cfg']
+    assert str(checkpoint.parent) not in content['meta']['cfg']
     for config in (cfg, stock(cfg)):
         found = boxes_of(trained_model(config, str(path)))
         torch.testing.assert_close(

@@ -20,7 +20,11 @@ import torch
 from rich.console import Console
 
 import mmrank
-from mmrank.apis.publishing import describe_centre, publish_model
+from mmrank.apis.publishing import (
+    SHORT_HASH,
+    describe_centre,
+    publish_model,
+)
 from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 from mmrank.errors import UserError
 from mmrank.files.atomic_file import write_atomically
@@ -203,9 +207,9 @@ def build(
         ),
     )
     os.replace(published.path, out / record.file)
-    before = read_record(asset.name, out)
-    if before is not None and before.file != record.file:
-        (out / before.file).unlink(missing_ok=True)
+    for other in out.glob(f'{asset.name}-{"?" * SHORT_HASH}.pth'):
+        if other.name != record.file:
+            other.unlink()
     text = json.dumps(asdict(record), indent=1) + '\n'
     write_atomically(text.encode(), out / f'{asset.name}.json')
     return record
