@@ -106,6 +106,7 @@ def test_split_of_classes():
 GOLDEN_ASIDE = ['f', 'h']
 
 
+@pytest.mark.slow
 def test_real_omniglot(tmp_path):
     archive = ROOT.parent / 'shared/data/omniglot/images_background_small1.zip'
     if not archive.is_file():

@@ -19,6 +19,7 @@ from mmrank.engine.resume.matching import (
     differences_table,
     saved_optimizer,
 )
+from mmrank.engine.resume.saved_config import read_saved_config
 from mmrank.state import (
     CappedImbalance,
     CrossBatchMemory,
@@ -283,3 +284,17 @@ def test_state_of_another_shape_is_refused(saved, other, message):
     state = {f'0.{key}': value for key, value in saved.state_dict().items()}
     with pytest.raises(ValueError, match=message):
         model.load_state_dict(state, strict=False)
+
+
+def test_a_saved_config_is_read_as_data():
+    text = (
+        "model = dict(type='A', x=[1, (2, inf)], y={'k': dict(z=None)})\n"
+        "ran = __import__('os').getcwd()\n"
+        'mixed = dict(a=open)\n'
+        'seed = 3\n'
+    )
+    assert read_saved_config(text) == dict(
+        model=dict(type='A', x=[1, (2, float('inf'))], y=dict(k=dict(z=None))),
+        seed=3,
+    )
+    assert read_saved_config('model = dict(') == {}

@@ -308,3 +308,9 @@ def test_more_objects_than_queries_warn_once(monkeypatch):
 def test_refused_heads_say_why(name):
     with pytest.raises(TypeError, match=REFUSED[name]):
         ListwiseHead(f'mmdet.{name}', loss_cls=STABLE_AP)
+
+
+def test_stock_head_on_a_ranking_loss_is_refused():
+    """One loss for all layers would mix their states."""
+    with pytest.raises(UserError, match='layer of its decoder'):
+        build_query_head('DINOHead', STABLE_AP, listwise=False)

@@ -230,7 +230,7 @@ def test_a_model_is_registered(built):
     assert page.startswith('before\n<!-- models -->\n\n| name')
     assert page.endswith('|\n\n<!-- end of models -->\nafter\n')
     assert '`tiny`' in page
-    assert 'P@1 50.0' in page
+    assert 'P@1 50.00' in page
     # Again, without an address: the name alone, and nothing twice.
     register([TINY], out, root)
     assert written[0].read_text() == text.replace(
@@ -272,6 +272,7 @@ def test_a_model_is_loaded_by_name(built, monkeypatch):
         find_weights('tiny', out)
 
 
+@pytest.mark.processes
 def test_data_is_found_or_named(tmp_path):
     with pytest.raises(UserError, match=r'train\.csv does not exist.*\n.*Fix'):
         TINY.data.prepare(tmp_path, tmp_path / 'build', ROOT)

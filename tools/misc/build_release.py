@@ -13,8 +13,8 @@ to release/build.
 Interrupted? Run the same command again: models of the same config, options
 and code are kept, a training goes on from its last checkpoint.
 
---register writes the models into the model index (configs/*/metafile.yml)
-and the table of docs/pages/models.md.
+--register writes the models that are built into the model index
+(configs/*/metafile.yml) and the table of docs/pages/models.md.
 
 DATA holds bccd/, omniglot/, cifar10/ and ml1m/; --list says which file each
 model needs.
@@ -32,7 +32,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mmrank.errors import UserError, show_user_errors
-from mmrank.studies.release.assets import ASSETS, Asset, chosen_assets
+from mmrank.studies.release.assets import Asset, chosen_assets
 from mmrank.studies.release.build import Record, build, read_record, state_of
 from mmrank.studies.release.registration import register
 from mmrank.studies.seeds.runs import lock_folder
@@ -133,7 +133,8 @@ def run(args: argparse.Namespace, console: Console) -> None:
             )
     show(assets, out, data, console)
     if args.register:
-        for path in register(ASSETS, out, ROOT, args.url):
+        ready = [x for x in assets if state_of(x, out, ROOT) == 'built']
+        for path in register(ready, out, ROOT, args.url):
             console.print(f'wrote {path}')
     if failed:
         raise UserError(

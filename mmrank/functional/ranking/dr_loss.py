@@ -9,7 +9,8 @@ from torch.autograd import Function
 
 from mmrank.functional.second_order import once_differentiable
 
-from .lists import ranking_function, score_lists, split_targets
+from .class_labels import split_targets
+from .lists import ranking_function, score_lists
 
 
 def _weights(values, mask, temperature, peak):

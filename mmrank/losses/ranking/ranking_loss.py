@@ -9,14 +9,12 @@ from torch import Tensor, nn
 
 from mmrank.functional.distributed import (
     all_gather_lists,
+    join,
     scale_gradient,
     world_group,
 )
-from mmrank.functional.ranking.lists import (
-    check_classified,
-    one_vs_all,
-    positive_index,
-)
+from mmrank.functional.ranking.class_labels import check_classified, one_vs_all
+from mmrank.functional.ranking.lists import positive_index
 from mmrank.losses.inputs import (
     EmbeddingBatch,
     box_values,
@@ -300,7 +298,7 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
                 size = dist.get_world_size(group)
                 parts.append(scale_gradient(values, size))
             # Scores and values travel together: one wait for the width.
-            own = torch.cat(parts)
+            own = join(parts)
             joined, masks = all_gather_lists(
                 own, pos_mask.repeat(len(parts), 1), group
             )

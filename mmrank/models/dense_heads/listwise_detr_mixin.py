@@ -91,7 +91,12 @@ class ListwiseDETRMixin(MadeClass):
 
     The assigner stays the head's own: bipartite matching with its
     classification cost, on the raw scores.
+
+    Attributes:
+        gathers_scores: Tells ranking losses that this head may build them.
     """
+
+    gathers_scores = True
 
     def __init__(
         self,

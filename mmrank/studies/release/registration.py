@@ -124,7 +124,7 @@ def models_table(entries: Iterable[dict]) -> str:
             continue
         result, meta = entry['Results'][0], entry['Metadata']
         metrics = ', '.join(
-            f'{name} {value:.1f}' for name, value in result['Metrics'].items()
+            f'{name} {value:.2f}' for name, value in result['Metrics'].items()
         )
         settings = meta.get('Settings', '')
         rows.append(
