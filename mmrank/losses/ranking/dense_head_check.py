@@ -11,8 +11,9 @@ _DENSE = 'BaseDenseHead'
 def refuse_stock_dense_head(loss: str) -> None:
     """Refuse the dense head that builds a loss, unless it gathers scores.
 
-    A loss does not know what holds it, so this looks at who is calling. A
-    head that gathers the scores of all its levels itself says so by a true
+    No interface tells a loss what holds it, and a stock head does not show
+    that it is one until it has called the loss for a single level. So this
+    looks at who is building the loss. A head that gathers the scores of all its levels itself says so by a true
     class attribute ``gathers_scores``.
 
     Args:
