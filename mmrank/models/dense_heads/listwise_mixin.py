@@ -5,7 +5,7 @@ from mmengine.dist import all_reduce, get_world_size
 from torch import Tensor
 
 from mmrank.losses.protocols import HasLogitCentre, TakesBoxValues
-from mmrank.models.made_class import MadeClass
+from mmrank.made_class import MadeClass
 from mmrank.models.uncentred_scores import without_threshold
 from mmrank.registry import MODELS
 from mmrank.training_set import TrainingSet
@@ -13,8 +13,9 @@ from mmrank.training_set import TrainingSet
 from .box_collector import (
     BOX_ARGUMENTS,
     BoxCollector,
-    box_balance,
     check_box_loss,
+    scale_to_classification,
+    total_loss,
 )
 from .host_heads import traits_of
 from .level_collector import LevelCollector, to_logits
@@ -170,15 +171,13 @@ class ListwiseMixin(MadeClass):
             loss_bbox = ranked.pop('loss_bbox')
             if boxes is not None and boxes.kind == 'loss':
                 # Zeros by which every output stays on the graph.
-                loss_bbox = loss_bbox + _total(losses[key])
+                loss_bbox = loss_bbox + total_loss(losses[key])
             losses[key] = loss_bbox
         losses.update(ranked)
         if self.balance_boxes:
-            keys = self._box_keys(losses)
-            total = sum(_total(losses[key]) for key in keys)
-            ratio = box_balance(losses[cls_key], total)
-            for key in keys:
-                losses[key] = _scale(losses[key], ratio)
+            losses = scale_to_classification(
+                losses, [cls_key], self._box_keys(losses)
+            )
         return losses
 
     def _only(self, losses: dict, keys: list[str], kind: str) -> str:
@@ -258,15 +257,3 @@ class ListwiseMixin(MadeClass):
         """Subtract from (N, A * C, H, W), the class running fastest."""
         repeats = scores.size(1) // centre.numel()
         return scores - centre.to(scores.dtype).repeat(repeats)[:, None, None]
-
-
-def _total(loss: Tensor | list[Tensor]) -> Tensor:
-    if isinstance(loss, (list, tuple)):
-        return sum(part.sum() for part in loss)
-    return loss.sum()
-
-
-def _scale(loss: Tensor | list[Tensor], ratio: Tensor):
-    if isinstance(loss, (list, tuple)):
-        return [part * ratio for part in loss]
-    return loss * ratio
