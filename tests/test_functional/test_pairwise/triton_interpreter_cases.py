@@ -217,6 +217,7 @@ def test_compiles_in_one_graph(method):
         torch.testing.assert_close(got, want, rtol=1e-12, atol=0)
 
 
+@pytest.mark.slow
 def test_operators_keep_their_contract():
     """Schemas, fake tensors: what torch.compile relies on."""
     pos, neg = (x.float() for x in scores('random', 4, 50))

@@ -86,7 +86,7 @@ def draw_detections(
     figure = Figure(
         figsize=(
             _PANEL_WIDTH * (1 + len(models)),
-            (_PANEL_WIDTH + 0.05) * sum(aspects) + 0.2 * len(aspects) + 0.8,
+            (_PANEL_WIDTH + 0.05) * sum(aspects) + 0.25 * len(aspects) + 1.1,
         ),
         layout='constrained',
     )
@@ -283,23 +283,17 @@ def _add_legend(
     handles = []
     if len(colours) <= _LONGEST_LEGEND:
         handles = [
-            Line2D([], [], color=colour, label=truth.cats[i]['name'])
+            Line2D(
+                [], [], color=colour, linewidth=3, label=truth.cats[i]['name']
+            )
             for i, colour in colours.items()
         ]
-    handles.append(
-        Line2D(
-            [],
-            [],
-            color='0.3',
-            linestyle='--',
-            label='dashed: no object of that class there',
-        )
-    )
-    handles.append(Line2D([], [], linestyle='none', label=f'shown: {rule}'))
     figure.legend(
         handles=handles,
         loc='outside lower center',
-        ncols=max(2, min(int(figure.get_figwidth() / 2.2), len(handles))),
+        ncols=max(2, min(int(figure.get_figwidth() / 1.6), len(handles))),
+        title=f'dashed: no object of that class there; shown: {rule}',
+        title_fontsize=11,
         fontsize=11,
         frameon=False,
     )
