@@ -18,6 +18,7 @@
 
 # %%
 import os
+import warnings
 from pathlib import Path
 
 from IPython.display import Image
@@ -28,6 +29,8 @@ os.chdir(
         p for p in (here, *here.parents) if (p / 'configs/tutorials').is_dir()
     )
 )
+# A progress bar of the next cell asks for widgets; it does without.
+warnings.filterwarnings('ignore', message='install "ipywidgets"')
 
 # %% [markdown]
 # ## The data
