@@ -17,7 +17,7 @@
 # Each loss gets the same trials: the learning rate is chosen on validation
 # data with a seed of its own, then three fresh seeds are tested.
 #
-# It takes about a minute on two CPU cores.
+# It takes less than a minute on two CPU cores.
 
 # %%
 import torch
@@ -36,7 +36,7 @@ from mmrank.visualization.figures import (
 # ## The data
 #
 # Twenty features of normal noise. The positives form two groups, each with
-# a mean of its own, so that a straight line does not separate them.
+# a mean of its own.
 
 
 # %%
