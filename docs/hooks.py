@@ -3,9 +3,10 @@
 The READMEs of configs/ with their pictures, and the changelog, are pages of
 the site under their own paths, so each table stands in one place. A link is
 written as it works in the repository. On the site it leads to the page of the
-same file, or becomes plain text where the site has no such page. The
-troubleshooting page ends with the messages of the source. notebook_pages.py
-makes the pages of the notebooks.
+same file, or becomes plain text where the site has no such page. A page of
+results shows a section of such a README, and the troubleshooting page ends
+with the messages of the source. notebook_pages.py makes the pages of the
+notebooks.
 """
 
 import os
@@ -13,6 +14,7 @@ import re
 import sys
 from pathlib import Path, PurePosixPath
 
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, InclusionLevel
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,6 +27,10 @@ PAGES = ROOT / 'docs' / 'pages'
 LINK = re.compile(
     r'(!?)\[((?:[^\[\]]|!?\[[^\]]*\](?:\([^)]*\))?)*)\]\(([^)\s]+)\)'
 )
+#: A Sphinx role of a docstring, in HTML: ':func:<code>~mmrank.x</code>'.
+ROLE = re.compile(r':(?:attr|class|data|func|meth|mod):(<code>)~?')
+#: What a page of results shows: '<!-- section: FILE: HEADING -->'.
+SECTION = re.compile(r'^<!-- section: (\S+): (.*?) -->$', re.MULTILINE)
 FENCE = re.compile(r'^(```.*?^```|~~~.*?^~~~)', re.DOTALL | re.MULTILINE)
 
 
@@ -37,8 +43,8 @@ def on_files(files, config):
     ]
     for path in added:
         name = path.relative_to(ROOT).as_posix()
-        # READMEs are reached from the pages, not from the navigation.
-        level = 'INCLUDED' if path.parent == ROOT else 'NOT_IN_NAV'
+        # Tables and pictures are reached from the pages that show them.
+        level = 'NOT_IN_NAV' if 'resources' in path.parts else 'INCLUDED'
         files.append(
             File.generated(
                 config,
@@ -61,21 +67,59 @@ def on_page_markdown(markdown, page, config, files):
     """Lead each link to the page of the file that it names."""
     if page.file.src_uri == 'troubleshooting.md':
         markdown = markdown.replace('<!-- messages -->', as_markdown())
+    markdown = rewrite_text(markdown, page.file, files)
+    return SECTION.sub(
+        lambda found: rewrite_text(
+            section(*found.groups()), page.file, files, found[1]
+        ),
+        markdown,
+    )
+
+
+def section(name, heading):
+    """Text below a heading of a file of the repository, to the next one."""
+    level, in_code, lines = 0, False, []
+    for line in (ROOT / name).read_text('utf-8').splitlines():
+        in_code ^= line.startswith(('```', '~~~'))
+        found = None if in_code else re.match('(#+) (.*)', line)
+        if level and found and len(found[1]) <= level:
+            break
+        if level:
+            lines.append(line)
+        elif found and found[2] == heading:
+            level = len(found[1])
+    if not level:
+        raise PluginError(f'{name} has no heading {heading!r}')
+    return '\n'.join(lines).strip('\n')
+
+
+def rewrite_text(markdown, file, files, source=None):
+    """Rewrite all links but those of code blocks."""
     parts = FENCE.split(markdown)
     # Every second part is a code block, in which nothing is a link.
-    parts[::2] = [rewrite(part, page.file, files) for part in parts[::2]]
+    parts[::2] = [rewrite(part, file, files, source) for part in parts[::2]]
     return ''.join(parts)
 
 
-def rewrite(text, file, files):
-    """``text`` with the links of a page of the repository."""
-    here = notebook_pages.SOURCES
-    if not file.src_uri.startswith('notebooks/'):
-        here = Path(file.abs_src_path).parent
+def on_page_content(html, page, config, files):
+    """Show the name that a Sphinx role of a docstring refers to."""
+    return ROLE.sub(r'\1', html)
+
+
+def rewrite(text, file, files, source=None):
+    """``text`` with the links of a page of the repository.
+
+    ``source`` is the file of the repository that the text is from, if not
+    that of the page.
+    """
+    if file.src_uri.startswith('notebooks/'):
+        here = notebook_pages.SOURCES
+    else:
+        here = (ROOT / source if source else Path(file.abs_src_path)).parent
 
     def replace(match):
         image, label, target = match.groups()
-        label = rewrite(label, file, files)
+        label = rewrite(label, file, files, source)
         path, _, anchor = target.partition('#')
         if '://' in target or not path:
             return f'{image}[{label}]({target})'

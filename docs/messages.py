@@ -99,7 +99,8 @@ def as_markdown() -> str:
     for folder, title in SECTIONS.items():
         lines += [f'### {title}', '']
         for message in sorted(sections[folder], key=lambda m: m.text):
-            lines.append(f'* `{_code(message.text)}`')
+            # Two spaces at its end: the fix begins a line.
+            lines.append(f'* `{_code(message.text)}`  ')
             if message.fix:
                 lines.append(f'  **Fix:** `{_code(message.fix)}`')
         lines.append('')

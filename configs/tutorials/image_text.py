@@ -12,7 +12,7 @@ pack = dict(type='PackInputs', algorithm_keys=['text'],
 data = dict(type='mmrank.CaptionTable', data_root='data/captions/',
             pipeline=[dict(type='LoadImageFromFile'), pack])
 loader = dict(num_workers=0, persistent_workers=False,
-              collate_fn=dict(type='default_collate'))
+              collate_fn=dict(type='mmrank.one_size_collate'))
 data_preprocessor = dict(type='mmpretrain.ClsDataPreprocessor',
                          mean=[127.5] * 3, std=[60] * 3)
 model = dict(

@@ -9,7 +9,7 @@ _base_ = 'mmpretrain::_base_/default_runtime.py'
 data = dict(type='mmrank.MultiLabelCSV', data_root='data/shapes_64/')
 pipeline = [dict(type='LoadImageFromFile'), dict(type='PackInputs')]
 loader = dict(num_workers=0, persistent_workers=False,
-              collate_fn=dict(type='default_collate'))
+              collate_fn=dict(type='mmrank.one_size_collate'))
 data_preprocessor = dict(type='mmpretrain.ClsDataPreprocessor',
                          mean=[127.5] * 3, std=[60] * 3)
 model = dict(

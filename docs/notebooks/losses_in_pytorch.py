@@ -25,12 +25,8 @@ from IPython.display import Image
 
 from mmrank.functional import average_precision
 from mmrank.losses import APLoss, SmoothAPLoss, SOPRCLoss, StableAPLoss
-from mmrank.visualization.figures import (
-    colour,
-    legend_above,
-    new_panels,
-    save,
-)
+from mmrank.visualization.figures import legend_above, new_panels, save
+from mmrank.visualization.palette import colours_of
 
 # %% [markdown]
 # ## The data
@@ -71,13 +67,7 @@ LOSSES = {
     'SmoothAP': lambda: SmoothAPLoss(tau=0.5),
     'AP-Loss': APLoss,
 }
-COLOURS = {
-    'stable AP': colour(0),
-    'cross-entropy': colour(1),
-    'SOPRC': colour(2),
-    'SmoothAP': colour(3),
-    'AP-Loss': colour(4),
-}
+COLOURS = dict(zip(LOSSES, colours_of([*LOSSES])))
 
 # %% [markdown]
 # ## The loop

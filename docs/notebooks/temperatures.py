@@ -122,7 +122,8 @@ closeness = cosines.topk(10).values.mean(1).numpy()
 # %%
 from scipy.stats import spearmanr
 
-from mmrank.visualization.figures import colour, new_panels, save
+from mmrank.visualization.figures import new_panels, save
+from mmrank.visualization.palette import colour
 
 correlation = spearmanr(closeness, found.tau)
 print(

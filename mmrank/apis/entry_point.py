@@ -56,6 +56,19 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         help='how several processes are started (default: none, one process); '
         'the dist_*.sh and slurm_*.sh scripts beside this one set it',
     )
+    add_checkpoint_options(parser)
+    # torchrun sets LOCAL_RANK, older launchers pass one of these spellings.
+    parser.add_argument(
+        '--local_rank',
+        '--local-rank',
+        type=int,
+        default=0,
+        help=argparse.SUPPRESS,
+    )
+
+
+def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:
+    """Add what a tool takes whose runner loads checkpoints."""
     parser.add_argument(
         '--allow-partial',
         nargs='+',
@@ -67,14 +80,14 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         '(default: none; the differing keys are shown)',
     )
     add_trust_option(parser)
-    # torchrun sets LOCAL_RANK, older launchers pass one of these spellings.
-    parser.add_argument(
-        '--local_rank',
-        '--local-rank',
-        type=int,
-        default=0,
-        help=argparse.SUPPRESS,
-    )
+
+
+def checkpoint_words(args: argparse.Namespace) -> list[str]:
+    """Options of :func:`add_checkpoint_options`, for another command line."""
+    words = ['--trust-checkpoint'] if args.trust_checkpoint else []
+    for pattern in args.allow_partial:
+        words += ['--allow-partial', pattern]
+    return words
 
 
 def add_trust_option(parser: argparse.ArgumentParser) -> None:

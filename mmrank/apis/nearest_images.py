@@ -8,11 +8,9 @@ import torch
 from mmengine.dataset import Compose, default_collate
 from torch import Tensor, nn
 
-from mmrank.datasets.image_header import image_fault
+from mmrank.datasets.image_header import IMAGE_SUFFIXES, image_fault
 from mmrank.errors import UserError
 from mmrank.functional import nearest_in_gallery
-
-_ENDINGS = ('.jpg', '.jpeg', '.png', '.bmp', '.webp', '.tif', '.tiff')
 
 
 @dataclass(frozen=True)
@@ -40,12 +38,12 @@ def images_in(folder: str | Path) -> list[str]:
     found = sorted(
         str(path)
         for path in Path(folder).rglob('*')
-        if path.suffix.lower() in _ENDINGS and path.is_file()
+        if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file()
     )
     if not found:
         raise UserError(
-            f'gallery {str(folder)!r} has no image ({", ".join(_ENDINGS)}). '
-            'Fix: pass a folder of images'
+            f'gallery {str(folder)!r} has no image '
+            f'({", ".join(IMAGE_SUFFIXES)}). Fix: pass a folder of images'
         )
     return found
 

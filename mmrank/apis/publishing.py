@@ -1,47 +1,94 @@
 """Checkpoints to hand out: weights alone, readable as data, named by hash."""
 
 import hashlib
+import re
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import torch
+from mmengine.config import Config
+from mmengine.registry import DefaultScope
 
-from mmrank.apis.trained_model import read_weights
-from mmrank.engine.resume.matching import model_state
+from mmrank.apis.entry_point import check_packages, read_config, walk_types
+from mmrank.apis.trained_model import load_all, read_weights
+from mmrank.engine.resume.matching import FOLDED, folded_heads, model_state
+from mmrank.engine.resume.saved_config import read_saved_config
 from mmrank.errors import UserError
 from mmrank.files.atomic_file import write_atomically
+from mmrank.models.centre_folding import HeadCentre, fold_centres
+from mmrank.registry import MODELS
 
 #: What a user of the weights needs to know of the training.
-_META = ('dataset_meta', 'cfg', 'epoch', 'iter', 'seed', 'mmengine_version')
+_META = (
+    'dataset_meta',
+    'cfg',
+    'epoch',
+    'iter',
+    'seed',
+    'mmengine_version',
+    FOLDED,
+)
 #: Characters of the hash in the name, as in the names of OpenMMLab.
-_SHORT = 8
+SHORT_HASH = 8
+#: Part of the state of a listwise dense head.
+_LISTWISE = '.loss_cls.loss.'
+#: Types that a text from a file may name: a class by its registered name.
+_NAMED = re.compile(r'((mmrank|mmdet|mmpretrain|mmcv|mmengine)\.)?\w+')
+
+
+@dataclass(frozen=True)
+class Published:
+    """A file to hand out.
+
+    Attributes:
+        path: The file.
+        sha256: Its hash in hexadecimal.
+        centres: What became of the centre of the scores of each head.
+    """
+
+    path: Path
+    sha256: str
+    centres: tuple[HeadCentre, ...] = ()
 
 
 def publish_model(
-    checkpoint: str, out: str | Path, trust: bool = False
-) -> tuple[Path, str]:
+    checkpoint: str,
+    out: str | Path,
+    trust: bool = False,
+    config: str | None = None,
+) -> Published:
     """Write the weights of a checkpoint as a file to hand out.
 
     Optimiser, schedulers, random states and logs are left out. What is left
     are tensors and plain values, which ``torch.load(weights_only=True)``
-    reads without any allow-list. State of the losses stays: heads need it
-    at test time, and a training may go on from it.
+    reads without any allow-list. State of the losses stays: a training may
+    go on from it.
+
+    The centre of the scores of a ranking loss moves into the bias of the
+    classification layer, see
+    :func:`mmrank.models.centre_folding.fold_centres`: the config of the
+    training and the stock config of the same head then show the same scores.
+    For that the model is built from its config.
 
     Args:
         checkpoint: The file of a training.
         out: Name of the new file, ``<name>.pth``; ``<name>-<hash>.pth`` is
             written.
         trust: Let the old file run code; see :func:`read_weights`.
+        config: Config file of the training. None: the text that the
+            checkpoint keeps, where it names registered classes only.
 
     Returns:
-        Path of the new file and its SHA-256 in hexadecimal.
+        The new file.
 
     Raises:
-        UserError: If the checkpoint cannot be read or holds no weights, or
-            ``out`` does not end in ``.pth``.
+        UserError: If the checkpoint cannot be read or holds no weights, if
+            it is not one of the config, if a config is needed and there is
+            none, or ``out`` does not end in ``.pth``.
         OSError: If the file cannot be written.
     """
     out = Path(out)
@@ -64,7 +111,11 @@ def publish_model(
     # Versions of the layers, by which PyTorch reads old files.
     state._metadata = getattr(old, '_metadata', OrderedDict())
     meta = loaded.get('meta')
-    meta = meta if isinstance(meta, Mapping) else {}
+    meta = dict(meta) if isinstance(meta, Mapping) else {}
+    centres = _fold(checkpoint, loaded, state, config)
+    folded = {x.head: x.centre for x in centres if x.folded and any(x.centre)}
+    if folded or folded_heads(loaded):
+        meta[FOLDED] = {**dict(meta.get(FOLDED) or {}), **folded}
     content = dict(
         meta={key: _plain(meta[key]) for key in _META if key in meta},
         state_dict=state,
@@ -73,9 +124,93 @@ def publish_model(
     torch.save(content, buffer)
     data = buffer.getvalue()
     digest = hashlib.sha256(data).hexdigest()
-    path = out.with_name(f'{out.stem}-{digest[:_SHORT]}.pth')
+    path = out.with_name(f'{out.stem}-{digest[:SHORT_HASH]}.pth')
     write_atomically(data, path)
-    return path, digest
+    return Published(path, digest, tuple(centres))
+
+
+def describe_centre(centre: HeadCentre) -> str:
+    """Say what became of the centre of a head's scores."""
+    if centre.folded:
+        numbers = [f'{x:.2f}' for x in centre.centre[:4]]
+        if len(centre.centre) > 4:
+            numbers.append('...')
+        return (
+            f'{centre.head}: the centre of the scores, {", ".join(numbers)}, '
+            'is in the bias; a stock config shows the same scores'
+        )
+    return (
+        f'{centre.head}: a stock config does not show the same scores: '
+        f'{centre.reason}'
+    )
+
+
+def _fold(
+    name: str, loaded: Mapping, state: dict, config: str | None
+) -> list[HeadCentre]:
+    """Fold the centres of a checkpoint into ``state``, in place."""
+    cfg = read_config(config) if config else _saved_config(name, loaded)
+    if cfg is None or not _has_ranking_head(cfg.get('model')):
+        return []
+    check_packages(cfg)
+    scope = cfg.get('default_scope') or 'mmengine'
+    try:
+        with DefaultScope.overwrite_default_scope(scope):
+            model = MODELS.build(cfg.model)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f'{name}: the model of {config or "the config in it"} cannot be '
+            f'built: {error}\n  Fix: pass the config of the training, '
+            '--config CONFIG; classes of your own belong into its '
+            'custom_imports'
+        ) from error
+    load_all(model, loaded, name)
+    before = {key: x.clone() for key, x in model.state_dict().items()}
+    centres = fold_centres(model)
+    after = model.state_dict()
+    for key, value in state.items():
+        bare = re.sub(r'^module\.', '', key)
+        if bare in after and not torch.equal(before[bare], after[bare]):
+            value.copy_(after[bare])
+    return centres
+
+
+def _saved_config(name: str, loaded: Mapping) -> Config | None:
+    """The config in a checkpoint; None where no head needs one."""
+    meta = loaded.get('meta')
+    text = meta.get('cfg') if isinstance(meta, Mapping) else None
+    settings = read_saved_config(text) if isinstance(text, str) else {}
+    model = settings.get('model')
+    # A type may be the path of any function, which building would call.
+    if isinstance(model, dict) and all(
+        _NAMED.fullmatch(kind) for kind in walk_types(model)
+    ):
+        scope = settings.get('default_scope')
+        return Config(dict(model=model, default_scope=scope))
+    if any(_LISTWISE in key for key in model_state(loaded)):
+        raise UserError(
+            f'{name} has heads with a centre of the scores (keys with '
+            f'{_LISTWISE!r}), which belongs into their bias, and keeps no '
+            'config that can be read as data.\n  Fix: pass the config of the '
+            'training, --config CONFIG'
+        )
+    return None
+
+
+def _has_ranking_head(model: object) -> bool:
+    """Whether a head of a model config has a loss of mmrank."""
+    if isinstance(model, Mapping):
+        loss = model.get('loss_cls')
+        kind = str(loss.get('type')) if isinstance(loss, Mapping) else ''
+        listwise = 'mmrank.Listwise' in str(model.get('type'))
+        return (
+            listwise
+            or kind.startswith('mmrank.')
+            or any(_has_ranking_head(value) for value in model.values())
+        )
+    if isinstance(model, list | tuple):
+        return any(_has_ranking_head(value) for value in model)
+    return False
 
 
 def _plain(value: object) -> object:

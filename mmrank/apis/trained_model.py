@@ -1,6 +1,7 @@
 """A trained model, ready to be asked."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from mmengine.config import Config
@@ -12,6 +13,7 @@ from mmrank.engine.resume.matching import (
     compare_states,
     differences_table,
     model_state,
+    without_folded,
 )
 from mmrank.errors import UserError
 from mmrank.registry import MODELS
@@ -68,14 +70,28 @@ def trained_model(
     """
     init_default_scope(cfg.get('default_scope') or 'mmengine')
     model = MODELS.build(cfg.model)
-    state = model_state(read_weights(checkpoint, trust))
-    found = compare_states(model, state)
+    load_all(model, read_weights(checkpoint, trust), checkpoint)
+    return model.to(device).eval()
+
+
+def load_all(model: nn.Module, checkpoint: Mapping, name: str) -> None:
+    """Load the weights of a checkpoint, all of them.
+
+    Args:
+        model: The model.
+        checkpoint: What :func:`read_weights` returns.
+        name: Its file, for messages.
+
+    Raises:
+        UserError: If the weights are not those of this model.
+    """
+    state = model_state(checkpoint)
+    found = without_folded(compare_states(model, state), checkpoint)
     if found:
         raise CheckpointError(
-            f'checkpoint {checkpoint} does not fit this config:\n'
+            f'checkpoint {name} does not fit this config:\n'
             f'{differences_table(found)}\n  Fix: pass the checkpoint of this '
             'config, or the config of this checkpoint'
         )
     state = {re.sub(r'^module\.', '', key): x for key, x in state.items()}
     model.load_state_dict(state, strict=False)  # compared above
-    return model.to(device).eval()

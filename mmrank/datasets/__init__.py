@@ -11,6 +11,7 @@ _HOMES = {
     'IndexedConcatDataset': 'mmrank.datasets.indexed_concat_dataset',
     'InteractionDataset': 'mmrank.datasets.interactions',
     'TopKDataset': 'mmrank.datasets.interactions',
+    'one_size_collate': 'mmrank.datasets.one_size',
     'pair_collate': 'mmrank.datasets.interactions',
 }
 
@@ -18,6 +19,7 @@ __all__ = [
     'IndexedConcatDataset',
     'InteractionDataset',
     'TopKDataset',
+    'one_size_collate',
     'pair_collate',
 ]
 

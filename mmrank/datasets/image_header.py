@@ -7,7 +7,19 @@ from typing import BinaryIO
 
 import cv2
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
+
+#: Endings of files that are taken for images, in lower case.
+IMAGE_SUFFIXES = (
+    '.jpg',
+    '.jpeg',
+    '.png',
+    '.bmp',
+    '.ppm',
+    '.webp',
+    '.tif',
+    '.tiff',
+)
 
 
 def image_size(source: str | os.PathLike | BinaryIO) -> tuple[int, int]:
@@ -34,6 +46,10 @@ def image_size(source: str | os.PathLike | BinaryIO) -> tuple[int, int]:
         raise ValueError(
             f'{error}; cut it into tiles, or raise PIL.Image.MAX_IMAGE_PIXELS '
             'if you trust it'
+        ) from error
+    except UnidentifiedImageError as error:
+        raise ValueError(
+            'it is not an image, or its first bytes are damaged'
         ) from error
     except Exception as error:  # Pillow's readers raise anything
         raise ValueError(str(error) or type(error).__name__) from error

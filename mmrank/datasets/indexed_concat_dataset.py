@@ -4,9 +4,11 @@ from mmengine.dataset import ConcatDataset
 
 from mmrank.registry import DATASETS
 
+from .one_size import OneSizeBatches
+
 
 @DATASETS.register_module()
-class IndexedConcatDataset(ConcatDataset):
+class IndexedConcatDataset(OneSizeBatches, ConcatDataset):
     """mmengine's ``ConcatDataset`` with ``sample_idx`` over all parts.
 
     In mmengine's each part counts its samples from 0, so that two samples
@@ -18,6 +20,7 @@ class IndexedConcatDataset(ConcatDataset):
     Arguments are those of mmengine's ``ConcatDataset``. The pipelines of the
     parts run first; the two numbers are then written into the meta
     information of ``data_samples``, or into the item where it has none.
+    Images of several sizes in a batch are refused by name.
     """
 
     def __getitem__(self, idx: int) -> dict:

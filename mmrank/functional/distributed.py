@@ -5,6 +5,7 @@ precision on some of them, ends the process. The ranks agree on a dtype in
 the collective that they need for the sizes anyway.
 """
 
+from collections.abc import Sequence
 from functools import reduce
 
 import torch
@@ -96,6 +97,17 @@ def rows_by_rank(own: int, group, device=None) -> list[int]:
     return counts.tolist()
 
 
+def join(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """``torch.cat``, which refuses float16 under autocast to bfloat16.
+
+    Args:
+        parts: Tensors on one device.
+        dim: The dimension to join.
+    """
+    with torch.autocast(parts[0].device.type, enabled=False):
+        return torch.cat(parts, dim)
+
+
 class _GatherRows(Function):
     @staticmethod
     def forward(ctx, own, counts, group):
@@ -104,7 +116,7 @@ class _GatherRows(Function):
         padded = pad(own, (0, 0, 0, missing)).contiguous()
         parts = [torch.empty_like(padded) for _ in counts]
         dist.all_gather(parts, padded, group=group)
-        return torch.cat([x[:n] for x, n in zip(parts, counts)])
+        return join([x[:n] for x, n in zip(parts, counts)])
 
     @staticmethod
     @once_differentiable('all_gather_rows')
@@ -170,7 +182,7 @@ class _GatherColumns(Function):
             torch.empty_like(own) for _ in range(dist.get_world_size(group))
         ]
         dist.all_gather(parts, own.contiguous(), group=group)
-        return torch.cat(parts, dim=1)
+        return join(parts, dim=1)
 
     @staticmethod
     @once_differentiable('all_gather_lists')

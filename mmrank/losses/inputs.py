@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from mmrank.functional.ranking.lists import refuse_nan
 
@@ -149,7 +150,8 @@ def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
         )
     # Not by masked_scatter, whose backward waits for the device.
     slot = has_class.cumsum(0).mul_(has_class)
-    return torch.cat([values.new_zeros(1), values]).gather(0, slot)
+    # Not by cat, which bfloat16 autocast refuses for float16.
+    return pad(values, (1, 0)).gather(0, slot)
 
 
 def box_values(

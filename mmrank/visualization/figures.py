@@ -1,4 +1,4 @@
-"""Shared parts of figures: colours, text and labels that fit, panels."""
+"""Shared parts of figures: text and labels that fit, panels."""
 
 import os
 from collections.abc import Sequence
@@ -183,39 +183,13 @@ def legend_above(figure: Figure, axis: Axes, columns: int) -> None:
     )
 
 
-def save(figure: Figure, path: str | os.PathLike) -> Path:
+def save(figure: Figure, path: str | os.PathLike, dpi: int = 130) -> Path:
     """Write the figure as a small PNG; its folder is made if needed."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     pixels = BytesIO()
-    figure.savefig(pixels, dpi=130, format='png')
+    figure.savefig(pixels, dpi=dpi, format='png')
     # Few colours suffice for lines, at a third of the size.
     image = Image.open(pixels).convert('RGB').quantize(_SAVED_COLOURS)
     image.save(path, format='png', optimize=True)
     return path
-
-
-# Okabe and Ito, "Color Universal Design", 2008, without black, which is the
-# colour of text and axes, and without the yellow, too pale for lines.
-_COLOURS = (
-    '#D55E00',
-    '#0072B2',
-    '#009E73',
-    '#CC79A7',
-    '#E69F00',
-    '#56B4E9',
-)
-_DASHES = ('-', '--', '-.', ':')
-
-
-def colour(index: int) -> str:
-    """Colour of the ``index``-th model; they repeat after six."""
-    return _COLOURS[index % len(_COLOURS)]
-
-
-def dash(index: int) -> str:
-    """Line style of the ``index``-th model.
-
-    With the colour it makes twelve that differ, in print without colour four.
-    """
-    return _DASHES[index % len(_DASHES)]

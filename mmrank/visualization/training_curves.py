@@ -12,13 +12,12 @@ import numpy as np
 
 from mmrank.errors import UserError
 from mmrank.visualization.figures import (
-    colour,
-    dash,
     legend_above,
     new_panels,
     save,
     shorten,
 )
+from mmrank.visualization.palette import colours_of, dash
 
 #: Of mmengine's local visualisation backend.
 _FILE = 'scalars.json'
@@ -164,6 +163,7 @@ def plot_training_curves(
     """
     keys = chosen_keys(logs, patterns)
     columns = min(3, len(keys))
+    colours = colours_of([log.name for log in logs])
     figure, axes = new_panels(math.ceil(len(keys) / columns), columns)
     for axis, key in zip(axes.ravel(), keys):
         for index, log in enumerate(logs):
@@ -173,7 +173,7 @@ def plot_training_curves(
                 steps,
                 smoothed(values, window),
                 label=shorten(log.name, 32),
-                color=colour(index),
+                color=colours[index],
                 linestyle=dash(index),
                 marker='o' if len(steps) < 30 else None,
                 markersize=3,

@@ -205,7 +205,7 @@ def test_converter_of_classes(tmp_path):
     for part in ('val', 'test'):
         assert len(build(out, ann_file=f'{part}.jsonl', unit='image')) == 4
     done = convert(archive, out, '--per-class', 9, '--val-per-class', 2)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert 'lower --per-class' in done.stderr
 
 

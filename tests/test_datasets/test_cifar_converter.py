@@ -41,15 +41,15 @@ def test_zip_and_folder_give_the_same_arrays(tmp_path, convert):
 
 def test_bad_sources_are_named(tmp_path, convert):
     status, errors = convert(tmp_path, tmp_path / 'out')
-    assert status == 1
+    assert status == 2
     assert 'holds no CIFAR10' in errors
     archive = tmp_path / 'x.zip'
     with zipfile.ZipFile(archive, 'w') as zipped:
         zipped.writestr('a.txt', 'a')
     status, errors = convert(archive, tmp_path / 'out')
-    assert (status, 'neither train/ nor test/' in errors) == (1, True)
+    assert (status, 'neither train/ nor test/' in errors) == (2, True)
     archive.write_text('text')
-    assert convert(archive, tmp_path / 'out')[0] == 1
+    assert convert(archive, tmp_path / 'out')[0] == 2
     assert convert(archive, tmp_path / 'out', '--size', 33)[0] == 2
     assert not (tmp_path / 'out').exists()
 

@@ -44,7 +44,7 @@ def test_some_classes_of_a_tree(tree):
 def test_bad_classes_are_named(tree, lines, message):
     (tree / 'some.txt').write_text(lines)
     done = run('folders', tree / 'train', tree / 'some.txt', tree / 'x.txt')
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert message in done.stderr
     assert not (tree / 'x.txt').exists()
 
@@ -70,13 +70,13 @@ def test_inaturalist(tmp_path):
     [
         ('[', 'train.json is cut off'),
         (json.dumps(dict(images=[])), "KeyError: 'annotations'"),
-        (json.dumps(inaturalist([1, 2], [(1, 7)])), 'needs one'),
-        (json.dumps(inaturalist([1], [(1, 7), (1, 8)])), 'needs one'),
+        (json.dumps(inaturalist([1, 2], [(1, 7)])), 'needs exactly one'),
+        (json.dumps(inaturalist([1], [(1, 7), (1, 8)])), 'needs exactly one'),
     ],
 )
 def test_bad_annotations_are_named(tmp_path, content, message):
     source = tmp_path / 'train.json'
     source.write_text(content)
     done = run('inaturalist', source, tmp_path / 'x.txt')
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert message in done.stderr

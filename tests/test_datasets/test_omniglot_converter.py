@@ -70,7 +70,7 @@ def test_drawings_are_inverted_and_shrunk(tmp_path, convert):
 def test_bad_archives_are_named(tmp_path, convert, members, message):
     path = write_zip(tmp_path / 'bad.zip', members)
     status, errors = convert(path, tmp_path / 'out')
-    assert status == 1
+    assert status == 2
     assert 'bad.zip' in errors
     assert message in errors
     assert not list(tmp_path.rglob('*.png'))
@@ -78,8 +78,8 @@ def test_bad_archives_are_named(tmp_path, convert, members, message):
 
 def test_other_files_and_sizes_are_refused(tmp_path, convert):
     (tmp_path / 'text.zip').write_text('text')
-    assert convert(tmp_path / 'text.zip', tmp_path / 'out')[0] == 1
-    assert convert(tmp_path / 'none.zip', tmp_path / 'out')[0] == 1
+    assert convert(tmp_path / 'text.zip', tmp_path / 'out')[0] == 2
+    assert convert(tmp_path / 'none.zip', tmp_path / 'out')[0] == 2
     status, errors = convert('a.zip', 'out', '--size', 200)
     assert status == 2
     assert '--size must be in 1 to 105' in errors

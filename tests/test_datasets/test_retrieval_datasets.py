@@ -1,7 +1,5 @@
 """The benchmarks' data sets on tiny lists in the published formats."""
 
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
@@ -186,22 +184,3 @@ def test_bad_lines_are_named(tmp_path):
 def test_bad_settings_are_named(tmp_path, name, options, error, message):
     with pytest.raises(error, match=message):
         build(name, tmp_path, **options)
-
-
-def test_without_mmpretrain_the_package_is_named():
-    code = (
-        'import sys\n'
-        "sys.modules['mmpretrain'] = None\n"
-        'from mmengine.registry import DATASETS\n'
-        'from mmrank.datasets.retrieval.builders import RETRIEVAL_DATASETS\n'
-        'for name in RETRIEVAL_DATASETS:\n'
-        '    try:\n'
-        "        DATASETS.build(dict(type=f'mmrank.{name}', data_root=''))\n"
-        '    except ImportError as error:\n'
-        '        print(error)\n'
-    )
-    done = subprocess.run(
-        [sys.executable, '-c', code], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count('requires mmpretrain, which is not') == 5

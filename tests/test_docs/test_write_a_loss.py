@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import docs_blocks
 import pytest
 import torch
 from mmengine.config import Config
@@ -35,7 +36,8 @@ def blocks():
     """Text of each block by the file name in its first line."""
     text = PAGE.read_text('utf-8')
     found = re.findall(r'```(\w*)\n(# (\w+)\.py\n.*?)```', text, re.DOTALL)
-    assert text.count('```') == 2 * len(found), 'a block without a file name'
+    # One block, at the end, runs the files.
+    assert text.count('```') == 2 * len(found) + 2, 'a block without a name'
     assert {language for language, _, _ in found} == {'python'}
     return {name: block for _, block, name in found}
 
@@ -135,6 +137,11 @@ def test_state_is_saved(folder):
     other = module.CentredRecallAtKLoss(tau=0.5)
     other.load_state_dict(state)
     assert torch.equal(other.logit_centre(), loss.logit_centre())
+    for activation in ('none', 'sigmoid'):
+        other.activation = activation
+        other.mean_positive.mean.fill_(0.25)
+        other.shift_logits(-other.logit_centre())
+        assert other.logit_centre().abs() < 1e-6
 
 
 class Labels(list):
@@ -188,6 +195,15 @@ def test_the_config(folder):
     ]
     assert total.losses[1].num_classes == 80
     assert cfg.custom_hooks[0].type == 'mmrank.RankingMonitorHook'
+
+
+@pytest.mark.slow
+def test_newcomer_runs(newcomer):
+    for name, text in blocks().items():
+        (newcomer.folder / f'{name}.py').write_text(text)
+    output = newcomer(docs_blocks.blocks(PAGE, 'bash'))
+    assert int(re.search(r'(\d+) passed', output)[1]) >= 4
+    assert "{'type': 'RecallAtKLoss', 'k': 4}" in output
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import copy
 import os
 import re
+from pathlib import Path
 
 import pytest
 import resume_run
@@ -18,6 +19,7 @@ from mmrank.engine.resume.matching import (
     differences_table,
     saved_optimizer,
 )
+from mmrank.engine.resume.saved_config import read_saved_config
 from mmrank.state import (
     CappedImbalance,
     CrossBatchMemory,
@@ -79,6 +81,25 @@ def test_named_keys_may_differ(trained, content, tmp_path, run_script):
     assert run_script(TEST, *options)[0] == 2
     assert run_script(TEST, *options, '--allow-partial', 'net.0.*')[0] == 2
     assert run_script(TEST, *options, '--allow-partial', 'net.4.*')[0] == 0
+
+
+TOOLS = Path(TEST).parent
+#: They build a runner, or start a tool that does.
+LOADING = [
+    *(p for p in TOOLS.rglob('*.py') if 'build_runner(' in p.read_text()),
+    TOOLS / 'benchmarks/coco_table.py',
+]
+
+
+@pytest.mark.parametrize('tool', LOADING, ids=lambda path: path.stem)
+def test_tools_have_the_options_that_messages_name(
+    tool, run_script, monkeypatch
+):
+    monkeypatch.syspath_prepend(tool.parent)
+    status, output, _ = run_script(tool, '--help')
+    assert status == 0
+    assert '--allow-partial' in output
+    assert '--trust-checkpoint' in output
 
 
 def test_resume_with_another_optimiser(trained, tmp_path, run_script):
@@ -263,3 +284,17 @@ def test_state_of_another_shape_is_refused(saved, other, message):
     state = {f'0.{key}': value for key, value in saved.state_dict().items()}
     with pytest.raises(ValueError, match=message):
         model.load_state_dict(state, strict=False)
+
+
+def test_a_saved_config_is_read_as_data():
+    text = (
+        "model = dict(type='A', x=[1, (2, inf)], y={'k': dict(z=None)})\n"
+        "ran = __import__('os').getcwd()\n"
+        'mixed = dict(a=open)\n'
+        'seed = 3\n'
+    )
+    assert read_saved_config(text) == dict(
+        model=dict(type='A', x=[1, (2, float('inf'))], y=dict(k=dict(z=None))),
+        seed=3,
+    )
+    assert read_saved_config('model = dict(') == {}

@@ -253,7 +253,7 @@ def test_no_converter_leaves_its_folder(
     out = tmp_path / 'out'
     start = time.process_time()
     status, _, errors = run_script(CONVERTERS / tool, *options, path, out)
-    assert status == 1
+    assert status == 2
     assert 'a.zip' in errors
     assert message in errors
     assert content(tmp_path) == ['a.zip']
@@ -272,7 +272,7 @@ def test_limits_are_options(tmp_path, run_script):
         status, _, errors = run_script(
             tool, path, tmp_path / 'out', option, value
         )
-        assert status == 1
+        assert status == 2
         assert message in errors
     assert run_script(tool, path, tmp_path / 'out')[0] == 0
     assert len(content(tmp_path / 'out')) == 3

@@ -7,12 +7,16 @@ import sys
 import numpy as np
 import pytest
 import torch
+from mmengine.config import ConfigDict
+from mmengine.dataset import BaseDataset, RepeatDataset
 from mmengine.logging import MessageHub
 from mmengine.registry import DefaultScope
+from mmengine.structures import BaseDataElement
 from PIL import Image
 from torch.utils.data import DataLoader
 
 from mmrank import losses
+from mmrank.datasets import IndexedConcatDataset, one_size_collate
 from mmrank.datasets.image_header import image_fault
 from mmrank.datasets.interactions.interaction_dataset import (
     InteractionDataset,
@@ -29,8 +33,8 @@ from mmrank.losses import (
     StableAPLoss,
 )
 from mmrank.losses.setting_names import settings_of
-from mmrank.models.training_set import TrainingSet
-from mmrank.registry import MODELS
+from mmrank.registry import DATA_SAMPLERS, FUNCTIONS, MODELS
+from mmrank.training_set import TrainingSet
 
 
 def test_a_forgotten_delete():
@@ -121,7 +125,8 @@ def training_on():
     """Notes the metainfo of a training set as mmengine's runner does."""
     hub = MessageHub.get_current_instance()
     yield lambda **metainfo: hub.update_info('dataset_meta', metainfo)
-    hub.pop_info('dataset_meta')
+    for key in ('dataset_meta', 'mmrank_batch'):
+        hub.pop_info(key)
 
 
 def test_num_classes_of_a_dense_head(training_on):
@@ -137,6 +142,59 @@ def test_num_classes_of_a_dense_head(training_on):
     head_losses(build_head('RetinaHead', STABLE_AP))
 
 
+def test_one_class_of_a_dense_head(training_on):
+    pytest.importorskip('mmdet')
+    from mmdet.structures import DetDataSample
+    from small_heads import STABLE_AP, build_head, make_inputs
+
+    features, truths, metas = make_inputs()
+    batch = [DetDataSample(metainfo=meta) for meta in metas]
+
+    def loss(proposals=False):
+        head = build_head('RetinaHead', STABLE_AP, num_classes=1)
+        training_on(classes=('a', 'b', 'c', 'd'))
+        for sample, truth in zip(batch, truths):
+            sample.gt_instances = truth.clone()
+            if proposals:
+                sample.gt_instances.labels = torch.zeros_like(truth.labels)
+        return head.loss(features, batch)
+
+    with pytest.raises(UserError, match='num_classes=1 of bbox_head.* 4 cla'):
+        loss()
+    loss(proposals=True)
+
+
+def build_box_head(num_classes, loss, stock=False):
+    pytest.importorskip('mmdet')
+    kind = dict(type='mmrank.ListwiseBBoxHead', head_type='mmdet.BBoxHead')
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        return MODELS.build(
+            dict(
+                dict(type='mmdet.BBoxHead') if stock else kind,
+                in_channels=4,
+                roi_feat_size=1,
+                num_classes=num_classes,
+                loss_cls=loss,
+            )
+        )
+
+
+@pytest.mark.parametrize('stock', [True, False])
+def test_num_classes_of_a_box_head(training_on, stock):
+    head = build_box_head(80, dict(type='mmrank.StableAPLoss'), stock)
+    training_on(classes=('a', 'b', 'c'))
+    copied = copy.deepcopy(head)  # for other data
+    outputs = (torch.randn(4, 80), torch.randn(4, 320), torch.zeros(4, 5))
+    targets = (torch.tensor([0, 2, 80, 80]), torch.ones(4), torch.rand(4, 4))
+    with pytest.raises(
+        UserError,
+        match=r'num_classes=80 of bbox_head, the head of StableAPLoss, .* 3 '
+        r'classes \(a, b, c\). Fix: set num_classes=3',
+    ):
+        head.loss(*outputs, *targets, torch.zeros(4, 4))
+    copied.loss(*outputs, *targets, torch.zeros(4, 4))
+
+
 def test_num_classes_of_other_heads(training_on):
     pytest.importorskip('mmpretrain')
     from small_retriever import build_head, samples
@@ -150,8 +208,15 @@ def test_num_classes_of_other_heads(training_on):
             loss=dict(type='mmrank.StableAPLoss', mode='per_class'),
         )
     )
+    config = dict(type='mmrank.OneVsRestHead', num_classes=1, in_channels=8)
+    binary = MODELS.build({**config, 'loss': dict(type='mmrank.AUCLoss')})
     training_on(classes=tuple('abcdefg'))
     feats, batch = torch.randn(4, 8), samples([0, 0, 1, 1])
+    with pytest.raises(UserError, match='num_classes=1 of OneVsRestHead'):
+        binary.loss(feats, batch)
+    training_on(classes=('rest', 'a'))
+    binary.loss(feats, batch)
+    training_on(classes=tuple('abcdefg'))
     with pytest.raises(UserError, match='num_classes=4 of RetrievalHead.*7'):
         retrieval.loss(feats, batch)
     with pytest.raises(UserError, match='num_classes=200 of OneVsRestHead'):
@@ -165,6 +230,37 @@ def test_the_training_set_is_compared_once(training_on):
     known.check_classes(3, 'the head')
     assert known.metainfo() == {}
     assert pickle.loads(pickle.dumps(known)).metainfo() == {}
+
+
+class _Labels:
+    def get_gt_labels(self):
+        return np.arange(12) % 3
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index):
+        return index % 3, index
+
+
+@pytest.mark.parametrize('size', [4, 6])
+def test_batch_sizes_of_the_pk_sampler(training_on, size):
+    """Of a training without a hook of mmrank."""
+    pytest.importorskip('mmpretrain')
+    from small_retriever import build_head, samples
+
+    config = dict(type='mmrank.PKSampler', batch_size=6, num_per_class=2)
+    sampler = DATA_SAMPLERS.build(dict(config, dataset=_Labels(), seed=0))
+    head = build_head()
+    labels, _ = next(iter(DataLoader(_Labels(), size, sampler=sampler)))
+    feats = torch.randn(size, 8)
+    head.loss(feats, samples(labels))  # a loop of one's own
+    training_on()
+    if size == 6:
+        head.loss(feats, samples(labels))
+        return
+    with pytest.raises(UserError, match='batch_size=4, but PKSampler draws'):
+        head.loss(feats, samples(labels))
 
 
 @pytest.fixture
@@ -293,6 +389,35 @@ def test_mixed_image_sizes():
     assert 'CenterCrop' in str(caught.value)
 
 
+class _Wrapped(OneSizeBatches, BaseDataset):
+    def load_data_list(self):
+        return [dict(img_path=f'img{i}.jpg') for i in range(3)]
+
+    def prepare_data(self, index):
+        size = 9 if index == 2 else 8
+        path = self.get_data_info(index)['img_path']
+        sample = BaseDataElement(metainfo=dict(img_path=path))
+        return dict(inputs=torch.zeros(3, size, 8), data_samples=sample)
+
+
+@pytest.mark.parametrize(
+    ('wrap', 'collate'),
+    [
+        (lambda data: RepeatDataset(data, 2), one_size_collate),
+        (lambda data: IndexedConcatDataset([data]), None),
+    ],
+)
+def test_mixed_image_sizes_behind_a_wrapper(wrap, collate):
+    assert FUNCTIONS.get('mmrank.one_size_collate') is one_size_collate
+    data = wrap(_Wrapped())
+    with pytest.raises(UserError, match='img0.jpg is 3x8x8, img2.jpg is 3x9'):
+        list(DataLoader(data, batch_size=3, collate_fn=collate))
+    batch = next(
+        iter(DataLoader(data, batch_size=2, collate_fn=one_size_collate))
+    )
+    assert batch['inputs'].shape == (2, 3, 8, 8)
+
+
 @pytest.mark.parametrize('ending', ['jpg', 'png'])
 def test_truncated_images_are_named(tmp_path, ending):
     rng = np.random.default_rng(0)
@@ -309,7 +434,7 @@ def test_a_loss_without_a_centre_still_finds_boxes(monkeypatch):
 
     said = []
     monkeypatch.setattr(
-        'mmrank.models.dense_heads.listwise_mixin.print_log',
+        'mmrank.models.uncentred_scores.print_log',
         lambda text, **_: said.append(text),
     )
     head = build_head('RetinaHead', dict(type='mmrank.SmoothAPLoss', tau=1.0))
@@ -322,6 +447,34 @@ def test_a_loss_without_a_centre_still_finds_boxes(monkeypatch):
     assert len(said) == 1
     assert 'SmoothAPLoss has no logit_centre()' in said[0]
     assert head.test_cfg.score_thr == 0.05
+
+
+def test_a_box_head_without_a_centre_still_finds_boxes(monkeypatch):
+    said = []
+    monkeypatch.setattr(
+        'mmrank.models.uncentred_scores.print_log',
+        lambda text, **_: said.append(text),
+    )
+    head = build_box_head(3, dict(type='mmrank.SmoothAPLoss', tau=1.0))
+    rois = torch.tensor([[0.0, 8, 8, 40, 40], [0, 50, 50, 90, 90]])
+    for cfg, found in ((0.05, 2), (0.0, 2)):
+        cfg = ConfigDict(
+            score_thr=cfg,
+            nms=dict(type='nms', iou_threshold=0.5),
+            max_per_img=2,
+        )
+        head.loss_cls._warned_of_low_scores = False
+        with pytest.warns(UserWarning, match='logit_centre'):
+            (results,) = head.predict_by_feat(
+                rois=(rois,),
+                cls_scores=(torch.full((2, 3), -6.0),),
+                bbox_preds=(torch.zeros(2, 12),),
+                batch_img_metas=[dict(img_shape=(96, 96))],
+                rcnn_test_cfg=cfg,
+            )
+        assert len(results) == found
+    assert len(said) == 1
+    assert 'SmoothAPLoss has no logit_centre()' in said[0]
 
 
 def test_a_box_head_says_that_scores_are_low():

@@ -10,9 +10,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from registered_losses import CLASSES, cases, make
+
+from mmrank.state import MeanPositiveScore
 
 CASES = cases()
 #: One of the settings of each loss.
@@ -180,6 +182,42 @@ def test_views_in_float16(case, size):
         torch.testing.assert_close(x, y.half(), rtol=2e-2, atol=1e-3)
 
 
+def at_the_end_of_float16(x):
+    return (6.5e4 / x.abs().max() * x).half()
+
+
+@pytest.mark.parametrize('case', CASES, ids=str)
+def test_a_gradient_that_float16_cannot_hold_is_infinite(case):
+    """The gradient is that of float32, rounded; it is never NaN."""
+    half = case.batch().mapped(at_the_end_of_float16)
+    value, gradients = half.gradients(case.build())
+    assert value.isfinite()
+    other = half.mapped(torch.Tensor.float).gradients(case.build())
+    torch.testing.assert_close(value, other[0], rtol=1e-4, atol=1e-5)
+    for x, y in zip(gradients, other[1]):
+        torch.testing.assert_close(x, y.half(), rtol=2e-2, atol=1e-3)
+
+
+def test_the_scaler_skips_what_float16_cannot_hold():
+    case = next(case for case in CASES if case.name == 'VICRegLoss')
+    views = case.batch().mapped(at_the_end_of_float16).leaves
+    factor = torch.nn.Parameter(torch.ones(()))
+    optimizer = torch.optim.SGD([factor], 1e-18)
+    scaler = torch.amp.GradScaler('cpu', init_scale=2.0**16)
+    scales = []
+    while factor == 1:
+        scales.append(scaler.get_scale())
+        value = case.build()(*(factor.half() * x for x in views))
+        scaler.scale(value).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    # Halved with each step that it skipped, and then it took one.
+    assert scales == [2.0 ** (16 - i) for i in range(len(scales))]
+    assert len(scales) > 16
+    assert factor.isfinite()
+
+
 LAYOUTS = {
     'plain': lambda x: x,
     'columns first': lambda x: x.t().contiguous().t() if x.dim() == 2 else x,
@@ -195,12 +233,30 @@ RECIPES = st.fixed_dictionaries(
         ),
         exponent=st.integers(-50, 60) | st.integers(-2, 2),
         specials=st.lists(
-            st.sampled_from([NAN, torch.inf, -torch.inf, 0.0, -0.0, 6e4]),
+            st.sampled_from([NAN, torch.inf, -torch.inf, 0.0, -0.0, 6e4, 1e6]),
             max_size=3,
         ),
         layout=st.sampled_from(sorted(LAYOUTS)),
     )
 )
+
+
+ORDINARY = dict(
+    seed=0,
+    size=7,
+    dtype=torch.float32,
+    exponent=0,
+    specials=[],
+    layout='plain',
+)
+#: What once broke a loss or its state.
+KNOWN = [
+    dict(dtype=torch.float64, exponent=39),  # more than a state can hold
+    dict(exponent=6),  # a spike that a mean takes 915 batches to forget
+    dict(size=2, specials=[NAN]),  # a class without positives
+    dict(size=2, specials=[NAN, NAN, NAN], dtype=torch.float16),
+    dict(seed=112, size=5, specials=[torch.inf] * 2, dtype=torch.float16),
+]
 
 
 def wild(loss, kind, recipe):
@@ -222,6 +278,8 @@ def attack(case, recipe):
     loss = case.build()
     fresh = {k: v.clone() for k, v in loss.state_dict().items()}
     case.batch().of(loss)
+    means = [x for x in loss.modules() if isinstance(x, MeanPositiveScore)]
+    before = [(x.mean.clone(), x.num_updates > 0) for x in means]
     batch = wild(loss, case.kind, recipe)
     refused = ''
     try:
@@ -238,6 +296,10 @@ def attack(case, recipe):
             assert not any(x.isnan().any() for x in gradients)
     for name, x in loss.state_dict().items():
         assert (x.isfinite() | (x == fresh[name])).all(), name
+    for tracked, (mean, seen) in zip(means, before):
+        low, high = tracked.score_range
+        step = tracked.momentum * (high - low + mean.abs())
+        assert ((tracked.mean - mean).abs() <= step + 1e-5)[seen].all()
     # The next ordinary batch is as good as ever.
     value, gradients = case.batch(seed=2).gradients(loss)
     assert value.isfinite()
@@ -246,6 +308,8 @@ def attack(case, recipe):
 
 def attacked(number):
     def decorate(test):
+        for changes in KNOWN:
+            test = example(recipe={**ORDINARY, **changes})(test)
         return settings(
             max_examples=number,
             derandomize=True,

@@ -63,10 +63,12 @@ def _queries(embeddings, labels):
 def _value(case, batch):
     loss = case.build()
     leaves = tuple(x.detach().requires_grad_() for x in batch.leaves)
-    if case.kind == 'queries':
-        value = loss.embedding_loss(_queries(*leaves, *batch.fixed))
-    else:
-        value = replace(batch, leaves=leaves).of(loss)
+    # Autocast to bfloat16, to which float16 is foreign, changes nothing.
+    with torch.autocast('cpu', torch.bfloat16):
+        if case.kind == 'queries':
+            value = loss.embedding_loss(_queries(*leaves, *batch.fixed))
+        else:
+            value = replace(batch, leaves=leaves).of(loss)
     gradients = torch.autograd.grad(value, leaves)
     assert all(g.dtype == x.dtype for g, x in zip(gradients, leaves))
     return value.detach(), gradients

@@ -75,7 +75,7 @@ CASES = {
     ),
 }
 RANKING = {'HasDiagnostics', 'HasLogitCentre', 'TakesBoxValues'}
-RANKING |= {'TrainsEmbeddings'}
+RANKING |= {'ShiftsLogits', 'TrainsEmbeddings'}
 
 
 @pytest.mark.parametrize('case', CASES)

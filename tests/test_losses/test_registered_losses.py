@@ -252,6 +252,14 @@ def test_half_precision_is_computed_in_float32(case, dtype):
     )
 
 
+@every_loss
+def test_float16_under_autocast_to_bfloat16(case):
+    half = case.batch().mapped(torch.Tensor.half)
+    with torch.autocast('cpu', dtype=torch.bfloat16):
+        value = half.of(case.build())
+    assert torch.equal(value, half.of(case.build()))
+
+
 @pytest.mark.parametrize(
     'case', [x for x in CASES if x.name not in OWN_GRADIENT], ids=str
 )

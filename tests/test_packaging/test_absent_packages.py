@@ -31,14 +31,13 @@ def run_without(names, code):
 
 
 OPENMMLAB = {'mmengine', 'mmcv', 'mmdet', 'mmpretrain'}
-OTHERS = {
-    'matplotlib',
-    'pycocotools',
-    'rich',
-    'scipy',
-    'tabulate',
+ADAPTED = {
+    'safetensors',
+    'sentence_transformers',
     'torchvision',
+    'transformers',
 }
+OTHERS = {'matplotlib', 'pycocotools', 'rich', 'scipy', 'tabulate', *ADAPTED}
 
 
 def test_blocker_blocks():
@@ -47,41 +46,90 @@ def test_blocker_blocks():
     assert "No module named 'mmdet'" in done.stderr
 
 
-def test_functional_needs_torch_alone():
-    code = (
-        'import torch, mmrank.functional as F\n'
-        'x = torch.tensor([1., 2.], requires_grad=True)\n'
-        'y = torch.tensor([0., 3., 1.])\n'
-        'F.pairwise_surrogate_mean(x, y, 1.0).sum().backward()\n'
-        'assert torch.isfinite(x.grad).all()\n'
-        'bad = {"numpy", "mmengine"} & set(vars(sys.modules["mmrank"]))\n'
-        'assert not bad, bad\n'
-    )
-    done = run_without(OPENMMLAB | OTHERS, code)
-    assert done.returncode == 0, done.stderr
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    'absent',
-    [
-        pytest.param({'mmdet'}, marks=pytest.mark.slow),
-        {'mmpretrain', 'pytorch_metric_learning'},
-        {'mmdet', 'mmpretrain', 'mmcv'},
-    ],
+    'absent', [{'mmdet'}, {'mmpretrain', 'pytorch_metric_learning'}]
 )
 def test_registry_builds_without(absent):
-    code = (
-        'import torch\n'
-        'from mmengine.registry import MODELS\n'
-        'loss = MODELS.build(dict(type="mmrank.StableAPLoss"))\n'
-        'from mmrank.registry import DATASETS, HOOKS, OPTIMIZERS\n'
-        'assert OPTIMIZERS.get("mmrank.SUM")\n'
-        'assert HOOKS.get("mmrank.RankingMonitorHook")\n'
-    )
-    done = run_without(absent, code)
+    done = run_without(absent, REGISTRY)
     assert done.returncode == 0, done.stderr
 
 
+REGISTRY = """
+import torch
+from mmengine.registry import METRICS, MODELS
+from mmrank.registry import DATASETS, HOOKS, OPTIMIZERS
+
+assert MODELS.build(dict(type='mmrank.StableAPLoss'))
+assert OPTIMIZERS.get('mmrank.SUM')
+assert HOOKS.get('mmrank.RankingMonitorHook')
+assert HOOKS.get('mmrank.ClassCountsHook')
+metric = METRICS.build(dict(type='mmrank.RetrievalMetric'))
+assert metric.recall_at == (1, 10, 100, 1000)
+"""
+DATA = """
+import mmrank.datasets.checks.coco_check
+import mmrank.studies.synthetic.shapes_coco
+import mmrank.studies.coco.pictures.detections
+import mmrank.studies.coco.pictures.pr_curves
+from mmrank.datasets.retrieval.builders import RETRIEVAL_DATASETS
+
+
+def refused(registry, package, **config):
+    try:
+        registry.build(config)
+    except ImportError as error:
+        assert f'requires {package}, which is not installed' in str(error)
+        assert f'mim install {package}' in str(error), error
+    else:
+        raise AssertionError(f'built {config} without {package}')
+
+
+assert len(RETRIEVAL_DATASETS) == 5
+for name in RETRIEVAL_DATASETS:
+    refused(DATASETS, 'mmpretrain', type=f'mmrank.{name}', data_root='')
+refused(DATASETS, 'mmdet', type='mmrank.CheckedCocoDataset', ann_file='a')
+"""
+HEADS = """
+from mmengine.structures import BaseDataElement
+
+net = MODELS.build(
+    dict(
+        type='mmrank.DeepFeatureMixup',
+        backbone=dict(type='mmrank.SmallConvNet', channels=8),
+        stages=('blocks',),
+    )
+)
+head = MODELS.build(
+    dict(
+        type='mmrank.RetrievalHead',
+        num_classes=2,
+        loss=dict(type='mmrank.StableAPLoss', mode='per_class'),
+        memory=dict(size=8, dim=8),
+    )
+)
+samples = [
+    BaseDataElement(metainfo=dict(sample_idx=i), gt_label=torch.tensor(i % 2))
+    for i in range(4)
+]
+with net.mixing(torch.arange(4) % 2):
+    maps = net(torch.randn(4, 1, 28, 28))[-1]
+head.loss(maps.flatten(1), samples, 2)['loss'].backward()
+retriever = dict(type='mmrank.EmbeddingRetriever', image_encoder={})
+refused(MODELS, 'mmpretrain', **retriever)
+learner = dict(type='mmrank.TwoViewLearner', backbone={}, loss={})
+refused(MODELS, 'mmpretrain', **learner)
+"""
+
+
+def test_without_mmdet_and_mmpretrain():
+    """One process: it takes most of the time to import torch."""
+    absent = {'mmdet', 'mmpretrain', 'mmcv'}
+    done = run_without(absent, REGISTRY + DATA + HEADS)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
 def test_a_detection_user_trains_a_head_without_mmpretrain():
     pytest.importorskip('mmdet')
     code = (
@@ -100,9 +148,15 @@ def test_a_detection_user_trains_a_head_without_mmpretrain():
     assert done.returncode == 0, done.stderr
 
 
-def test_losses_need_torch_alone():
+def test_functions_and_losses_need_torch_alone():
     code = (
-        'import torch\n'
+        'import torch, mmrank.functional as F\n'
+        'x = torch.tensor([1., 2.], requires_grad=True)\n'
+        'y = torch.tensor([0., 3., 1.])\n'
+        'F.pairwise_surrogate_mean(x, y, 1.0).sum().backward()\n'
+        'assert torch.isfinite(x.grad).all()\n'
+        'bad = {"numpy", "mmengine"} & set(vars(sys.modules["mmrank"]))\n'
+        'assert not bad, bad\n'
         'from mmrank.losses import AUCLoss, ISogCLRLoss, StableAPLoss\n'
         'from mmrank.losses import SumLoss\n'
         'from mmrank.registry import MODELS\n'
@@ -130,4 +184,32 @@ def test_losses_need_torch_alone():
     )
     absent = OPENMMLAB | OTHERS | {'pytorch_metric_learning'}
     done = run_without(absent, code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_adapters_say_which_library_is_absent():
+    code = (
+        'import torch, importlib\n'
+        'from mmrank.adapters import use_ranking_loss\n'
+        'from mmrank.losses import StableAPLoss\n'
+        'try:\n'
+        '    use_ranking_loss(torch.nn.Linear(2, 2), StableAPLoss())\n'
+        'except TypeError as error:\n'
+        '    assert "model=Linear has no adapter" in str(error)\n'
+        'for name, package in (\n'
+        '    ("sentence_losses", "transformers"),\n'
+        '    ("detection_transformers", "transformers"),\n'
+        '    ("torchvision_detectors", "torchvision"),\n'
+        '):\n'
+        '    try:\n'
+        '        importlib.import_module("mmrank.adapters." + name)\n'
+        '    except ImportError as error:\n'
+        '        message = str(error)\n'
+        '        assert f"requires {package}, which is not" in message\n'
+        '        assert "Fix: " in message\n'
+        '    else:\n'
+        '        raise AssertionError(name)\n'
+        'assert "mmengine" not in sys.modules\n'
+    )
+    done = run_without(OPENMMLAB | OTHERS, code)
     assert done.returncode == 0, done.stderr

@@ -1,51 +1,18 @@
 """The wheel, the source distribution and the editable install."""
 
 import re
-import subprocess
-import sys
 import tarfile
 import zipfile
-from pathlib import Path
 
 import pytest
+from built_package import ROOT, build, copy_checkout
 
-ROOT = Path(__file__).resolve().parents[2]
 COPIED = ('setup.py', 'pyproject.toml', 'MANIFEST.in', 'LICENSE')
 
 
 @pytest.fixture(scope='module')
 def checkout(tmp_path_factory):
-    """A copy of the tracked files: a build leaves traces beside setup.py."""
-    target = tmp_path_factory.mktemp('checkout')
-    listed = subprocess.run(
-        ['git', 'ls-files', '-z'], cwd=ROOT, capture_output=True
-    )
-    if listed.returncode != 0:
-        pytest.skip('needs a git checkout')
-    for name in filter(None, listed.stdout.decode().split('\0')):
-        source = ROOT / name
-        if source.is_file() and not name.startswith('docs/'):
-            path = target / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(source.read_bytes())
-    return target
-
-
-def build(checkout, hook, out):
-    """Call one PEP 517 or 660 hook of the build backend, as pip does."""
-    code = (
-        'import sys; from setuptools import build_meta; '
-        f'print(build_meta.{hook}(sys.argv[1]))'
-    )
-    out.mkdir()
-    done = subprocess.run(
-        [sys.executable, '-c', code, str(out)],
-        cwd=checkout,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return out / done.stdout.strip().splitlines()[-1]
+    return copy_checkout(tmp_path_factory.mktemp('checkout'))
 
 
 @pytest.fixture(scope='module')

@@ -34,9 +34,13 @@ TOOLS = 'docs/pages/tools.md'
 DETECTOR = 'docs/pages/users/detector.md'
 IMAGE_TEXT = 'docs/pages/users/image_text.md'
 LONG_TAIL = 'docs/pages/users/long_tail.md'
+OTHER_DETECTORS = 'docs/pages/users/other_detectors.md'
 PYTORCH = 'docs/pages/users/pytorch.md'
 RECOMMENDATION = 'docs/pages/users/recommendation.md'
 RETRIEVAL = 'docs/pages/users/retrieval.md'
+HOME = 'docs/pages/index.md'
+SCALING = 'docs/pages/scaling.md'
+CALIBRATION = 'docs/pages/calibration_and_deployment.md'
 SELF_SUPERVISED = 'docs/pages/users/self_supervised.md'
 # README or page and a text that is in one of its blocks alone; the tests below
 # name each of them.
@@ -53,8 +57,16 @@ BLOCKS = [
     (START, 'read_base'),
     ('README.md', 'StableAPLoss(num_classes=5'),
     (DETECTOR, "_base_ = 'mmdet::atss"),
+    # tests/test_adapters/test_detection_transformers.py runs it.
+    (OTHER_DETECTORS, 'load_ranking_state'),
     (PYTORCH, 'EmbeddingBatch.of_one_batch'),
     (RECOMMENDATION, "_base_ = 'configs/tutorials"),
+    (HOME, "_base_ = 'mmdet::atss"),
+    # tests/test_docs/test_practice_pages.py runs these.
+    (SCALING, 'ISogCLRLoss'),
+    (CALIBRATION, 'best_f1_thresholds'),
+    (CALIBRATION, 'LogisticRegression'),
+    (CALIBRATION, 'torch.export'),
     ('configs/clip/README.md', 'mmrank.ImageTextDualEncoder'),
     ('configs/isogclr/README.md', 'mmrank.TwoViewLearner'),
     ('configs/long_tail/README.md', 'mmrank.OneVsRestHead'),
@@ -66,6 +78,8 @@ GREY = dict(mean=[127.5] * 3, std=[127.5] * 3)
 
 def test_every_block_is_known():
     assert len(BLOCKS) == len(all_snippets())
+    mark = "_base_ = 'mmdet::atss"
+    assert snippet(HOME, mark).text == snippet('README.md', mark).text
     for readme, mark in BLOCKS:
         assert snippet(readme, mark)
 

@@ -479,6 +479,7 @@ def test_task_ends_what_it_started(monkeypatch, tmp_path):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(display, 'write', write)
+    monkeypatch.setattr(progress.end, '__defaults__', (0.2,))
     display.begin('building')
     with pytest.raises(KeyboardInterrupt):
         display.run(['sh', '-c', code])

@@ -178,6 +178,7 @@ def test_configs_are_run_once(tool, call, data, tmp_path, monkeypatch):
     script = tmp_path / 'measure_detector.py'
     script.write_text(FAKE.format(root=str(data)))
     monkeypatch.setattr(tool, 'HERE', tmp_path)
+    monkeypatch.setattr('mmrank.studies.coco.runs._POLL_SECONDS', 0.01)
     for name in ('good', 'poor'):
         (tmp_path / f'{name}.py').write_text('model = dict()')
     (tmp_path / 'x.pth').write_text('weights')
@@ -298,9 +299,13 @@ def test_a_detector_is_measured(tiny, data, tmp_path, monkeypatch):
     init_default_scope('mmdet')
     checkpoint = tmp_path / 'tiny.pth'
     model = MODELS.build(cfg.model)
-    torch.save({'state_dict': model.state_dict()}, checkpoint)
+    state = model.state_dict()
+    lacking = next(iter(state))
+    del state[lacking]
+    torch.save({'state_dict': state}, checkpoint)
     out = tmp_path / 'run'
     words = [str(tiny), str(checkpoint), '--out', str(out), '--warmup', '1']
+    words += ['--allow-partial', lacking]
     measure.main(measure.parse_args([*words, '--digest', 'd']))
     record = read_record(out)
     assert record.digest == 'd'
@@ -336,7 +341,8 @@ def test_what_is_trained_before_it_is_measured(tmp_path, monkeypatch):
         config='a.py',
         out=tmp_path,
         cfg_options=['b=1'],
-        trust_checkpoint=False,
+        trust_checkpoint=True,
+        allow_partial=['a.*', 'b'],
     )
     with pytest.raises(ValueError, match='left no checkpoint'):
         tool.get_checkpoint(args)
@@ -346,7 +352,8 @@ def test_what_is_trained_before_it_is_measured(tmp_path, monkeypatch):
             sys.executable,
             str(ROOT / 'tools' / 'train.py'),
             *('a.py', '--work-dir', folder, '--resume', 'auto'),
-            *('--cfg-options', 'b=1'),
+            *('--trust-checkpoint', '--allow-partial', 'a.*'),
+            *('--allow-partial', 'b', '--cfg-options', 'b=1'),
         ]
     ]
 

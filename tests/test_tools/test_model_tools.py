@@ -1,8 +1,7 @@
 """Models leave their training: published, asked, drawn, averaged, saved."""
 
+import copy
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -90,6 +89,10 @@ def test_recommendations_of_a_user(shop, run_script, tmp_path):
     ]
     run_script(tool, *arguments, '--include-seen', '--out', out)
     assert out.read_text().split()[1] == 'ann,1,jam,9.0'
+    picture = tmp_path / 'found.png'
+    pairs = config.with_name('pairs.csv')
+    run_script(tool, *arguments, '--held-out', pairs, '--picture', picture)
+    assert Image.open(picture).width == 1600
     arguments[2] = 'anne'
     status, _, errors = run_script(tool, *arguments)
     assert status == 2
@@ -121,9 +124,10 @@ def test_published_weights_are_data(shop, run_script, tmp_path):
     assert all(
         torch.equal(content['state_dict'][k], x) for k, x in old.items()
     )
-    again, digest = publish_model(str(path), out)
-    assert again == path  # its own content names a file
-    assert path.name == f'shop-{digest[:8]}.pth'
+    again = publish_model(str(path), out)
+    assert again.path == path  # its own content names a file
+    assert path.name == f'shop-{again.sha256[:8]}.pth'
+    assert again.centres == ()
     trained_model(Config.fromfile(shop[0]), str(path))
 
 
@@ -274,6 +278,102 @@ def test_a_stock_head_is_told_of_the_missing_centre():
         )
 
 
+@pytest.fixture
+def detector(tmp_path):
+    """Checkpoint of a training of a small detector, and its config."""
+    pytest.importorskip('mmdet')
+    from mmengine.registry import DefaultScope
+
+    cfg = Config.fromfile(DEMO / 'retinanet_r18_fpn_stable-ap_demo.py')
+    cfg.model.backbone.base_channels = 8
+    cfg.model.neck.in_channels = [8, 16, 32, 64]
+    torch.manual_seed(0)
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        model = MODELS.build(cfg.model)
+    model.bbox_head.loss_cls.loss.mean_positive.mean.fill_(-3.25)
+    torch.save(
+        dict(
+            meta=dict(epoch=1, cfg=cfg.pretty_text),
+            state_dict=model.state_dict(),
+        ),
+        tmp_path / 'epoch_1.pth',
+    )
+    return tmp_path / 'epoch_1.pth', cfg
+
+
+def stock(cfg):
+    """The same detector, its head mmdet's own."""
+    cfg = copy.deepcopy(cfg)
+    head = cfg.model.bbox_head
+    head.type = head.pop('head_type')
+    head.loss_cls = dict(type='mmdet.FocalLoss', use_sigmoid=True)
+    return cfg
+
+
+def boxes_of(model):
+    image = torch.linspace(-2, 2, 3 * 64 * 64).view(1, 3, 64, 64)
+    with torch.no_grad():
+        outs = model(image)
+        shape = dict(img_shape=(64, 64), ori_shape=(64, 64))
+        return model.bbox_head.predict_by_feat(
+            *outs, batch_img_metas=[dict(shape, scale_factor=(1, 1))]
+        )[0]
+
+
+def test_a_published_detector_is_a_stock_detector(detector, run_script):
+    checkpoint, cfg = detector
+    expected = boxes_of(trained_model(cfg, str(checkpoint)))
+    assert len(expected) == 100
+    tool = ROOT / 'tools' / 'misc' / 'publish_model.py'
+    out = checkpoint.with_name('out.pth')
+    status, printed, errors = run_script(tool, checkpoint, out)
+    assert status == 0, errors
+    assert 'bbox_head: the centre of the scores, -3.25, is in the' in printed
+    (path,) = checkpoint.parent.glob('out-????????.pth')
+    content = torch.load(path, weights_only=True)
+    assert content['meta']['folded_centres'] == {'bbox_head': [-3.25]}
+    for config in (cfg, stock(cfg)):
+        found = boxes_of(trained_model(config, str(path)))
+        torch.testing.assert_close(
+            found.scores, expected.scores, atol=1e-6, rtol=0
+        )
+        torch.testing.assert_close(found.bboxes, expected.bboxes)
+    # Once more: the same file, which still says what was folded.
+    again = publish_model(str(path), out)
+    assert again.path == path
+    # As tools/test.py loads it, with either config.
+    for config in (cfg, stock(cfg)):
+        runner = SimpleNamespace(
+            model=MODELS.build(config.model),
+            _load_from=str(path),
+            _resume=False,
+            strategy=None,
+        )
+        CheckpointMatchHook().after_load_checkpoint(runner, dict(content))
+
+
+def test_a_config_is_needed_to_fold_a_centre(detector):
+    checkpoint, cfg = detector
+    content = torch.load(checkpoint)
+    out = checkpoint.with_name('out.pth')
+    config = checkpoint.with_name('config.py')
+    cfg.dump(config)
+    expected = publish_model(str(checkpoint), out).path.read_bytes()
+    # A type may not be any function of Python.
+    text = content['meta']['cfg'].replace("'ResNet'", "'os.system'")
+    for meta in ({}, dict(cfg=text), dict(cfg='x = 1')):
+        torch.save(dict(content, meta=meta), checkpoint)
+        with pytest.raises(UserError, match='--config CONFIG'):
+            publish_model(str(checkpoint), out)
+    text = content['meta']['cfg'].replace("'ResNet'", "'MyNet'")
+    torch.save(dict(content, meta=dict(cfg=text)), checkpoint)
+    with pytest.raises(UserError, match=r'(?s)MyNet.*custom_imports'):
+        publish_model(str(checkpoint), out)
+    torch.save(content, checkpoint)
+    found = publish_model(str(checkpoint), out, config=str(config))
+    assert found.path.read_bytes() == expected
+
+
 def test_a_whole_detector_is_saved_for_another_process(tmp_path):
     pytest.importorskip('mmdet')
     from mmengine.registry import init_default_scope
@@ -294,19 +394,12 @@ def test_a_whole_detector_is_saved_for_another_process(tmp_path):
         '    found = model(torch.zeros(1, 3, 64, 64))[0][0]\n'
         'torch.save(found, sys.argv[2])\n'
     )
-    subprocess.run(
-        [
-            sys.executable,
-            '-W',
-            'ignore',
-            '-c',
-            script,
-            tmp_path / 'model.pth',
-            tmp_path / 'found.pth',
-        ],
-        check=True,
-        cwd=ROOT,
+    (tmp_path / 'load.py').write_text(script)
+    # It has imported mmdet, but made no class of a listwise head.
+    done = forked(
+        tmp_path / 'load.py', tmp_path / 'model.pth', tmp_path / 'found.pth'
     )
+    assert done.returncode == 0, done.stderr
     torch.testing.assert_close(torch.load(tmp_path / 'found.pth'), expected)
 
 

@@ -141,8 +141,11 @@ def test_report_of_a_config(call, tool, tmp_path, images, monkeypatch):
     for seed in (0, 1):
         torch.manual_seed(seed)
         model = MODELS.build(cfg.model)
-        torch.save(model.state_dict(), tmp_path / f'{seed}.pth')
+        state = model.state_dict()
+        lacking, _ = state.popitem()
+        torch.save(state, tmp_path / f'{seed}.pth')
     words = [f'{seed}={config},{tmp_path / f"{seed}.pth"}' for seed in (0, 1)]
+    words += ['--allow-partial', lacking]
     text = call(*words, '--num-queries', 2)
     assert text.count('testing, log in') == 2
     assert text.count('gallery_per_class=1 is left out') == 2

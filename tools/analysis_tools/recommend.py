@@ -3,13 +3,16 @@ r"""Recommend items to users by a trained two-tower model.
   python tools/analysis_tools/recommend.py CONFIG CHECKPOINT 1 42 --top-k 5
 
 Users and items have the names of the training file. Items of the user's
-training pairs are left out. --out recommended.csv keeps user,rank,item,score.
+training pairs are left out. --out recommended.csv keeps user,rank,item,score;
+--picture recommended.png draws them, and --held-out test.csv, a file of
+`user,item` lines, lets it show which of them the user did choose.
 
 exit status: 0 shown, 2 wrong input (see the message).
 """
 
 import argparse
 import sys
+from collections import defaultdict
 
 from rich.console import Console
 from rich.table import Table
@@ -22,9 +25,11 @@ from mmrank.apis.entry_point import (
 )
 from mmrank.apis.recommendation import Recommendation, recommend
 from mmrank.apis.trained_model import trained_model
+from mmrank.datasets.interactions.read_csv import read_csv
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files.atomic_file import write_csv_atomically
 from mmrank.registry import DATASETS
+from mmrank.visualization.recommendations import draw_recommendations
 
 
 def parse_args() -> argparse.Namespace:
@@ -48,11 +53,17 @@ def parse_args() -> argparse.Namespace:
         help="also show items of the user's training pairs",
     )
     parser.add_argument('--out', help='CSV file to write as well')
+    parser.add_argument('--picture', help='PNG file to draw as well')
+    parser.add_argument(
+        '--held-out', help='pairs that were kept from the training'
+    )
     add_config_option(parser)
     add_trust_option(parser)
     args = parser.parse_args()
     if args.top_k < 1:
         parser.error(f'--top-k is {args.top_k}; it must be at least 1')
+    if args.held_out and not args.picture:
+        parser.error(f'--held-out {args.held_out} needs --picture FILE')
     return args
 
 
@@ -67,6 +78,14 @@ def show(found: list[list[Recommendation]], console: Console) -> None:
             table.add_row(user, str(rank), entry.item, f'{entry.score:.4f}')
         table.add_section()
     console.print(table)
+
+
+def read_held_out(path: str) -> dict[str, set[str]]:
+    """Items by user of a file of pairs."""
+    pairs, items = read_csv(path), defaultdict(set)
+    for row, col in zip(pairs.rows, pairs.cols):
+        items[str(pairs.row_names[row])].add(str(pairs.col_names[col]))
+    return items
 
 
 @show_user_errors(OSError, ValueError)
@@ -94,6 +113,14 @@ def main() -> None:
         header = ('user', 'rank', 'item', 'score')
         write_csv_atomically([header, *rows], args.out)
         print(f'Wrote {args.out}')
+    if args.picture:
+        held_out = read_held_out(args.held_out) if args.held_out else None
+        shown = {
+            user: [(entry.item, entry.score) for entry in own]
+            for user, own in zip(args.users, found)
+        }
+        draw_recommendations(shown, args.picture, held_out)
+        print(f'Wrote {args.picture}')
 
 
 if __name__ == '__main__':

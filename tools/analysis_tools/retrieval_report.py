@@ -31,7 +31,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mmrank.apis.entry_point import add_trust_option
+from mmrank.apis.entry_point import add_checkpoint_options
 from mmrank.errors import UserError, show_user_errors
 from mmrank.evaluation.retrieval_features import (
     RetrievalFeatures,
@@ -129,7 +129,7 @@ def parse_args(arguments=None) -> argparse.Namespace:
         metavar='KEY=VALUE',
         help='overrides of all configs that are run',
     )
-    add_trust_option(parser)
+    add_checkpoint_options(parser)
     args = parser.parse_args(arguments)
     for name in ('num_queries', 'top_k'):
         if getattr(args, name) < 1:
@@ -172,7 +172,10 @@ def get_features(
         )
     except UserError as error:
         raise UserError(f'{entry.name}: {error}') from error
-    path = plan_features(entry, cfg.to_dict(), get_device(), args.out_dir)
+    content = cfg.to_dict()
+    if args.allow_partial:
+        content['allow_partial'] = args.allow_partial
+    path = plan_features(entry, content, get_device(), args.out_dir)
     if path.is_file():
         say(console, f'{entry.name}: tested before, features in {path}')
         return load_features(path)
@@ -182,7 +185,7 @@ def get_features(
     cfg.load_from = str(entry.checkpoint)
     # Two configs of one name within a second are one to mmengine.
     cfg.experiment_name = path.stem
-    build_runner(cfg).test()
+    build_runner(cfg, allow_partial=args.allow_partial).test()
     return load_features(path)
 
 

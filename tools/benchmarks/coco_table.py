@@ -42,7 +42,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from mmrank.apis.entry_point import add_trust_option
+from mmrank.apis.entry_point import add_checkpoint_options, checkpoint_words
 from mmrank.errors import UserError, show_user_errors
 from mmrank.studies.coco.benchmark import CocoBenchmark, run_benchmark
 from mmrank.studies.coco.benchmark_table import (
@@ -148,7 +148,7 @@ def parse_args(arguments=None) -> argparse.Namespace:
         default=3,
         help='batches that the speed leaves out (default: %(default)s)',
     )
-    add_trust_option(parser)
+    add_checkpoint_options(parser)
     args = parser.parse_args(arguments)
     for name, least in (('warmup', 0), ('max_classes', 0), ('num_images', 1)):
         if getattr(args, name) < least:
@@ -174,6 +174,8 @@ def get_result(
     except UserError as error:
         raise UserError(f'{entry.name}: {error}') from error
     content = {'config': content, 'options': args.cfg_options}
+    if args.allow_partial:
+        content['allow_partial'] = args.allow_partial
     folder, digest = plan_run(entry, content, get_device(), args.out_dir)
     result = find_finished(entry.name, folder, digest)
     if result is not None:
@@ -199,7 +201,7 @@ def get_result(
             digest,
             cfg_options=args.cfg_options,
             warmup=args.warmup,
-            trust_checkpoint=args.trust_checkpoint,
+            options=checkpoint_words(args),
             on_progress=update,
         )
 

@@ -48,23 +48,26 @@ def parse_args(arguments=None) -> argparse.Namespace:
         metavar='KEY=VALUE',
         help='overrides of the config',
     )
-    from mmrank.apis.entry_point import add_trust_option
+    from mmrank.apis.entry_point import add_checkpoint_options
 
-    add_trust_option(parser)
+    add_checkpoint_options(parser)
     return parser.parse_args(arguments)
 
 
 def load_config(args: argparse.Namespace):
     """Load the config as tools/test.py does."""
-    from mmrank.apis.entry_point import add_common_options, load
+    from mmrank.apis.entry_point import (
+        add_common_options,
+        checkpoint_words,
+        load,
+    )
 
     parser = argparse.ArgumentParser()
     parser.add_argument('config')
     parser.add_argument('--work-dir')
     add_common_options(parser)
     words = [args.config, '--work-dir', str(Path(args.out) / 'test')]
-    if args.trust_checkpoint:
-        words.append('--trust-checkpoint')
+    words += checkpoint_words(args)
     if args.cfg_options:
         words += ['--cfg-options', *args.cfg_options]
     return load(parser.parse_args(words))
@@ -76,6 +79,7 @@ def get_checkpoint(args: argparse.Namespace) -> str:
         return args.checkpoint
     from train_and_test import train
 
+    from mmrank.apis.entry_point import checkpoint_words
     from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 
     folder = str(Path(args.out) / 'train')
@@ -83,7 +87,7 @@ def get_checkpoint(args: argparse.Namespace) -> str:
         args.config,
         folder,
         args.cfg_options or (),
-        trust_checkpoint=args.trust_checkpoint,
+        options=checkpoint_words(args),
     )
     checkpoint = find_last_whole_checkpoint(folder)
     if checkpoint is None:
@@ -145,7 +149,7 @@ def main(args: argparse.Namespace) -> None:
         check_data(cfg, splits=('test',))
         cfg.load_from = get_checkpoint(args)
         cfg.resume = False
-        runner = build_runner(cfg)
+        runner = build_runner(cfg, allow_partial=args.allow_partial)
         meter = InferenceMeter(args.warmup)
         runner.register_hook(meter)
         runner.test()

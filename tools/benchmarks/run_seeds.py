@@ -64,15 +64,16 @@ from mmrank.studies.seeds.console import report, work_off
 from mmrank.studies.seeds.forked_command import preload_modules
 from mmrank.studies.seeds.outcome import Outcome
 from mmrank.studies.seeds.plan import SeedPlan, load_config
-from mmrank.studies.seeds.runs import RunQueue, build_command, lock_folder
+from mmrank.studies.seeds.runs import (
+    RunQueue,
+    build_command,
+    lock_folder,
+    train_command,
+)
 from mmrank.studies.seeds.tuning import check_splits, choose
 
 HERE = Path(__file__).resolve().parent
-TRAIN_COMMAND = (
-    f'{{python}} "{HERE / "train_and_test.py"}" {{config}} '
-    '--work-dir {work_dir} --split {split} --result {result} '
-    '--cfg-options randomness.seed={seed} {cfg_options}'
-)
+TRAIN_COMMAND = train_command(HERE / 'train_and_test.py')
 
 # Imported once with --forked, as far as they are installed.
 PRELOADED = (

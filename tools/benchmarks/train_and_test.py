@@ -65,9 +65,9 @@ def parse_args(arguments=None) -> argparse.Namespace:
         help='overrides of the config, for both training and evaluation, '
         'for example randomness.seed=1 optim_wrapper.optimizer.lr=2e-4',
     )
-    from mmrank.apis.entry_point import add_trust_option
+    from mmrank.apis.entry_point import add_checkpoint_options
 
-    add_trust_option(parser)
+    add_checkpoint_options(parser)
     return parser.parse_args(arguments)
 
 
@@ -76,15 +76,18 @@ def load_config(args: argparse.Namespace):
 
     A folder of its own: the logs of the training stay what they are.
     """
-    from mmrank.apis.entry_point import add_common_options, load
+    from mmrank.apis.entry_point import (
+        add_common_options,
+        checkpoint_words,
+        load,
+    )
 
     parser = argparse.ArgumentParser()
     parser.add_argument('config')
     parser.add_argument('--work-dir')
     add_common_options(parser)
     words = [args.config, '--work-dir', str(Path(args.work_dir) / args.split)]
-    if args.trust_checkpoint:
-        words.append('--trust-checkpoint')
+    words += checkpoint_words(args)
     if args.cfg_options:
         words += ['--cfg-options', *args.cfg_options]
     return load(parser.parse_args(words))
@@ -96,12 +99,20 @@ def train(
     cfg_options: Sequence[str] = (),
     script: str = str(TRAIN),
     in_process: bool = False,
-    trust_checkpoint: bool = False,
+    options: Sequence[str] = (),
 ) -> None:
-    """Run the training script to its end, in a process of its own or here."""
+    """Run the training script to its end, in a process of its own or here.
+
+    Args:
+        config: Config file.
+        work_dir: Folder of the training.
+        cfg_options: ``key=value`` overrides.
+        script: The script.
+        in_process: Whether to run it in this process.
+        options: Other words of its command line.
+    """
     command = [script, config, '--work-dir', work_dir, '--resume', 'auto']
-    if trust_checkpoint:
-        command.append('--trust-checkpoint')
+    command += options
     if cfg_options:
         command += ['--cfg-options', *cfg_options]
     if in_process:
@@ -142,7 +153,7 @@ def evaluate(args: argparse.Namespace) -> dict:
         sys.exit(f'The training left no checkpoint in {args.work_dir}.')
     config.load_from = checkpoint
     config.resume = False
-    runner = build_runner(config)
+    runner = build_runner(config, allow_partial=args.allow_partial)
     metrics = runner.test() if args.split == 'test' else runner.val()
     return {'checkpoint': checkpoint, 'metrics': _keep_numbers(metrics)}
 
@@ -162,6 +173,7 @@ def main() -> None:
     """Train, evaluate, write the result."""
     args = parse_args()
 
+    from mmrank.apis.entry_point import checkpoint_words
     from mmrank.files.atomic_file import write_atomically
     from mmrank.studies.seeds.runs import lock_folder
 
@@ -174,7 +186,7 @@ def main() -> None:
             args.cfg_options,
             args.train_script,
             args.in_process,
-            args.trust_checkpoint,
+            checkpoint_words(args),
         )
         measured = evaluate(args)
     result = Path(args.result or Path(args.work_dir) / 'result.json')

@@ -4,13 +4,16 @@
         --images data/x/train
 
 shows objects per class and size, and every kind of problem with its count,
-the first places and the fix. The exit code is 0 for a good file (warnings
-allowed) and 1 for a bad one. With --config, all data sets of a config are
+the first places and the fix. With --config, all data sets of a config are
 checked, and num_classes against them.
 
 --fix OUT.json writes a cleaned copy of a file that can be parsed: bad
 annotations are dropped, duplicate ids renumbered, missing area and iscrowd
 filled in. Look at what it dropped: a wrong box is gone, not mended.
+
+exit status: 0 no error (warnings allowed), 1 an error in the data, 2 nothing
+was checked or written: a file or config that cannot be opened, a wrong command
+line.
 """
 
 import argparse
@@ -26,7 +29,7 @@ from mmrank.datasets.checks.coco_cleaning import clean_coco
 from mmrank.datasets.checks.coco_inspect import inspect_coco
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.checks.coco_report import CocoReport
-from mmrank.errors import UserError
+from mmrank.errors import UserError, show_user_errors
 from mmrank.files.atomic_file import write_atomically
 
 
@@ -105,27 +108,50 @@ def show(report: CocoReport, console: Console) -> None:
     console.print(table)
 
 
+def check_whole_config(args: argparse.Namespace, console: Console) -> int:
+    """Check and show the data sets of a config; returns the exit status.
+
+    Raises:
+        UserError: If the config cannot be read or has no such data set.
+    """
+    # Imported late: a file alone needs no torch.
+    from mmrank.apis.entry_point import read_config
+    from mmrank.datasets.checks.coco_check import check_config
+
+    cfg = read_config(args.config)
+    try:
+        reports = check_config(cfg, verify_images=args.verify_images)
+    except UserError as error:
+        return bad_data(error)
+    if not reports:
+        raise UserError(
+            f'{args.config} names no COCO data set with local files. Fix: '
+            'pass a config of a detector, or the annotation file itself'
+        )
+    for report in reports:
+        show(report, console)
+    return 0
+
+
+def bad_data(error: UserError) -> int:
+    """Show an error of the data; returns the exit status."""
+    print(f'error: {error}', file=sys.stderr)
+    return 1
+
+
+@show_user_errors(OSError)
 def main() -> int:
     """Check, show, and clean on request."""
     args = parse_args()
     console = Console()
+    if args.config:
+        return check_whole_config(args, console)
     try:
-        if args.config:
-            # Imported late: a file alone needs no torch.
-            from mmengine.config import Config
-
-            from mmrank.datasets.checks.coco_check import check_config
-
-            reports = check_config(
-                Config.fromfile(args.config), verify_images=args.verify_images
-            )
-            for report in reports:
-                show(report, console)
-            return 0
         document = read_coco_json(args.ann_file)
     except UserError as error:
-        print(f'error: {error}', file=sys.stderr)
-        return 1
+        if not Path(args.ann_file).is_file():
+            raise
+        return bad_data(error)
     report = inspect_coco(
         document,
         args.ann_file,
@@ -135,12 +161,16 @@ def main() -> int:
     )
     show(report, console)
     if args.fix:
+        cleaned, changes = clean_coco(document)
         try:
-            cleaned, changes = clean_coco(document)
-            write_atomically(json.dumps(cleaned).encode(), args.fix)
-        except (OSError, RecursionError, UserError) as error:
-            print(f'error: {args.fix}: {error}', file=sys.stderr)
-            return 1
+            text = json.dumps(cleaned)
+        except RecursionError as error:
+            raise UserError(
+                f'{args.ann_file} nests lists or objects too deep to be '
+                'written again. Fix: export it again as COCO; no part of it '
+                'needs that'
+            ) from error
+        write_atomically(text.encode(), args.fix)
         console.print(f'Wrote {args.fix}:')
         for change in changes or ['nothing had to be changed']:
             console.print(f'  {escape(change)}')

@@ -9,7 +9,8 @@ goes through, or a folder of class folders:
     python tools/dataset_converters/check_retrieval.py data/mine --depth 1 \
         --json counts.json --histogram counts.png
 
-exit status: 0 no error, 1 an error in the data, 2 a wrong command line.
+exit status: 0 no error (warnings allowed), 1 an error in the data, 2 nothing
+was checked: a wrong command line or config.
 """
 
 import argparse
@@ -23,9 +24,11 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
+from mmrank.apis.entry_point import read_config
 from mmrank.datasets.checks.retrieval_check import inspect_config
 from mmrank.datasets.checks.retrieval_report import RetrievalReport
-from mmrank.errors import UserError
+from mmrank.errors import UserError, show_user_errors
+from mmrank.files.atomic_file import write_atomically
 from mmrank.studies.retrieval.class_count_histogram import plot_class_counts
 
 
@@ -73,7 +76,7 @@ def parse_args() -> argparse.Namespace:
 def read_source(args: argparse.Namespace) -> Config:
     """Return the config, or one that has the folder as its only split."""
     if Path(args.source).is_file():
-        return Config.fromfile(args.source)
+        return read_config(args.source)
     dataset = dict(
         type='mmrank.ClassFolder', data_root=args.source, depth=args.depth
     )
@@ -116,41 +119,38 @@ def show(reports: list[RetrievalReport], console: Console) -> None:
     console.print(table)
 
 
+@show_user_errors(OSError, ImportError)
 def main() -> int:
     """Check, show, and write what is requested."""
     args = parse_args()
     console = Console()
-    try:
-        cfg = read_source(args)
-        with Progress(console=console, transient=True) as progress:
-            task = progress.add_task('Images', visible=args.read_images)
-            reports = inspect_config(
-                cfg,
-                read_images=args.read_images,
-                max_examples=args.examples,
-                progress=lambda done, total: progress.update(
-                    task, completed=done, total=total
-                ),
-            )
-    except (UserError, ImportError) as error:
-        print(f'error: {error}', file=sys.stderr)
-        return 1
+    cfg = read_source(args)
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task('Images', visible=args.read_images)
+        reports = inspect_config(
+            cfg,
+            read_images=args.read_images,
+            max_examples=args.examples,
+            progress=lambda done, total: progress.update(
+                task, completed=done, total=total
+            ),
+        )
     for report in reports:
         if Path(args.source).is_dir():
             report.where = args.source
         else:
             report.where = report.where.replace('_dataloader.dataset', '')
     if not reports:
-        print(
-            f'error: {args.source} names no retrieval data set of mmrank',
-            file=sys.stderr,
+        raise UserError(
+            f'{args.source} names no retrieval data set of mmrank. Fix: pass '
+            'a config whose data loaders have one, or a folder of class '
+            'folders'
         )
-        return 2
     show(reports, console)
     if args.json:
         document = [report.to_dict() for report in reports]
         text = json.dumps(document, indent=2)
-        Path(args.json).write_text(text, encoding='utf-8')
+        write_atomically(text.encode(), args.json)
         console.print(f'Wrote {escape(args.json)}')
     if args.histogram:
         histograms = {r.where: r.histogram() for r in reports if r.counts}

@@ -21,6 +21,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from mmrank.errors import UserError, show_user_errors
 from mmrank.files.atomic_file import write_atomically
 from mmrank.studies.common.archive_source import add_archive_options, unpacked
 
@@ -76,7 +77,7 @@ def convert(source: Path, out: Path, size: int, num_classes: int) -> Table:
         What was written.
 
     Raises:
-        ValueError: If an image or the folder cannot be read.
+        UserError: If an image or the folder cannot be read.
         OSError: If a file cannot be written.
     """
     # Imported late: --help should not wait for mmpretrain.
@@ -119,25 +120,21 @@ def convert(source: Path, out: Path, size: int, num_classes: int) -> Table:
     return table
 
 
-def main() -> int:
+@show_user_errors(OSError, ImportError)
+def main() -> None:
     """Unpack, convert, and show what was written."""
     args = parse_args()
     source, out = Path(args.source), Path(args.out)
-    try:
-        with unpacked(source, out, args, is_wanted) as folder:
-            if source.is_file() and not any(folder.iterdir()):
-                raise ValueError(
-                    'it holds neither train/ nor test/. Fix: pass a zip or a '
-                    'folder of train/<class>/*.jpg and test/<class>/*.jpg'
-                )
-            table = convert(folder, out, args.size, args.classes)
-    except (OSError, ValueError, ImportError) as error:
-        print(f'error: {args.source}: {error}', file=sys.stderr)
-        return 1
+    with unpacked(source, out, args, is_wanted) as folder:
+        if source.is_file() and not any(folder.iterdir()):
+            raise UserError(
+                f'{source} holds neither train/ nor test/. Fix: pass a zip or '
+                'a folder of train/<class>/*.jpg and test/<class>/*.jpg'
+            )
+        table = convert(folder, out, args.size, args.classes)
     console = Console()
     console.print(table)
     console.print(f'Wrote {args.out}.')
-    return 0
 
 
 if __name__ == '__main__':

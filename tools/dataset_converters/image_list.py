@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mmrank.datasets.checks.coco_reading import read_coco_json
+from mmrank.errors import UserError, show_user_errors
 from mmrank.files.atomic_file import write_atomically
 from mmrank.files.relative_path import path_fault
 
@@ -52,18 +53,21 @@ def list_folders(folder: Path, classes: Path) -> Iterator[tuple[str, int]]:
         Path within the folder, and number of the class.
 
     Raises:
-        ValueError: If a class is named twice, or has no image.
+        UserError: If a class is named twice, or has no image.
     """
     try:
         lines = classes.read_text(encoding='utf-8-sig').splitlines()
     except UnicodeDecodeError as error:
-        raise ValueError(
+        raise UserError(
             f'{classes} is not UTF-8 text: {error}. Fix: save it as UTF-8'
         ) from error
     names = [line.split()[0] for line in lines if line.strip()]
     if len(set(names)) < len(names):
         twice = sorted({x for x in names if names.count(x) > 1})
-        raise ValueError(f'{classes} names classes twice: {twice}')
+        raise UserError(
+            f'{classes} names classes twice: {twice}. Fix: remove the second '
+            'line of each'
+        )
     for label, name in enumerate(names):
         files = sorted(
             x.name
@@ -71,9 +75,10 @@ def list_folders(folder: Path, classes: Path) -> Iterator[tuple[str, int]]:
             if x.suffix.lower() in IMAGES
         )
         if not files:
-            raise ValueError(
-                f'{folder / name} holds no image; is {name!r} of {classes} a '
-                'class of this data set?'
+            raise UserError(
+                f'{folder / name} holds no image, but {classes} names the '
+                f'class {name!r}. Fix: unpack the data set there, or correct '
+                'the name'
             )
         for file in files:
             yield f'{name}/{file}', label
@@ -90,7 +95,7 @@ def list_inaturalist(annotations: Path) -> Iterator[tuple[str, int]]:
         Path and category of each image.
 
     Raises:
-        ValueError: If the file is no such JSON, or an image has no category
+        UserError: If the file is no such JSON, or an image has no category
             or two.
     """
     try:
@@ -100,44 +105,41 @@ def list_inaturalist(annotations: Path) -> Iterator[tuple[str, int]]:
             (x['image_id'], x['category_id']) for x in content['annotations']
         ]
     except (KeyError, TypeError) as error:
-        raise ValueError(
+        raise UserError(
             f'{annotations} is not as published: it needs images with id and '
             'file_name, and annotations with image_id and category_id '
-            f'({type(error).__name__}: {error})'
+            f'({type(error).__name__}: {error}). Fix: download it again'
         ) from error
     for image, name in names.items():
         if fault := path_fault(name):
-            raise ValueError(
+            raise UserError(
                 f'{annotations}: image id {image!r:.80}: file_name '
                 f'{name!r:.200} {fault}. Fix: correct or remove the image'
             )
     labels = dict(pairs)
     if len(labels) < len(pairs) or labels.keys() != names.keys():
-        raise ValueError(
+        raise UserError(
             f'{annotations} has {len(names)} images and {len(pairs)} '
-            f'annotations of {len(labels)} images; each image needs one'
+            f'annotations of {len(labels)} images, but each image needs '
+            'exactly one. Fix: pass the published file unchanged'
         )
     for image, name in sorted(names.items(), key=lambda x: x[1]):
         yield name, labels[image]
 
 
-def main() -> int:
+@show_user_errors(OSError)
+def main() -> None:
     """Write the list."""
     args = parse_args()
-    try:
-        if args.kind == 'folders':
-            items = [*list_folders(Path(args.folder), Path(args.classes))]
-        else:
-            items = [*list_inaturalist(Path(args.annotations))]
-        out = Path(args.out)
-        lines = [f'{path} {label}\n' for path, label in items]
-        write_atomically(''.join(lines).encode(), out)
-    except (OSError, ValueError) as error:
-        print(f'error: {error}', file=sys.stderr)
-        return 1
+    if args.kind == 'folders':
+        items = [*list_folders(Path(args.folder), Path(args.classes))]
+    else:
+        items = [*list_inaturalist(Path(args.annotations))]
+    out = Path(args.out)
+    lines = [f'{path} {label}\n' for path, label in items]
+    write_atomically(''.join(lines).encode(), out)
     classes = len({label for _, label in items})
     print(f'{out}: {len(items)} images of {classes} classes')
-    return 0
 
 
 if __name__ == '__main__':

@@ -23,12 +23,12 @@ from rich.progress import track
 from rich.table import Table
 
 from mmrank.datasets.checks.coco_reading import read_coco_json
-from mmrank.datasets.image_header import decode_image
+from mmrank.datasets.image_header import IMAGE_SUFFIXES, decode_image
 from mmrank.datasets.long_tail.class_subset import (
     exponential_sizes,
     shuffled_classes,
 )
-from mmrank.datasets.retrieval.image_lists import IMAGE_SUFFIXES
+from mmrank.errors import UserError, show_user_errors
 from mmrank.files.atomic_folder import whole_folder
 from mmrank.files.relative_path import path_fault
 from mmrank.studies.common.archive_source import add_archive_options, unpacked
@@ -149,12 +149,12 @@ def decode(path: Path, size: int | None) -> np.ndarray:
 
     Raises:
         OSError: If it cannot be opened.
-        ValueError: If it is no image.
+        UserError: If it is no image.
     """
     try:
         image = decode_image(path.read_bytes())
     except ValueError as error:
-        raise ValueError(f'image {path} cannot be read: {error}') from error
+        raise UserError(f'image {path} cannot be read: {error}') from error
     if size is not None:
         image = cv2.resize(image, (size, size), interpolation=cv2.INTER_AREA)
     return image
@@ -173,16 +173,20 @@ def chosen_images(
         Part, class and image.
 
     Raises:
-        ValueError: If a class has too few images.
+        UserError: If a class has too few images, or none is left of one.
     """
     classes = sorted(found['train'])
     if len(classes) < 2 or classes != sorted(found['test']):
-        raise ValueError(
+        raise UserError(
             f'{args.source} must have the same classes, two at least, in '
             f'train/ and test/, got {classes[:5]} and '
-            f'{sorted(found["test"])[:5]}'
+            f'{sorted(found["test"])[:5]}. Fix: pass a folder or a zip of '
+            'train/<class>/*.jpg and test/<class>/*.jpg'
         )
-    sizes = exponential_sizes(len(classes), args.per_class, args.imbalance)
+    try:
+        sizes = exponential_sizes(len(classes), args.per_class, args.imbalance)
+    except ValueError as error:
+        raise UserError(f'--imbalance {args.imbalance:g}: {error}') from error
     held = args.val_per_class
     for split in ('train', 'test'):
         labels = np.repeat(
@@ -193,9 +197,9 @@ def chosen_images(
             name = classes[label]
             wanted = held + sizes[label] if split == 'train' else held
             if len(order) < wanted:
-                raise ValueError(
+                raise UserError(
                     f'class {name} has {len(order)} images in {split}/, but '
-                    f'{wanted} are requested; lower --per-class or '
+                    f'{wanted} are requested. Fix: lower --per-class or '
                     '--val-per-class'
                 )
             for place, index in enumerate(order[:wanted]):
@@ -235,7 +239,7 @@ def find_objects(
         shows each class.
 
     Raises:
-        ValueError: If the file is not such a file.
+        UserError: If the file is not such a file.
     """
     document = read_coco_json(path)
     objects: dict[object, Counter] = defaultdict(Counter)
@@ -249,16 +253,16 @@ def find_objects(
             if x['id'] in objects
         ]
     except (KeyError, TypeError) as error:
-        raise ValueError(
-            'it lacks a part or an id of COCO '
-            f'({type(error).__name__}: {error}). Fix: see what '
+        raise UserError(
+            f'{path} lacks a part or an id of COCO ({type(error).__name__}: '
+            f'{error}). Fix: see what '
             'tools/dataset_converters/check_coco.py finds'
         ) from error
     for image_id, name in images:
         if fault := path_fault(name):
-            raise ValueError(
-                f'image id {image_id!r}: file_name {name!r:.100} {fault}. '
-                'Fix: make it relative to --images'
+            raise UserError(
+                f'{path}: image id {image_id!r:.80}: file_name {name!r:.100} '
+                f'{fault}. Fix: make it relative to --images'
             )
     return images, objects
 
@@ -301,20 +305,17 @@ def write_lines(out: Path, lines: dict[str, list[dict]]) -> None:
         (out / f'{part}.jsonl').write_text(text, encoding='utf-8')
 
 
-def main() -> int:
+@show_user_errors(OSError)
+def main() -> None:
     """Make the data set, and show what it holds."""
     args = parse_args()
     source = Path(args.source)
-    try:
-        with whole_folder(args.out) as out:
-            if args.images:
-                counts = write_objects(args, source, out)
-            else:
-                with unpacked(source, args.out, args, is_image) as folder:
-                    counts = write_classes(args, folder, out)
-    except (OSError, ValueError) as error:
-        print(f'error: {args.source}: {error}', file=sys.stderr)
-        return 1
+    with whole_folder(args.out) as out:
+        if args.images:
+            counts = write_objects(args, source, out)
+        else:
+            with unpacked(source, args.out, args, is_image) as folder:
+                counts = write_classes(args, folder, out)
     names = sorted({name for part in counts.values() for name in part})
     table = Table(title='Images')
     for column in ('part', *names):
@@ -326,7 +327,6 @@ def main() -> int:
     console = Console()
     console.print(table)
     console.print(f'Wrote {args.out}.')
-    return 0
 
 
 if __name__ == '__main__':

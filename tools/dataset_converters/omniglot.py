@@ -21,6 +21,7 @@ from rich.progress import track
 from rich.table import Table
 
 from mmrank.datasets.image_header import decode_image
+from mmrank.errors import UserError, show_user_errors
 from mmrank.files.atomic_folder import whole_folder
 from mmrank.studies.common.archive_source import add_archive_options, unpacked
 
@@ -82,24 +83,24 @@ def shrink(folder: Path, out: Path, size: int) -> dict:
         Per alphabet the number of drawings of every character.
 
     Raises:
-        ValueError: If a drawing cannot be read.
+        UserError: If a drawing cannot be read, or there is none.
         OSError: If one cannot be written.
     """
     counts: dict = defaultdict(lambda: defaultdict(int))
     files = sorted(folder.rglob('*.png'))
     for file in track(files, 'Drawings', transient=True):
-        member = file.relative_to(folder)
-        parts = member.parts[-3:]
+        parts = file.relative_to(folder).parts[-3:]
         if len(parts) < 3:
-            raise ValueError(
-                f'{member} is not of the form alphabet/character/drawing.png'
+            raise UserError(
+                f'{file} is not of the form alphabet/character/drawing.png. '
+                'Fix: pass a folder or a zip of alphabet/character/*.png'
             )
         try:
             image = convert(file.read_bytes(), size)
         except ValueError as error:
-            raise ValueError(
-                f'{member} cannot be read: {error}. Fix: fetch the archive '
-                'again'
+            raise UserError(
+                f'drawing {file} cannot be read: {error}. Fix: fetch the '
+                'archive again'
             ) from error
         target = out.joinpath(*parts)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -107,8 +108,8 @@ def shrink(folder: Path, out: Path, size: int) -> dict:
             raise OSError(f'cannot write {target}: is the disk full?')
         counts[parts[0]][parts[1]] += 1
     if not counts:
-        raise ValueError(
-            'it holds no drawing. Fix: pass images_background*.zip or '
+        raise UserError(
+            f'{folder} holds no drawing. Fix: pass images_background*.zip or '
             'images_evaluation.zip'
         )
     return counts
@@ -123,7 +124,8 @@ def is_drawing(name: str) -> bool:
     return name.endswith('.png')
 
 
-def main() -> int:
+@show_user_errors(OSError)
+def main() -> None:
     """Unpack, and show what was found."""
     args = parse_args()
     console = Console()
@@ -131,21 +133,15 @@ def main() -> int:
     table.add_column('alphabet')
     for column in ('characters', 'drawings'):
         table.add_column(column, justify='right')
-    name = args.out
-    try:
-        with whole_folder(args.out) as out:
-            for name in args.zips:
-                with unpacked(name, args.out, args, is_drawing) as folder:
-                    counts = shrink(folder, out, args.size)
-                for alphabet, characters in sorted(counts.items()):
-                    total = sum(characters.values())
-                    table.add_row(alphabet, str(len(characters)), str(total))
-    except (OSError, ValueError) as error:
-        print(f'error: {name}: {error}', file=sys.stderr)
-        return 1
+    with whole_folder(args.out) as out:
+        for name in args.zips:
+            with unpacked(name, args.out, args, is_drawing) as folder:
+                counts = shrink(folder, out, args.size)
+            for alphabet, characters in sorted(counts.items()):
+                total = sum(characters.values())
+                table.add_row(alphabet, str(len(characters)), str(total))
     console.print(table)
     console.print(f'Wrote {args.out}.')
-    return 0
 
 
 if __name__ == '__main__':

@@ -6,6 +6,11 @@ writes NAME-1a2b3c4d.pth, which torch.load(weights_only=True) reads.
 The optimiser, the logs and the random states are left out. The config that is
 kept in the file may name folders of this machine.
 
+Heads of mmrank show the mean positive score as 0.5. This centre moves into
+the bias of the classification layer, so that mmdet's own config of the same
+head shows the same boxes and scores. What could not be moved is said. For
+that the model is built, from the config in the checkpoint or --config.
+
 exit status: 0 written, 2 wrong input (see the message).
 """
 
@@ -13,7 +18,7 @@ import argparse
 import sys
 
 from mmrank.apis.entry_point import add_trust_option
-from mmrank.apis.publishing import publish_model
+from mmrank.apis.publishing import describe_centre, publish_model
 from mmrank.errors import show_user_errors
 
 
@@ -27,6 +32,10 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         'out', help='name of the new file; the hash goes before its .pth'
     )
+    parser.add_argument(
+        '--config',
+        help='config of the training (default: the text in the checkpoint)',
+    )
     add_trust_option(parser)
     return parser.parse_args()
 
@@ -35,11 +44,14 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     """Write the file and say what it is."""
     args = parse_args()
-    path, digest = publish_model(
-        args.checkpoint, args.out, args.trust_checkpoint
+    published = publish_model(
+        args.checkpoint, args.out, args.trust_checkpoint, args.config
     )
-    print(f'Wrote {path}, {path.stat().st_size / 1e6:.1f} MB')
-    print(f'sha256 {digest}')
+    size = published.path.stat().st_size / 1e6
+    print(f'Wrote {published.path}, {size:.1f} MB')
+    print(f'sha256 {published.sha256}')
+    for centre in published.centres:
+        print(describe_centre(centre))
 
 
 if __name__ == '__main__':

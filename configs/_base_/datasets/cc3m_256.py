@@ -53,7 +53,7 @@ train_dataloader = dict(
     num_workers=8,
     persistent_workers=True,
     drop_last=True,
-    collate_fn=dict(type='default_collate'),
+    collate_fn=dict(type='mmrank.one_size_collate'),
     sampler=dict(type='DefaultSampler', shuffle=True),
     dataset=dict(
         type='mmrank.CaptionTable',
@@ -66,7 +66,7 @@ val_dataloader = dict(
     batch_size=128,
     num_workers=8,
     persistent_workers=True,
-    collate_fn=dict(type='default_collate'),
+    collate_fn=dict(type='mmrank.one_size_collate'),
     sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
         type='mmrank.KarpathyCaptions',
@@ -79,7 +79,7 @@ test_dataloader = dict(
     batch_size=128,
     num_workers=8,
     persistent_workers=True,
-    collate_fn=dict(type='default_collate'),
+    collate_fn=dict(type='mmrank.one_size_collate'),
     sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
         type='mmrank.KarpathyCaptions',

@@ -25,7 +25,7 @@ train_dataloader = dict(
     batch_size=128,
     num_workers=2,
     persistent_workers=True,
-    collate_fn=dict(type='default_collate'),
+    collate_fn=dict(type='mmrank.one_size_collate'),
     sampler=dict(type='DefaultSampler', shuffle=True),
     dataset=dict(
         type=dataset_type,
@@ -37,7 +37,7 @@ val_dataloader = dict(
     batch_size=512,
     num_workers=2,
     persistent_workers=True,
-    collate_fn=dict(type='default_collate'),
+    collate_fn=dict(type='mmrank.one_size_collate'),
     sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
         type=dataset_type,
@@ -50,7 +50,7 @@ test_dataloader = dict(
     batch_size=512,
     num_workers=2,
     persistent_workers=True,
-    collate_fn=dict(type='default_collate'),
+    collate_fn=dict(type='mmrank.one_size_collate'),
     sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
         type=dataset_type,

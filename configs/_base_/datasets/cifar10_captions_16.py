@@ -30,7 +30,7 @@ train_dataloader = dict(
     batch_size=128,
     num_workers=0,
     persistent_workers=False,
-    collate_fn=dict(type='default_collate'),
+    collate_fn=dict(type='mmrank.one_size_collate'),
     sampler=dict(
         type='mmrank.InBatchPairSampler', batch_size=128, infinite=True),
     dataset=dict(
@@ -44,7 +44,7 @@ val_dataloader = dict(
     batch_size=500,
     num_workers=0,
     persistent_workers=False,
-    collate_fn=dict(type='default_collate'),
+    collate_fn=dict(type='mmrank.one_size_collate'),
     sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
         type=dataset_type,
@@ -58,7 +58,7 @@ test_dataloader = dict(
     batch_size=500,
     num_workers=0,
     persistent_workers=False,
-    collate_fn=dict(type='default_collate'),
+    collate_fn=dict(type='mmrank.one_size_collate'),
     sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
         type=dataset_type,

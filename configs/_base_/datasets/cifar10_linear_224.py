@@ -20,13 +20,13 @@ train_dataloader = dict(
     batch_size=256,
     num_workers=4,
     sampler=dict(type='DefaultSampler', shuffle=True),
-    collate_fn=dict(type='default_collate'),
+    collate_fn=dict(type='mmrank.one_size_collate'),
     dataset=dataset)
 val_dataloader = dict(
     batch_size=256,
     num_workers=4,
     sampler=dict(type='DefaultSampler', shuffle=False),
-    collate_fn=dict(type='default_collate'),
+    collate_fn=dict(type='mmrank.one_size_collate'),
     dataset=dict(
         dataset,
         split='test',

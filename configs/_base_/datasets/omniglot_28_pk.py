@@ -34,7 +34,7 @@ train_dataloader = dict(
     batch_size=112,
     num_workers=0,
     persistent_workers=False,
-    collate_fn=dict(type='default_collate'),
+    collate_fn=dict(type='mmrank.one_size_collate'),
     sampler=dict(
         type='mmrank.PKSampler', batch_size=112, num_per_class=4,
         infinite=True),
@@ -47,7 +47,7 @@ val_dataloader = dict(
     batch_size=256,
     num_workers=0,
     persistent_workers=False,
-    collate_fn=dict(type='default_collate'),
+    collate_fn=dict(type='mmrank.one_size_collate'),
     sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
         type=dataset_type,
@@ -59,7 +59,7 @@ test_dataloader = dict(
     batch_size=256,
     num_workers=0,
     persistent_workers=False,
-    collate_fn=dict(type='default_collate'),
+    collate_fn=dict(type='mmrank.one_size_collate'),
     sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
         type=dataset_type,

@@ -28,7 +28,7 @@ train_dataloader = dict(
     batch_size=224,
     num_workers=8,
     persistent_workers=True,
-    collate_fn=dict(type='default_collate'),
+    collate_fn=dict(type='mmrank.one_size_collate'),
     sampler=dict(
         type='mmrank.PKSampler', batch_size=224, num_per_class=4,
         infinite=True),
@@ -37,14 +37,14 @@ val_dataloader = dict(
     batch_size=128,
     num_workers=8,
     persistent_workers=True,
-    collate_fn=dict(type='default_collate'),
+    collate_fn=dict(type='mmrank.one_size_collate'),
     sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(split='val', test_mode=True, pipeline=test_pipeline))
 test_dataloader = dict(
     batch_size=128,
     num_workers=8,
     persistent_workers=True,
-    collate_fn=dict(type='default_collate'),
+    collate_fn=dict(type='mmrank.one_size_collate'),
     sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(split='test', test_mode=True, pipeline=test_pipeline))
 

@@ -29,8 +29,8 @@ def read_coco_json(ann_file: str | os.PathLike) -> dict:
     path = Path(ann_file)
     if os.path.isdir(path):
         raise UserError(
-            f'annotation file {path} is a folder. Fix: point ann_file at the '
-            'JSON file within it.'
+            f'annotation file {path} is a folder. Fix: name the JSON file '
+            'within it, in a config as ann_file.'
         )
     document = _parse(path, _read_text(path))
     if not isinstance(document, dict):
@@ -59,8 +59,8 @@ def _missing_message(path: Path) -> str:
             parent = parent.parent
         seen = f'the path exists only up to {parent.resolve()}'
     return (
-        f'annotation file {path} does not exist; {seen}. Fix: correct '
-        'data_root or ann_file in the config; relative paths start at the '
+        f'annotation file {path} does not exist; {seen}. Fix: correct the '
+        'path, in a config data_root or ann_file; relative paths start at the '
         f'working directory {Path.cwd()}.'
     )
 

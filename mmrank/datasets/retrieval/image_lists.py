@@ -5,11 +5,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from mmrank.datasets.image_header import IMAGE_SUFFIXES
 from mmrank.errors import UserError
 from mmrank.files.relative_path import path_fault
 
-#: Suffixes of files that are taken for images, in lower case.
-IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.ppm', '.webp', '.tif')
 #: What to do about a path that leads out of the folder of the images.
 PATH_FIX = (
     "list paths within the folder of the images, without a leading '/' and "

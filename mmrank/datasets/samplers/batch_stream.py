@@ -6,7 +6,7 @@ import numpy as np
 from mmengine.dist import get_dist_info, sync_random_seed
 from torch.utils.data import DataLoader, Sampler
 
-from mmrank.errors import UserError
+from mmrank.training_set import DrawnBatch
 
 
 class BatchStream(Sampler):
@@ -56,8 +56,14 @@ class BatchStream(Sampler):
         """Random numbers that belong to the seed and some numbers."""
         return np.random.Generator(np.random.PCG64([self.seed, *numbers]))
 
+    def drawn_batch(self) -> DrawnBatch:
+        """The size of a batch, to compare the data loader's with."""
+        return DrawnBatch(type(self).__name__, self.share, get_dist_info()[1])
+
     def __iter__(self) -> Iterator[int]:
         """Yield the indices of this rank."""
+        # Heads compare it with what the data loader has put together.
+        self.drawn_batch().note()
         length = len(self)
         if self.infinite or not self.epoch:
             position = self._skipped
@@ -112,17 +118,8 @@ def check_loader(loader: DataLoader) -> None:
     sampler = getattr(loader, 'sampler', None)
     if not isinstance(sampler, BatchStream):
         return
-    size = loader.batch_size
-    if size not in (None, sampler.share):
-        world = get_dist_info()[1]
-        raise UserError(
-            f'train_dataloader.batch_size={size}, but '
-            f'{type(sampler).__name__} draws batches of {sampler.share} '
-            f'indices for each of {world} processes. Fix: '
-            f'train_dataloader.batch_size={sampler.share}, or change the size '
-            'of the batch in train_dataloader.sampler, which counts over all '
-            'processes'
-        )
+    if loader.batch_size is not None:
+        sampler.drawn_batch().check(loader.batch_size)
 
 
 def rank_and_share(batch_size: int, name: str) -> tuple[int, int]:

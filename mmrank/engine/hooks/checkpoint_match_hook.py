@@ -12,6 +12,7 @@ from mmrank.engine.resume.matching import (
     is_allowed,
     missing_centre,
     model_state,
+    without_folded,
 )
 from mmrank.engine.resume.strategies import shards_weights
 from mmrank.registry import HOOKS
@@ -61,7 +62,7 @@ class CheckpointMatchHook(Hook):
             return
         _check_content(name, checkpoint, runner._resume)
         state = model_state(checkpoint)
-        found = compare_states(runner.model, state)
+        found = without_folded(compare_states(runner.model, state), checkpoint)
         if runner._resume:
             schedulers = runner.param_schedulers or []
             found += compare_training(

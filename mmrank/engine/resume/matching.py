@@ -1,6 +1,5 @@
 """Whether a checkpoint fits the model and the training that load it."""
 
-import ast
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -16,6 +15,10 @@ from torch import nn
 from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.state import SampleState
 
+from .saved_config import read_saved_config
+
+#: Key of a published file's meta: centres in the bias, by head.
+FOLDED = 'folded_centres'
 #: Rows of a table that a terminal still shows at once.
 _MOST_ROWS = 30
 
@@ -173,25 +176,10 @@ def saved_optimizer(config: str) -> str | None:
     Returns:
         Name of the class without its scope; None where it is not a literal.
     """
-    try:
-        statements = ast.parse(config).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    node: ast.AST | None = None
-    for statement in statements:
-        if (
-            isinstance(statement, ast.Assign)
-            and isinstance(statement.targets[0], ast.Name)
-            and statement.targets[0].id == 'optim_wrapper'
-        ):
-            node = statement.value
+    node: Any = read_saved_config(config).get('optim_wrapper')
     for name in ('optimizer', 'type'):
-        if not isinstance(node, ast.Call):
-            return None
-        node = next((k.value for k in node.keywords if k.arg == name), None)
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value.rpartition('.')[2]
-    return None
+        node = node.get(name) if isinstance(node, dict) else None
+    return node.rpartition('.')[2] if isinstance(node, str) else None
 
 
 def missing_centre(differences: Iterable[Difference], state: Mapping) -> str:
@@ -225,6 +213,34 @@ def missing_centre(differences: Iterable[Difference], state: Mapping) -> str:
 def _rounded(value: Any) -> str:
     numbers = [f'{x:.2f}' for x in value.reshape(-1)[:4].tolist()]
     return ', '.join(numbers) + (', ...' if value.numel() > 4 else '')
+
+
+def folded_heads(checkpoint: Mapping) -> list[str]:
+    """Heads of a published file whose centre is in their bias."""
+    meta = checkpoint.get('meta')
+    folded = meta.get(FOLDED) if isinstance(meta, Mapping) else None
+    return list(folded) if isinstance(folded, Mapping) else []
+
+
+def without_folded(
+    differences: Iterable[Difference], checkpoint: Mapping
+) -> list[Difference]:
+    """Leave out the state of ranking losses that a stock head can do without.
+
+    Args:
+        differences: Of the model and the checkpoint.
+        checkpoint: The checkpoint; a published one names the heads whose
+            centre is in their bias.
+
+    Returns:
+        The other differences.
+    """
+    prefixes = tuple(f'{head}.loss_cls.' for head in folded_heads(checkpoint))
+    return [
+        item
+        for item in differences
+        if item.kind != 'unexpected' or not item.key.startswith(prefixes)
+    ]
 
 
 def is_allowed(difference: Difference, patterns: Iterable[str]) -> bool:

@@ -22,6 +22,7 @@ IN_BATCH_MODES = (
     'sogram',
     'in_batch_omega',
 )
+"""Names that ``mode`` of the in-batch losses takes."""
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,7 @@ class LogisticPointwise(Pointwise):
 
 
 POINTWISE = {'square': SquarePointwise, 'logistic': LogisticPointwise}
+"""Pointwise losses by the name that ``pointwise`` takes."""
 
 
 def build_pointwise(pointwise: str | Pointwise) -> Pointwise:

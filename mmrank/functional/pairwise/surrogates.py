@@ -218,6 +218,7 @@ SURROGATES: dict[str, type] = {
     'logistic': Logistic,
     'sigmoid': Sigmoid,
 }
+"""Surrogates by the name that ``surrogate`` takes."""
 
 
 def build_surrogate(name: str, tau: float) -> Surrogate:

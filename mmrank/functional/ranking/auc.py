@@ -85,3 +85,4 @@ def auc_loss(
 
 
 auc_lists = score_lists(auc_loss)
+"""``auc_loss`` of each row of scores; see ``score_lists``."""

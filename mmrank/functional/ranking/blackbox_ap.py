@@ -172,3 +172,4 @@ def blackbox_ap_loss(
 
 
 blackbox_ap_lists = score_lists(blackbox_ap_loss)
+"""``blackbox_ap_loss`` of each row of scores; see ``score_lists``."""

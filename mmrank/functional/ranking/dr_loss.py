@@ -157,6 +157,7 @@ def distributional_ranking(
 
 
 dr_loss_lists = score_lists(distributional_ranking, 'dr_loss_lists')
+"""``distributional_ranking`` of each row of scores; see ``score_lists``."""
 
 
 def dr_loss(logits: Tensor, targets: Tensor, **settings) -> Tensor:

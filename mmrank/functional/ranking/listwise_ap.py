@@ -120,3 +120,4 @@ def listwise_ap_loss(
 
 
 listwise_ap_lists = score_lists(listwise_ap_loss)
+"""``listwise_ap_loss`` of each row of scores; see ``score_lists``."""

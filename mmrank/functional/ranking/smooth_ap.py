@@ -66,3 +66,4 @@ def smooth_ap_loss(
 
 
 smooth_ap_lists = score_lists(smooth_ap_loss)
+"""``smooth_ap_loss`` of each row of scores; see ``score_lists``."""

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from mmrank.functional.pairwise.pairwise_surrogate import (
+    check_lists,
     pairwise_surrogate_sum,
 )
 from mmrank.functional.pairwise.surrogates import SquaredHinge
@@ -49,6 +50,10 @@ def surrogate_ranks(
     hinge = SquaredHinge(margin)
     if pos_mask is None:
         pos_mask = torch.ones_like(pos, dtype=torch.bool)
+    # Gradients of both sums are added in float64: where a score is infinite,
+    # each alone exceeds float16, and their sum would be NaN.
+    check_lists(pos, neg)
+    pos, neg = pos.double(), neg.double()
     among = pairwise_surrogate_sum(
         pos, pos, hinge, pos_mask=pos_mask, neg_mask=pos_mask
     )
@@ -158,3 +163,4 @@ def soap_loss(
 
 
 soap_lists = score_lists(soap_loss)
+"""``soap_loss`` of each row of scores; see ``score_lists``."""

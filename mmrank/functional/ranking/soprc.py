@@ -219,3 +219,4 @@ def soprc_loss(
 
 
 soprc_lists = score_lists(soprc_loss)
+"""``soprc_loss`` of each row of scores; see ``score_lists``."""

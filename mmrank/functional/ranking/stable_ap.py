@@ -318,3 +318,4 @@ def stable_ap_loss(
 
 
 stable_ap_lists = score_lists(stable_ap_loss)
+"""``stable_ap_loss`` of each row of scores; see ``score_lists``."""

@@ -16,6 +16,7 @@ from mmrank.functional.contrastive.negative_terms import (
 )
 from mmrank.functional.distributed import (
     all_gather_rows,
+    join,
     rows_and_dtype,
     world_group,
 )
@@ -73,7 +74,7 @@ class ContrastedBatch:
         counts = [n]
         spread = group is not None and together
         if group is not None:
-            counts, dtype = rows_and_dtype(torch.cat([view1, view2], 1), group)
+            counts, dtype = rows_and_dtype(join([view1, view2], 1), group)
             if spread:
                 view1, view2 = view1.to(dtype), view2.to(dtype)
         begin = sum(counts[: dist.get_rank(group)]) if spread else 0
@@ -83,7 +84,7 @@ class ContrastedBatch:
             ids = sample_idx.to(device, non_blocking=True).long()
         if not spread:
             return cls(view1, view2, ids, view1, view2, ids, counts)
-        joined = all_gather_rows(torch.cat([view1, view2], 1), counts, group)
+        joined = all_gather_rows(join([view1, view2], 1), counts, group)
         all_ids = all_gather_rows(ids[:, None], counts, group)[:, 0]
         return cls(view1, view2, ids, *joined.chunk(2, 1), all_ids, counts)
 

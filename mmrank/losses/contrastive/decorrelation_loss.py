@@ -103,6 +103,9 @@ class VICRegLoss(DecorrelationLoss):
     Source: Bardes et al., VICReg, ICLR 2022, eq. 6; see
     :func:`mmrank.functional.vicreg_terms`. Embeddings are not normalised.
 
+    **Half precision.** The loss is computed in float32. A gradient beyond
+    65504 is infinite in float16, so that a ``GradScaler`` skips the step.
+
     Args:
         invariance: Weight of the difference of the views.
         variance: Weight of columns with a standard deviation below 1.

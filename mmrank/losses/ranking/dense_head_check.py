@@ -4,16 +4,17 @@ import sys
 
 from mmrank.errors import UserError
 
-#: Base of mmdet's dense heads, known by its name: losses need torch alone.
-_DENSE = 'BaseDenseHead'
+#: Bases of mmdet's heads, by name since losses need torch alone, and what
+#: they call the loss once for.
+_BASES = {'BaseDenseHead': 'level', 'DETRHead': 'layer of its decoder'}
 
 
 def refuse_stock_dense_head(loss: str) -> None:
     """Refuse the dense head that builds a loss, unless it gathers scores.
 
     A loss does not know what holds it, so this looks at who is calling. A
-    head that gathers the scores of all its levels itself says so by a true
-    class attribute ``gathers_scores``.
+    head that takes care of that itself says so by a true class attribute
+    ``gathers_scores``.
 
     Args:
         loss: Name of the class that is being built.
@@ -26,12 +27,13 @@ def refuse_stock_dense_head(loss: str) -> None:
         if frame.f_code.co_name == '__init__':
             head = frame.f_locals.get('self')
             names = [base.__name__ for base in type(head).__mro__]
-            if _DENSE in names and not getattr(head, 'gathers_scores', False):
+            once_for = next((_BASES[x] for x in names if x in _BASES), None)
+            if once_for and not getattr(head, 'gathers_scores', False):
                 raise UserError(
                     f'loss_cls.type={loss!r} ranks all scores of a batch '
                     f'together, but {names[0]} calls its loss once for each '
-                    'level, and shows scores that no one centres. Fix: in '
-                    f'the config of that head, type={names[0]!r} becomes '
+                    f'{once_for}, and shows scores that no one centres. Fix: '
+                    f'in the config of that head, type={names[0]!r} becomes '
                     "type='mmrank.ListwiseHead', "
                     f"head_type='mmdet.{names[0]}'"
                 )

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from mmrank.functional.distributed import (
     all_gather_lists,
+    join,
     scale_gradient,
     world_group,
 )
@@ -30,9 +31,10 @@ from .roi_classification import RoIClassificationMixin
 
 def _sigmoid(scores: Tensor) -> Tensor:
     # In half precision all scores near 1 would tie.
-    return scores.to(
-        torch.promote_types(scores.dtype, torch.float32)
-    ).sigmoid()
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    # The slope at NaN is NaN, also where a list does not count.
+    broken = scores.isnan()
+    return torch.where(broken, scores, scores.masked_fill(broken, 0).sigmoid())
 
 
 #: Functions of the raw scores, by ``activation``.
@@ -299,7 +301,7 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
                 size = dist.get_world_size(group)
                 parts.append(scale_gradient(values, size))
             # Scores and values travel together: one wait for the width.
-            own = torch.cat(parts)
+            own = join(parts)
             joined, masks = all_gather_lists(
                 own, pos_mask.repeat(len(parts), 1), group
             )
@@ -360,6 +362,28 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
             (1,) or (C,) tensor, or None to leave the scores as they are.
         """
         return None
+
+    @torch.no_grad()
+    def shift_logits(self, offset: Tensor) -> None:
+        """Move the state with the raw scores of a model.
+
+        A loss with a :meth:`logit_centre` keeps numbers in units of the
+        scores. When a constant is added to the scores of each class, as
+        :func:`mmrank.models.centre_folding.fold_centres` does, they have to
+        follow. The base has no such state.
+
+        Args:
+            offset: (1,) or (C,), what is added to the raw scores.
+        """
+
+    def _shifted(self, scores: Tensor, offset: Tensor) -> Tensor:
+        """Activated scores after their raw scores have moved."""
+        offset = offset.to(scores)
+        if offset.numel() != scores.numel():
+            offset = offset.mean()  # one state for all classes
+        if self.activation == 'sigmoid':
+            return (scores.logit(1e-6) + offset).sigmoid()
+        return scores + offset
 
 
 class PaddedLoss(RankingLoss):

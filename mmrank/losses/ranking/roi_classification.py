@@ -5,6 +5,8 @@ import warnings
 import torch
 from torch import Tensor
 
+from mmrank.training_set import ClassesOfTrainingSet
+
 #: Of mmdet's detectors.
 _USUAL_THRESHOLD = 0.05
 
@@ -44,7 +46,8 @@ class RoIClassificationMixin:
 
         Returns:
             C: there is no background channel, a box without an object is one
-            that no class ranks high.
+            that no class ranks high. A training set with other classes is
+            refused in the first iteration.
 
         Raises:
             ValueError: If the loss was built for another number of classes.
@@ -56,6 +59,10 @@ class RoIClassificationMixin:
                 'of classes of the data set, or remove it from the loss'
             )
         self.roi_classes = num_classes
+        where = f'bbox_head, the head of {type(self).__name__}'
+        self.register_forward_pre_hook(
+            ClassesOfTrainingSet(num_classes, where)
+        )
         return num_classes
 
     def get_activation(self, cls_score: Tensor) -> Tensor:

@@ -165,6 +165,15 @@ class SumLoss(RankingLoss):
         centres = (part.logit_centre() for part in self.losses)
         return next((c for c in centres if c is not None), None)
 
+    def shift_logits(self, offset: Tensor) -> None:
+        """Move the state of each part with the raw scores.
+
+        Args:
+            offset: (1,) or (C,), what is added to the raw scores.
+        """
+        for part in self.losses:
+            part.shift_logits(offset)
+
     def get_cls_channels(self, num_classes: int) -> int:
         """Number of score channels of a box head: C.
 

@@ -22,6 +22,9 @@ class InBatchLoss(NamedSettings, nn.Module):
     training pairs are set by ``mmrank.PairCountsHook`` or :meth:`set_pairs`;
     they are not part of a checkpoint.
 
+    **Half precision.** The loss is computed in float32. A gradient beyond
+    65504 is infinite in float16, so that a ``GradScaler`` skips the step.
+
     Args:
         mode: ``unbiased``, ``unbiased_omega``, ``popularity``, ``pos_neg``,
             ``in_batch``, ``sogram`` or ``in_batch_omega``.

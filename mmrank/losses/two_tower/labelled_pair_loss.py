@@ -18,6 +18,9 @@ class LabelledPairLoss(NamedSettings, nn.Module):
     is the full objective (5). Over ranks it is a mean, so the ranks' equal
     shares of a batch return what a single process returns.
 
+    **Half precision.** The loss is computed in float32. A gradient beyond
+    65504 is infinite in float16, so that a ``GradScaler`` skips the step.
+
     Args:
         pointwise: ``square``, ``logistic``, or a
             :class:`mmrank.functional.Pointwise`.

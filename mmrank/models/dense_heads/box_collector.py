@@ -1,30 +1,40 @@
-"""The boxes that a head hands to its box loss, and its balance."""
+"""The boxes that a head hands to its box loss."""
 
 import torch
-from mmengine.dist import all_reduce, get_world_size
 from torch import Tensor, nn
 
+from mmrank.functional.ranking.error_driven.box_balance import box_balance
 
-@torch.no_grad()
-def box_balance(loss_cls: Tensor, loss_bbox: Tensor) -> Tensor:
-    """Weight of the box loss beside a ranking loss, ``|L_cls / L_box|``.
 
-    Source: Oksuz et al., Rank & Sort Loss, ICCV 2021, section 4.
+def scale_to_classification(
+    losses: dict, cls_keys: list[str], box_keys: list[str]
+) -> dict:
+    """Multiply the box losses of a head by :func:`box_balance`.
 
     Args:
-        loss_cls: Scalar classification loss.
-        loss_bbox: Scalar box loss, all its parts together.
+        losses: Losses of the head, tensors or lists of them.
+        cls_keys: Names of its classification losses.
+        box_keys: Names of its box losses.
 
     Returns:
-        Scalar float32 without gradient, the same on all ranks: that of the
-        losses' means over the ranks. 1 where the box loss is 0 or the ratio
-        is not finite.
+        A copy with the box losses scaled.
     """
-    losses = torch.stack([loss_cls.float(), loss_bbox.float()])
-    if get_world_size() > 1:
-        all_reduce(losses, op='mean')
-    ratio = (losses[0] / losses[1]).abs()
-    return torch.where(ratio.isfinite() & (losses[1] != 0), ratio, 1.0)
+    cls = sum(total_loss(losses[key]) for key in cls_keys)
+    ratio = box_balance(cls, sum(total_loss(losses[key]) for key in box_keys))
+    return {**losses, **{key: _scale(losses[key], ratio) for key in box_keys}}
+
+
+def total_loss(loss: Tensor | list[Tensor]) -> Tensor:
+    """Scalar sum of a loss that a head reports whole or per level."""
+    if isinstance(loss, (list, tuple)):
+        return sum(part.sum() for part in loss)
+    return loss.sum()
+
+
+def _scale(loss: Tensor | list[Tensor], ratio: Tensor):
+    if isinstance(loss, (list, tuple)):
+        return [part * ratio for part in loss]
+    return loss * ratio
 
 
 BOX_ARGUMENTS = {'quality': 'quality', 'loss': 'box_loss'}

@@ -13,12 +13,14 @@ REFUSED = {
     'CenterNetUpdateHead': 'it regresses a heat map, whose soft targets name '
     'no negatives to rank',
     'CornerHead': 'it regresses heat maps of corners and never calls loss_cls',
-    'DETRHead': 'it has a classification loss for each layer of its decoder',
+    'DDQDETRHead': 'its dense queries train on element-wise losses of '
+    'their own',
     'EmbeddingRPNHead': 'its proposals are learnt and have no scores',
     'FSAFHead': 'it chooses the level of each object by element-wise losses, '
     'after which a joint ranking cannot be taken apart again',
     'FreeAnchorRetinaHead': 'its loss is a likelihood over bags of anchors, '
     'and it never calls loss_cls',
+    'GroundingDINOHead': 'it scores words of a caption instead of classes',
     'MaskFormerHead': 'it has a classification loss for each layer of its '
     'decoder',
     'SSDHead': 'it mines hard negatives by a softmax of its own and never '
@@ -109,6 +111,11 @@ def traits_of(host: type) -> HostTraits:
 def has_objectness(host: type) -> bool:
     """Whether what a head shows is a product with an objectness (YOLOX)."""
     return any(base.__name__ == 'YOLOXHead' for base in host.__mro__)
+
+
+def has_queries(host: type) -> bool:
+    """Whether a head trains the queries of a decoder (DETR)."""
+    return any(base.__name__ == 'DETRHead' for base in host.__mro__)
 
 
 def own_arguments(host: type, loss_cls: dict) -> dict:

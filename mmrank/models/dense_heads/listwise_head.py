@@ -3,12 +3,13 @@
 from functools import cache
 
 from mmrank.losses.loss_type import model_type
+from mmrank.made_class import make_class
 from mmrank.models.head_settings import with_head_settings
-from mmrank.models.made_class import make_class
 from mmrank.registry import MODELS
 
-from .host_heads import has_objectness, own_arguments, traits_of
+from .host_heads import has_objectness, has_queries, own_arguments, traits_of
 from .joint_scores import JointPredictions, JointTargets
+from .listwise_detr_mixin import ListwiseDETRMixin
 from .listwise_mixin import ListwiseMixin
 
 
@@ -16,7 +17,9 @@ from .listwise_mixin import ListwiseMixin
 def listwise_class(host: type) -> type:
     """The class ``Listwise<host>``; one and the same for every call."""
     bases = (ListwiseMixin, host)
-    if has_objectness(host):
+    if has_queries(host):
+        bases = (ListwiseDETRMixin, host)
+    elif has_objectness(host):
         bases = (JointPredictions, ListwiseMixin, JointTargets, host)
     return make_class(listwise_class, host, bases, 'listwise')
 
@@ -29,6 +32,7 @@ def ListwiseHead(
     centre_scores: bool = True,
     balance_boxes: bool = False,
     pointwise_loss: dict | None = None,
+    num_layers: int | None = None,
     **kwargs,
 ):
     """Build a dense head of mmdet that trains on a listwise loss.
@@ -39,6 +43,10 @@ def ListwiseHead(
             type='mmrank.ListwiseHead',
             head_type='mmdet.ATSSHead',
             loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss'))
+
+    A head of the DETR family ranks all queries of all images, each decoder
+    layer by itself, and the denoising queries apart from those that predict.
+    Its matching stays as it is.
 
     Three heads give up a part of their own: VFNet its IoU-aware targets
     (``use_vfl``), TOOD its ``initial_loss_cls``, and YOLOX its ``loss_obj``,
@@ -63,6 +71,9 @@ def ListwiseHead(
             element-wise classification loss (PAA, PISA): config of that loss,
             which is evaluated on scores centred as at test time and never
             trained on. None: focal loss.
+        num_layers: For DETRHead, ConditionalDETRHead and DABDETRHead: number
+            of decoder layers if it is not 6. Other heads take no such
+            argument, or know it.
         **kwargs: Arguments of the head.
 
     Returns:
@@ -83,6 +94,13 @@ def ListwiseHead(
     traits_of(host)
     loss_cls = with_head_settings(loss_cls, kwargs.get('num_classes'))
     kwargs.update(own_arguments(host, loss_cls))
+    if num_layers is not None:
+        if not has_queries(host):
+            raise ValueError(
+                f'num_layers={num_layers} has no effect: {host.__name__} has '
+                'no decoder; remove it'
+            )
+        kwargs['num_layers'] = num_layers
     return listwise_class(host)(
         loss_cls=loss_cls,
         centre_scores=centre_scores,

@@ -1,24 +1,21 @@
 """Runs a dense head of mmdet with a loss that ranks all its scores."""
 
-import copy
-import inspect
-import logging
-
 import torch
 from mmengine.dist import all_reduce, get_world_size
-from mmengine.logging import print_log
 from torch import Tensor
 
 from mmrank.losses.protocols import HasLogitCentre, TakesBoxValues
-from mmrank.models.made_class import MadeClass
-from mmrank.models.training_set import TrainingSet
+from mmrank.made_class import MadeClass
+from mmrank.models.uncentred_scores import without_threshold
 from mmrank.registry import MODELS
+from mmrank.training_set import TrainingSet
 
 from .box_collector import (
     BOX_ARGUMENTS,
     BoxCollector,
-    box_balance,
     check_box_loss,
+    scale_to_classification,
+    total_loss,
 )
 from .host_heads import traits_of
 from .level_collector import LevelCollector, to_logits
@@ -107,6 +104,33 @@ class ListwiseMixin(MadeClass):
         check_box_loss(loss_bbox, user)
         setattr(self, traits.boxes, BoxCollector(loss_bbox, kind))
 
+    def loss(self, *args, **kwargs) -> dict:
+        """Losses of a batch, as a detector of one stage calls for them.
+
+        Args:
+            *args: Those of the host head, the data samples last.
+            **kwargs: Likewise.
+
+        Raises:
+            UserError: If the head has one class and the training set several.
+        """
+        # A detector of proposals gives every object class 0: the labels tell.
+        if (
+            self.num_classes == 1
+            and self.training_set.has_several_classes()
+            and any(
+                sample.gt_instances.labels.any()
+                for sample in kwargs.get('batch_data_samples', args[-1])
+            )
+        ):
+            self._check_classes()
+        return super().loss(*args, **kwargs)
+
+    def _check_classes(self) -> None:
+        self.training_set.check_classes(
+            self.num_classes, f'bbox_head ({type(self).__name__})'
+        )
+
     def loss_by_feat(self, *args, **kwargs) -> dict:
         """Losses of the host head, the classification loss listwise.
 
@@ -114,9 +138,7 @@ class ListwiseMixin(MadeClass):
             UserError: If the training set has another number of classes.
         """
         if self.num_classes > 1:  # of proposals there is one class
-            self.training_set.check_classes(
-                self.num_classes, f'bbox_head ({type(self).__name__})'
-            )
+            self._check_classes()
         boxes = getattr(self, self.traits.boxes, None)
         boxes = boxes if isinstance(boxes, BoxCollector) else None
         self.loss_cls.open()
@@ -149,15 +171,13 @@ class ListwiseMixin(MadeClass):
             loss_bbox = ranked.pop('loss_bbox')
             if boxes is not None and boxes.kind == 'loss':
                 # Zeros by which every output stays on the graph.
-                loss_bbox = loss_bbox + _total(losses[key])
+                loss_bbox = loss_bbox + total_loss(losses[key])
             losses[key] = loss_bbox
         losses.update(ranked)
         if self.balance_boxes:
-            keys = self._box_keys(losses)
-            total = sum(_total(losses[key]) for key in keys)
-            ratio = box_balance(losses[cls_key], total)
-            for key in keys:
-                losses[key] = _scale(losses[key], ratio)
+            losses = scale_to_classification(
+                losses, [cls_key], self._box_keys(losses)
+            )
         return losses
 
     def _only(self, losses: dict, keys: list[str], kind: str) -> str:
@@ -214,41 +234,18 @@ class ListwiseMixin(MadeClass):
             cls_scores = [self._centre(s, centre) for s in cls_scores]
         results = super().predict_by_feat(cls_scores, *args, **kwargs)
         if centre is None and not any(map(len, results)):
-            results = self._without_threshold(
-                results, cls_scores, *args, **kwargs
+            again = without_threshold(
+                super().predict_by_feat,
+                (cls_scores, *args),
+                kwargs,
+                cfg='cfg',
+                default=self.test_cfg,
+                loss=self.loss_cls.loss,
+                warn=not self._warned,
             )
+            self._warned |= again is not None
+            results = results if again is None else again
         return results
-
-    def _without_threshold(
-        self, results: list, cls_scores: list[Tensor], *args, **kwargs
-    ) -> list:
-        """Predictions where no score of an uncentred loss is high enough.
-
-        A ranking loss does not care where its scores are. Without a centre a
-        threshold may drop every box, though their order is right.
-        """
-        bound = inspect.signature(super().predict_by_feat).bind(
-            cls_scores, *args, **kwargs
-        )
-        cfg = bound.arguments.get('cfg') or self.test_cfg
-        if not (cfg or {}).get('score_thr'):
-            return results
-        name = type(self.loss_cls.loss).__name__
-        if not self._warned:
-            self._warned = True
-            print_log(
-                f'No score of a batch reaches score_thr={cfg["score_thr"]}: '
-                f'{name} has no logit_centre(), so the scores are wherever '
-                'training left them. The threshold is left out where it '
-                f'drops everything. Fix: let {name}.logit_centre() return the '
-                'mean raw score of the positives, or set test_cfg.score_thr=0',
-                logger='current',
-                level=logging.WARNING,
-            )
-        cfg = copy.deepcopy(cfg)
-        cfg['score_thr'] = 0.0
-        bound.arguments['cfg'] = cfg
-        return super().predict_by_feat(*bound.args, **bound.kwargs)
 
     def _centre(self, scores: Tensor, centre: Tensor) -> Tensor:
         if self.traits.probabilities:
@@ -260,15 +257,3 @@ class ListwiseMixin(MadeClass):
         """Subtract from (N, A * C, H, W), the class running fastest."""
         repeats = scores.size(1) // centre.numel()
         return scores - centre.to(scores.dtype).repeat(repeats)[:, None, None]
-
-
-def _total(loss: Tensor | list[Tensor]) -> Tensor:
-    if isinstance(loss, (list, tuple)):
-        return sum(part.sum() for part in loss)
-    return loss.sum()
-
-
-def _scale(loss: Tensor | list[Tensor], ratio: Tensor):
-    if isinstance(loss, (list, tuple)):
-        return [part * ratio for part in loss]
-    return loss * ratio

@@ -10,8 +10,8 @@ from mmrank.losses.long_tail.class_count_loss import ClassCountLoss
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import KeepsSampleState
 from mmrank.losses.ranking.ranking_loss import RankingLoss
-from mmrank.models.training_set import TrainingSet
 from mmrank.registry import MODELS
+from mmrank.training_set import TrainingSet
 
 from .one_vs_rest_targets import one_vs_rest_targets
 from .sample_fields import ids_of
@@ -113,10 +113,13 @@ class OneVsRestHead(BaseModule):
 
         Raises:
             ValueError: If features and labels do not fit, or the training
-                set has another number of classes.
+                set has another number of classes, or the sampler draws
+                batches of another size.
         """
-        if self.num_classes > 1:  # one class against the rest has two names
-            self.training_set.check_classes(self.num_classes, 'OneVsRestHead')
+        self.training_set.check_classes(
+            self.num_classes, 'OneVsRestHead', binary=True
+        )
+        self.training_set.check_batch(len(data_samples))
         scores = self(feats)
         if len(scores) != len(data_samples):
             raise ValueError(

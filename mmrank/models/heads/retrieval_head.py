@@ -12,9 +12,9 @@ from mmrank.functional.distributed import world_group
 from mmrank.losses.inputs import EmbeddingBatch
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TrainsEmbeddings
-from mmrank.models.training_set import TrainingSet
 from mmrank.registry import MODELS
 from mmrank.state import CrossBatchMemory
+from mmrank.training_set import TrainingSet
 
 from .embedding_rows import EmbeddingRows
 from .sample_fields import labels_of, sample_ids_of
@@ -130,9 +130,11 @@ class RetrievalHead(BaseModule):
 
         Raises:
             ValueError: If features, labels and indices do not fit, or the
-                training set has another number of classes.
+                training set has another number of classes, or the sampler
+                draws batches of another size.
         """
         self.training_set.check_classes(self.num_classes, 'RetrievalHead')
+        self.training_set.check_batch(len(data_samples))
         embeddings = self(feats)
         if embeddings.size(0) != copies * len(data_samples):
             raise ValueError(

@@ -5,18 +5,18 @@ from functools import cache
 from mmengine.dist import all_reduce, get_world_size
 from torch import Tensor
 
+from mmrank.functional.ranking.error_driven.box_balance import box_balance
 from mmrank.losses import RankingLoss
 from mmrank.losses.inputs import one_of
 from mmrank.losses.loss_type import model_type
+from mmrank.made_class import MadeClass, make_class
 from mmrank.models.dense_heads.box_collector import (
     BOX_ARGUMENTS,
     BoxCollector,
-    box_balance,
     check_box_loss,
 )
 from mmrank.models.head_settings import with_head_settings
-from mmrank.models.made_class import MadeClass, make_class
-from mmrank.models.training_set import TrainingSet
+from mmrank.models.uncentred_scores import without_threshold
 from mmrank.registry import MODELS
 
 _AVERAGES = ('rois', 'positives')
@@ -58,7 +58,7 @@ class ListwiseBBoxMixin(MadeClass):
                 'the head without one'
             )
         self.balance_boxes, self.box_average = balance_boxes, box_average
-        self.training_set = TrainingSet()
+        self._warned = False
         self.box_input = self.loss_cls.box_input
         if self.box_input is not None:
             self._check_boxes()
@@ -107,13 +107,7 @@ class ListwiseBBoxMixin(MadeClass):
 
         Returns:
             ``loss_cls``, ``acc_classes`` and, with boxes, ``loss_bbox``.
-
-        Raises:
-            UserError: If the training set has another number of classes.
         """
-        self.training_set.check_classes(
-            self.num_classes, f'bbox_head ({type(self).__name__})'
-        )
         if self.box_input is not None:
             self.loss_bbox.open()
         losses = super().loss(
@@ -153,6 +147,27 @@ class ListwiseBBoxMixin(MadeClass):
                 losses['loss_cls'], losses['loss_bbox']
             )
         return losses
+
+    def predict_by_feat(self, *args, **kwargs) -> list:
+        """Predictions of the host head.
+
+        Where the loss has no ``logit_centre()`` and ``score_thr`` drops every
+        box of a batch, it is left out.
+        """
+        results = super().predict_by_feat(*args, **kwargs)
+        if self.loss_cls.logit_centre() is None and not any(map(len, results)):
+            again = without_threshold(
+                super().predict_by_feat,
+                args,
+                kwargs,
+                cfg='rcnn_test_cfg',
+                default=None,
+                loss=self.loss_cls,
+                warn=not self._warned,
+            )
+            self._warned |= again is not None
+            results = results if again is None else again
+        return results
 
     def _rois_per_positive(self, labels: Tensor) -> Tensor:
         """Turns an average over the RoIs into one over the positives."""

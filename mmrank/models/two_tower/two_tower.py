@@ -8,8 +8,8 @@ from mmrank.errors import UserError
 from mmrank.functional.metrics.top_k_inner_product import top_k_inner_product
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TakesPairLabels
-from mmrank.models.training_set import TrainingSet
 from mmrank.registry import MODELS
+from mmrank.training_set import TrainingSet
 
 
 @MODELS.register_module()

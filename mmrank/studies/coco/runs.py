@@ -116,7 +116,7 @@ def measure(
     *,
     cfg_options: Sequence[str] = (),
     warmup: int = 3,
-    trust_checkpoint: bool = False,
+    options: Sequence[str] = (),
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> ModelResult:
     """Train a config if it has no checkpoint, and test it.
@@ -128,7 +128,7 @@ def measure(
         digest: See :func:`plan_run`.
         cfg_options: ``key=value`` overrides.
         warmup: Batches that the speed leaves out.
-        trust_checkpoint: Whether checkpoints may run code when loaded.
+        options: Other words of the script's command line.
         on_progress: See :func:`run_command`.
 
     Returns:
@@ -142,8 +142,7 @@ def measure(
         command.append(str(entry.checkpoint))
     command += ['--out', str(folder), '--digest', digest]
     command += ['--warmup', str(warmup)]
-    if trust_checkpoint:
-        command.append('--trust-checkpoint')
+    command += options
     if cfg_options:
         command += ['--cfg-options', *cfg_options]
     try:

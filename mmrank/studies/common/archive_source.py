@@ -14,6 +14,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from mmrank.errors import UserError
 from mmrank.files.archive import ArchiveLimits, extract_archive
 from mmrank.files.atomic_folder import temporary_folder
 
@@ -56,13 +57,13 @@ def archive_limits(args: argparse.Namespace) -> ArchiveLimits:
         args: What the parser of :func:`add_archive_options` returned.
 
     Raises:
-        ValueError: If a limit is not positive.
+        UserError: If a limit is not positive.
     """
     for name in ('max_gigabytes', 'max_members', 'max_ratio'):
         value = getattr(args, name)
         if not value > 0:
             option = '--' + name.replace('_', '-')
-            raise ValueError(
+            raise UserError(
                 f'{option} must be above 0, got {value:g}. Fix: leave it out '
                 'for the default'
             )
@@ -83,7 +84,8 @@ def unpacked(
     """Give the folder of a source that is a folder or a zip archive.
 
     An archive is unpacked beside the result, with a bar, and what was
-    unpacked is removed in the end.
+    unpacked is removed in the end. A :class:`~mmrank.errors.UserError` of the
+    block names the archive then, not the folder that the user never sees.
 
     Args:
         source: Folder or archive.
@@ -97,11 +99,16 @@ def unpacked(
     Raises:
         ArchiveError: See :func:`~mmrank.files.archive.extract_archive`.
         OSError: If a file cannot be read or written.
-        ValueError: If a limit is not positive.
+        UserError: If the source does not exist or a limit is not positive.
     """
     if os.path.isdir(source):
         yield Path(source)
         return
+    if not os.path.exists(source):
+        raise UserError(
+            f'{source} does not exist. Fix: pass a folder or a zip file; '
+            f'relative paths start at the working directory {Path.cwd()}'
+        )
     columns = (
         TextColumn('Unpacking'),
         BarColumn(),
@@ -122,4 +129,11 @@ def unpacked(
                     task, completed=done, total=total
                 ),
             )
-        yield folder
+        try:
+            yield folder
+        except UserError as error:
+            text = str(error).replace(f'{folder}{os.sep}', '')
+            text = text.replace(str(folder), str(source))
+            if str(source) not in text:
+                text = f'{source}: {text}'
+            raise UserError(text) from error

@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mmrank.visualization.figures import (
-    colour,
-    dash,
     label_panels,
     legend_above,
     new_panels,
     save,
 )
+from mmrank.visualization.palette import LOSS_STYLES, dash
 from mmrank.visualization.tables import write_table
 
 NAMES = {
@@ -217,7 +216,8 @@ def _draw(axis, results, pointwise, mode, full, metric, index) -> None:
     if points:
         axis.plot(
             *zip(*points),
-            color=colour(index),
+            # That of the loss whose full objective it is.
+            color=LOSS_STYLES[list(NAMES)[index]].colour,
             linestyle=dash(index // 3),
             marker=_MARKERS[index],
             markersize=4,

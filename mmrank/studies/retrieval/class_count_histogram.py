@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from mmrank.visualization.figures import colour
+from mmrank.visualization.palette import colour
 
 # Up to this many images a class every number has a bar of its own.
 _SINGLE_BARS = 40

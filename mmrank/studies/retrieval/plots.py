@@ -12,7 +12,8 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from mmrank.files.atomic_file import write_atomically
 from mmrank.studies.retrieval.result import RetrievalResult
-from mmrank.visualization.figures import colour, dash, shorten
+from mmrank.visualization.figures import shorten
+from mmrank.visualization.palette import colours_of, dash
 
 _LONGEST_NAME = 32
 
@@ -30,7 +31,7 @@ def plot_precision_recall(
         ``path``.
     """
     figure, axis = _figure()
-    for index, result in enumerate(results):
+    for result, style in zip(results, _styles(results)):
         axis.plot(
             result.recall,
             result.precision,
@@ -40,7 +41,7 @@ def plot_precision_recall(
             # A precision of 1 is not to be cut by the frame.
             clip_on=False,
             zorder=3,
-            **_style(index),
+            **style,
         )
     axis.set(
         xlim=(0, 1),
@@ -64,14 +65,14 @@ def plot_recall_at_k(
         ``path``.
     """
     figure, axis = _figure()
-    for index, result in enumerate(results):
+    for result, style in zip(results, _styles(results)):
         axis.plot(
             result.cutoffs,
             result.recall_at,
             label=_label(result, 'R@1', result.recall_at[0]),
             clip_on=False,
             zorder=3,
-            **_style(index),
+            **style,
         )
     last = max(result.cutoffs[-1] for result in results)
     lowest = min(result.recall_at[0] for result in results)
@@ -123,8 +124,12 @@ def _figure() -> tuple[Figure, Axes]:
     return figure, axis
 
 
-def _style(index: int) -> dict:
-    return dict(color=colour(index), linestyle=dash(index), linewidth=1.8)
+def _styles(results: Sequence[RetrievalResult]) -> list[dict]:
+    colours = colours_of([result.name for result in results])
+    return [
+        dict(color=own, linestyle=dash(index), linewidth=1.8)
+        for index, own in enumerate(colours)
+    ]
 
 
 def _label(result: RetrievalResult, metric: str, value: float) -> str:

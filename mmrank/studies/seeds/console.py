@@ -117,7 +117,9 @@ def report(
         folder / 'boxplot.png',
     ]
     write_atomically(text.encode(), files[0])
-    draw_box_plot(plan, values, files[-1])
+    draw_box_plot(
+        values, plan.metrics, files[-1], lower_better=plan.lower_better
+    )
 
     table = Table(title=f'test data, baseline {plan.baseline}')
     for title in ('method', 'metric', 'n', 'mean', 'std', 'difference', 'p'):

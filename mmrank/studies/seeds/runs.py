@@ -28,6 +28,22 @@ _ITER = re.compile(
 )
 
 
+def train_command(script: Path) -> str:
+    """Template of :func:`build_command` for a script that trains and tests.
+
+    Args:
+        script: ``tools/benchmarks/train_and_test.py``.
+
+    Returns:
+        The template.
+    """
+    return (
+        f'{{python}} "{script}" {{config}} '
+        '--work-dir {work_dir} --split {split} --result {result} '
+        '--cfg-options randomness.seed={seed} {cfg_options}'
+    )
+
+
 def build_command(template: str, run: Run) -> list[str]:
     """Fill in the command of a run.
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mmrank.visualization.figures import colour, new_panels, save
+from mmrank.visualization.figures import new_panels, save
+from mmrank.visualization.palette import colours_of, loss_name, metric_name
 
 #: Metric values over seeds, by method and value of the setting.
 SettingRuns = Mapping[str, Mapping[float, Sequence[float]]]
@@ -66,7 +67,7 @@ def plot_setting(
         runs: See :func:`read_setting_runs`.
         path: PNG file to write.
         setting: Name of the horizontal axis, which is logarithmic.
-        metric: Name of the vertical axis.
+        metric: Key of the metric, named in words at the vertical axis.
         mark: Value of the setting to mark by a line, or None.
         mark_name: Name of the line.
 
@@ -75,6 +76,7 @@ def plot_setting(
     """
     figure, ((axis,),) = new_panels(1, 1, 5.2, 3.4)
     every = sorted({x for by_setting in runs.values() for x in by_setting})
+    colours = colours_of(list(runs))
     for index, (method, by_setting) in enumerate(runs.items()):
         # A little apart, so that no bar hides another.
         shift = 1 + 0.02 * (index - (len(runs) - 1) / 2)
@@ -90,8 +92,8 @@ def plot_setting(
             x * shift,
             mean,
             spread,
-            label=method,
-            color=colour(index),
+            label=loss_name(method),
+            color=colours[index],
             marker='os^Dv*'[index % 6],
             capsize=3,
             linewidth=1.4,
@@ -102,6 +104,6 @@ def plot_setting(
     axis.set_xticks(every, [f'{x:g}' for x in every])
     axis.minorticks_off()
     axis.set_xlabel(setting)
-    axis.set_ylabel(metric)
+    axis.set_ylabel(metric_name(metric))
     axis.legend(fontsize=8, frameon=False)
     return save(figure, path)

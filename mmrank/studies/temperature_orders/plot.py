@@ -7,7 +7,8 @@ import numpy as np
 from scipy.stats import t as student
 
 from mmrank.studies.temperature_orders.orders import OrderRuns, OrderTest
-from mmrank.visualization.figures import colour, new_panels, save, shorten
+from mmrank.visualization.figures import new_panels, save, shorten
+from mmrank.visualization.palette import colour
 
 
 def plot_orders(

@@ -24,17 +24,17 @@ from mmrank.studies.theory.score_distributions import (
 )
 from mmrank.studies.theory.score_vector_noise import ScoreVectorNoise
 from mmrank.visualization.figures import (
-    colour,
     label_panels,
     legend_above,
     new_panels,
     save,
 )
+from mmrank.visualization.palette import LOSS_STYLES, colour
 
 _STYLES = {
-    AVERAGE_PRECISION: dict(color=colour(0), marker='o', linestyle='-'),
-    SOPRC: dict(color=colour(1), marker='s', linestyle='-'),
-    SOPRC_WITHOUT_V: dict(color=colour(2), marker='^', linestyle='--'),
+    AVERAGE_PRECISION: dict(color=colour(4), marker='o', linestyle='-'),
+    SOPRC: dict(color=LOSS_STYLES['soprc'].colour, marker='s', linestyle='-'),
+    SOPRC_WITHOUT_V: dict(color=colour(1), marker='^', linestyle='--'),
     SOPRC_SURROGATES: dict(color=colour(3), marker='D', linestyle=':'),
 }
 

@@ -17,12 +17,12 @@ from mmrank.studies.theory.stable_ap_bound import (
     WeightSumRow,
 )
 from mmrank.visualization.figures import (
-    colour,
     label_panels,
     legend_above,
     new_panels,
     save,
 )
+from mmrank.visualization.palette import colour
 
 
 def plot_theorem1(

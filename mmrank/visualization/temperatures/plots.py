@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mmrank.visualization.figures import colour, new_panels, save, shorten
+from mmrank.visualization.figures import new_panels, save, shorten
+from mmrank.visualization.palette import colour
 from mmrank.visualization.temperatures.history import (
     LEVELS,
     TemperatureHistory,

@@ -23,10 +23,16 @@ needs_gpu = pytest.mark.skipif(
 @pytest.mark.skipif(
     importlib.util.find_spec('triton') is None, reason='needs triton'
 )
-def test_kernels_in_the_interpreter():
+@pytest.mark.parametrize(
+    'which', ['not slow', pytest.param('slow', marks=pytest.mark.slow)]
+)
+def test_kernels_in_the_interpreter(which):
     """In a process of its own: the switch must come before the import."""
     done = subprocess.run(
-        [sys.executable, '-m', 'pytest', '-p', 'no:cacheprovider', CASES],
+        [
+            *(sys.executable, '-m', 'pytest', '-p', 'no:cacheprovider'),
+            *('--noconftest', '-m', which, CASES),
+        ],
         env=dict(os.environ, TRITON_INTERPRET='1', OMP_NUM_THREADS='1'),
         cwd=CASES.parents[2],
         capture_output=True,

@@ -190,6 +190,7 @@ def test_step_counts_and_their_transpose(delta):
         torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('method', ['triton', 'intervals', 'pairs'])
 def test_compiles_in_one_graph(method):
     # Long enough for the CPU's grid, whose sizes depend on the data.

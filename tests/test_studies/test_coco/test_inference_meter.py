@@ -75,6 +75,7 @@ def measure_memory():
     return [(meter.memory_bytes, meter.memory_kind) for meter in meters]
 
 
+@pytest.mark.slow
 def test_memory_is_what_the_loop_needs():
     # In a process of its own: memory that earlier tests have freed, and all
     # that MALLOC_* in the environment makes a process keep, can be used again

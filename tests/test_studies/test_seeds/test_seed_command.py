@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from mmrank.studies.seeds.runs import RunQueue
+
 ROOT = Path(__file__).resolve().parents[3]
 HELPERS = ROOT / 'tests' / 'helpers'
 
@@ -37,8 +39,10 @@ def tool():
 
 
 @pytest.fixture
-def call(tool, tmp_path):
+def call(tool, tmp_path, monkeypatch):
     """Call the command with the fake training; give status and output."""
+    # A fake training is over in a moment.
+    monkeypatch.setitem(RunQueue.__init__.__kwdefaults__, 'poll_seconds', 0.01)
     script = tmp_path / 'fake_train.py'
     script.write_text(textwrap.dedent(FAKE))
     for name in 'ab':

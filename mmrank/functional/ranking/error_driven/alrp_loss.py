@@ -94,6 +94,7 @@ def error_driven_alrp(
 
 
 alrp_loss_lists = score_lists(error_driven_alrp, 'alrp_loss_lists')
+"""``error_driven_alrp`` of each row of scores; see ``score_lists``."""
 
 
 def alrp_loss(

@@ -64,6 +64,7 @@ def error_driven_ap(
 
 
 ap_loss_lists = score_lists(error_driven_ap, 'ap_loss_lists')
+"""``error_driven_ap`` of each row of scores; see ``score_lists``."""
 
 
 def _interpolated(pos: Tensor, pos_mask: Tensor, error: Tensor) -> Tensor:

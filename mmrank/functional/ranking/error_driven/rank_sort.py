@@ -133,6 +133,7 @@ def error_driven_rank_sort(
 rank_sort_loss_lists = score_lists(
     error_driven_rank_sort, 'rank_sort_loss_lists'
 )
+"""``error_driven_rank_sort`` of each row of scores; see ``score_lists``."""
 
 
 def rank_sort_loss(

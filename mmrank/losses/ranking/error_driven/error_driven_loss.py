@@ -64,3 +64,13 @@ class ErrorDrivenLoss(RankingLoss):
     def logit_centre(self) -> Tensor:
         """Mean positive logit, (1,)."""
         return self.mean_positive.mean
+
+    @torch.no_grad()
+    def shift_logits(self, offset: Tensor) -> None:
+        """Move the mean positive logit with the logits.
+
+        Args:
+            offset: (1,) or (C,), what is added to the logits.
+        """
+        mean = self.mean_positive.mean
+        mean.copy_(self._shifted(mean, offset))

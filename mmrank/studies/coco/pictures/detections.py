@@ -12,6 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
+from matplotlib.patheffects import Normal, Stroke
 from PIL import Image
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
@@ -27,9 +28,11 @@ from mmrank.visualization.figures import fitting_labels
 # Inches of a panel's width; the height follows the images.
 _PANEL_WIDTH = 3.4
 # Points.
-_FONT_SIZE = 5
+_FONT_SIZE = 7
+# Of a box, and of the dark line around it, which sets it apart from the image.
+_LINE, _CASING = 2.2, 3.8
 # A box this close to the upper edge, in pixels, has no room for text above.
-_TEXT_ROOM = 8
+_TEXT_ROOM = 11
 # Classes in the legend at most; more are named at the boxes.
 _LONGEST_LEGEND = 12
 
@@ -95,7 +98,7 @@ def draw_detections(
         gridspec_kw={'height_ratios': aspects},
     )
     for axis, name in zip(grid[0], ('ground truth', *models)):
-        axis.set_title(name, fontsize=10)
+        axis.set_title(name, fontsize=14)
     rule, thresholds = _rule(models, top_k, score_thr)
     sheet = []
     for image_id in image_ids:
@@ -115,11 +118,11 @@ def draw_detections(
     for axes, picture, row in zip(grid, pictures, sheet):
         for axis, boxes in zip(axes, row):
             _draw(axis, picture, boxes, colours)
-        axes[0].set_xlabel(f'{len(row[0])} objects', fontsize=8)
+        axes[0].set_xlabel(f'{len(row[0])} objects', fontsize=12)
         for axis, boxes in zip(axes[1:], row[1:]):
             right = sum(box.is_right for box in boxes)
             axis.set_xlabel(
-                f'{right} right, {len(boxes) - right} wrong', fontsize=8
+                f'{right} right, {len(boxes) - right} wrong', fontsize=12
             )
     _add_legend(figure, truth, colours, rule)
     path = Path(path)
@@ -248,8 +251,12 @@ def _draw(
                 height,
                 fill=False,
                 edgecolor=colour,
-                linewidth=1.5,
+                linewidth=_LINE,
                 linestyle='-' if item.is_right else (0, (2, 1.5)),
+                path_effects=[
+                    Stroke(linewidth=_CASING, foreground='0.1', alpha=0.75),
+                    Normal(),
+                ],
             )
         )
         if has_label:
@@ -292,7 +299,7 @@ def _add_legend(
     figure.legend(
         handles=handles,
         loc='outside lower center',
-        ncols=max(2, min(int(figure.get_figwidth() / 1.7), len(handles))),
-        fontsize=8,
+        ncols=max(2, min(int(figure.get_figwidth() / 2.2), len(handles))),
+        fontsize=11,
         frameon=False,
     )

@@ -10,7 +10,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from mmrank.studies.coco.benchmark_table import BenchmarkRow
-from mmrank.visualization.figures import colour, shorten
+from mmrank.visualization.figures import shorten
+from mmrank.visualization.palette import colours_of
 
 _COLUMNS = 4
 _LONGEST_NAME = 24
@@ -41,8 +42,9 @@ def plot_metric_bars(
     FigureCanvasAgg(figure)
     axes = figure.subplots(grid_rows, _COLUMNS, squeeze=False).ravel()
     names = [shorten(row.name, _LONGEST_NAME) for row in rows]
+    colours = colours_of([row.name for row in rows])
     for index, (axis, (title, values)) in enumerate(zip(axes, panels)):
-        _draw_panel(axis, title, values)
+        _draw_panel(axis, title, values, colours)
         # Names once a row of panels.
         labels = names if index % _COLUMNS == 0 else [''] * len(names)
         axis.set_yticks(range(len(names)), labels, fontsize=8)
@@ -84,7 +86,9 @@ def _panels(
     return [(t, v) for t, v in panels if not all(map(math.isnan, v))]
 
 
-def _draw_panel(axis: Axes, title: str, values: list[float]) -> None:
+def _draw_panel(
+    axis: Axes, title: str, values: list[float], colours: list[str]
+) -> None:
     """One metric: bars from the top, the figure behind each."""
     largest = max((v for v in values if not math.isnan(v)), default=0.0)
     for index, value in enumerate(values):
@@ -93,7 +97,7 @@ def _draw_panel(axis: Axes, title: str, values: list[float]) -> None:
             index,
             value if is_known else 0.0,
             height=0.7,
-            color=colour(index),
+            color=colours[index],
         )
         text = f'{value:,.1f}' if value < 1000 else f'{value:,.0f}'
         axis.text(

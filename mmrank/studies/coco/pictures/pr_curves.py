@@ -13,7 +13,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from pycocotools.cocoeval import COCOeval
 
-from mmrank.visualization.figures import colour, dash, shorten
+from mmrank.visualization.figures import shorten
+from mmrank.visualization.palette import colours_of, dash
 
 _COLUMNS = 3
 # Longer class names do not fit over a panel.
@@ -248,11 +249,12 @@ def _draw_panel(
     name: str | None,
 ) -> None:
     """One panel: a curve per model, its AP above in the curve's colour."""
+    colours = colours_of(list(models))
     for index, (model, curves) in enumerate(models.items()):
         axis.plot(
             curves.recall,
             curves.curve(iou, name),
-            color=colour(index),
+            color=colours[index],
             linestyle=dash(index),
             linewidth=1.8,
             label=model,
@@ -264,7 +266,7 @@ def _draw_panel(
             1.02,
             f'{100 * curves.average_precision(iou, name):.1f}',
             transform=axis.transAxes,
-            color=colour(index),
+            color=colours[index],
             horizontalalignment='center',
             fontsize=9 if len(models) <= 6 else 6,
         )

@@ -1,0 +1,12 @@
+# A small DINO on the stable AP loss; all else as in the focal twin.
+_base_ = './dino_r18_focal_demo.py'
+
+model = dict(
+    bbox_head=dict(
+        type='mmrank.ListwiseHead',
+        head_type='mmdet.DINOHead',
+        loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss')))
+custom_hooks = [
+    dict(type='mmrank.RankingMonitorHook'),
+    dict(type='mmrank.RNGStateHook'),
+]

@@ -1,0 +1,218 @@
+"""Moves the centre of the scores into the bias of the classification layer.
+
+Heads of mmrank subtract :meth:`RankingLoss.logit_centre` at test time; the
+stock heads of mmdet do not know it. A constant per class is the same thing as
+a smaller bias of the layer that gives the scores, which both apply.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from mmrank.losses import RankingLoss
+from mmrank.losses.protocols import HasLogitCentre, ShiftsLogits
+
+from .dense_heads.joint_scores import JointPredictions
+from .dense_heads.listwise_mixin import ListwiseMixin
+
+#: Side of the feature maps on which a head is tried.
+_SIDE = 8
+#: A centre that is left when the state of a loss is moved, by rounding.
+_ZERO = 1e-5
+
+
+@dataclass(frozen=True)
+class HeadCentre:
+    """What became of the centre of the scores of one head.
+
+    Attributes:
+        head: Name of the head in the model, such as ``bbox_head``.
+        centre: What the head subtracted from the raw scores, one number or
+            one per class; empty if the loss has no centre.
+        reason: Why it is not in the bias; empty if it is.
+    """
+
+    head: str
+    centre: tuple[float, ...]
+    reason: str = ''
+
+    @property
+    def folded(self) -> bool:
+        """Whether the centre is in the bias now."""
+        return bool(self.centre) and not self.reason
+
+
+def fold_centres(model: nn.Module) -> list[HeadCentre]:
+    """Move the centre of each head's scores into its classification layer.
+
+    The bias falls by the centre and the state of the loss moves along, so
+    that its centre is 0 afterwards: the model shows the same scores, and so
+    does a stock head with the same weights. Whether the scores of a head
+    move as they should is tried on random features first.
+
+    A model without such a head is left as it is, and so are a head with
+    ``centre_scores=False``, which shows what a stock head shows, and one
+    that was folded before.
+
+    Args:
+        model: A detector or a head with its weights, changed in place.
+
+    Returns:
+        One entry for each head with a ranking loss, whether its centre could
+        be moved and why not.
+    """
+    found = []
+    for name, head in model.named_modules():
+        if isinstance(head, ListwiseMixin):
+            if head.centre_scores:
+                found.append(_fold(name, head))
+        elif isinstance(getattr(head, 'loss_cls', None), RankingLoss) and (
+            hasattr(head, 'fc_cls')
+        ):
+            found.append(
+                HeadCentre(
+                    name,
+                    _numbers(head.loss_cls.logit_centre()),
+                    'the stock box head has a softmax over C + 1 channels, '
+                    'which no bias turns into the C sigmoids of a ranking '
+                    'loss',
+                )
+            )
+    return found
+
+
+def _fold(name: str, head: ListwiseMixin) -> HeadCentre:
+    loss = head.loss_cls.loss
+    user = type(loss).__name__
+    centre = loss.logit_centre() if isinstance(loss, HasLogitCentre) else None
+    if centre is None:
+        return HeadCentre(
+            name,
+            (),
+            f'{user} has no logit_centre(), so the scores are wherever '
+            'training left them; a stock config needs its own score_thr',
+        )
+    centre = centre.detach().clone()
+    numbers = _numbers(centre)
+    if centre.abs().max() <= _ZERO:
+        return HeadCentre(name, numbers)
+    if not isinstance(loss, ShiftsLogits):
+        return HeadCentre(
+            name,
+            numbers,
+            f'{user} has logit_centre() but no shift_logits(), so the centre '
+            'would be applied twice. Fix: add the method, see '
+            'mmrank/losses/protocols.py',
+        )
+    reason = _impossible(head) or _lower_bias(head, centre)
+    if reason:
+        return HeadCentre(name, numbers, reason)
+    state = {key: x.clone() for key, x in loss.state_dict().items()}
+    loss.shift_logits(-centre)
+    left = loss.logit_centre().abs().max()
+    if left > _ZERO:
+        loss.load_state_dict(state)
+        _lower_bias(head, -centre)
+        return HeadCentre(
+            name,
+            numbers,
+            f'{user}.shift_logits() leaves a centre of {left:.3g} instead of '
+            '0. Fix: let it add the offset to what logit_centre() returns',
+        )
+    return HeadCentre(name, numbers)
+
+
+def _impossible(head: ListwiseMixin) -> str:
+    if isinstance(head, JointPredictions):
+        return (
+            f'{head.host.__name__} shows the product of class and '
+            'objectness, and the centre is that of the product'
+        )
+    if head.traits.probabilities:
+        return (
+            f'the scores of {head.host.__name__} are products of '
+            'probabilities, not the output of one layer'
+        )
+    return ''
+
+
+def _lower_bias(head: ListwiseMixin, centre: Tensor) -> str:
+    """Subtract the centre from the bias; return why that is impossible."""
+    modes = {module: module.training for module in head.modules()}
+    head.eval()
+    # A guided anchor head masks its features in evaluation, on a GPU only.
+    head.training = True
+    changed = []
+    try:
+        features = _features(head)
+        biases = list(_last_biases(head, features))
+        with torch.no_grad():
+            before = head(features)[0]
+            for bias in biases:
+                changed.append((bias, bias.clone()))
+                bias -= centre.to(bias).repeat(bias.numel() // centre.numel())
+            after = head(features)[0]
+        if biases and all(
+            torch.allclose(new, head._subtract(old, centre), atol=1e-4)
+            for old, new in zip(before, after)
+        ):
+            return ''
+        reason = 'are not the plain output of a layer with a bias'
+    # A head of another package may take other features.
+    except Exception as error:
+        reason = (
+            'cannot be computed from random features: '
+            f'{type(error).__name__}: {error}'
+        )
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    with torch.no_grad():
+        for bias, value in changed:
+            bias.copy_(value)
+    return f'the raw scores of {head.host.__name__} {reason}'
+
+
+def _features(head: ListwiseMixin) -> tuple[Tensor, ...]:
+    generator = getattr(head, 'prior_generator', None)
+    if generator is None:
+        generator = head.square_anchor_generator
+    weight = next(head.parameters())
+    random = torch.Generator().manual_seed(0)
+    shape = (1, head.in_channels, _SIDE, _SIDE)
+    return tuple(
+        torch.randn(shape, generator=random).to(weight)
+        for _ in range(generator.num_levels)
+    )
+
+
+def _last_biases(
+    head: ListwiseMixin, features: tuple[Tensor, ...]
+) -> Iterator[nn.Parameter]:
+    """Biases by which each raw score grows as the bias itself does."""
+    scores = head(features)[0]
+    channels = scores[0].size(1)
+    candidates = [
+        parameter
+        for name, parameter in head.named_parameters()
+        if name.endswith('bias') and parameter.numel() == channels
+    ]
+    if not candidates:
+        return
+    with torch.enable_grad():
+        total = sum(level.sum() for level in scores)
+        slopes = torch.autograd.grad(total, candidates, allow_unused=True)
+    places = scores[0][0, 0].numel()
+    for bias, slope in zip(candidates, slopes):
+        if slope is None:
+            continue
+        # A layer may serve some of the levels only.
+        levels = slope / places
+        if (levels == levels[0].round()).all() and levels[0] > 0:
+            yield bias
+
+
+def _numbers(centre: Tensor | None) -> tuple[float, ...]:
+    return () if centre is None else tuple(centre.flatten().tolist())

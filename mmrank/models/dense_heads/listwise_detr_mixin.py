@@ -1,0 +1,288 @@
+"""Runs a head of the DETR family with a loss that ranks all queries."""
+
+import copy
+import logging
+from collections.abc import Callable
+
+import torch
+from mmengine.logging import print_log
+from torch import Tensor, nn
+
+from mmrank.errors import UserError
+from mmrank.losses.protocols import HasLogitCentre, TakesBoxValues
+from mmrank.made_class import MadeClass
+from mmrank.training_set import TrainingSet
+
+from .box_collector import (
+    BOX_ARGUMENTS,
+    BoxCollector,
+    check_box_loss,
+    scale_to_classification,
+)
+from .level_collector import LevelCollector
+
+#: Decoder layers of mmdet's configs; heads that share one classification
+#: layer do not know how many there are.
+DECODER_LAYERS = 6
+
+
+class DecoderLosses(nn.Module):
+    """Replaces ``loss_cls`` of a query head: one loss for each ranking.
+
+    The scores of a decoder layer over all queries and images are one ranking.
+    Those of the encoder, of which two-stage detectors take the best as
+    queries, are another, and so are those of the denoising queries of each
+    layer: their positives are objects with noise, which no prediction has to
+    compete with.
+
+    Args:
+        loss: The loss; each ranking gets a copy, so that the EMA state of one
+            ranking never sees the scores of another.
+        num_layers: Number of decoder layers.
+        encoder: Whether the head also trains the proposals of the encoder.
+        denoising: Whether it trains denoising queries.
+
+    Attributes:
+        layers: Collectors of the decoder layers, the last one shown at test
+            time.
+        encoder: That of the encoder or None.
+        denoising: Those of the denoising queries; empty without.
+        current: The collector that the head's calls go to.
+    """
+
+    def __init__(
+        self, loss: nn.Module, num_layers: int, encoder: bool, denoising: bool
+    ) -> None:
+        super().__init__()
+        self.use_sigmoid = True
+
+        def collectors(number: int) -> nn.ModuleList:
+            return nn.ModuleList(
+                LevelCollector(copy.deepcopy(loss)) for _ in range(number)
+            )
+
+        self.layers = collectors(num_layers)
+        self.encoder = collectors(1)[0] if encoder else None
+        self.denoising = collectors(num_layers if denoising else 0)
+        # Not a second path to the same buffers in the state_dict.
+        self._current: list[LevelCollector] = []
+
+    def open(self, collector: LevelCollector) -> None:
+        """Send the next calls to this collector."""
+        collector.open()
+        self._current = [collector]
+
+    def forward(self, *args, **kwargs) -> Tensor:
+        """Record a call of the head; returns a scalar 0.
+
+        Raises:
+            RuntimeError: If the head calls it outside ``loss_by_feat``.
+        """
+        if not self._current:
+            raise RuntimeError(
+                'the classification loss of a listwise head was called '
+                'outside loss_by_feat'
+            )
+        return self._current[0](*args, **kwargs)
+
+
+class ListwiseDETRMixin(MadeClass):
+    """Put before a DETR head: one ranking of all queries for each layer.
+
+    The assigner stays the head's own: bipartite matching with its
+    classification cost, on the raw scores.
+
+    Attributes:
+        gathers_scores: Tells ranking losses that this head may build them.
+    """
+
+    gathers_scores = True
+
+    def __init__(
+        self,
+        *args,
+        loss_cls: dict,
+        centre_scores: bool = True,
+        balance_boxes: bool = False,
+        pointwise_loss: dict | None = None,
+        num_layers: int | None = None,
+        **kwargs,
+    ) -> None:
+        super().__init__(*args, loss_cls=loss_cls, **kwargs)
+        if pointwise_loss is not None:
+            raise ValueError(
+                f'pointwise_loss={pointwise_loss!r} has no effect: '
+                f'{self.host.__name__} matches its queries one to one; '
+                'remove it'
+            )
+        self.centre_scores = centre_scores
+        self.balance_boxes = balance_boxes
+        self.training_set = TrainingSet()
+        self._warned = False
+        self._matching, self._denoising = [], []
+        loss = self.loss_cls
+        two_stage = getattr(self, 'as_two_stage', False)
+        denoising = hasattr(self.host, '_loss_dn_single')
+        self._check_matching()
+        self._check_proposals(loss, two_stage and denoising)
+        if isinstance(loss, TakesBoxValues) and loss.box_input is not None:
+            name = type(loss).__name__
+            if loss.box_input == 'loss' and balance_boxes:
+                raise ValueError(
+                    f'balance_boxes=True: {name} computes the box loss '
+                    'itself; remove balance_boxes'
+                )
+            check_box_loss(self.loss_iou, name)
+            self.loss_iou = BoxCollector(self.loss_iou, loss.box_input)
+        self.loss_cls = DecoderLosses(
+            loss, self._decoder_layers(num_layers), two_stage, denoising
+        )
+
+    def _decoder_layers(self, num_layers: int | None) -> int:
+        known = getattr(self, 'num_pred_layer', None)
+        if known is None:
+            return DECODER_LAYERS if num_layers is None else num_layers
+        known -= int(self.as_two_stage)
+        if num_layers not in (None, known):
+            raise ValueError(
+                f'num_layers={num_layers} of the head, but the decoder has '
+                f'{known} layers; remove num_layers'
+            )
+        return known
+
+    def _check_matching(self) -> None:
+        """Refuse a cost that needs the column of the background."""
+        assigner = getattr(self, 'assigner', None)
+        for cost in getattr(assigner, 'match_costs', ()):
+            if type(cost).__name__ == 'ClassificationCost':
+                raise ValueError(
+                    "train_cfg.assigner.match_costs has 'ClassificationCost', "
+                    'a softmax over the classes and the background, but a '
+                    'ranking loss scores each class by itself, without a '
+                    "background. Fix: dict(type='FocalLossCost', weight=2.0) "
+                    'in its place'
+                )
+
+    def _check_proposals(self, loss: nn.Module, best_class: bool) -> None:
+        """Refuse one ranking per class where classes are compared."""
+        if best_class and getattr(loss, 'mode', 'flatten') == 'per_class':
+            raise ValueError(
+                "loss_cls.mode='per_class' leaves the scores of each class "
+                f'at a level of their own, but {self.host.__name__} takes the '
+                'proposals of the encoder by their best class. Fix: '
+                "loss_cls.mode='flatten'"
+            )
+
+    def loss_by_feat(self, all_layers_cls_scores: Tensor, *args, **kwargs):
+        """Losses of the host head, each classification loss a ranking.
+
+        Raises:
+            UserError: If the training set has another number of classes, or
+                the decoder another number of layers.
+        """
+        name = f'bbox_head ({type(self).__name__})'
+        self.training_set.check_classes(self.num_classes, name)
+        found, expected = len(all_layers_cls_scores), len(self.loss_cls.layers)
+        if found != expected:
+            raise UserError(
+                f'{name} ranks {expected} decoder layers, but the decoder '
+                f'has {found}. Fix: bbox_head=dict(num_layers={found})'
+            )
+        # In the order in which the heads of mmdet compute their losses.
+        self._matching = [*self.loss_cls.layers, self.loss_cls.encoder]
+        self._denoising = [*self.loss_cls.denoising]
+        losses = super().loss_by_feat(all_layers_cls_scores, *args, **kwargs)
+        if self.balance_boxes:
+            losses = scale_to_classification(
+                losses,
+                [k for k in losses if k.endswith('loss_cls')],
+                [k for k in losses if k.endswith(('loss_bbox', 'loss_iou'))],
+            )
+        return losses
+
+    def loss_by_feat_single(
+        self,
+        cls_scores: Tensor,
+        bbox_preds: Tensor,
+        batch_gt_instances: list,
+        *args,
+        **kwargs,
+    ):
+        """Losses of one decoder layer, or of the encoder."""
+        self._warn_of_many_objects(cls_scores.size(1), batch_gt_instances)
+        return self._ranked(
+            self._matching.pop(0),
+            super().loss_by_feat_single,
+            cls_scores,
+            bbox_preds,
+            batch_gt_instances,
+            *args,
+            **kwargs,
+        )
+
+    def _loss_dn_single(self, dn_cls_scores: Tensor, *args, **kwargs):
+        """Losses of the denoising queries of one decoder layer."""
+        return self._ranked(
+            self._denoising.pop(0),
+            super()._loss_dn_single,
+            dn_cls_scores,
+            *args,
+            **kwargs,
+        )
+
+    def _ranked(
+        self,
+        collector: LevelCollector,
+        host_losses: Callable,
+        cls_scores: Tensor,
+        *args,
+        **kwargs,
+    ) -> tuple:
+        """Classification, L1 and IoU loss of one ranking."""
+        boxes = self.loss_iou
+        boxes = boxes if isinstance(boxes, BoxCollector) else None
+        self.loss_cls.open(collector)
+        if boxes is not None:
+            boxes.open()
+        _, loss_bbox, loss_iou = host_losses(cls_scores, *args, **kwargs)
+        if not collector.targets:
+            # No denoising queries, since no image here has an object. Other
+            # ranks may have some, and wait for this one in the loss.
+            scores = cls_scores.reshape(-1, self.cls_out_channels)
+            collector(scores, scores.new_zeros(len(scores), dtype=torch.long))
+        told = {}
+        if boxes is not None:
+            told[BOX_ARGUMENTS[boxes.kind]] = boxes.close(
+                collector.targets, self.num_classes
+            )
+        ranked = collector.close(**told)
+        if not isinstance(ranked, dict):
+            return ranked, loss_bbox, loss_iou
+        # The head's own is 0 and keeps every output on the graph.
+        return ranked['loss_cls'], loss_bbox, ranked['loss_bbox'] + loss_iou
+
+    def _warn_of_many_objects(self, queries: int, truths: list) -> None:
+        objects = max((len(truth) for truth in truths), default=0)
+        if objects <= queries or self._warned:
+            return
+        self._warned = True
+        print_log(
+            f'An image has {objects} objects, but the detector only {queries} '
+            'queries: the objects that are left over train nothing. Fix: '
+            f'model.num_queries={objects} or more, as the largest number of '
+            'objects in an image requires',
+            logger='current',
+            level=logging.WARNING,
+        )
+
+    def predict_by_feat(self, all_layers_cls_scores: Tensor, *args, **kwargs):
+        """Predictions, the mean positive score shown as 0.5."""
+        loss = self.loss_cls.layers[-1].loss
+        centre = None
+        if self.centre_scores and isinstance(loss, HasLogitCentre):
+            centre = loss.logit_centre()
+        if centre is not None:
+            all_layers_cls_scores = all_layers_cls_scores - centre.to(
+                all_layers_cls_scores.dtype
+            )
+        return super().predict_by_feat(all_layers_cls_scores, *args, **kwargs)

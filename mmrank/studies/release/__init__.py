@@ -1,0 +1,1 @@
+"""Small trained models, built as assets of a release."""

@@ -1,0 +1,171 @@
+"""Compares a model with the training set that the running training uses."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+try:
+    from mmengine.logging import MessageHub
+except ModuleNotFoundError as error:
+    if (error.name or '').partition('.')[0] != 'mmengine':
+        raise
+    MessageHub = None
+
+from mmrank.errors import UserError
+
+#: Of the hub of messages: mmengine's runner notes the first, samplers of
+#: mmrank the second.
+_METAINFO, _BATCH = 'dataset_meta', 'mmrank_batch'
+
+
+class DrawnBatch(NamedTuple):
+    """What a sampler of whole batches yields to each process for one.
+
+    Attributes:
+        sampler: Name of its class.
+        size: Indices for each process.
+        processes: Number of processes.
+    """
+
+    sampler: str
+    size: int
+    processes: int
+
+    def note(self) -> None:
+        """Tell the heads of the running training."""
+        if MessageHub is not None:
+            hub = MessageHub.get_current_instance()
+            hub.update_info(_BATCH, self, resumed=False)
+
+    def check(self, size: int) -> None:
+        """Refuse a data loader that cuts the batches of the sampler anew.
+
+        Args:
+            size: ``batch_size`` of the data loader.
+
+        Raises:
+            UserError: If it is another.
+        """
+        if size != self.size:
+            raise UserError(
+                f'train_dataloader.batch_size={size}, but {self.sampler} '
+                f'draws batches of {self.size} indices for each of '
+                f'{self.processes} processes. Fix: '
+                f'train_dataloader.batch_size={self.size}, or change the size '
+                'of the batch in train_dataloader.sampler, which counts over '
+                'all processes'
+            )
+
+
+class TrainingSet:
+    """What the running training has noted of its data, each read once.
+
+    The runner hands no data set to the model. Its ``RuntimeInfoHook``, one of
+    the default hooks, notes the ``metainfo`` of the training set before the
+    first iteration. Make one of these with the model: what an earlier
+    training of the process has left is then not taken for this one. Without
+    mmengine nothing is known.
+    """
+
+    def __init__(self) -> None:
+        self._metainfo, self._batch = _noted(_METAINFO), _noted(_BATCH)
+
+    def __reduce__(self) -> tuple:
+        # A copy of the model may train on other data.
+        return TrainingSet, ()
+
+    def metainfo(self) -> Mapping:
+        """What the training set states, the first time that it is known."""
+        noted = _noted(_METAINFO)
+        if noted is None or noted is self._metainfo:
+            return {}
+        self._metainfo = noted
+        return noted
+
+    def has_several_classes(self) -> bool:
+        """Whether the training set is known to have more than one class.
+
+        For heads that ask before they compare: what the training set states
+        stays to be read.
+        """
+        noted = _noted(_METAINFO)
+        if noted is None or noted is self._metainfo:
+            return False
+        return len(_class_names(noted) or ()) > 1
+
+    def check_classes(
+        self, num_classes: int | None, where: str, *, binary: bool = False
+    ) -> None:
+        """Refuse another number of classes than the training set has.
+
+        Args:
+            num_classes: Of the head; None is not compared.
+            where: What has it, for the message.
+            binary: Whether one class may stand for two names: itself and the
+                rest.
+
+        Raises:
+            UserError: If they differ.
+        """
+        names = _class_names(self.metainfo())
+        if names is None or num_classes is None:
+            return
+        if len(names) == num_classes or (
+            binary and num_classes == 1 and len(names) == 2
+        ):
+            return
+        shown = ', '.join(map(str, names[:6]))
+        shown += ', ...' if len(names) > 6 else ''
+        raise UserError(
+            f'num_classes={num_classes} of {where}, but the training set '
+            f'has {len(names)} classes ({shown}). Fix: set num_classes='
+            f'{len(names)} of the head; or, if the classes are wrong, '
+            'metainfo=dict(classes=(...)) of the data sets'
+        )
+
+    def check_batch(self, size: int) -> None:
+        """Refuse a batch of another size than the sampler has drawn.
+
+        A loop of your own may split a batch: it is compared only where a
+        runner of mmengine trains.
+
+        Args:
+            size: Samples in the batch of this process.
+
+        Raises:
+            UserError: If the data loader and the sampler disagree.
+        """
+        noted = _noted(_BATCH)
+        if noted is None or noted is self._batch:
+            return
+        if _noted(_METAINFO) is None:
+            return
+        self._batch = noted
+        noted.check(size)
+
+
+class ClassesOfTrainingSet:
+    """Forward pre-hook of a loss: compares its head with the training set.
+
+    Args:
+        num_classes: Of the head.
+        where: What has it, for the message.
+    """
+
+    def __init__(self, num_classes: int, where: str) -> None:
+        self.num_classes, self.where = num_classes, where
+        self.training_set = TrainingSet()
+
+    def __call__(self, loss: object, inputs: tuple) -> None:
+        """Compare, the first time that the training set is known."""
+        self.training_set.check_classes(self.num_classes, self.where)
+
+
+def _class_names(metainfo: Mapping) -> Sequence | None:
+    names = metainfo.get('classes')
+    return None if isinstance(names, str) else names
+
+
+def _noted(key: str) -> Any:
+    if MessageHub is None:
+        return None
+    return MessageHub.get_current_instance().get_info(key)

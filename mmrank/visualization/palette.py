@@ -1,0 +1,176 @@
+"""The colours of all pictures: one for each loss, everywhere, and its name."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+# Okabe and Ito, "Color Universal Design", 2008, without black, which is the
+# colour of text and axes, and without the yellow, too pale for lines.
+_COLOURS = (
+    '#D55E00',
+    '#0072B2',
+    '#009E73',
+    '#CC79A7',
+    '#E69F00',
+    '#56B4E9',
+)
+_DASHES = ('-', '--', '-.', ':')
+
+
+class LossStyle(NamedTuple):
+    """How pictures show a loss.
+
+    Attributes:
+        name: In words.
+        colour: As ``#rrggbb``.
+    """
+
+    name: str
+    colour: str
+
+
+#: Styles by the name of a method in a plan. Losses that are compared with
+#: each other differ in colour; contrastive and two-tower losses, which no
+#: picture shows beside ranking losses, use the first colours again.
+LOSS_STYLES = {
+    'stable_ap': LossStyle('stable AP', _COLOURS[0]),
+    'focal': LossStyle('focal', _COLOURS[1]),
+    'soprc': LossStyle('SOPRC', _COLOURS[2]),
+    'smooth_ap': LossStyle('SmoothAP', _COLOURS[3]),
+    'listwise_ap': LossStyle('list-wise AP', _COLOURS[4]),
+    'fast_ap': LossStyle('FastAP', _COLOURS[5]),
+    'blackbox_ap': LossStyle('BlackBox AP', '#882255'),
+    'auc_sigmoid': LossStyle('AUC, sigmoid', '#117733'),
+    'auc_huber': LossStyle('AUC, Huber', '#44AA99'),
+    'contrastive': LossStyle('contrastive', '#999933'),
+    'triplet': LossStyle('triplet', '#332288'),
+    'multi_similarity': LossStyle('multi-similarity', '#AA4499'),
+    'xbm': LossStyle('contrastive with a memory', '#888888'),
+    'ap_loss': LossStyle('AP-Loss', '#B8860B'),
+    'alrp': LossStyle('aLRP', '#6A3D9A'),
+    'rank_sort': LossStyle('Rank & Sort', '#33A02C'),
+    'dr_loss': LossStyle('DR loss', '#666666'),
+    'ce': LossStyle('cross-entropy', '#1F3A5F'),
+    'cross_entropy': LossStyle('cross-entropy', '#1F3A5F'),
+    'cb_ce': LossStyle('class-balanced cross-entropy', '#17BECF'),
+    'ldam': LossStyle('LDAM', '#8C564B'),
+    'mauc': LossStyle('MAUC', '#BCBD22'),
+    'soap': LossStyle('SOAP', '#9467BD'),
+    'isogclr': LossStyle('iSogCLR', _COLOURS[0]),
+    'clip': LossStyle('CLIP', _COLOURS[1]),
+    'simclr': LossStyle('SimCLR', _COLOURS[1]),
+    'sogclr': LossStyle('SogCLR', _COLOURS[4]),
+    'cyclip': LossStyle('CyCLIP', _COLOURS[5]),
+    'unbiased': LossStyle('unbiased', _COLOURS[0]),
+    'unbiased_omega': LossStyle('unbiased with omega', _COLOURS[1]),
+    'in_batch': LossStyle('in-batch', _COLOURS[2]),
+    'popularity': LossStyle('popularity', _COLOURS[3]),
+    'pos_neg': LossStyle('positive-negative', _COLOURS[4]),
+    'sogram': LossStyle('Sogram', _COLOURS[5]),
+}
+
+
+def colour(index: int) -> str:
+    """Colour of the ``index``-th thing that is no loss; they repeat after six.
+
+    For models see :func:`colours_of`.
+    """
+    return _COLOURS[index % len(_COLOURS)]
+
+
+def dash(index: int) -> str:
+    """Line style of the ``index``-th model.
+
+    With the colour it makes twelve that differ, in print without colour four.
+    """
+    return _DASHES[index % len(_DASHES)]
+
+
+def colours_of(names: Sequence[str]) -> list[str]:
+    """Colours of the models of one picture.
+
+    Args:
+        names: Of the models: ``stable_ap``, ``stable AP`` and
+            ``stable_ap-0.25`` are one loss.
+
+    Returns:
+        The colour of the loss of each. Names of no loss, and further models
+        of one loss, get colours that are free in this picture, as long as
+        there are any.
+    """
+    found: list[str | None] = []
+    for name in names:
+        key = _key(name)
+        own = None if key is None else LOSS_STYLES[key].colour
+        found.append(None if own in found else own)
+    every = dict.fromkeys(
+        [*_COLOURS, *(style.colour for style in LOSS_STYLES.values())]
+    )
+    free = [c for c in every if c not in found] or list(every)
+    places = [i for i, own in enumerate(found) if own is None]
+    for turn, place in enumerate(places):
+        found[place] = free[turn % len(free)]
+    return found
+
+
+def loss_name(name: str) -> str:
+    """Name of a model in words.
+
+    Args:
+        name: As in a plan, such as ``rank_sort`` or ``soprc-0.25``.
+
+    Returns:
+        That of the loss with what follows it; an unknown name as it is.
+    """
+    key = _key(name)
+    if key is None:
+        return name
+    rest = re.split(r'[\W_]+', name, maxsplit=key.count('_') + 1)
+    return ' '.join(
+        [LOSS_STYLES[key].name, *rest[key.count('_') + 1 :]]
+    ).strip()
+
+
+def metric_name(metric: str) -> str:
+    """A metric in words.
+
+    Args:
+        metric: Key of an evaluator, such as ``coco/bbox_mAP_50``.
+
+    Returns:
+        The words; an unknown key as it is.
+    """
+    key, at, cut = metric.partition('@')
+    words = _METRICS.get(key)
+    if words is None:
+        return metric
+    return f'{words} at {cut}' if at else words
+
+
+_METRICS = {
+    'coco/bbox_mAP': 'box mAP',
+    'coco/bbox_mAP_50': 'box AP at IoU 0.50',
+    'coco/bbox_mAP_75': 'box AP at IoU 0.75',
+    'ranking/AP': 'average precision',
+    'ranking/AUROC': 'area under the ROC curve',
+    'retrieval/mAP': 'mean average precision',
+    'retrieval/MAP_at_R': 'mean average precision at R',
+    'retrieval/R_precision': 'R-precision',
+    'retrieval/recall': 'recall',
+    'accuracy/top1': 'top-1 accuracy',
+    'accuracy/top5': 'top-5 accuracy',
+    'image_text/IR': 'image retrieval, recall',
+    'image_text/TR': 'text retrieval, recall',
+    'knn/accuracy': 'accuracy of the nearest neighbours',
+    'linear/accuracy': 'accuracy of a linear classifier',
+    'top_k/precision': 'precision',
+    'top_k/recall': 'recall',
+    'top_k/ndcg': 'NDCG',
+}
+
+
+def _key(name: str) -> str | None:
+    """Key of the loss that a name begins with, the longest one."""
+    plain = '_'.join(re.split(r'[\W_]+', name.lower())).strip('_')
+    fits = [k for k in LOSS_STYLES if f'{plain}_'.startswith(f'{k}_')]
+    return max(fits, key=len, default=None)

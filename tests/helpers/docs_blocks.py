@@ -1,0 +1,54 @@
+"""Fenced blocks of the documentation, and running those of a shell."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ROOT / 'docs' / 'pages'
+BLOCK = re.compile(r'^```(\{?[^\n]*)\n(.*?)^```', re.DOTALL | re.MULTILINE)
+
+
+def documents():
+    """README.md, the READMEs of configs/, and the pages."""
+    return [
+        ROOT / 'README.md',
+        *sorted(ROOT.glob('configs/*/README.md')),
+        *sorted(PAGES.rglob('*.md')),
+    ]
+
+
+def all_blocks(path):
+    """Language, or what stands for it, and text of each fenced block."""
+    found = BLOCK.findall(path.read_text('utf-8'))
+    return [(name.strip(), text) for name, text in found]
+
+
+def blocks(path, kind):
+    """Texts of the fenced blocks of a language."""
+    return [text for name, text in all_blocks(path) if name == kind]
+
+
+def output_of(commands, folder, package=ROOT):
+    """What the commands print in a folder.
+
+    ``package`` is the folder that mmrank is imported from.
+    """
+    environment = dict(
+        os.environ,
+        PATH=f'{Path(sys.executable).parent}:{os.environ["PATH"]}',
+        PYTHONPATH=str(package),
+        OMP_NUM_THREADS='1',
+    )
+    done = subprocess.run(
+        ['bash', '-euo', 'pipefail', '-c', '\n'.join(commands)],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    return done.stdout

@@ -1,0 +1,112 @@
+"""Small heads of the DETR family and a batch for them, shared by tests."""
+
+import torch
+from mmdet.registry import MODELS as MMDET_MODELS
+from mmengine.config import ConfigDict
+from mmengine.registry import DefaultScope
+from mmengine.structures import InstanceData
+
+from mmrank.registry import MODELS
+
+CLASSES, LAYERS, QUERIES, WIDTH, GROUPS = 3, 2, 10, 16, 2
+STABLE_AP = dict(type='mmrank.StableAPLoss')
+FOCAL = dict(type='mmdet.FocalLoss', use_sigmoid=True)
+_SHARED = dict(share_pred_layer=False, num_pred_layer=LAYERS)
+_TWO_STAGE = dict(
+    share_pred_layer=False, num_pred_layer=LAYERS + 1, as_two_stage=True
+)
+QUERY_HEADS = {
+    'DETRHead': dict(num_layers=LAYERS),
+    'ConditionalDETRHead': dict(num_layers=LAYERS),
+    'DABDETRHead': dict(num_layers=LAYERS),
+    'DeformableDETRHead': _SHARED,
+    'DeformableDETRHead, two stages': _TWO_STAGE,
+    'DINOHead': _TWO_STAGE,
+}
+ASSIGNER = dict(
+    type='mmdet.HungarianAssigner',
+    match_costs=[
+        dict(type='mmdet.FocalLossCost', weight=2.0),
+        dict(type='mmdet.BBoxL1Cost', weight=5.0, box_format='xywh'),
+        dict(type='mmdet.IoUCost', iou_mode='giou', weight=2.0),
+    ],
+)
+BOXES = (
+    [[10.0, 10, 50, 60], [70, 20, 120, 70]],
+    [[30.0, 40, 64, 80]],
+)
+
+
+def build_query_head(name, loss_cls=STABLE_AP, listwise=True, **kwargs):
+    stock = name.partition(',')[0]
+    own = {**QUERY_HEADS[name]}
+    if listwise:
+        kind = dict(type='mmrank.ListwiseHead', head_type=f'mmdet.{stock}')
+    else:
+        kind = dict(type=f'mmdet.{stock}')
+        own.pop('num_layers', None)
+    config = dict(
+        kind,
+        num_classes=CLASSES,
+        embed_dims=WIDTH,
+        loss_cls=loss_cls,
+        loss_bbox=dict(type='mmdet.L1Loss', loss_weight=5.0),
+        loss_iou=dict(type='mmdet.GIoULoss', loss_weight=2.0),
+        train_cfg=ConfigDict(assigner=ASSIGNER),
+        test_cfg=ConfigDict(max_per_img=5),
+        **own,
+    )
+    config.update(kwargs)
+    torch.manual_seed(0)
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        head = (MODELS if listwise else MMDET_MODELS).build(config)
+        head.init_weights()
+    return head
+
+
+def query_batch(boxes=BOXES):
+    """Ground truths and meta information of two images."""
+    truths = []
+    for of_image in boxes:
+        box = torch.tensor(of_image).reshape(-1, 4)
+        truths.append(
+            InstanceData(bboxes=box, labels=torch.arange(len(box)) % CLASSES)
+        )
+    meta = dict(img_shape=(128, 128), scale_factor=(1, 1))
+    return truths, [meta] * len(truths)
+
+
+def query_inputs(name, boxes=BOXES, seed=1):
+    """Arguments of ``loss_by_feat`` for random outputs of a decoder."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def random(*shape):
+        return torch.randn(*shape, generator=generator).requires_grad_()
+
+    def boxes_of(*shape):
+        box = torch.rand(*shape, generator=generator) * 0.4 + 0.1
+        return box.requires_grad_()
+
+    truths, metas = query_batch(boxes)
+    images, denoising = len(truths), 0
+    if name == 'DINOHead':
+        most = max(len(truth) for truth in truths)
+        denoising = 2 * most * GROUPS
+    queries = QUERIES + denoising
+    args = [
+        random(LAYERS, images, queries, CLASSES),
+        boxes_of(LAYERS, images, queries, 4),
+    ]
+    if 'two stages' in name or name == 'DINOHead':
+        args += [random(images, 30, CLASSES), boxes_of(images, 30, 4)]
+    elif name == 'DeformableDETRHead':
+        args += [None, None]
+    args += [truths, metas]
+    if name == 'DINOHead':
+        args.append(
+            dict(
+                num_denoising_queries=denoising,
+                num_denoising_groups=GROUPS,
+            )
+        )
+    return args

@@ -1,0 +1,130 @@
+"""The blocks of the pages on scaling, calibration and deployment."""
+
+import json
+import re
+
+import docs_blocks
+import numpy as np
+import pytest
+import torch
+from docs_blocks import PAGES, ROOT
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+SCALING = PAGES / 'scaling.md'
+CALIBRATION = PAGES / 'calibration_and_deployment.md'
+
+
+def block(page, mark):
+    """The one Python block of a page that contains ``mark``."""
+    (text,) = [x for x in docs_blocks.blocks(page, 'python') if mark in x]
+    return text
+
+
+def run(text):
+    """The names that a block defines."""
+    names = {}
+    exec(text, names)
+    return names
+
+
+def test_state_of_a_loss_has_the_size_of_the_table(capsys):
+    run(block(SCALING, 'ISogCLRLoss'))
+    said = capsys.readouterr().out
+    assert said == '12 bytes a sample\n'
+    assert '| 12 a sample;' in SCALING.read_text('utf-8')
+
+
+@pytest.mark.slow
+def test_scaling_commands(newcomer):
+    """Two processes, and an accumulation; both learn."""
+    pytest.importorskip('mmpretrain')
+    output = newcomer(docs_blocks.blocks(SCALING, 'bash'))
+    found = re.findall(r'Epoch\(val\) .*ranking/mAP: ([\d.]+)', output)
+    assert len(found) == 2
+    assert min(map(float, found)) > 30
+    # 600 images in batches of 64, and in parts of 16.
+    assert 'Epoch(train)  [6][10/10]' in output
+    for name in ('two_processes', 'accumulated'):
+        assert (newcomer.folder / 'work_dirs' / name / 'epoch_6.pth').is_file()
+
+
+def test_calibration(capsys):
+    """The figures of the page, those of a temperature and of the truth too."""
+    pytest.importorskip('sklearn')
+    from sklearn.metrics import brier_score_loss, f1_score
+
+    found = run(block(CALIBRATION, 'LogisticRegression'))
+    said = capsys.readouterr().out
+    (shown,) = docs_blocks.blocks(CALIBRATION, 'text')
+    number = re.compile(r'\d\.\d+')
+    assert number.sub('', said) == number.sub('', shown)
+    assert [float(x) for x in number.findall(said)] == pytest.approx(
+        [float(x) for x in number.findall(shown)], abs=2e-3
+    )
+    labels = found['test_labels']
+    chosen = f1_score(labels, found['test'] >= found['threshold'])
+    half = f1_score(labels, found['scores'][6000:].sigmoid() >= 0.5)
+    assert chosen > half
+    # A temperature cannot move the level.
+    val = torch.from_numpy(found['val'])
+    target = torch.from_numpy(found['val_labels']).double()
+    best = min(
+        np.geomspace(0.05, 20, 100),
+        key=lambda t: binary_cross_entropy_with_logits(val / t, target),
+    )
+    scaled = torch.from_numpy(found['test'] / best).sigmoid()
+    truth = found['chance'][6000:]
+    text = ' '.join(CALIBRATION.read_text('utf-8').split())
+    for values, sentence in (
+        (scaled, r'A temperature alone reaches (\d\.\d+)'),
+        (truth, r'have a Brier score of (\d\.\d+)'),
+    ):
+        shown = float(re.search(sentence, text)[1])
+        score = brier_score_loss(labels, values.numpy())
+        assert score == pytest.approx(shown, abs=2e-3)
+
+
+def test_thresholds_of_a_detector(tmp_path, monkeypatch, capsys):
+    """A class whose boxes above 0.6 are right, one that is never found."""
+    pytest.importorskip('pycocotools')
+    boxes = [[10, 10, 20, 20], [50, 50, 20, 20]]
+    truth = dict(
+        images=[dict(id=1, width=100, height=100, file_name='1.png')],
+        categories=[dict(id=3, name='cat'), dict(id=7, name='dog')],
+        annotations=[
+            dict(id=k, image_id=1, category_id=c, bbox=b, area=400, iscrowd=0)
+            for k, (c, b) in enumerate([(3, boxes[0]), (3, boxes[1])], 1)
+        ],
+    )
+    found = [
+        dict(image_id=1, category_id=3, bbox=box, score=score)
+        for box, score in [
+            (boxes[0], 0.9),
+            (boxes[1], 0.6),
+            ([70, 5, 9, 9], 0.3),
+        ]
+    ]
+    truth['annotations'].append(
+        dict(truth['annotations'][0], id=9, category_id=7)
+    )
+    (tmp_path / 'work_dirs').mkdir()
+    (tmp_path / 'val.json').write_text(json.dumps(truth))
+    (tmp_path / 'work_dirs/val.bbox.json').write_text(json.dumps(found))
+    monkeypatch.chdir(tmp_path)
+    run(block(CALIBRATION, 'best_f1_thresholds'))
+    assert capsys.readouterr().out.split('\n')[-3:-1] == ['cat 0.6', 'dog inf']
+
+
+@pytest.mark.slow
+def test_export(tmp_path, monkeypatch):
+    pytest.importorskip('mmdet')
+    (tmp_path / 'configs').symlink_to(ROOT / 'configs')
+    monkeypatch.chdir(tmp_path)
+    found = run(block(CALIBRATION, 'torch.export'))
+    image = torch.rand(1, 3, 192, 256)
+    program = torch.export.load('detector.pt2').module()
+    with torch.no_grad():
+        expected = found['model'](image, mode='tensor')
+        got = program(image, mode='tensor')
+    for one, other in zip(got, expected):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)

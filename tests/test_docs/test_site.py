@@ -1,0 +1,135 @@
+"""The built site: no warning, links, API reference, tables of results."""
+
+import importlib
+import re
+import subprocess
+import sys
+import zlib
+from urllib.parse import urlsplit
+
+import pytest
+from docs_blocks import BLOCK, PAGES, ROOT, documents
+
+from mmrank import registry
+
+CONFIG = ROOT / 'docs' / 'mkdocs.yml'
+LINK = re.compile(r'\]\((https?:[^)\s]*)\)|<(https?:[^>\s]*)>')
+SECTION = re.compile(r'^<!-- section: (\S+): (.*) -->$', re.MULTILINE)
+
+
+@pytest.fixture(scope='module')
+def site(tmp_path_factory):
+    """The site; links and anchors that lead nowhere fail a strict build."""
+    pytest.importorskip('mkdocs')
+    pytest.importorskip('mkdocstrings')
+    pytest.importorskip('material')
+    target = tmp_path_factory.mktemp('site')
+    build = [sys.executable, '-m', 'mkdocs', 'build', '--quiet', '--strict']
+    done = subprocess.run(
+        [*build, '--config-file', str(CONFIG), '--site-dir', str(target)],
+        env={'PATH': '', 'NO_MKDOCS_2_WARNING': '1', 'HOME': str(target)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert 'WARNING' not in done.stderr, done.stderr[-3000:]
+    return target
+
+
+def documented(site):
+    """Full names of all that the API pages describe."""
+    inventory = (site / 'objects.inv').read_bytes().split(b'\n', 4)[4]
+    lines = zlib.decompress(inventory).decode().splitlines()
+    return {line.split(' ')[0] for line in lines}
+
+
+def public_names():
+    """Names that a user may import or name in a config, and their homes."""
+    for path in sorted((ROOT / 'mmrank').rglob('__init__.py')):
+        package = path.parent.relative_to(ROOT).as_posix().replace('/', '.')
+        for name in getattr(importlib.import_module(package), '__all__', ()):
+            if not name.startswith('_'):
+                yield name, f'{package}.{name}'
+    for node in registry.__all__:
+        children = getattr(registry, node)
+        children.import_from_location()
+        for name, made in children.module_dict.items():
+            yield name, f'{made.__module__}.{made.__qualname__}'
+
+
+@pytest.mark.processes
+def test_api_reference_is_complete(site):
+    known = documented(site)
+    last = {name.rpartition('.')[2] for name in known}
+    names = dict(public_names())
+    assert len(names) > 250
+    missing = {
+        name: home
+        for name, home in names.items()
+        if home not in known and name not in last and not is_node(name)
+    }
+    assert not missing, f'add them to docs/pages/api: {missing}'
+
+
+def is_node(name):
+    """Whether it is a node of the registry, which no user calls."""
+    return name in registry.__all__
+
+
+@pytest.mark.processes
+def test_pages_are_rendered_whole(site):
+    pages = {
+        path.relative_to(site).as_posix(): path.read_text('utf-8')
+        for path in site.rglob('index.html')
+    }
+    assert len(pages) > 50
+    for name, html in pages.items():
+        assert '<!-- section' not in html, name
+        assert '--8&lt;--' not in html, name
+        assert not re.search(r':(class|func|meth|data|attr):<code', html), name
+    table = pages['results/blood_cells/index.html']
+    assert '50.46 ± 0.94' in table
+    # The picture of a README, from a page in another folder.
+    assert '../../configs/stable_ap/resources/bccd_boxplot.png' in table
+    assert (site / 'configs/stable_ap/resources/bccd_boxplot.png').is_file()
+
+
+def sections_with_tables():
+    """README and heading of each part with measured results or figures."""
+    for path in sorted(ROOT.glob('configs/*/README.md')):
+        text = BLOCK.sub('', path.read_text('utf-8'))
+        for part in re.split(r'^(?=#{2,3} )', text, flags=re.MULTILINE)[1:]:
+            heading, _, body = part.partition('\n')
+            title = heading.lstrip('# ')
+            if re.search(r'±|^!\[', body, re.MULTILINE):
+                yield path.relative_to(ROOT).as_posix(), title
+
+
+def test_every_table_of_results_has_a_page():
+    shown = []
+    for path in (PAGES / 'results').glob('*.md'):
+        shown += SECTION.findall(path.read_text('utf-8'))
+    assert len(shown) == len(set(shown)) > 15
+    expected = set(sections_with_tables())
+    assert len(expected) > 10
+    assert expected <= set(shown)
+
+
+@pytest.mark.parametrize(
+    'path', documents(), ids=lambda p: p.relative_to(ROOT).as_posix()
+)
+def test_external_links_are_well_formed(path):
+    text = BLOCK.sub('', path.read_text('utf-8'))
+    for link in (''.join(x) for x in LINK.findall(text)):
+        parts = urlsplit(link)
+        assert parts.scheme == 'https', link
+        assert re.fullmatch(r'([\w-]+\.)+[a-z]{2,}', parts.netloc), link
+        assert link == link.rstrip('.,;:'), link
+
+
+def test_glossary_is_in_order():
+    text = (PAGES / 'glossary.md').read_text('utf-8')
+    terms = re.findall(r'^(\S.*)\n:   ', text, flags=re.MULTILINE)
+    assert len(terms) == len(set(terms)) > 50
+    plain = [re.sub(r'\W', '', term).casefold() for term in terms]
+    assert plain == sorted(plain)

@@ -1,0 +1,316 @@
+"""Heads of the DETR family on ranking losses."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+
+pytest.importorskip('mmdet')
+from gloo_processes import run_on_ranks
+from mmdet.structures.bbox import bbox_cxcywh_to_xyxy, bbox_overlaps
+from query_heads import (
+    ASSIGNER,
+    BOXES,
+    CLASSES,
+    FOCAL,
+    GROUPS,
+    LAYERS,
+    QUERIES,
+    QUERY_HEADS,
+    STABLE_AP,
+    build_query_head,
+    query_inputs,
+)
+from torch import nn
+
+from mmrank.errors import UserError
+from mmrank.losses import StableAPLoss
+from mmrank.models import ListwiseHead
+from mmrank.models.dense_heads.host_heads import REFUSED
+from mmrank.registry import MODELS
+
+HEADS = sorted(QUERY_HEADS)
+RANKINGS = {
+    'DeformableDETRHead, two stages': LAYERS + 1,
+    'DINOHead': 2 * LAYERS + 1,
+}
+
+
+class _OneLossAfterTheOther(nn.Module):
+    """A plain ``loss_cls`` that uses the next of its losses in each call."""
+
+    use_sigmoid = True
+
+    def __init__(self, losses):
+        super().__init__()
+        self.losses, self.calls = nn.ModuleList(losses), []
+
+    def forward(self, pred, target, weight=None, avg_factor=None):
+        loss = self.losses[len(self.calls)]
+        self.calls.append((pred, target))
+        return loss(pred, target, weight)
+
+
+def _objective(losses):
+    return sum(value.sum() for key, value in losses.items())
+
+
+@pytest.mark.parametrize('name', HEADS)
+def test_losses_are_those_of_one_ranking_per_layer(name):
+    """The host head with a list of losses of our own as the reference."""
+    head = build_query_head(name)
+    stock = build_query_head(name, FOCAL, listwise=False)
+    number = RANKINGS.get(name, LAYERS)
+    stock.loss_cls = _OneLossAfterTheOther(
+        StableAPLoss() for _ in range(number)
+    )
+    ours, theirs = query_inputs(name), query_inputs(name)
+    for _ in range(2):  # the second one starts from EMA state
+        losses = head.loss_by_feat(*ours)
+        stock.loss_cls.calls.clear()
+        expected = stock.loss_by_feat(*theirs)
+        assert losses.keys() == expected.keys()
+        for key, value in losses.items():
+            torch.testing.assert_close(value, expected[key], msg=key)
+        for tensor in [x for x in ours + theirs if torch.is_tensor(x)]:
+            tensor.grad = None
+        _objective(losses).backward()
+        _objective(expected).backward()
+        for a, b in zip(ours, theirs):
+            if torch.is_tensor(a):
+                torch.testing.assert_close(a.grad, b.grad)
+                assert a.grad.isfinite().all()
+    assert len(stock.loss_cls.calls) == number
+
+
+def test_denoising_queries_have_rankings_of_their_own():
+    head = build_query_head('DINOHead')
+    seen = {}
+    for part in ('layers', 'denoising'):
+        for i, collector in enumerate(getattr(head.loss_cls, part)):
+            collector.loss.register_forward_pre_hook(
+                lambda _, args, at=(part, i): seen.setdefault(at, args)
+            )
+    args = query_inputs('DINOHead')
+    head.loss_by_feat(*args)
+    number = args[-1]['num_denoising_queries']
+    for layer in range(LAYERS):
+        scores, labels, *_ = seen['denoising', layer]
+        noisy = args[0][layer, :, :number].reshape(-1, CLASSES)
+        assert torch.equal(scores, noisy)
+        # Each object once for each group.
+        assert (labels < CLASSES).sum() == 3 * GROUPS
+        scores, labels, *_ = seen['layers', layer]
+        rest = args[0][layer, :, number:].reshape(-1, CLASSES)
+        assert torch.equal(scores, rest)
+        assert (labels < CLASSES).sum() == 3
+
+
+def test_each_ranking_has_state_of_its_own():
+    head = build_query_head('DINOHead')
+    head.loss_by_feat(*query_inputs('DINOHead'))
+    collectors = [m for m in head.modules() if isinstance(m, StableAPLoss)]
+    assert len(collectors) == RANKINGS['DINOHead']
+    centres = {m.logit_centre().item() for m in collectors}
+    assert len(centres) == len(collectors)
+    again = build_query_head('DINOHead')
+    again.load_state_dict(head.state_dict())
+    for a, b in zip(again.state_dict().values(), head.state_dict().values()):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize('loss', ['RankSortLoss', 'ALRPLoss', 'APLoss'])
+@pytest.mark.parametrize('name', ['DETRHead', 'DINOHead'])
+def test_losses_with_box_values(name, loss):
+    balance = loss == 'RankSortLoss'
+    head = build_query_head(
+        name, dict(type=f'mmrank.{loss}'), balance_boxes=balance
+    )
+    args = query_inputs(name)
+    losses = head.loss_by_feat(*args)
+    _objective(losses).backward()
+    for tensor in args[:2]:
+        assert tensor.grad.isfinite().all()
+        assert tensor.grad.abs().sum() > 0
+    if balance:
+        boxes = sum(v for k, v in losses.items() if 'bbox' in k or 'iou' in k)
+        ranked = sum(v for k, v in losses.items() if 'cls' in k)
+        torch.testing.assert_close(boxes, ranked)
+
+
+def test_quality_is_the_iou_of_the_matched_query():
+    head = build_query_head('DETRHead', dict(type='mmrank.RankSortLoss'))
+    told = []
+    head.loss_cls.layers[-1].loss.register_forward_pre_hook(
+        lambda _, args, kwargs: told.append((args, kwargs)), with_kwargs=True
+    )
+    args = query_inputs('DETRHead')
+    head.loss_by_feat(*args)
+    _, boxes, truths, _ = args
+    ((_, labels, *_), kwargs) = told[0]
+    rows = (labels < CLASSES).nonzero().squeeze(1)
+    pred = bbox_cxcywh_to_xyxy(boxes[-1].reshape(-1, 4)[rows]) * 128
+    # The class of an object is its place in its image.
+    objects = [
+        truths[row // QUERIES].bboxes[labels[row]] for row in rows.tolist()
+    ]
+    expected = bbox_overlaps(pred, torch.stack(objects), is_aligned=True)
+    torch.testing.assert_close(kwargs['quality'], expected.detach())
+    assert expected.max() > 0
+
+
+@pytest.mark.parametrize('name', HEADS)
+def test_scores_are_shown_centred(name):
+    head = build_query_head(name)
+    head.loss_by_feat(*query_inputs(name))
+    args = query_inputs(name, seed=2)
+    metas = args[-2] if name == 'DINOHead' else args[-1]
+    raw = args[0].detach()[-1]
+    centre = head.loss_cls.layers[-1].loss.logit_centre()
+    shown = head.predict_by_feat(args[0].detach(), args[1].detach(), metas)
+    for scores, result in zip(raw, shown):
+        best = (scores - centre).sigmoid().flatten().topk(5).values
+        torch.testing.assert_close(result.scores, best)
+        assert len(result.bboxes) == 5
+    head.centre_scores = False
+    shown = head.predict_by_feat(args[0].detach(), args[1].detach(), metas)
+    best = raw[0].sigmoid().flatten().topk(5).values
+    torch.testing.assert_close(shown[0].scores, best)
+
+
+@pytest.mark.parametrize('name', HEADS)
+def test_batch_without_objects(name):
+    head = build_query_head(name)
+    args = query_inputs(name, boxes=([], []))
+    _objective(head.loss_by_feat(*args)).backward()
+    assert args[0].grad.isfinite().all()
+    head.loss_by_feat(*query_inputs(name))
+
+
+def test_head_is_pickled_after_training():
+    head = build_query_head('DINOHead')
+    head.loss_by_feat(*query_inputs('DINOHead'))
+    again = pickle.loads(pickle.dumps(copy.deepcopy(head)))
+    a = head.loss_by_feat(*query_inputs('DINOHead', seed=3))
+    b = again.loss_by_feat(*query_inputs('DINOHead', seed=3))
+    for key, value in a.items():
+        assert torch.equal(value, b[key])
+
+
+def _gradient_of_rank(rank, boxes):
+    """One image a rank, the second without an object."""
+    head = build_query_head('DINOHead')
+    own = query_inputs('DINOHead', boxes)
+    number = own[-1]['num_denoising_queries']
+    scores, preds, enc, enc_boxes, truths, metas, dn = own
+    scores, preds, enc, enc_boxes = (
+        x.detach()[..., rank : rank + 1, :, :].requires_grad_()
+        for x in (scores, preds, enc, enc_boxes)
+    )
+    kept = scores, preds
+    if not len(truths[rank]):
+        # As the generator of denoising queries: none without an object.
+        dn = dict(dn, num_denoising_queries=0)
+        scores, preds = scores[:, :, number:], preds[:, :, number:]
+    losses = head.loss_by_feat(
+        scores,
+        preds,
+        enc,
+        enc_boxes,
+        truths[rank : rank + 1],
+        metas[rank : rank + 1],
+        dn,
+    )
+    ranked = sum(v.sum() for k, v in losses.items() if 'cls' in k)
+    ranked.backward()
+    return [kept[0].grad[:, :, number:] / 2, enc.grad / 2]
+
+
+@pytest.mark.processes
+def test_two_ranks_equal_one_process_also_without_an_object_on_one():
+    boxes = (BOXES[0], [])
+    args = query_inputs('DINOHead', boxes)
+    head = build_query_head('DINOHead')
+    losses = head.loss_by_feat(*args)
+    sum(v.sum() for k, v in losses.items() if 'cls' in k).backward()
+    number = args[-1]['num_denoising_queries']
+    parts = run_on_ranks(_gradient_of_rank, 2, boxes)
+    matching = torch.cat([part[0] for part in parts], 1)
+    torch.testing.assert_close(matching, args[0].grad[:, :, number:])
+    proposals = torch.cat([part[1] for part in parts])
+    torch.testing.assert_close(proposals, args[2].grad)
+
+
+def _message(error, **kwargs):
+    with pytest.raises(error) as caught:
+        build_query_head(**kwargs)
+    return str(caught.value)
+
+
+def test_settings_that_do_not_fit():
+    softmax = copy.deepcopy(ASSIGNER)
+    softmax['match_costs'][0] = dict(type='mmdet.ClassificationCost')
+    text = _message(
+        ValueError, name='DETRHead', train_cfg=dict(assigner=softmax)
+    )
+    assert 'FocalLossCost' in text
+    text = _message(
+        ValueError,
+        name='DINOHead',
+        loss_cls={**STABLE_AP, 'mode': 'per_class'},
+    )
+    assert "mode='flatten'" in text
+    text = _message(ValueError, name='DINOHead', num_layers=5)
+    assert 'num_layers=5' in text
+    assert 'remove' in text
+    text = _message(
+        ValueError,
+        name='DETRHead',
+        loss_cls={**STABLE_AP, 'use_sigmoid': False},
+    )
+    assert 'use_sigmoid=True' in text
+    text = _message(ValueError, name='DETRHead', pointwise_loss=FOCAL)
+    assert 'remove' in text
+    with pytest.raises(ValueError, match='has no decoder'):
+        MODELS.build(
+            dict(
+                type='mmrank.ListwiseHead',
+                head_type='mmdet.RetinaHead',
+                num_layers=3,
+                loss_cls=STABLE_AP,
+            )
+        )
+
+
+def test_other_number_of_decoder_layers_is_named():
+    head = build_query_head('DETRHead', num_layers=3)
+    with pytest.raises(UserError, match=r'num_layers=2'):
+        head.loss_by_feat(*query_inputs('DETRHead'))
+
+
+def test_more_objects_than_queries_warn_once(monkeypatch):
+    head = build_query_head('DETRHead')
+    warned = []
+    monkeypatch.setattr(
+        'mmrank.models.dense_heads.listwise_detr_mixin.print_log',
+        lambda text, **_: warned.append(text),
+    )
+    many = [[[1.0 * i, 1, 20.0 + i, 30] for i in range(QUERIES + 1)], []]
+    for _ in range(2):
+        head.loss_by_feat(*query_inputs('DETRHead', many))
+    (text,) = warned
+    assert '11 objects' in text
+    assert 'num_queries=11' in text
+
+
+@pytest.mark.parametrize('name', ['DDQDETRHead', 'GroundingDINOHead'])
+def test_refused_heads_say_why(name):
+    with pytest.raises(TypeError, match=REFUSED[name]):
+        ListwiseHead(f'mmdet.{name}', loss_cls=STABLE_AP)
+
+
+def test_stock_head_on_a_ranking_loss_is_refused():
+    """One loss for all layers would mix their states."""
+    with pytest.raises(UserError, match='layer of its decoder'):
+        build_query_head('DINOHead', STABLE_AP, listwise=False)

@@ -1,0 +1,61 @@
+"""One colour for each loss, words for losses and metrics."""
+
+import re
+from pathlib import Path
+
+import pytest
+from mmengine.fileio import load
+
+from mmrank.visualization.palette import (
+    LOSS_STYLES,
+    colours_of,
+    loss_name,
+    metric_name,
+)
+
+PLANS = sorted(Path(__file__).parents[2].glob('configs/*/*.yaml'))
+
+
+def test_a_loss_has_its_colour_beside_any_other():
+    assert colours_of(['focal', 'stable AP']) == [
+        LOSS_STYLES['focal'].colour,
+        LOSS_STYLES['stable_ap'].colour,
+    ]
+    assert colours_of(['soprc-0.25'])[0] == LOSS_STYLES['soprc'].colour
+    assert colours_of(['centre'])[0] != LOSS_STYLES['ce'].colour
+
+
+@pytest.mark.parametrize('plan', PLANS, ids=lambda path: path.stem)
+def test_methods_of_a_plan_differ(plan):
+    names = [method['name'] for method in load(plan).get('methods', ())]
+    names = list(dict.fromkeys(re.sub(r'-[\d.]+$', '', n) for n in names))
+    assert len(set(colours_of(names[:20]))) == len(names[:20])
+
+
+def test_colours_repeat_when_there_are_no_more():
+    assert len(colours_of([f'model {i}' for i in range(99)])) == 99
+
+
+@pytest.mark.parametrize(
+    ('name', 'words'),
+    [
+        ('rank_sort', 'Rank & Sort'),
+        ('stable_ap-0.25', 'stable AP 0.25'),
+        ('in-batch', 'in-batch'),
+        ('my_loss', 'my_loss'),
+    ],
+)
+def test_losses_in_words(name, words):
+    assert loss_name(name) == words
+
+
+@pytest.mark.parametrize(
+    ('metric', 'words'),
+    [
+        ('coco/bbox_mAP_50', 'box AP at IoU 0.50'),
+        ('image_text/IR@10', 'image retrieval, recall at 10'),
+        ('mine/score', 'mine/score'),
+    ],
+)
+def test_metrics_in_words(metric, words):
+    assert metric_name(metric) == words

@@ -1,0 +1,158 @@
+r"""Train the small models of a release and write their weights.
+
+  python tools/misc/build_release.py --list --data-root DATA
+  python tools/misc/build_release.py --data-root DATA --out release
+  python tools/misc/build_release.py --data-root DATA --out release \
+      two-tower64_unbiased-square_ml-1m
+
+writes release/NAME-1a2b3c4d.pth, data that torch.load(weights_only=True)
+reads, and release/NAME.json with its hash and metrics. These are what
+tools/test.py measures of the published file. Trainings and prepared data go
+to release/build.
+
+Interrupted? Run the same command again: models of the same config, options
+and code are kept, a training goes on from its last checkpoint.
+
+--register writes the models that are built into the model index
+(configs/*/metafile.yml) and the table of docs/pages/models.md.
+
+DATA holds bccd/, omniglot/, cifar10/ and ml1m/; --list says which file each
+model needs.
+
+exit status: 0 built, 2 wrong input (see the message), 130 interrupted.
+"""
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from mmrank.errors import UserError, show_user_errors
+from mmrank.studies.release.assets import Asset, chosen_assets
+from mmrank.studies.release.build import Record, build, read_record, state_of
+from mmrank.studies.release.registration import register
+from mmrank.studies.seeds.runs import lock_folder
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def parse_args() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        'names', nargs='*', metavar='NAME', help='models (default: all)'
+    )
+    parser.add_argument(
+        '--out',
+        default='work_dirs/release',
+        help='folder to write to (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--data-root',
+        default='data',
+        help='folder with the data sets (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--list', action='store_true', help='show the models and end'
+    )
+    parser.add_argument(
+        '--register',
+        action='store_true',
+        help='write what is built into the model index and docs/',
+    )
+    parser.add_argument(
+        '--url',
+        default='',
+        help='address of the folder where users will find the files, for '
+        'the model index (default: the names of the files alone)',
+    )
+    return parser.parse_args()
+
+
+def show(assets: list[Asset], out: Path, data: Path, console: Console) -> None:
+    """Show what there is of each model."""
+    table = Table()
+    for column in ('model', 'state', 'data', 'test metrics', 'MB'):
+        table.add_column(column, overflow='fold')
+    for asset in assets:
+        record = read_record(asset.name, out)
+        found = '' if asset.data.is_there(data) else ' (not there)'
+        table.add_row(
+            asset.name,
+            state_of(asset, out, ROOT),
+            f'{asset.data.folder}/{asset.data.needed}{found}',
+            _metrics(asset, record) if record else '',
+            f'{record.size / 1e6:.1f}' if record else '',
+        )
+    console.print(table)
+
+
+def _metrics(asset: Asset, record: Record) -> str:
+    return ', '.join(
+        f'{name} {asset.scale * record.metrics[key]:.1f}'
+        for key, name in asset.metrics.items()
+        if key in record.metrics
+    )
+
+
+def run(args: argparse.Namespace, console: Console) -> None:
+    """Build what is missing."""
+    assets = chosen_assets(args.names)
+    out, data = Path(args.out).resolve(), Path(args.data_root).resolve()
+    if args.list:
+        show(assets, out, data, console)
+        return
+    folder = out / 'build'
+    with lock_folder(folder):
+        os.chdir(folder)
+        failed = {}
+        for number, asset in enumerate(assets, 1):
+            console.rule(f'{number}/{len(assets)} {asset.name}')
+            if state_of(asset, out, ROOT) == 'built':
+                console.print('is built already')
+                continue
+            console.print(f'data/{asset.data.target}: preparing, if needed')
+            try:
+                asset.data.prepare(
+                    data, folder, ROOT / 'tools' / 'dataset_converters'
+                )
+                record = build(asset, out, ROOT, console)
+            except UserError as error:
+                failed[asset.name] = error
+                console.print(str(error), markup=False, highlight=False)
+                continue
+            console.print(
+                f'wrote {out / record.file}: {_metrics(asset, record)}'
+            )
+    show(assets, out, data, console)
+    if args.register:
+        ready = [x for x in assets if state_of(x, out, ROOT) == 'built']
+        for path in register(ready, out, ROOT, args.url):
+            console.print(f'wrote {path}')
+    if failed:
+        raise UserError(
+            f'not built: {", ".join(failed)}. Fix: see the messages above'
+        )
+
+
+@show_user_errors(
+    OSError,
+    on_interrupt='Interrupted. Run the same command again to continue.',
+)
+def main() -> None:
+    """Build, list or register."""
+    args = parse_args()
+    # A termination is treated as an interrupt: the training ends with it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    run(args, Console())
+
+
+if __name__ == '__main__':
+    sys.exit(main())
