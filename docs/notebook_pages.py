@@ -60,6 +60,7 @@ def page_of(source: Path, executed_in: Path = EXECUTED) -> NotebookPage:
         found = nbformat.read(copy, as_version=4)
         executed = _cells(found) == _cells(notebook)
         notebook = found if executed else notebook
+    notebook.metadata.setdefault('language_info', dict(name='python'))
     text, resources = MarkdownExporter().from_notebook_node(
         notebook, resources=dict(output_files_dir=name)
     )

@@ -18,6 +18,7 @@
 
 # %%
 import os
+import warnings
 from pathlib import Path
 
 from IPython.display import Image
@@ -28,6 +29,8 @@ os.chdir(
         p for p in (here, *here.parents) if (p / 'configs/tutorials').is_dir()
     )
 )
+# A progress bar of the next cell asks for widgets; it does without.
+warnings.filterwarnings('ignore', message='install "ipywidgets"')
 
 # %% [markdown]
 # ## The data
@@ -114,7 +117,13 @@ Image(
 # over seeds.
 
 # %%
-# %run tools/analysis_tools/plot_pr_curves.py data/shapes_small/annotations/val.json "stable AP=work_dirs/notebooks/stable_ap/val.bbox.json" "focal=work_dirs/notebooks/focal/val.bbox.json" --out work_dirs/notebooks/pr_curves.png --max-classes 3
+truth = 'data/shapes_small/annotations/val.json'
+models = (
+    '"stable AP=work_dirs/notebooks/stable_ap/val.bbox.json" '
+    '"focal=work_dirs/notebooks/focal/val.bbox.json"'
+)
+out = 'work_dirs/notebooks'
+# %run tools/analysis_tools/plot_pr_curves.py {truth} {models} --max-classes 3 --out {out}/pr_curves.png
 
 # %%
 Image('work_dirs/notebooks/pr_curves.png')
@@ -126,7 +135,7 @@ Image('work_dirs/notebooks/pr_curves.png')
 # Solid boxes match an object of their class at IoU 0.5, dashed ones do not.
 
 # %%
-# %run tools/analysis_tools/draw_detections.py data/shapes_small/annotations/val.json data/shapes_small/val "stable AP=work_dirs/notebooks/stable_ap/val.bbox.json" "focal=work_dirs/notebooks/focal/val.bbox.json" --num-images 3 --out work_dirs/notebooks/detections.png
+# %run tools/analysis_tools/draw_detections.py {truth} data/shapes_small/val {models} --num-images 3 --out {out}/detections.png
 
 # %%
 Image('work_dirs/notebooks/detections.png')

@@ -17,7 +17,7 @@
 # Each loss gets the same trials: the learning rate is chosen on validation
 # data with a seed of its own, then three fresh seeds are tested.
 #
-# It takes about a minute on two CPU cores.
+# It takes less than a minute on two CPU cores.
 
 # %%
 import torch
@@ -25,18 +25,14 @@ from IPython.display import Image
 
 from mmrank.functional import average_precision
 from mmrank.losses import APLoss, SmoothAPLoss, SOPRCLoss, StableAPLoss
-from mmrank.visualization.figures import (
-    colour,
-    legend_above,
-    new_panels,
-    save,
-)
+from mmrank.visualization.figures import legend_above, new_panels, save
+from mmrank.visualization.palette import colours_of
 
 # %% [markdown]
 # ## The data
 #
 # Twenty features of normal noise. The positives form two groups, each with
-# a mean of its own, so that a straight line does not separate them.
+# a mean of its own.
 
 
 # %%
@@ -71,13 +67,7 @@ LOSSES = {
     'SmoothAP': lambda: SmoothAPLoss(tau=0.5),
     'AP-Loss': APLoss,
 }
-COLOURS = {
-    'stable AP': colour(0),
-    'cross-entropy': colour(1),
-    'SOPRC': colour(2),
-    'SmoothAP': colour(3),
-    'AP-Loss': colour(4),
-}
+COLOURS = dict(zip(LOSSES, colours_of([*LOSSES])))
 
 # %% [markdown]
 # ## The loop

@@ -120,12 +120,8 @@ for mode, own in runs.items():
 import numpy as np
 
 from mmrank.apis.recommendation import recommend
-from mmrank.visualization.figures import (
-    colour,
-    legend_above,
-    new_panels,
-    save,
-)
+from mmrank.visualization.figures import legend_above, new_panels, save
+from mmrank.visualization.palette import colours_of
 
 pairs = runs['unbiased'][0][0].train_dataloader.dataset.interactions
 held_out = runs['unbiased'][0][0].test_dataloader.dataset.interactions
@@ -143,12 +139,12 @@ def shares(cols):
 
 
 drawn = {'held-out pairs': ([shares(held_out.cols)], '#888888')}
-for index, mode in enumerate(MODES):
+for mode, tint in zip(MODES, colours_of(MODES)):
     own = []
     for runner, _ in runs[mode]:
         lists = recommend(runner.model.eval(), pairs, users, count=5)
         own.append(shares([col_of[r.item] for row in lists for r in row]))
-    drawn[f'recommended, {mode}'] = own, colour(index)
+    drawn[f'recommended, {mode}'] = own, tint
 
 figure, axes = new_panels(1, 1, width=7.2, height=3.8)
 places = np.arange(10)

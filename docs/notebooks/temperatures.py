@@ -18,6 +18,7 @@
 
 # %%
 import os
+import warnings
 from pathlib import Path
 
 from IPython.display import Image
@@ -28,6 +29,8 @@ os.chdir(
         p for p in (here, *here.parents) if (p / 'configs/tutorials').is_dir()
     )
 )
+# A progress bar of the next cell asks for widgets; it does without.
+warnings.filterwarnings('ignore', message='install "ipywidgets"')
 
 # %% [markdown]
 # ## The data
@@ -119,7 +122,8 @@ closeness = cosines.topk(10).values.mean(1).numpy()
 # %%
 from scipy.stats import spearmanr
 
-from mmrank.visualization.figures import colour, new_panels, save
+from mmrank.visualization.figures import new_panels, save
+from mmrank.visualization.palette import colour
 
 correlation = spearmanr(closeness, found.tau)
 print(

@@ -14,7 +14,7 @@ RUNS = {
     'detector_by_ap': (
         ('mmdet', 'pycocotools'),
         3,
-        r'stable AP\s*│\s*([\d.]+)',
+        r'mAP +│ +([\d.]+) │',
         5,
     ),
     'losses_in_pytorch': (
@@ -63,7 +63,8 @@ def text_of(notebook):
         o.get('text', '') or o.get('data', {}).get('text/plain', '')
         for o in outputs
     ]
-    return '\n'.join(texts)
+    # rich prints bold words and colours by escape sequences.
+    return re.sub(r'\x1b\[[\d;]*m', '', '\n'.join(texts))
 
 
 @pytest.mark.slow

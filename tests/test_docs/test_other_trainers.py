@@ -25,6 +25,7 @@ def run(script, folder, *before):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout[-3000:]
     states = re.findall(r'^state (\{.*\})$', done.stdout, re.MULTILINE)
@@ -64,7 +65,7 @@ def test_two_processes_equal_one(tmp_path):
     (tmp_path / 'two').mkdir()
     launch = ('-m', 'torch.distributed.run', '--nproc-per-node=2')
     (_, two), ap_of_two = run(
-        ACCELERATE, tmp_path / 'two', *launch, '--master-port=0'
+        ACCELERATE, tmp_path / 'two', *launch, '--standalone'
     )
     assert ap_of_two == pytest.approx(ap, abs=2e-6)
     for key, value in one.items():
