@@ -1,21 +1,4 @@
 # Stanford Online Products on AUC by sigmoid.
-_base_ = [
-    '../_base_/retrieval_rivals_sop.py',
-    '../_base_/retrieval_losses/auc-sigmoid.py',
-]
+_base_ = './r50_auc-huber_56x4-50k_sop.py'
 
-model = dict(head=dict(loss={{_base_.loss}}))
-# The authors train AUC with SGD, unlike the other rivals.
-optim_wrapper = dict(
-    optimizer=dict(
-        _delete_=True,
-        type='SGD',
-        lr=0.003,
-        momentum=0.9,
-        nesterov=True,
-        weight_decay=4e-4))
-param_scheduler = [
-    dict(
-        type='MultiStepLR', by_epoch=False, milestones=[20000, 40000],
-        gamma=0.3)
-]
+model = dict(head=dict(loss=dict(surrogate='sigmoid')))

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from mmrank.engine.hooks import PreviousWeightsHook, RankingMonitorHook
-from mmrank.losses import StableAPLoss
+from mmrank.losses import ISogCLRLoss, StableAPLoss
 from mmrank.registry import MODELS
 
 
@@ -277,6 +277,25 @@ def test_monitor_warns_once_and_only_when_saturation_lasts(caplog):
     assert len(caplog.records) == 1
     assert 'argument is 3300' in caplog.text
     assert "rho='auto'" in caplog.text
+
+
+@pytest.mark.parametrize(('eta', 'warns'), [(0.02, True), (0.001, False)])
+def test_monitor_sees_temperatures_that_repeat_their_last_batch(
+    caplog, eta, warns
+):
+    """The gain of a visit, 2 eta rho / tau, is 0.96 or 0.05."""
+    loss = ISogCLRLoss(
+        num_samples=4, rho=2.4, tau_init=0.1, tau0=0.05, eta=eta
+    ).eval()
+    loss(torch.randn(4, 3), torch.randn(4, 3), torch.arange(4))
+    hook = RankingMonitorHook(interval=1, patience=3)
+    with caplog.at_level(logging.WARNING, logger='mmrank-test'):
+        for k in range(6):
+            hook.after_train_iter(_fake(k, 0.0, loss), k)
+    assert len(caplog.records) == warns
+    if warns:
+        assert 'tau_gain = 2 eta rho / tau is 0.96' in caplog.text
+        assert 'Fix: eta of ISogCLRLoss' in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -275,9 +275,10 @@ def stable_ap_loss(
         a: Offset of the weight, > 0.
         t: Power of the weight, >= 0.
         eps: Smoothing of the outer function, > 0.
-        rho: Imbalance, > 0: a number, or (L,). None: n-/n+ of each list. In
-            lists of thousands of negatives h saturates at that from random
-            weights on; the registered ``StableAPLoss`` caps it.
+        rho: Imbalance, > 0: a number, or (L,). None: n-/n+ of each list, at
+            which h saturates from random weights on, in the 112 images of a
+            retrieval batch as among the anchors of a detector; the
+            registered ``StableAPLoss`` caps it.
         weights: ``normalised`` or ``printed``, see
             :func:`rank_weighted_risk`.
         pos_mask: (L, P) bool, False for padding. None: all are real.
