@@ -8,9 +8,9 @@ RUN := "$(VENV)/bin/python"
 # glibc gives large blocks back to the system as soon as they are free, and the
 # page faults of the next step then cost more than its sums: trainings and tests
 # on a CPU took 2 to 5 times as long. What these keep is bounded by the peak.
-demo test test-fast test-slow: export MALLOC_MMAP_THRESHOLD_ ?= 1073741824
-demo test test-fast test-slow: export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
-demo test test-fast test-slow: export MALLOC_TOP_PAD_ ?= 67108864
+demo test test-fast test-slow notebooks: export MALLOC_MMAP_THRESHOLD_ ?= 1073741824
+demo test test-fast test-slow notebooks: export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
+demo test test-fast test-slow notebooks: export MALLOC_TOP_PAD_ ?= 67108864
 # Sums of tests are small: more threads than one only wait for each other.
 test test-fast test-slow: export OMP_NUM_THREADS ?= 1
 
@@ -18,7 +18,7 @@ test test-fast test-slow: export OMP_NUM_THREADS ?= 1
 FAST := tests/test_functional tests/test_state tests/test_losses
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-fast test-slow lint docs clean
+.PHONY: help env demo test test-fast test-slow lint notebooks docs clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -43,10 +43,14 @@ lint: env  ## ruff: style and format
 	@$(RUN) -m ruff check .
 	@$(RUN) -m ruff format --check .
 
+notebooks: env  ## execute docs/notebooks/*.py for the site (6 minutes)
+	@"$(VENV)/bin/jupytext" --to executed//ipynb --execute --run-path . \
+	  docs/notebooks/*.py
+
 docs: env  ## the documentation site, in site/
 	@NO_MKDOCS_2_WARNING=1 "$(VENV)/bin/mkdocs" build -q --strict \
 	  -f docs/mkdocs.yml && echo "Open site/index.html."
 
 clean:  ## remove what builds and test runs left (keeps .venv and work_dirs)
-	@rm -rf build dist site *.egg-info .pytest_cache .ruff_cache .hypothesis
+	@rm -rf build dist site docs/notebooks/executed *.egg-info .pytest_cache .ruff_cache .hypothesis
 	@find mmrank tools tests configs -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,7 +5,8 @@ the site under their own paths, so each table stands in one place. A link is
 written as it works in the repository. On the site it leads to the page of the
 same file, or becomes plain text where the site has no such page. A page of
 results shows a section of such a README, and the troubleshooting page ends
-with the messages of the source.
+with the messages of the source. notebook_pages.py makes the pages of the
+notebooks.
 """
 
 import os
@@ -19,7 +20,8 @@ from mkdocs.structure.files import File, InclusionLevel
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / 'docs'))
 
-from messages import as_markdown  # noqa: E402  lies beside this file
+import notebook_pages  # noqa: E402  lies beside this file
+from messages import as_markdown  # noqa: E402  likewise
 
 PAGES = ROOT / 'docs' / 'pages'
 LINK = re.compile(
@@ -51,6 +53,13 @@ def on_files(files, config):
                 inclusion=InclusionLevel[level],
             )
         )
+    for source in notebook_pages.sources():
+        page = notebook_pages.page_of(source)
+        name = f'notebooks/{source.stem}.md'
+        files.append(File.generated(config, name, content=page.markdown))
+        for name, content in page.files.items():
+            uri = f'notebooks/{name}'
+            files.append(File.generated(config, uri, content=content))
     return files
 
 
@@ -103,7 +112,10 @@ def rewrite(text, file, files, source=None):
     ``source`` is the file of the repository that the text is from, if not
     that of the page.
     """
-    here = (ROOT / source if source else Path(file.abs_src_path)).parent
+    if file.src_uri.startswith('notebooks/'):
+        here = notebook_pages.SOURCES
+    else:
+        here = (ROOT / source if source else Path(file.abs_src_path)).parent
 
     def replace(match):
         image, label, target = match.groups()
@@ -119,6 +131,8 @@ def rewrite(text, file, files, source=None):
             return f'{image}[{label}]({target})'
         base = PAGES if PAGES in found.parents else ROOT
         uri = found.relative_to(base).as_posix()
+        if found.parent == notebook_pages.SOURCES:
+            uri = f'notebooks/{found.stem}.md'
         if files.get_file_from_path(uri) is None:
             return label
         start = PurePosixPath(file.src_uri).parent.as_posix()

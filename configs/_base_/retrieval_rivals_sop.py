@@ -1,13 +1,18 @@
-# Stanford Online Products for the losses that SOPRC is compared with. Model,
-# data and schedule of the SOPRC twin, and Adam, with which that paper trains
-# the rivals. It does not give their learning rates; this one is a start. The
-# loss is set by the inheriting config.
+# Stanford Online Products for the losses that SOPRC is compared with. Model and data of
+# the SOPRC twin, and Adam, with which that paper trains the rivals; learning
+# rate and schedule are those of its authors' code. The loss is set by the
+# inheriting config.
 _base_ = '../soprc/r50_soprc_56x4-50k_sop.py'
 
 model = dict(
-    head=dict(_delete_=True, type='mmrank.RetrievalHead', num_classes=11318))
+    head=dict(_delete_=True, type='mmrank.RetrievalHead', num_classes=10181))
 optim_wrapper = dict(
     optimizer=dict(_delete_=True, type='Adam', lr=1e-5, weight_decay=4e-4))
+param_scheduler = [
+    dict(
+        type='MultiStepLR', by_epoch=False, milestones=[15000, 30000],
+        gamma=0.3)
+]
 # Without the class counts, which only SOPRC requires.
 custom_hooks = [
     dict(type='mmrank.RankingMonitorHook'),

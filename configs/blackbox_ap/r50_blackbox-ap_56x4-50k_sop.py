@@ -1,10 +1,7 @@
-# Stanford Online Products on: BlackBox AP.
-_base_ = '../_base_/retrieval_rivals_sop.py'
+# Stanford Online Products on BlackBox AP.
+_base_ = [
+    '../_base_/retrieval_rivals_sop.py',
+    '../_base_/retrieval_losses/blackbox-ap.py',
+]
 
-model = dict(
-    head=dict(
-        loss=dict(
-            type='mmrank.BlackBoxAPLoss',
-            mode='per_class',
-            lam=4.0,
-            margin=0.02)))
+model = dict(head=dict(loss={{_base_.loss}}))

@@ -1,6 +1,7 @@
 # iSogCLR; all else as in its CLIP twin. num_samples: the lines of train.tsv. The
-# paper tunes beta0 in 0.7, 0.8, 0.9 and rho in 5.8, 6.0, 6.2, 6.4, and does
-# not state eta, beta1 and the largest temperature.
+# paper tunes beta0 in 0.7, 0.8, 0.9 and rho in 5.8, 6.0, 6.2, 6.4. It states
+# neither eta, beta1, the largest temperature nor the bound of G: these are those
+# of the authors' code, see configs/clip/README.md.
 _base_ = './r50-distilbert_clip_2xb256-30e_cc3m.py'
 
 model = dict(
@@ -13,4 +14,7 @@ model = dict(
             tau_init=0.01,
             tau0=0.005,
             tau_max=0.05,
-            beta0=0.8)))
+            eta=1e-5,
+            beta0=0.8,
+            beta1=0.5,
+            gradient_clip=5.0)))

@@ -9,8 +9,11 @@ model = dict(
         rho=0.4,
         tau_init=0.7,
         tau0=0.05,
-        eta=0.01,
-        beta0=0.9))
+        tau_max=1.0,
+        eta=0.03,
+        beta0=0.9,
+        beta1=0.5,
+        gradient_clip=3.0))
 custom_hooks = [
     *_base_.custom_hooks,
     dict(type='mmrank.TemperatureHook', interval=10),

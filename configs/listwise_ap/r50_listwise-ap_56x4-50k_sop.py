@@ -1,9 +1,12 @@
-# Stanford Online Products on: List-wise AP (DIR).
-_base_ = '../_base_/retrieval_rivals_sop.py'
+# Stanford Online Products on list-wise AP (DIR).
+_base_ = [
+    '../_base_/retrieval_rivals_sop.py',
+    '../_base_/retrieval_losses/listwise-ap.py',
+]
 
-model = dict(
-    head=dict(
-        loss=dict(
-            type='mmrank.ListwiseAPLoss',
-            mode='per_class',
-            num_bins=20)))
+model = dict(head=dict(loss={{_base_.loss}}))
+param_scheduler = [
+    dict(
+        type='MultiStepLR', by_epoch=False, milestones=[20000, 40000],
+        gamma=0.3)
+]

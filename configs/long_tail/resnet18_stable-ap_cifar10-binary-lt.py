@@ -6,3 +6,8 @@ _base_ = [
 ]
 
 model = dict(head=dict(loss={{_base_.loss}}))
+custom_hooks = [
+    *_base_.custom_hooks,
+    # mean_mode='exact' scores each batch again under the previous weights.
+    dict(type='mmrank.PreviousWeightsHook'),
+]

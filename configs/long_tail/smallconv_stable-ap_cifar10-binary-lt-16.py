@@ -13,6 +13,6 @@ model = dict(
             _base_.loss,
             activation='none',
             tau=1.0,
-            rho='auto',
+            mean_mode='plain',
             score_range=(-5.0, 5.0),
             score_penalty=0.001)))

@@ -1,9 +1,12 @@
-# Stanford Online Products on: Contrastive loss.
-_base_ = '../_base_/retrieval_rivals_sop.py'
+# Stanford Online Products on Contrastive loss.
+_base_ = [
+    '../_base_/retrieval_rivals_sop.py',
+    '../_base_/retrieval_losses/contrastive.py',
+]
 
-model = dict(
-    head=dict(
-        loss=dict(
-            type='mmrank.PMLLoss',
-            loss=dict(
-                type='ContrastiveLoss', pos_margin=0.0, neg_margin=0.5))))
+model = dict(head=dict(loss={{_base_.loss}}))
+param_scheduler = [
+    dict(
+        type='MultiStepLR', by_epoch=False, milestones=[20000, 40000],
+        gamma=0.3)
+]

@@ -1,8 +1,7 @@
-# Stanford Online Products on: FastAP.
-_base_ = '../_base_/retrieval_rivals_sop.py'
+# Stanford Online Products on FastAP.
+_base_ = [
+    '../_base_/retrieval_rivals_sop.py',
+    '../_base_/retrieval_losses/fast-ap.py',
+]
 
-model = dict(
-    head=dict(
-        loss=dict(
-            type='mmrank.PMLLoss',
-            loss=dict(type='FastAPLoss', num_bins=10))))
+model = dict(head=dict(loss={{_base_.loss}}))

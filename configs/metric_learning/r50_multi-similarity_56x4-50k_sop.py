@@ -1,10 +1,12 @@
-# Stanford Online Products on: Multi-similarity loss.
-_base_ = '../_base_/retrieval_rivals_sop.py'
+# Stanford Online Products on Multi-similarity loss.
+_base_ = [
+    '../_base_/retrieval_rivals_sop.py',
+    '../_base_/retrieval_losses/multi-similarity.py',
+]
 
-model = dict(
-    head=dict(
-        loss=dict(
-            type='mmrank.PMLLoss',
-            loss=dict(
-                type='MultiSimilarityLoss', alpha=2.0, beta=50.0, base=0.5),
-            miner=dict(type='MultiSimilarityMiner', epsilon=0.1))))
+model = dict(head=dict(loss={{_base_.loss}}))
+param_scheduler = [
+    dict(
+        type='MultiStepLR', by_epoch=False, milestones=[20000, 40000],
+        gamma=0.3)
+]

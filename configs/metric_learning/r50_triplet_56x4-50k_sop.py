@@ -1,8 +1,7 @@
-# Stanford Online Products on: Triplet loss.
-_base_ = '../_base_/retrieval_rivals_sop.py'
+# Stanford Online Products on Triplet loss.
+_base_ = [
+    '../_base_/retrieval_rivals_sop.py',
+    '../_base_/retrieval_losses/triplet.py',
+]
 
-model = dict(
-    head=dict(
-        loss=dict(
-            type='mmrank.PMLLoss',
-            loss=dict(type='TripletMarginLoss', margin=0.1))))
+model = dict(head=dict(loss={{_base_.loss}}))

@@ -1,10 +1,15 @@
-# Stanford Online Products on: Contrastive loss with a cross-batch memory.
-_base_ = '../_base_/retrieval_rivals_sop.py'
+# Stanford Online Products on Contrastive loss with a cross-batch memory.
+_base_ = [
+    '../_base_/retrieval_rivals_sop.py',
+    '../_base_/retrieval_losses/xbm.py',
+]
 
 model = dict(
     head=dict(
-        loss=dict(
-            type='mmrank.PMLLoss',
-            loss=dict(
-                type='ContrastiveLoss', pos_margin=0.0, neg_margin=0.5)),
-        memory=dict(size=55100, dim=512, start_iter=1000)))
+        loss={{_base_.loss}},
+        memory=dict(size=60000, dim=512, start_iter=10000)))
+param_scheduler = [
+    dict(
+        type='MultiStepLR', by_epoch=False, milestones=[20000, 40000],
+        gamma=0.3)
+]

@@ -1,9 +1,7 @@
-# Stanford Online Products on: SmoothAP.
-_base_ = '../_base_/retrieval_rivals_sop.py'
+# Stanford Online Products on SmoothAP.
+_base_ = [
+    '../_base_/retrieval_rivals_sop.py',
+    '../_base_/retrieval_losses/smooth-ap.py',
+]
 
-model = dict(
-    head=dict(
-        loss=dict(
-            type='mmrank.SmoothAPLoss',
-            mode='per_class',
-            tau=0.01)))
+model = dict(head=dict(loss={{_base_.loss}}))

@@ -120,7 +120,11 @@ from .ranking.rank_weights import (
     theorem1_weight,
 )
 from .ranking.score_interpolation import interpolate_scores
-from .ranking.semi_variance import semi_variance, upper_semi_variance
+from .ranking.semi_variance import (
+    batch_semi_variance,
+    semi_variance,
+    upper_semi_variance,
+)
 from .ranking.smooth_ap import smooth_ap_lists, smooth_ap_loss
 from .ranking.soap import (
     moving_ranks,
@@ -173,6 +177,7 @@ __all__ = [
     'auc_loss',
     'auroc',
     'average_precision',
+    'batch_semi_variance',
     'best_positive_rank',
     'blackbox_ap_lists',
     'blackbox_ap_loss',

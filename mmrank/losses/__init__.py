@@ -1,6 +1,6 @@
 """Registered losses; as classes they need torch alone."""
 
-from .contrastive.clip_loss import CLIPLoss, CyCLIPLoss
+from .contrastive.clip_loss import CLIPLoss, CyCLIPLoss, IndividualCLIPLoss
 from .contrastive.contrastive_loss import ContrastiveLoss
 from .contrastive.decorrelation_loss import BarlowTwinsLoss, VICRegLoss
 from .contrastive.info_nce_loss import FlatCLRLoss, InfoNCELoss
@@ -8,6 +8,7 @@ from .contrastive.isogclr_loss import BimodalISogCLRLoss, ISogCLRLoss
 from .contrastive.simco_loss import SimCoLoss
 from .contrastive.sogclr_loss import SogCLRLoss
 from .contrastive.spectral_contrastive_loss import SpectralContrastiveLoss
+from .contrastive.tau_simclr_loss import TaUSimCLRLoss
 from .inputs import EmbeddingBatch
 from .long_tail.class_balanced_ce_loss import ClassBalancedCELoss
 from .long_tail.class_count_loss import ClassCountLoss
@@ -38,6 +39,7 @@ from .ranking.listwise_ap_loss import ListwiseAPLoss
 from .ranking.ranking_loss import PaddedLoss, RankedLists, RankingLoss
 from .ranking.smooth_ap_loss import SmoothAPLoss
 from .ranking.soap_loss import SOAPLoss
+from .ranking.sodeep_loss import RankSorter, SoDeepLoss
 from .ranking.soprc_loss import SOPRCLoss
 from .ranking.stable_ap_loss import StableAPLoss
 from .ranking.sum_loss import SumLoss
@@ -64,6 +66,7 @@ __all__ = [
     'HasLogitCentre',
     'ISogCLRLoss',
     'InBatchLoss',
+    'IndividualCLIPLoss',
     'InfoNCELoss',
     'KeepsSampleState',
     'LDAMLoss',
@@ -74,6 +77,7 @@ __all__ = [
     'PaddedLoss',
     'Prefetches',
     'RankSortLoss',
+    'RankSorter',
     'RankedLists',
     'RankingLoss',
     'Reweights',
@@ -82,10 +86,12 @@ __all__ = [
     'ShiftsLogits',
     'SimCoLoss',
     'SmoothAPLoss',
+    'SoDeepLoss',
     'SogCLRLoss',
     'SpectralContrastiveLoss',
     'StableAPLoss',
     'SumLoss',
+    'TaUSimCLRLoss',
     'TakesBoxValues',
     'TakesClassCounts',
     'TakesClassLabels',

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.functional.ranking.class_labels import refuse_nan
+from mmrank.functional.ranking.lists import refuse_nan
 
 
 @dataclass

@@ -4,6 +4,7 @@
 :class:`CappedImbalance` are the two that stable AP keeps.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,7 +21,7 @@ from .updates import (
     within_reach,
 )
 
-MEAN_MODES = ('plain', 'exact', 'off')
+MEAN_MODES = ('plain', 'exact', 'off', 'fixed')
 
 
 class RunningMean(SavedState):
@@ -185,7 +186,9 @@ class MeanPositiveScore(RunningMean):
             forward inside :meth:`probing`, which
             :class:`mmrank.engine.hooks.PreviousWeightsHook` runs.
         ``plain``: without the last term; lags behind a drifting score.
-        ``off``: mu is the mean of the current batch (the paper's ablation).
+        ``fixed``: mu is ``value`` for ever, a biased estimate (the paper's
+            ablation, table 4, rows 1 and 2).
+        ``off``: mu is the mean of the current batch.
 
     :class:`RunningMean` says what :meth:`update` does with batches that are
     empty or not finite, and with classes.
@@ -193,7 +196,8 @@ class MeanPositiveScore(RunningMean):
     Args:
         size: Number of estimates: 1 for a global one, C for one per class.
         momentum: lam in ``(0, 1]``, the weight of the new batch.
-        mode: One of ``exact``, ``plain``, ``off``.
+        mode: One of ``exact``, ``plain``, ``fixed``, ``off``.
+        value: The mean of mode ``fixed``, in units of the scores.
         score_range: Declared range of the scores, (low, high). A batch whose
             mean is further from mu than its width plus the size of mu counts
             as one at that distance, and a step of ``exact`` beyond it as
@@ -216,12 +220,24 @@ class MeanPositiveScore(RunningMean):
         momentum: float = 0.01,
         mode: str = 'plain',
         score_range: tuple[float, float] | None = None,
+        value: float | None = None,
     ) -> None:
         super().__init__(size, momentum)
         if mode not in MEAN_MODES:
             raise ValueError(
                 f'mode={mode!r} is unknown; use one of {MEAN_MODES}'
             )
+        if (mode == 'fixed') != (value is not None):
+            raise ValueError(
+                f'mean_mode={mode!r} with fixed_mean={value!r}. Fix: '
+                "mean_mode='fixed' takes a number as fixed_mean, such as "
+                '0.0; the other modes take none'
+            )
+        if value is not None and not math.isfinite(value):
+            raise ValueError(f'fixed_mean must be finite, got {value!r}')
+        self.value = value
+        if value is not None:
+            self.mean.fill_(value)
         self.mode, self.score_range = mode, score_range
         self._warning = OutlierWarning('the mean positive score')
         self._probing = False
@@ -242,6 +258,10 @@ class MeanPositiveScore(RunningMean):
     def _used(self, batch_mean: Tensor, usable: Tensor) -> Tensor:
         if self._probing:
             self._previous = batch_mean
+            return self.mean.clone()
+        if self.value is not None:
+            # A checkpoint may hold the mean of another mode.
+            self.mean.fill_(self.value)
             return self.mean.clone()
         return super()._used(batch_mean, usable)
 

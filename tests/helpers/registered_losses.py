@@ -15,7 +15,9 @@ labelled   ``left, right, is_positive``    a pair and its label
 """
 
 import inspect
+import tempfile
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +25,7 @@ from torch.nn.functional import normalize
 
 from mmrank.functional import IN_BATCH_MODES
 from mmrank.losses import EmbeddingBatch
+from mmrank.losses.ranking.sodeep_loss import RankSorter
 from mmrank.registry import MODELS
 
 CLASSES, SAMPLES, WIDTH = 3, 40, 8
@@ -30,6 +33,20 @@ HERE = 'tests/helpers/registered_losses.py'
 COUNTED = dict(class_counts=[25, 10, 5], num_classes=CLASSES)
 PER_SAMPLE = dict(num_samples=SAMPLES)
 BOTH_MODES = [{}, dict(mode='per_class')]
+
+
+def sorter_file() -> str:
+    """A sorter with random weights, for what is not about its ranks."""
+    path = str(Path(tempfile.mkdtemp(prefix='sorter_')) / 'sorter.pth')
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        RankSorter(80, 'pairs', hidden=4, layers=1).save(path, 20.0)
+    return path
+
+
+SORTER = dict(sorter=sorter_file())
+
+
 #: Arguments that have no default, and other settings to test. A loss that is
 #: not here is built with its defaults.
 SETTINGS = {
@@ -46,11 +63,15 @@ SETTINGS = {
     'CyCLIPLoss': [dict(tau=0.3, cross_weight=0.5)],
     'DRLoss': BOTH_MODES,
     'FlatCLRLoss': [{}, dict(bimodal=True)],
-    'ISogCLRLoss': [PER_SAMPLE, dict(PER_SAMPLE, storage='host')],
+    'ISogCLRLoss': [
+        PER_SAMPLE,
+        dict(PER_SAMPLE, storage='host', gradient_clip=0.1),
+    ],
     'InBatchLoss': [
         *(dict(mode=mode) for mode in IN_BATCH_MODES),
         dict(pointwise='logistic'),
     ],
+    'IndividualCLIPLoss': [dict(PER_SAMPLE, tau=0.3)],
     'InfoNCELoss': [{}, dict(bimodal=True, loss_weight=0.5)],
     'LDAMLoss': [
         dict(COUNTED, scale=2.0),
@@ -72,6 +93,11 @@ SETTINGS = {
         {},
         dict(num_classes=CLASSES, mode='per_class'),
         dict(num_classes=CLASSES, lam1=0.1, lam2=0.1, rank_gradient=True),
+        dict(lam1=0.1, lam2=0.5, semi_variance='batch'),
+    ],
+    'SoDeepLoss': [
+        SORTER,
+        dict(SORTER, mode='per_class'),
     ],
     'SimCoLoss': [{}, dict(bimodal=False)],
     'SmoothAPLoss': BOTH_MODES,
@@ -81,6 +107,7 @@ SETTINGS = {
         dict(rho=1.0),
         dict(rho='batch', activation='sigmoid', tau=0.3),
         dict(num_classes=CLASSES, mode='per_class', rho=1.0),
+        dict(mean_mode='fixed', fixed_mean=0.5, reduction='sum'),
     ],
     'SumLoss': [
         dict(
@@ -302,7 +329,8 @@ def _word(value) -> str:
         return str(value.get('type', '')).removeprefix('mmrank.')
     if isinstance(value, list):
         return '+'.join(map(_word, value))
-    return str(value)
+    # The folder of a file differs from process to process.
+    return Path(value).name if isinstance(value, str) else str(value)
 
 
 def cases(*names: str) -> list[Case]:

@@ -97,6 +97,12 @@ def test_split_of_classes():
     # The published split of a run must not move: a change here breaks it.
     names = dict.fromkeys('abcdefgh', '')
     assert split_classes(names, 0.25, seed=0)[1] == GOLDEN_ASIDE
+    sizes = dict(zip(map(str, range(10)), 'aaaaaabbbc'))
+    aside = split_classes(sizes, 0.1, seed=0, count=4)[1]
+    # 2.4, 1.2 and 0.4 classes: the largest remainders get the last one.
+    assert Counter(sizes[n] for n in aside) == {'a': 3, 'b': 1}
+    with pytest.raises(ValueError, match='num_val_classes=10 of 10.* Fix'):
+        split_classes(sizes, 0.1, seed=0, count=10)
     with pytest.raises(ValueError, match=r'in \[0, 1\)'):
         split_classes(groups, 1.0, seed=0)
     with pytest.raises(ValueError, match='leaves none'):

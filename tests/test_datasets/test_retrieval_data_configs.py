@@ -63,6 +63,8 @@ def read(name, root, batch_size=None):
         loader.dataset.data_root = str(root)
         loader.num_workers = 0
         loader.persistent_workers = False
+        if 'num_val_classes' in loader.dataset:
+            loader.dataset.num_val_classes = 2
         if batch_size is not None:
             loader.batch_size = batch_size
     if batch_size is not None:

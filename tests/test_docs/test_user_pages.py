@@ -23,6 +23,8 @@ SLOW = [
     ('long_tail', r'ranking/mAP: ([\d.]+)', 30),
     ('self_supervised', r'retrieval/mAP: ([\d.]+)', 30),
     ('image_text', r'TR@5: ([\d.]+)', 20),
+    ('other_detectors', r'mAP: ([\d.]+)', 0.02),
+    ('sentence_transformers', r'stable AP: Recall@1 ([\d.]+)', 0.25),
     ('comparing_losses', r'report\.md', None),
 ]
 
@@ -58,6 +60,9 @@ def test_page_runs(name, pattern, least, folder):
 def test_newcomer_runs(name, pattern, least, newcomer):
     pytest.importorskip('mmdet')
     pytest.importorskip('mmpretrain')
+    if name == 'sentence_transformers':
+        # Its trainer needs it.
+        pytest.importorskip('datasets')
     check_page(name, pattern, least, newcomer)
 
 

@@ -115,7 +115,7 @@ def _train(model, batches):
         optimizer.step()
         values.append(value.detach())
     model = getattr(model, 'module', model)
-    weights = list(model.parameters())
+    weights = [x for x in model.parameters() if x.requires_grad]
     return [
         torch.stack(values),
         *(x.grad for x in weights),

@@ -18,10 +18,10 @@ from small_heads import (
     make_inputs,
 )
 
-from mmrank.models.dense_heads import (
-    BoxCollector,
+from mmrank.functional.ranking.error_driven.box_balance import (
     box_balance,
 )
+from mmrank.models.dense_heads import BoxCollector
 from mmrank.registry import MODELS
 
 NAMES = ['RetinaHead', 'ATSSHead', 'FCOSHead', 'GFLHead']

@@ -31,14 +31,13 @@ def run_without(names, code):
 
 
 OPENMMLAB = {'mmengine', 'mmcv', 'mmdet', 'mmpretrain'}
-OTHERS = {
-    'matplotlib',
-    'pycocotools',
-    'rich',
-    'scipy',
-    'tabulate',
+ADAPTED = {
+    'safetensors',
+    'sentence_transformers',
     'torchvision',
+    'transformers',
 }
+OTHERS = {'matplotlib', 'pycocotools', 'rich', 'scipy', 'tabulate', *ADAPTED}
 
 
 def test_blocker_blocks():
@@ -185,4 +184,32 @@ def test_functions_and_losses_need_torch_alone():
     )
     absent = OPENMMLAB | OTHERS | {'pytorch_metric_learning'}
     done = run_without(absent, code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_adapters_say_which_library_is_absent():
+    code = (
+        'import torch, importlib\n'
+        'from mmrank.adapters import use_ranking_loss\n'
+        'from mmrank.losses import StableAPLoss\n'
+        'try:\n'
+        '    use_ranking_loss(torch.nn.Linear(2, 2), StableAPLoss())\n'
+        'except TypeError as error:\n'
+        '    assert "model=Linear has no adapter" in str(error)\n'
+        'for name, package in (\n'
+        '    ("sentence_losses", "transformers"),\n'
+        '    ("detection_transformers", "transformers"),\n'
+        '    ("torchvision_detectors", "torchvision"),\n'
+        '):\n'
+        '    try:\n'
+        '        importlib.import_module("mmrank.adapters." + name)\n'
+        '    except ImportError as error:\n'
+        '        message = str(error)\n'
+        '        assert f"requires {package}, which is not" in message\n'
+        '        assert "Fix: " in message\n'
+        '    else:\n'
+        '        raise AssertionError(name)\n'
+        'assert "mmengine" not in sys.modules\n'
+    )
+    done = run_without(OPENMMLAB | OTHERS, code)
     assert done.returncode == 0, done.stderr

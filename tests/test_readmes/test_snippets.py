@@ -34,6 +34,7 @@ TOOLS = 'docs/pages/tools.md'
 DETECTOR = 'docs/pages/users/detector.md'
 IMAGE_TEXT = 'docs/pages/users/image_text.md'
 LONG_TAIL = 'docs/pages/users/long_tail.md'
+OTHER_DETECTORS = 'docs/pages/users/other_detectors.md'
 PYTORCH = 'docs/pages/users/pytorch.md'
 RECOMMENDATION = 'docs/pages/users/recommendation.md'
 RETRIEVAL = 'docs/pages/users/retrieval.md'
@@ -56,6 +57,8 @@ BLOCKS = [
     (START, 'read_base'),
     ('README.md', 'StableAPLoss(num_classes=5'),
     (DETECTOR, "_base_ = 'mmdet::atss"),
+    # tests/test_adapters/test_detection_transformers.py runs it.
+    (OTHER_DETECTORS, 'load_ranking_state'),
     (PYTORCH, 'EmbeddingBatch.of_one_batch'),
     (RECOMMENDATION, "_base_ = 'configs/tutorials"),
     (HOME, "_base_ = 'mmdet::atss"),

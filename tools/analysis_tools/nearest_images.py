@@ -82,7 +82,7 @@ def draw(image: str, found: list[NearImage], path: str) -> Path:
         axis.text(
             0.5,
             -0.04,
-            fit_text(Path(file).name, 1.4, 7),
+            fit_text('/'.join(Path(file).parts[-2:]), 1.4, 7),
             fontsize=7,
             ha='center',
             va='top',

@@ -1,6 +1,6 @@
-# ResNet-50 on SOPRC as in the paper's section 5.1, but for the step of the
-# score vector: the authors' code has 0.1 where the paper has 0.001.
-# num_classes is set by the inheriting config, which also requires
+# ResNet-50 on SOPRC with the settings of the authors' public code, which differ
+# from the paper's text; configs/soprc/README.md has both. num_classes, and what
+# depends on the data set, is set by the inheriting config, which also requires
 # mmrank.ClassCountsHook.
 _base_ = './r50_retriever.py'
 
@@ -16,4 +16,5 @@ model = dict(
             vector_length=100,
             momentum=0.1,
             lam1=1.0,
-            lam2=1.0)))
+            lam2=5.0,
+            semi_variance='batch')))

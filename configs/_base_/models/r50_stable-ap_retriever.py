@@ -1,5 +1,6 @@
-# ResNet-50 on stable AP as in the paper's section 7.1; num_classes is set by
-# the inheriting config.
+# ResNet-50 on stable AP as in the paper's section 7.1, which has no public code;
+# configs/stable_ap/README.md compares each value with the text. num_classes is
+# set by the inheriting config, which also requires mmrank.PreviousWeightsHook.
 _base_ = './r50_retriever.py'
 
 model = dict(
@@ -27,7 +28,11 @@ model = dict(
             type='mmrank.StableAPLoss',
             mode='per_class',
             mean_scope='global',
-            rho='batch',
+            reduction='sum',
+            mean_mode='exact',
+            momentum=0.01,
+            a=0.1,
+            t=2.0,
             tau=0.1,
             score_range=(-1.0, 1.0),
             score_penalty=0.0)))

@@ -35,6 +35,8 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
         data_prefix: Folder of the images within ``data_root``.
         classes: Keep these classes only, in this order: names, or a file
             with one a line.
+        num_val_classes: Number of validation classes in all, instead of
+            ``val_fraction``; each super-class gives its share.
         **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``,
             ``indices``, ``test_mode`` and so on.
 
@@ -52,11 +54,12 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
         data_prefix: str = '',
         classes: str | Sequence[str] | None = None,
         ann_file: str = '',
+        num_val_classes: int | None = None,
         **kwargs,
     ) -> None:
         if split not in SPLITS:
             raise ValueError(f'split must be one of {SPLITS}, got {split!r}')
-        if split == 'val' and not val_fraction:
+        if split == 'val' and not (val_fraction or num_val_classes):
             raise ValueError(
                 "split='val' needs a val_fraction above 0, got "
                 f'{val_fraction}; 0.1 is what the papers use'
@@ -64,6 +67,7 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
         self.split = split
         self.val_fraction = val_fraction
         self.split_seed = split_seed
+        self.num_val_classes = num_val_classes
         super().__init__(
             ann_file=ann_file,
             data_root=data_root,
@@ -95,7 +99,9 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
         """
         if self.split in ('test', 'trainval'):
             return list(groups)
-        stay, aside = split_classes(groups, self.val_fraction, self.split_seed)
+        stay, aside = split_classes(
+            groups, self.val_fraction, self.split_seed, self.num_val_classes
+        )
         return stay if self.split == 'train' else aside
 
     def empty_classes(self) -> list[str]:

@@ -20,20 +20,21 @@ class RankingMonitorHook(Hook):
     deviation of the weights over their mean). SOPRC, SmoothAP and SOAP have
     an ``argument``, too. For contrastive losses: ``pos_score`` (mean
     similarity of the positives), ``negatives`` (mean number of an anchor),
-    and for those with state ``log_s`` and ``tau_mean``, ``tau_min`` and
-    ``tau_max`` of the batch. They appear beside the losses in the console,
-    the JSON log and every visualisation backend.
+    and for those with state ``log_s`` and ``tau_mean``, ``tau_min``,
+    ``tau_max`` and ``tau_gain`` of the batch. They appear beside the losses
+    in the console, the JSON log and every visualisation backend.
 
-    It warns once for each loss whose outer function is saturated, and once
-    for each loss that has not moved for ``patience_iters`` iterations.
+    It warns once for each loss whose outer function is saturated, once for
+    each whose temperatures repeat their last batch, and once for each loss
+    that has not moved for ``patience_iters`` iterations.
 
     Args:
         interval: Iterations between readings; a reading makes the host wait
             for the device once.
         saturation: Argument above which h is flat: its slope has fallen to
             ``1/(1 + x)^2`` of that at 0, for 20 to 1/441.
-        patience: Readings of a loss in a row above ``saturation`` before its
-            one warning.
+        patience: Readings of a loss in a row above ``saturation``, or above
+            :attr:`LARGEST_GAIN`, before its one warning.
         patience_iters: Iterations in which a loss that is learnt from must
             move. It has not moved where all its readings lie within 0.5 % of
             their mean, and it was never twice as large.
@@ -46,6 +47,8 @@ class RankingMonitorHook(Hook):
 
     # After the loss was computed, before the logger reads (BELOW_NORMAL).
     priority = 'NORMAL'
+    #: Share of the way to what its last batch says that a temperature may go.
+    LARGEST_GAIN = 0.5
 
     def __init__(
         self,
@@ -92,6 +95,8 @@ class RankingMonitorHook(Hook):
                 runner.message_hub.update_scalar(f'train/{prefix}{key}', value)
                 if key == 'argument':
                     self._check_saturation(runner, name, loss, value)
+                if key.endswith('tau_gain'):
+                    self._check_gain(runner, f'{name}.{key}', loss, value)
         self._check_movement(runner, outputs)
 
     @staticmethod
@@ -104,13 +109,28 @@ class RankingMonitorHook(Hook):
                 'corrupt images and boxes'
             )
 
-    def _check_saturation(self, runner, name: str, loss, value: float) -> None:
-        flat = value > self.saturation
-        readings = self._flat_readings.get(name, 0) + 1 if flat else 0
+    def _is_due(self, name: str, high: bool) -> bool:
+        """Whether the one warning of ``name`` is to be given now."""
+        readings = self._flat_readings.get(name, 0) + 1 if high else 0
         self._flat_readings[name] = readings
         if name in self._warned or readings < self.patience:
-            return
+            return False
         self._warned.add(name)
+        return True
+
+    def _check_gain(self, runner, name: str, loss, value: float) -> None:
+        if not self._is_due(name, value > self.LARGEST_GAIN):
+            return
+        runner.logger.warning(
+            f'{name} = 2 eta rho / tau is {value:.2g}: a temperature mostly '
+            'repeats its last batch instead of averaging over visits. Fix: '
+            f'eta of {type(loss).__name__} of about '
+            'tau / (20 rho) and 100 visits of a sample or more'
+        )
+
+    def _check_saturation(self, runner, name: str, loss, value: float) -> None:
+        if not self._is_due(name, value > self.saturation):
+            return
         runner.logger.warning(
             f'{name} is saturated: its argument is {value:.0f}, where the '
             'outer function is flat and the gradient vanishes. '

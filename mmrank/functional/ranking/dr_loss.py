@@ -9,8 +9,7 @@ from torch.autograd import Function
 
 from mmrank.functional.second_order import once_differentiable
 
-from .class_labels import split_targets
-from .lists import ranking_function, score_lists
+from .lists import ranking_function, score_lists, split_targets
 
 
 def _weights(values, mask, temperature, peak):

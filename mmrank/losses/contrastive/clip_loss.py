@@ -1,4 +1,4 @@
-"""CLIP's and CyCLIP's losses as registered losses."""
+"""CLIP's loss, with one temperature or many, and CyCLIP's."""
 
 import math
 
@@ -144,3 +144,100 @@ class CyCLIPLoss(CLIPLoss):
             + self.cross_weight * cross
             + self.in_weight * within
         )
+
+
+@MODELS.register_module()
+class IndividualCLIPLoss(ContrastiveLoss):
+    """CLIP's loss with a temperature for each image and each text.
+
+    The temperatures are parameters of the optimiser, learned by the gradient
+    of the loss itself. This is what iSogCLR is compared with, not a loss to
+    take: the paper reports that the mean temperature grows and training
+    hardly converges. A larger temperature lowers the loss of a pair as long
+    as negatives score above it. (The text says "below", with which the
+    sign of its own equation does not agree.) Source: iSogCLR (ICML 2023),
+    appendix C.3.
+
+    ``forward(images, texts, sample_idx)``, see :class:`ContrastiveLoss`. Spare
+    the temperatures the weight decay:
+    ``paramwise_cfg=dict(custom_keys={'_tau': dict(decay_mult=0)})``.
+
+    Args:
+        num_samples: Number of pairs in the training set.
+        tau: Temperature at the start.
+        tau_min: The temperatures stay above, > 0. There is no upper bound.
+
+    Attributes:
+        image_tau: (num_samples,) parameter.
+        text_tau: (num_samples,) parameter.
+
+    Raises:
+        ValueError: On a parameter out of range.
+    """
+
+    keeps_samples = True
+
+    def __init__(
+        self,
+        num_samples: int,
+        tau: float = 0.01,
+        tau_min: float = 0.001,
+        normalize: bool = True,
+        scope: str = 'global',
+        loss_weight: float = 1.0,
+    ) -> None:
+        super().__init__(
+            normalize=normalize, scope=scope, loss_weight=loss_weight
+        )
+        if not (type(num_samples) is int and num_samples >= 1):
+            raise ValueError(
+                f'num_samples must be an int >= 1, got {num_samples!r}; set '
+                'it to the number of pairs in the training set'
+            )
+        if not 0 < tau_min <= tau < math.inf:
+            raise ValueError(
+                'temperatures must satisfy 0 < tau_min <= tau, got '
+                f'tau_min={tau_min!r}, tau={tau!r}'
+            )
+        self.num_samples, self.tau_min = num_samples, float(tau_min)
+        for name in ('image_tau', 'text_tau'):
+            start = torch.full((num_samples,), float(tau))
+            self.register_parameter(name, nn.Parameter(start))
+
+    def extra_repr(self) -> str:
+        return f'num_samples={self.num_samples}'
+
+    def temperatures(self, sample_idx: Tensor) -> list[Tensor]:
+        """(n,) temperatures of the images and of the texts, >= float32."""
+        found = []
+        for tau in (self.image_tau, self.text_tau):
+            # The parameter itself is clamped: outside the bounds a clamped
+            # value has no gradient, so it could not return.
+            with torch.no_grad():
+                tau.clamp_(min=self.tau_min)
+            dtype = torch.promote_types(tau.dtype, torch.float32)
+            found.append(tau[sample_idx.to(tau.device)].to(dtype))
+        return found
+
+    def row_losses(
+        self, batch: ContrastedBatch, sample_idx: Tensor, group
+    ) -> Tensor:
+        """Mean over image and text of each sample."""
+        ids = batch.ids
+        fits = ((ids >= 0) & (ids < self.num_samples)).all()
+        if ids.device.type != 'cpu':
+            torch._assert_async(fits)
+        elif not fits:
+            raise ValueError(
+                f'sample_idx holds indices up to {int(ids.max())}, but '
+                f'num_samples={self.num_samples}; set num_samples to the '
+                'length of the training set'
+            )
+        taus = self.temperatures(ids)
+        losses = [info_nce_losses(terms) for terms in batch.terms(taus)]
+        with torch.no_grad():
+            self.diagnostics |= {
+                'image_tau_mean': self.image_tau.mean(),
+                'text_tau_mean': self.text_tau.mean(),
+            }
+        return sum(losses) / 2

@@ -26,18 +26,27 @@ class IndividualTemperatureLoss(MovingAverageLoss):
         tau_init: Temperature at the start.
         tau0: Smallest temperature, > 0.
         tau_max: Largest temperature; the paper does not state it.
-        eta: Step size of the temperatures; the paper does not state it. Less
-            than ``tau / rho``, see :func:`mmrank.functional.temperature_step`.
+        eta: Step size of the temperatures; the paper does not state it, the
+            authors' code has 0.03 for two augmentations. Less than ``tau /
+            rho``, see :func:`mmrank.functional.temperature_step`. A visit
+            moves a temperature by about ``2 eta rho / tau`` of the way to
+            where its batch would have it (``tau_gain`` in the log): near 1
+            it repeats its last batch, and 0.05 to 0.1 takes 100 visits of a
+            sample and more. ``mmrank.RankingMonitorHook`` warns above 0.5.
         beta0: Weight of the batch in the moving average, in (0, 1]. The paper
             compares 0.7, 0.8 and 0.9.
         beta1: Weight of the new gradient in the momentum of the temperature,
-            in (0, 1]; the paper does not state it. 1: no momentum.
+            in (0, 1]; the paper does not state it, the authors' code has 0.5.
+            1: no momentum.
         storage: Where the state is kept: ``device`` or ``host``. 12 bytes per
             sample and temperature, 10 with ``momentum_dtype='float16'``, 8
             without momentum. See :class:`mmrank.state.SampleState`.
         load_state: False resets the state when a checkpoint is loaded.
         momentum_dtype: ``float32`` or ``float16``, which is shorter. See
             :class:`mmrank.state.SampleTemperature`.
+        gradient_clip: The gradient G of a temperature counts as at most this,
+            and at least its negative; None: in full. The authors' code has 3
+            for two augmentations and 5 for images and texts.
 
     Attributes:
         sides: Names of the states: one for both views, or one for each.
@@ -64,6 +73,7 @@ class IndividualTemperatureLoss(MovingAverageLoss):
         normalize: bool = True,
         scope: str = 'global',
         loss_weight: float = 1.0,
+        gradient_clip: float | None = None,
     ) -> None:
         super().__init__(
             normalize=normalize, scope=scope, loss_weight=loss_weight
@@ -83,6 +93,7 @@ class IndividualTemperatureLoss(MovingAverageLoss):
                 storage=storage,
                 load_state=load_state,
                 momentum_dtype=momentum_dtype,
+                gradient_clip=gradient_clip,
             )
             self.add_module(name, state)
 
@@ -104,6 +115,10 @@ class IndividualTemperatureLoss(MovingAverageLoss):
             terms.log_mean, log_s, terms.mean_h, tau, self.rho
         )
 
+    def gain_of_a_visit(self, state: SampleTemperature, tau: Tensor) -> Tensor:
+        """Mean of ``2 eta rho / tau``, see ``eta``."""
+        return (2 * state.eta * self.rho / tau).mean()
+
 
 @MODELS.register_module()
 class ISogCLRLoss(IndividualTemperatureLoss):
@@ -112,7 +127,9 @@ class ISogCLRLoss(IndividualTemperatureLoss):
     ``tau_i log mean_z exp(h_i(z)/tau_i) + (tau_i - tau0) rho`` over both
     views z of all other samples, with ``h_i(z) = <a_i, z> - <a_i, a_i+>``.
     Samples with many similar ones get larger temperatures. Source: Qiu et
-    al., Not All Semantics are Created Equal, ICML 2023.
+    al., Not All Semantics are Created Equal, ICML 2023. Equations 13 and 14
+    print s before the step of the batch; the authors' code and this take s
+    after it.
 
     The temperatures are no parameters of the optimiser: the loss steps them
     itself, in training mode, in forward.
@@ -162,6 +179,7 @@ class BimodalISogCLRLoss(IndividualTemperatureLoss):
         normalize: bool = True,
         scope: str = 'global',
         loss_weight: float = 1.0,
+        gradient_clip: float | None = None,
     ) -> None:
         super().__init__(
             num_samples,
@@ -178,6 +196,7 @@ class BimodalISogCLRLoss(IndividualTemperatureLoss):
             normalize=normalize,
             scope=scope,
             loss_weight=loss_weight,
+            gradient_clip=gradient_clip,
         )
 
     def prefix_of(self, state: SampleTemperature) -> str:

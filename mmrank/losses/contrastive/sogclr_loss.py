@@ -115,8 +115,13 @@ class MovingAverageLoss(ContrastiveLoss):
                 'tau_mean': tau.mean(),
                 'tau_min': tau.min(),
                 'tau_max': tau.max(),
+                'tau_gain': self.gain_of_a_visit(state, tau),
             }
         self.diagnostics |= {prefix + k: v for k, v in noted.items()}
+
+    def gain_of_a_visit(self, state: SampleLogMean, tau: Tensor) -> Tensor:
+        """() how far a visit moves a temperature that is learned."""
+        return tau.new_zeros(())
 
     def prefix_of(self, state: SampleLogMean) -> str:
         """What the diagnostics of a state are called by."""
@@ -128,10 +133,17 @@ class SogCLRLoss(MovingAverageLoss):
     """Global contrastive loss with one fixed temperature.
 
     ``tau log mean_z exp(h(z)/tau)`` over the negatives z of the data set,
-    estimated with a moving average per sample. Source: Yuan et al., Provable
-    Stochastic Optimization for Global Contrastive Learning, ICML 2022; for
-    images and texts Qiu et al., Not All Semantics are Created Equal, ICML
-    2023, section 3, whose two losses are added.
+    with ``h(z) = <a, z> - <a, a+>``, estimated with a moving average per
+    sample. Source: Yuan et al., Provable Stochastic Optimization for Global
+    Contrastive Learning, ICML 2022; for images and texts Qiu et al., Not All
+    Semantics are Created Equal, ICML 2023, section 3, whose two losses are
+    added.
+
+    For two augmentations this is iSogCLR's form with a fixed temperature.
+    SogCLR's authors average ``exp(<a, z>/tau)`` instead and add the positive
+    outside of the logarithm. The two losses are equal where s is that of the
+    batch (``beta0=1``); here a moving average also holds the positives of
+    earlier visits.
 
     Args:
         num_samples: Number of samples in the training set.

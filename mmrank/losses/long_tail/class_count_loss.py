@@ -10,7 +10,7 @@ from mmrank.functional.distributed import (
     scale_gradient,
     world_group,
 )
-from mmrank.functional.ranking.class_labels import (
+from mmrank.functional.ranking.lists import (
     check_class_indices,
     check_classified,
     one_vs_all,

@@ -13,8 +13,11 @@ from mmrank.functional.distributed import (
     scale_gradient,
     world_group,
 )
-from mmrank.functional.ranking.class_labels import check_classified, one_vs_all
-from mmrank.functional.ranking.lists import positive_index
+from mmrank.functional.ranking.lists import (
+    check_classified,
+    one_vs_all,
+    positive_index,
+)
 from mmrank.losses.inputs import (
     EmbeddingBatch,
     box_values,

@@ -1,6 +1,6 @@
 """Dense heads on listwise losses. Imports mmdet only when a head is built."""
 
-from .box_collector import BoxCollector, box_balance
+from .box_collector import BoxCollector
 from .level_collector import LevelCollector
 from .listwise_head import ListwiseHead
 from .listwise_mixin import ListwiseMixin
@@ -10,5 +10,4 @@ __all__ = [
     'LevelCollector',
     'ListwiseHead',
     'ListwiseMixin',
-    'box_balance',
 ]

@@ -1,30 +1,9 @@
-"""The boxes that a head hands to its box loss, and its balance."""
+"""The boxes that a head hands to its box loss."""
 
 import torch
-from mmengine.dist import all_reduce, get_world_size
 from torch import Tensor, nn
 
-
-@torch.no_grad()
-def box_balance(loss_cls: Tensor, loss_bbox: Tensor) -> Tensor:
-    """Weight of the box loss beside a ranking loss, ``|L_cls / L_box|``.
-
-    Source: Oksuz et al., Rank & Sort Loss, ICCV 2021, section 4.
-
-    Args:
-        loss_cls: Scalar classification loss.
-        loss_bbox: Scalar box loss, all its parts together.
-
-    Returns:
-        Scalar float32 without gradient, the same on all ranks: that of the
-        losses' means over the ranks. 1 where the box loss is 0 or the ratio
-        is not finite.
-    """
-    losses = torch.stack([loss_cls.float(), loss_bbox.float()])
-    if get_world_size() > 1:
-        all_reduce(losses, op='mean')
-    ratio = (losses[0] / losses[1]).abs()
-    return torch.where(ratio.isfinite() & (losses[1] != 0), ratio, 1.0)
+from mmrank.functional.ranking.error_driven.box_balance import box_balance
 
 
 def scale_to_classification(

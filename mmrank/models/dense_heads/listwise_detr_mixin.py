@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mmrank.errors import UserError
 from mmrank.losses.protocols import HasLogitCentre, TakesBoxValues
-from mmrank.models.made_class import MadeClass
+from mmrank.made_class import MadeClass
 from mmrank.training_set import TrainingSet
 
 from .box_collector import (

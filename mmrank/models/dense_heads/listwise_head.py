@@ -3,8 +3,8 @@
 from functools import cache
 
 from mmrank.losses.loss_type import model_type
+from mmrank.made_class import make_class
 from mmrank.models.head_settings import with_head_settings
-from mmrank.models.made_class import make_class
 from mmrank.registry import MODELS
 
 from .host_heads import has_objectness, has_queries, own_arguments, traits_of

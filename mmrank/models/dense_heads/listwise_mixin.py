@@ -5,7 +5,7 @@ from mmengine.dist import all_reduce, get_world_size
 from torch import Tensor
 
 from mmrank.losses.protocols import HasLogitCentre, TakesBoxValues
-from mmrank.models.made_class import MadeClass
+from mmrank.made_class import MadeClass
 from mmrank.models.uncentred_scores import without_threshold
 from mmrank.registry import MODELS
 from mmrank.training_set import TrainingSet

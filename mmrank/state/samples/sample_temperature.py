@@ -33,6 +33,8 @@ class SampleTemperature(SampleLogMean):
             sample, for an error of up to 0.05 % of the momentum in a step.
             Then runs on different numbers of ranks agree to that only; a
             resumed run is still the same.
+        gradient_clip: The gradient of a temperature counts as at most this,
+            and at least its negative; None: in full.
 
     Attributes:
         tau: (size,) float32.
@@ -55,7 +57,12 @@ class SampleTemperature(SampleLogMean):
         storage: str = 'device',
         load_state: bool = True,
         momentum_dtype: str = 'float32',
+        gradient_clip: float | None = None,
     ) -> None:
+        if gradient_clip is not None and not gradient_clip > 0:
+            raise ValueError(
+                f'gradient_clip must be > 0 or None, got {gradient_clip!r}'
+            )
         if momentum_dtype not in MOMENTUM_DTYPES:
             raise ValueError(
                 f'momentum_dtype={momentum_dtype!r} is unknown; use one of '
@@ -84,6 +91,7 @@ class SampleTemperature(SampleLogMean):
             tau=tau_init,
             **momentum,
         )
+        self.gradient_clip = gradient_clip
         self.beta1, self.eta, self.tau0, self.tau_max = (
             beta1,
             eta,
@@ -115,6 +123,8 @@ class SampleTemperature(SampleLogMean):
             (quantities, n).
         """
         log_s, tau, *momentum = entries
+        if self.gradient_clip is not None:
+            gradient = gradient.clamp(-self.gradient_clip, self.gradient_clip)
         tau, u = temperature_step(
             tau,
             momentum[0] if momentum else torch.zeros_like(tau),

@@ -5,7 +5,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmrank.functional import semi_variance, upper_semi_variance
+from mmrank.functional import (
+    batch_semi_variance,
+    semi_variance,
+    upper_semi_variance,
+)
 
 F64 = torch.float64
 
@@ -40,6 +44,48 @@ def test_equals_brute_force_with_padding(pos, neg, lam1, lam2):
     )
     expected = brute_force(pos, neg, lam1, lam2)
     assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-10)
+
+
+def batch_by_hand(lists, lam1, lam2):
+    """One mean of all lists; the mean square beyond it, in plain floats."""
+    lists = [(pos, neg) for pos, neg in lists if pos]
+    pos = [s for own, _ in lists for s in own]
+    neg = [t for _, own in lists for t in own]
+    total = 0.0
+    for values, lam, sign in ((pos, lam1, -1), (neg, lam2, 1)):
+        if not values:
+            continue
+        mean = sum(values) / len(values)
+        beyond = [(x - mean) ** 2 for x in values if sign * (x - mean) > 0]
+        total += lam * sum(beyond) / len(beyond) if beyond else 0.0
+    return total
+
+
+@given(scores, scores, scores, st.sampled_from([0.0, 0.5]))
+def test_form_of_the_batch_equals_brute_force(pos, other, neg, lam1):
+    lists = [(pos, neg), (other, neg[::2]), ([], neg)]
+
+    def padded(rows):
+        width = max(map(len, rows)) + 1
+        values = [[*x, *[math.nan] * (width - len(x))] for x in rows]
+        masks = [[i < len(x) for i in range(width)] for x in rows]
+        return torch.tensor(values, dtype=F64), torch.tensor(masks)
+
+    (p, p_mask), (n, n_mask) = (padded(rows) for rows in zip(*lists))
+    got = batch_semi_variance(
+        p, n, lam1=lam1, lam2=2.0, pos_mask=p_mask, neg_mask=n_mask
+    )
+    expected = batch_by_hand(lists, lam1, 2.0)
+    assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-10)
+
+
+def test_gradcheck_of_the_form_of_the_batch():
+    torch.manual_seed(0)
+    pos = torch.randn(2, 5, dtype=F64, requires_grad=True)
+    neg = torch.randn(2, 9, dtype=F64, requires_grad=True)
+    assert torch.autograd.gradcheck(
+        lambda p, n: batch_semi_variance(p, n, lam1=0.3, lam2=0.7), (pos, neg)
+    )
 
 
 def test_gradcheck_moves_the_mean_too():

@@ -5,8 +5,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmrank.functional.ranking.class_labels import split_targets
-from mmrank.functional.ranking.lists import ranking_function, score_lists
+from mmrank.functional.ranking.lists import (
+    ranking_function,
+    score_lists,
+    split_targets,
+)
 
 from .update import error_driven_loss, rank_counts
 

@@ -7,8 +7,11 @@ from torch import Tensor
 
 from mmrank.functional.pairwise.pairwise_tables import column_blocks
 from mmrank.functional.pairwise.surrogates import clamp_infinite
-from mmrank.functional.ranking.class_labels import split_targets
-from mmrank.functional.ranking.lists import ranking_function, score_lists
+from mmrank.functional.ranking.lists import (
+    ranking_function,
+    score_lists,
+    split_targets,
+)
 
 from .update import (
     error_driven_loss,

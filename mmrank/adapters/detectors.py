@@ -1,0 +1,163 @@
+"""Any supported detector of another library on a ranking loss."""
+
+from importlib import import_module
+
+from torch import Tensor, nn
+
+from mmrank.errors import UserError
+from mmrank.losses import KeepsSampleState, RankingLoss
+
+#: Classes by name, with the file that serves them and those derived from
+#: them.
+SERVED = {
+    'RetinaNet': 'torchvision_detectors',
+    'FCOS': 'torchvision_detectors',
+    'RTDetrForObjectDetection': 'detection_transformers',
+    'RTDetrV2ForObjectDetection': 'detection_transformers',
+    'DFineForObjectDetection': 'detection_transformers',
+}
+
+
+def use_ranking_loss(
+    model: nn.Module,
+    loss: RankingLoss,
+    *,
+    centre_scores: bool = True,
+    balance_boxes: bool = False,
+) -> nn.Module:
+    """Replace the classification loss of a detector by a ranking loss.
+
+    All scores of a batch form one ranking: those of all its images, and in
+    distributed training, with ``scope='global'``, of all ranks. Everything
+    else of the detector stays: its target assignment, box losses and
+    interface. Call it before the model is wrapped for distributed training
+    and before the optimiser is made::
+
+        model = use_ranking_loss(retinanet_resnet50_fpn(), StableAPLoss())
+
+    * ``RetinaNet`` and ``FCOS`` of torchvision: one ranking of all anchors or
+      points. Anchors between the two IoU thresholds are ignored.
+    * ``RTDetrForObjectDetection``, ``RTDetrV2ForObjectDetection`` and
+      ``DFineForObjectDetection`` of transformers: each decoder layer, the
+      encoder's proposals and the denoising queries of each layer have a
+      ranking of their own, by a copy of the loss with its own state.
+
+    The state of the loss is part of the model: of ``state_dict()``,
+    ``save_pretrained()`` and ``torch.save(model)``.
+
+    Args:
+        model: The detector.
+        loss: A ranking loss of :mod:`mmrank.losses`. It is copied.
+        centre_scores: In eval mode show the mean positive score as 0.5
+            instead of wherever training left it, so that score thresholds
+            work. The ranking stays.
+        balance_boxes: Multiply the box loss by the detached ratio of the
+            classification loss to it (Rank & Sort, ICCV 2021, section 4).
+            Only for torchvision's detectors.
+
+    Returns:
+        The model, changed in place.
+
+    Raises:
+        TypeError: If no adapter serves the model, or the loss is no ranking
+            loss.
+        UserError: If the loss does not fit the model.
+    """
+    if not isinstance(loss, RankingLoss):
+        raise TypeError(
+            f'loss={type(loss).__name__} does not rank scores. Fix: pass a '
+            'ranking loss such as mmrank.losses.StableAPLoss()'
+        )
+    adapter = _adapter_of(model)
+    adapter.attach(model, loss, centre_scores, balance_boxes)
+    return model
+
+
+def remove_ranking_loss(model: nn.Module) -> nn.Module:
+    """Give a detector its own classification loss back.
+
+    What the ranking loss has learnt about the scores, their centre, becomes
+    part of the bias of the classification layer. So in eval mode the model
+    predicts the same as before, and can be saved for users without mmrank.
+
+    Args:
+        model: A detector that :func:`use_ranking_loss` returned.
+
+    Returns:
+        The model, changed in place.
+
+    Raises:
+        TypeError: If no adapter serves the model.
+        UserError: If it has no ranking loss.
+    """
+    _adapter_of(model).detach(model)
+    return model
+
+
+def check_fit(
+    loss: RankingLoss, num_classes: int, box_inputs: tuple, model: str
+) -> None:
+    """Refuse a loss that a model cannot train on.
+
+    Args:
+        loss: The ranking loss.
+        num_classes: Number of score columns of the model.
+        box_inputs: The values of ``box_input`` that its adapter can pass.
+        model: Class of the model.
+
+    Raises:
+        UserError: If the loss has another number of classes, or requires
+            something of the boxes that the adapter cannot pass.
+    """
+    name = type(loss).__name__
+    if loss.num_classes not in (None, num_classes):
+        raise UserError(
+            f'{name}(num_classes={loss.num_classes}) does not fit the model, '
+            f'which has {num_classes} classes. Fix: '
+            f'{name}(num_classes={num_classes}), or leave it out'
+        )
+    if isinstance(loss, KeepsSampleState) and loss.keeps_samples:
+        raise UserError(
+            f'{name} keeps state for each sample of a data set, and the '
+            'anchors or queries of a detector are no samples. Fix: use '
+            'another loss, such as StableAPLoss'
+        )
+    if loss.box_input not in box_inputs:
+        raise UserError(
+            f'{name} replaces the box loss (box_input={loss.box_input!r}), '
+            f'which {model} has for each query. Fix: use another loss, such '
+            'as RankSortLoss or StableAPLoss'
+        )
+
+
+def centre_of(loss: RankingLoss, scores: Tensor) -> Tensor:
+    """Raw score that is shown as 0.5, (1,) or (C,), 0 where there is none."""
+    centre = loss.logit_centre()
+    return scores.new_zeros(1) if centre is None else centre.to(scores)
+
+
+def without_ranking_loss(model: nn.Module) -> UserError:
+    """The error for a model without a ranking loss."""
+    return UserError(
+        f'{type(model).__name__} has no ranking loss. Fix: pass the model '
+        'that use_ranking_loss(model, loss) returned'
+    )
+
+
+def already_ranks(model: nn.Module) -> UserError:
+    """The error for a model with a ranking loss."""
+    return UserError(
+        f'{type(model).__name__} has a ranking loss already. Fix: call '
+        'remove_ranking_loss(model) first'
+    )
+
+
+def _adapter_of(model: nn.Module):
+    for base in type(model).__mro__:
+        if base.__name__ in SERVED:
+            return import_module(f'mmrank.adapters.{SERVED[base.__name__]}')
+    raise TypeError(
+        f'model={type(model).__name__} has no adapter. Fix: pass one of '
+        f'{", ".join(SERVED)}, before it is wrapped for distributed training '
+        "or compiled; for mmdet's heads use type='mmrank.ListwiseHead'"
+    )

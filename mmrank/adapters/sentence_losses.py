@@ -1,0 +1,350 @@
+"""Losses for the trainer of sentence-transformers.
+
+Pass one as ``loss`` of ``SentenceTransformerTrainer``. The first columns of
+the data set are its texts, or what else the model embeds; a column ``label``
+of integers is what each class below says.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from mmrank.errors import UserError
+from mmrank.functional.distributed import (
+    all_gather_rows,
+    rows_and_dtype,
+    world_group,
+)
+from mmrank.losses import (
+    ContrastiveLoss,
+    EmbeddingBatch,
+    InBatchLoss,
+    TrainsEmbeddings,
+)
+
+from .required_package import required_package
+
+with required_package(
+    'transformers',
+    'SaveLossState, beside the losses for sentence-transformers,',
+    "pip install 'mmrank[adapters]'",
+):
+    from transformers import TrainerCallback
+
+
+class SentenceLoss(nn.Module):
+    """Base: embeds the columns and calls a loss of mmrank.
+
+    While the model is in eval mode, the state of the loss does not move.
+
+    Args:
+        model: A ``SentenceTransformer``.
+        loss: The loss, whose state :class:`SaveLossState` saves.
+    """
+
+    def __init__(self, model: nn.Module, loss: nn.Module) -> None:
+        super().__init__()
+        self.model, self.loss = model, loss
+
+    def forward(
+        self,
+        sentence_features: Iterable[Mapping[str, Tensor]],
+        labels: Tensor | None = None,
+    ) -> Tensor:
+        """Compute the loss of a batch.
+
+        Args:
+            sentence_features: Inputs of the model, one for each column.
+            labels: (B,) or (B, 2) integers of the column ``label``, or None.
+
+        Returns:
+            Scalar.
+        """
+        # The model writes into what it is given.
+        columns = [dict(x) for x in sentence_features]
+        return self.compute_loss_from_embeddings(self.embed(columns), labels)
+
+    def embed(self, columns: list[dict]) -> list[Tensor]:
+        """(B, D) embeddings of each column."""
+        return [self.model(x)['sentence_embedding'] for x in columns]
+
+    def compute_loss_from_embeddings(
+        self, embeddings: list[Tensor], labels: Tensor | None
+    ) -> Tensor:
+        """Loss of embeddings, as sentence-transformers' own losses have it.
+
+        Args:
+            embeddings: (B, D) of each column.
+            labels: See :meth:`forward`.
+
+        Returns:
+            Scalar.
+        """
+        self.loss.train(self.model.training)
+        return self.compute(embeddings, labels)
+
+    def compute(
+        self, embeddings: list[Tensor], labels: Tensor | None
+    ) -> Tensor:
+        """What a subclass defines; see the method above."""
+        raise NotImplementedError
+
+    def check_columns(self, embeddings: list[Tensor], expected: str) -> None:
+        """Refuse another number of columns than two.
+
+        Args:
+            embeddings: Of each column.
+            expected: What the two columns are.
+
+        Raises:
+            UserError: If there are not two.
+        """
+        if len(embeddings) != 2:
+            raise UserError(
+                f'{type(self).__name__} needs 2 columns beside label, '
+                f'{expected}, got {len(embeddings)}. Fix: '
+                'dataset.select_columns([...])'
+            )
+
+
+class SentenceContrastLoss(SentenceLoss):
+    """Contrastive losses: InfoNCE, CLIP, SogCLR, iSogCLR, VICReg and others.
+
+    Data set: two columns, such as ``anchor`` and ``positive``; or one, which
+    is embedded twice, with another dropout (SimCSE). ``label`` is the index
+    of the row in the data set::
+
+        dataset = dataset.add_column('label', range(len(dataset)))
+        loss = SentenceContrastLoss(
+            model, BimodalISogCLRLoss(num_samples=len(dataset)))
+
+    Losses that keep state for each row (SogCLR, iSogCLR) require it. For
+    the others it may be left out; rows with one index are no negatives of
+    each other. Do not pass an ``eval_dataset`` to a trainer with such state,
+    whose rows would be taken for those of the training set.
+
+    Args:
+        model: A ``SentenceTransformer``.
+        loss: A :class:`mmrank.losses.ContrastiveLoss`.
+
+    Raises:
+        TypeError: If the loss is another one.
+    """
+
+    def __init__(self, model: nn.Module, loss: ContrastiveLoss) -> None:
+        if not isinstance(loss, ContrastiveLoss):
+            raise TypeError(
+                f'loss={type(loss).__name__} is not contrastive. Fix: pass '
+                'one such as mmrank.losses.InfoNCELoss(tau=0.05); ranking '
+                'losses go into SentenceRetrievalLoss'
+            )
+        super().__init__(model, loss)
+
+    def embed(self, columns: list[dict]) -> list[Tensor]:
+        """Two views: of two columns, or of one column twice."""
+        if len(columns) == 1:
+            columns = [columns[0], dict(columns[0])]
+        return super().embed(columns)
+
+    def compute(
+        self, embeddings: list[Tensor], labels: Tensor | None
+    ) -> Tensor:
+        """Loss of two views."""
+        self.check_columns(embeddings, 'the views of each sample')
+        if labels is None and self.loss.keeps_samples:
+            raise UserError(
+                f'{type(self.loss).__name__} keeps state for each row of the '
+                'data set and needs its index. Fix: dataset = dataset.'
+                "add_column('label', range(len(dataset)))"
+            )
+        return self.loss(*embeddings, labels)
+
+
+class SentenceRetrievalLoss(SentenceLoss):
+    """Ranking losses: each query ranks the documents of the batch.
+
+    Data set, one of:
+
+    * one column and ``label``, its class: every row searches all others for
+      those of its class;
+    * two columns, query and document; further columns are hard negatives.
+      ``label`` is the class of both, or is left out: then each query has
+      one relevant document. Use ``mode='flatten'`` without classes.
+
+    For cosines take ``StableAPLoss(tau=0.3, score_range=(-1, 1),
+    score_penalty=0)``, or ``SmoothAPLoss()``.
+
+    Args:
+        model: A ``SentenceTransformer``.
+        loss: A loss with ``embedding_loss``: a ranking loss or ``PMLLoss``.
+        normalize: Rank by cosines instead of inner products.
+
+    Raises:
+        TypeError: If the loss is another one.
+    """
+
+    def __init__(
+        self, model: nn.Module, loss: TrainsEmbeddings, normalize: bool = True
+    ) -> None:
+        if not isinstance(loss, TrainsEmbeddings):
+            raise TypeError(
+                f'loss={type(loss).__name__} has no embedding_loss. Fix: pass '
+                'a ranking loss such as mmrank.losses.SmoothAPLoss(); '
+                'contrastive losses go into SentenceContrastLoss'
+            )
+        super().__init__(model, loss)
+        self.normalize = normalize
+
+    def compute(
+        self, embeddings: list[Tensor], labels: Tensor | None
+    ) -> Tensor:
+        """Loss of the queries against the documents of this rank."""
+        if self.normalize:
+            # Close cosines tie in half precision.
+            embeddings = [normalize(_at_least_float32(x)) for x in embeddings]
+        queries, *documents = embeddings
+        if labels is None:
+            self._check_without_labels(documents)
+        group = world_group() if self.loss.scope == 'global' else None
+        counts, offset, dtype = [len(queries)], 0, queries.dtype
+        if group is not None:
+            counts, dtype = rows_and_dtype(queries, group)
+            offset = sum(counts[: dist.get_rank(group)])
+        rows = offset + torch.arange(len(queries), device=queries.device)
+        own = rows if labels is None else labels.to(rows)
+        known = own
+        if documents:
+            negatives = sum(map(len, documents[1:]))
+            known = torch.cat([own, own.new_full((negatives,), -1)])
+        gallery = torch.cat(documents or [queries])
+        if group is not None:
+            queries = all_gather_rows(queries.to(dtype), counts, group)
+            own = all_gather_rows(own[:, None], counts, group)[:, 0]
+        is_itself = torch.zeros(
+            len(queries), len(gallery), dtype=torch.bool, device=rows.device
+        )
+        if not documents:
+            is_itself[rows, rows - offset] = True
+        return self.loss.embedding_loss(
+            EmbeddingBatch(queries, own, gallery.to(dtype), known, is_itself)
+        )
+
+    def _check_without_labels(self, documents: list[Tensor]) -> None:
+        if not documents:
+            raise UserError(
+                'SentenceRetrievalLoss needs a column label, the class of '
+                'each row, if there is one column of texts. Fix: '
+                "dataset.add_column('label', classes)"
+            )
+        if getattr(self.loss, 'mode', 'flatten') == 'per_class':
+            raise UserError(
+                f"{type(self.loss).__name__}(mode='per_class') keeps state "
+                'for each class, and there is no column label. Fix: '
+                "mode='flatten'"
+            )
+
+
+class SentenceInBatchLoss(SentenceLoss):
+    """In-batch losses of two towers, unbiased by the counts of the pairs.
+
+    Data set: two columns, such as ``query`` and ``document``, and ``label``,
+    a pair of integers: which query and which document the row has. A document
+    that occurs in many rows is a frequent negative; the counts undo that::
+
+        loss = SentenceInBatchLoss(
+            model, InBatchLoss(pointwise='logistic'), dataset['label'])
+
+    Args:
+        model: A ``SentenceTransformer``.
+        loss: An :class:`mmrank.losses.InBatchLoss`.
+        pairs: The column ``label`` of the training set, (|O|, 2) integers.
+
+    Raises:
+        TypeError: If the loss is another one.
+        UserError: If the pairs are not such a list.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: InBatchLoss,
+        pairs: Sequence[Sequence[int]],
+    ) -> None:
+        if not isinstance(loss, InBatchLoss):
+            raise TypeError(
+                f'loss={type(loss).__name__} is no InBatchLoss. Fix: pass '
+                'mmrank.losses.InBatchLoss()'
+            )
+        super().__init__(model, loss)
+        known = torch.as_tensor(pairs)
+        _check_pairs('pairs', known)
+        rows, cols = known.unbind(1)
+        shape = int(rows.max()) + 1, int(cols.max()) + 1
+        loss.set_pairs(rows, cols, shape)
+
+    def compute(
+        self, embeddings: list[Tensor], labels: Tensor | None
+    ) -> Tensor:
+        """Loss of the pairs of a batch."""
+        self.check_columns(embeddings, 'queries and documents')
+        if labels is None:
+            labels = torch.zeros(0)
+        _check_pairs("the column 'label'", labels)
+        return self.loss(*embeddings, *labels.unbind(1))
+
+
+class SaveLossState(TrainerCallback):
+    """Saves the state of a loss in the checkpoints of a trainer.
+
+    The trainer saves the model alone. Without the moving averages and
+    temperatures a resumed training begins them anew::
+
+        SentenceTransformerTrainer(..., loss=loss,
+                                   callbacks=[SaveLossState(loss)])
+
+    Args:
+        loss: What the trainer got as ``loss``.
+
+    Attributes:
+        FILE: Name of the file in a checkpoint.
+    """
+
+    FILE = 'mmrank_loss.pt'
+
+    def __init__(self, loss: SentenceLoss) -> None:
+        self.loss = loss.loss
+
+    def on_save(self, args, state, control, **kwargs) -> None:
+        """Write the state into the checkpoint of this step."""
+        if state.is_world_process_zero:
+            path = self._path(args, state)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            torch.save(self.loss.state_dict(), path)
+
+    def on_train_begin(self, args, state, control, **kwargs) -> None:
+        """Read it, if a training is resumed."""
+        path = self._path(args, state)
+        if state.global_step and os.path.isfile(path):
+            saved = torch.load(path, map_location='cpu', weights_only=True)
+            self.loss.load_state_dict(saved)
+
+    def _path(self, args, state) -> str:
+        folder = f'checkpoint-{state.global_step}'
+        return os.path.join(args.output_dir, folder, self.FILE)
+
+
+def _at_least_float32(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _check_pairs(name: str, pairs: Tensor) -> None:
+    if pairs.dim() != 2 or pairs.size(1) != 2 or pairs.is_floating_point():
+        raise UserError(
+            f'{name} must be a pair of integers for each row, its query and '
+            f'its document, got shape {tuple(pairs.shape)} of {pairs.dtype}. '
+            "Fix: dataset.add_column('label', [[query, document], ...])"
+        )

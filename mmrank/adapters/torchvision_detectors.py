@@ -1,0 +1,221 @@
+"""RetinaNet and FCOS of torchvision on a ranking loss."""
+
+import copy
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+
+from mmrank.errors import UserError
+from mmrank.functional.ranking.error_driven.box_balance import box_balance
+from mmrank.losses import RankingLoss
+from mmrank.made_class import MadeClass, make_class
+
+from .detectors import (
+    already_ranks,
+    centre_of,
+    check_fit,
+    without_ranking_loss,
+)
+from .required_package import required_package
+
+with required_package(
+    'torchvision',
+    'The adapter of RetinaNet and FCOS',
+    'install the torchvision that fits your torch, see pytorch.org',
+):
+    from torchvision.models.detection._utils import Matcher
+    from torchvision.models.detection.fcos import FCOSHead
+    from torchvision.models.detection.retinanet import RetinaNetHead
+    from torchvision.ops import generalized_box_iou_loss
+    from torchvision.ops._utils import _loss_inter_union
+
+
+class RankingHead(MadeClass):
+    """Put before a head: its classification loss becomes a ranking loss.
+
+    Attributes:
+        ranking_loss: The loss, whose state is saved with the head.
+        centre_scores: See :func:`mmrank.adapters.use_ranking_loss`.
+        balance_boxes: Likewise.
+    """
+
+    ranking_loss: RankingLoss
+    centre_scores: bool
+    balance_boxes: bool
+
+    def forward(self, x: list[Tensor]) -> dict[str, Tensor]:
+        """Outputs of the host head, in eval mode with centred scores."""
+        outputs = super().forward(x)
+        if self.centre_scores and not self.training:
+            logits = outputs['cls_logits']
+            outputs['cls_logits'] = logits - centre_of(
+                self.ranking_loss, logits
+            )
+        return outputs
+
+    def compute_loss(
+        self,
+        targets: list[dict[str, Tensor]],
+        head_outputs: dict[str, Tensor],
+        anchors: list[Tensor],
+        matched_idxs: list[Tensor],
+    ) -> dict[str, Tensor]:
+        """Losses of the host head, the classification loss a ranking.
+
+        Args:
+            targets: ``boxes`` and ``labels`` of each image.
+            head_outputs: ``cls_logits`` (B, A, C), ``bbox_regression``
+                (B, A, 4) and what else the host has.
+            anchors: (A, 4) of each image.
+            matched_idxs: (A,) object of each anchor; < 0: none.
+
+        Returns:
+            The host's losses, scalars by name.
+        """
+        logits = head_outputs['cls_logits']
+        losses = super().compute_loss(
+            targets,
+            # The host's own classification loss is dropped: no graph.
+            {**head_outputs, 'cls_logits': logits.detach()},
+            anchors,
+            matched_idxs,
+        )
+        matched = torch.stack(matched_idxs)
+        labels = torch.stack(
+            [
+                _labels_of(t, m, logits.size(-1))
+                for t, m in zip(targets, matched_idxs)
+            ]
+        )
+        ranked = self.ranking_loss(
+            logits.flatten(0, 1),
+            labels.flatten(),
+            (matched != Matcher.BETWEEN_THRESHOLDS).flatten().float(),
+            **self._box_values(targets, head_outputs, anchors, matched_idxs),
+        )
+        if not isinstance(ranked, dict):
+            ranked = dict(loss_cls=ranked)
+        losses['classification'] = ranked['loss_cls']
+        if 'loss_bbox' in ranked:
+            # Not the host's. One row keeps the outputs on the graph.
+            graph = head_outputs['bbox_regression'][:1, :1].sum() * 0
+            losses['bbox_regression'] = ranked['loss_bbox'] + graph
+        if self.balance_boxes:
+            losses['bbox_regression'] = losses[
+                'bbox_regression'
+            ] * box_balance(
+                losses['classification'], losses['bbox_regression']
+            )
+        return losses
+
+    def _box_values(
+        self, targets, head_outputs, anchors, matched_idxs
+    ) -> dict[str, Tensor]:
+        """What the loss requires of the boxes of the positives."""
+        kind = self.ranking_loss.box_input
+        if kind is None:
+            return {}
+        boxes, true = [], []
+        for target, codes, own, matched in zip(
+            targets, head_outputs['bbox_regression'], anchors, matched_idxs
+        ):
+            rows = (matched >= 0).nonzero().squeeze(1)
+            # In half precision areas of large boxes overflow.
+            codes = codes[rows].to(torch.promote_types(codes.dtype, own.dtype))
+            boxes.append(self._decode(codes, own[rows]))
+            true.append(target['boxes'][matched[rows]])
+        boxes, true = torch.cat(boxes), torch.cat(true)
+        if kind == 'loss':
+            # In [0, 1], as aLRP has it.
+            return dict(box_loss=generalized_box_iou_loss(boxes, true) / 2)
+        inter, union = _loss_inter_union(boxes.detach(), true)
+        return dict(quality=(inter / union.clamp(min=1e-7)).clamp(0, 1))
+
+    def _decode(self, codes: Tensor, anchors: Tensor) -> Tensor:
+        if isinstance(self, FCOSHead):
+            return self.box_coder.decode(codes, anchors)
+        return self.regression_head.box_coder.decode_single(codes, anchors)
+
+
+@cache
+def ranking_head_class(host: type) -> type:
+    """The class ``Listwise<host>``; one and the same for every call."""
+    return make_class(ranking_head_class, host, (RankingHead, host), 'ranking')
+
+
+def attach(
+    model: nn.Module,
+    loss: RankingLoss,
+    centre_scores: bool,
+    balance_boxes: bool,
+) -> None:
+    """Put a copy of the loss into the head of a detector.
+
+    Args:
+        model: A ``RetinaNet`` or ``FCOS``.
+        loss: The ranking loss.
+        centre_scores: See :func:`mmrank.adapters.use_ranking_loss`.
+        balance_boxes: Likewise.
+
+    Raises:
+        TypeError: If its head is not torchvision's.
+        UserError: If the loss does not fit, or there is one already.
+    """
+    head = model.head
+    if isinstance(head, RankingHead):
+        raise already_ranks(model)
+    if not isinstance(head, (RetinaNetHead, FCOSHead)):
+        raise TypeError(
+            f'model.head={type(head).__name__} has no adapter. Fix: use a '
+            'RetinaNetHead or FCOSHead of torchvision, or a class of yours '
+            'derived from one'
+        )
+    check_fit(
+        loss,
+        head.classification_head.num_classes,
+        (None, 'quality', 'loss'),
+        type(model).__name__,
+    )
+    if balance_boxes and loss.box_input == 'loss':
+        raise UserError(
+            f'balance_boxes=True: {type(loss).__name__} computes the box loss '
+            'itself. Fix: remove balance_boxes'
+        )
+    # Not a head around the head: the keys of state_dict stay.
+    head.__class__ = ranking_head_class(type(head))
+    head.ranking_loss = copy.deepcopy(loss).to(
+        head.classification_head.cls_logits.weight.device
+    )
+    head.ranking_loss.train(head.training)
+    head.centre_scores, head.balance_boxes = centre_scores, balance_boxes
+
+
+def detach(model: nn.Module) -> None:
+    """Undo :func:`attach`; the centre goes into the bias of the scores.
+
+    Args:
+        model: The detector.
+
+    Raises:
+        UserError: If it has no ranking loss.
+    """
+    head = model.head
+    if not isinstance(head, RankingHead):
+        raise without_ranking_loss(model)
+    if head.centre_scores:
+        bias = head.classification_head.cls_logits.bias
+        centre = centre_of(head.ranking_loss, bias.detach())
+        with torch.no_grad():
+            # The class runs fastest.
+            bias -= centre.repeat(bias.numel() // centre.numel())
+    head.__class__ = head.host
+    del head.ranking_loss, head.centre_scores, head.balance_boxes
+
+
+def _labels_of(target: dict, matched: Tensor, num_classes: int) -> Tensor:
+    """(A,) class of each anchor, C where it has no object."""
+    labels = target['labels']
+    if not len(labels):
+        return matched.new_full(matched.shape, num_classes)
+    return torch.where(matched >= 0, labels[matched.clamp(min=0)], num_classes)

@@ -1,0 +1,331 @@
+"""Losses for the trainer of sentence-transformers."""
+
+import copy
+
+import pytest
+import torch
+from gloo_processes import run_on_ranks
+from torch.nn.functional import normalize
+
+from mmrank.adapters import (
+    SaveLossState,
+    SentenceContrastLoss,
+    SentenceInBatchLoss,
+    SentenceRetrievalLoss,
+)
+from mmrank.errors import UserError
+from mmrank.losses import (
+    BimodalISogCLRLoss,
+    CLIPLoss,
+    EmbeddingBatch,
+    InBatchLoss,
+    InfoNCELoss,
+    ISogCLRLoss,
+    SmoothAPLoss,
+    StableAPLoss,
+)
+
+st = pytest.importorskip('sentence_transformers')
+
+WORDS = [f'word{i}' for i in range(24)]
+#: Six topics of four words; a text is two words of its topic.
+TEXTS = [
+    f'word{4 * t + a} word{4 * t + b}'
+    for t in range(6)
+    for a, b in ((0, 1), (1, 2), (2, 3), (3, 0))
+]
+TOPICS = torch.arange(6).repeat_interleave(4)
+COSINES = dict(tau=0.1, score_range=(-1.0, 1.0), score_penalty=0.0)
+
+
+def sentence_model(seed=0):
+    """A bag of words and a linear layer: nothing to download."""
+    from sentence_transformers.sentence_transformer.modules import BoW, Dense
+
+    torch.manual_seed(seed)
+    modules = [BoW(WORDS), Dense(len(WORDS), 6, bias=False)]
+    return st.SentenceTransformer(modules=modules, device='cpu')
+
+
+def features(model, *columns):
+    return [model.preprocess(list(texts)) for texts in columns]
+
+
+def pairs():
+    """Anchors, and the next text of the same topic."""
+    return TEXTS, [TEXTS[4 * (i // 4) + (i + 1) % 4] for i in range(24)]
+
+
+def gradients(model, value):
+    return torch.autograd.grad(value, [*model.parameters()])[0]
+
+
+def compare(model, found, expected):
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+    a, b = gradients(model, found), gradients(model, expected)
+    assert b.abs().sum() > 0
+    torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-15)
+
+
+@pytest.fixture
+def model():
+    return sentence_model().double()
+
+
+def embed(model, column):
+    # The bag of words has single precision.
+    column = dict(column)
+    column['sentence_embedding'] = column['sentence_embedding'].double()
+    return model(column)['sentence_embedding']
+
+
+def in_double(columns):
+    return [
+        {**x, 'sentence_embedding': x['sentence_embedding'].double()}
+        for x in columns
+    ]
+
+
+@pytest.mark.parametrize(
+    'loss',
+    [
+        InfoNCELoss(tau=0.05, bimodal=True),
+        CLIPLoss(),
+        ISogCLRLoss(24),
+        BimodalISogCLRLoss(24),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_contrastive_losses(model, loss):
+    columns = in_double(features(model, *pairs()))
+    rows = torch.randperm(24, generator=torch.Generator().manual_seed(0))
+    direct, wrapped = copy.deepcopy(loss), SentenceContrastLoss(model, loss)
+    for _ in range(2):  # the second with a state
+        views = [embed(model, x) for x in columns]
+        compare(model, wrapped(columns, rows), direct(*views, rows))
+    # The state of the rows that the labels named.
+    for key, value in direct.state_dict().items():
+        assert torch.equal(loss.state_dict()[key], value), key
+    if loss.keeps_samples:
+        with pytest.raises(UserError, match=r"add_column\('label'"):
+            wrapped(columns, None)
+        before = copy.deepcopy(loss.state_dict())
+        model.eval()
+        wrapped(columns, rows)
+        for key, value in loss.state_dict().items():
+            assert torch.equal(value, before[key]), key
+    else:
+        assert wrapped(columns, None).isfinite()
+
+
+def test_the_index_of_a_row_selects_its_state():
+    model, loss = sentence_model(), ISogCLRLoss(24, tau_init=0.5)
+    wrapped = SentenceContrastLoss(model, loss)
+    rows = torch.tensor([3, 17, 5, 9])
+    columns = [[column[i] for i in rows] for column in pairs()]
+    wrapped(features(model, *columns), rows)
+    moved = loss.temperature.state_dict()
+    seen = [x for x in moved.values() if x.shape[:1] == (24,)]
+    assert seen
+    changed = torch.stack([(x != x[0]).view(24, -1).any(1) for x in seen])
+    assert changed.any(0).nonzero().squeeze(1).tolist() == [3, 5, 9, 17]
+
+
+def test_one_column_is_embedded_twice():
+    from sentence_transformers.sentence_transformer.modules import (
+        BoW,
+        Dense,
+        Dropout,
+    )
+
+    torch.manual_seed(0)
+    modules = [BoW(WORDS), Dropout(0.3), Dense(len(WORDS), 6)]
+    model = st.SentenceTransformer(modules=modules, device='cpu').train()
+    loss = SentenceContrastLoss(model, InfoNCELoss(tau=0.1))
+    (column,) = features(model, TEXTS)
+    torch.manual_seed(3)
+    found = loss([column], None)
+    torch.manual_seed(3)
+    views = [model(dict(column))['sentence_embedding'] for _ in range(2)]
+    assert not torch.equal(*views)
+    torch.testing.assert_close(found, InfoNCELoss(tau=0.1)(*views))
+
+
+@pytest.mark.parametrize(
+    'loss',
+    [
+        StableAPLoss(6, mode='per_class', **COSINES),
+        SmoothAPLoss(tau=0.05),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_retrieval_of_classes(model, loss):
+    columns = in_double(features(model, TEXTS))
+    wrapped = SentenceRetrievalLoss(model, loss)
+    direct = copy.deepcopy(loss)
+    rows = normalize(embed(model, columns[0]))
+    expected = direct.embedding_loss(EmbeddingBatch.of_one_batch(rows, TOPICS))
+    compare(model, wrapped(columns, TOPICS), expected)
+
+
+def test_retrieval_of_documents_with_hard_negatives(model):
+    queries, documents = pairs()
+    negatives = TEXTS[::-1]
+    columns = in_double(features(model, queries, documents, negatives))
+    loss = StableAPLoss(**COSINES)
+    wrapped = SentenceRetrievalLoss(model, loss)
+    direct = copy.deepcopy(loss)
+    q, d, n = (normalize(embed(model, x)) for x in columns)
+    scores = q @ torch.cat([d, n]).t()
+    positive = torch.eye(24, 48, dtype=torch.bool)
+    expected = direct.rank(scores, positive, ~positive)
+    compare(model, wrapped(columns, None), expected)
+    # With topics all documents of the topic are relevant.
+    positive = torch.cat(
+        [TOPICS[:, None] == TOPICS, torch.zeros(24, 24).bool()], 1
+    )
+    fresh = SentenceRetrievalLoss(model, StableAPLoss(**COSINES))
+    q, d, n = (normalize(embed(model, x)) for x in columns)
+    scores = q @ torch.cat([d, n]).t()
+    expected = StableAPLoss(**COSINES).rank(scores, positive, ~positive)
+    compare(model, fresh(columns, TOPICS), expected)
+
+
+def test_in_batch_losses_know_the_pairs(model):
+    queries, documents = torch.arange(24), torch.arange(24) % 5
+    label = torch.stack([queries, documents], 1)
+    columns = in_double(features(model, *pairs()))
+    wrapped = SentenceInBatchLoss(
+        model, InBatchLoss(pointwise='logistic'), label.tolist()
+    )
+    direct = InBatchLoss(pointwise='logistic')
+    direct.set_pairs(queries, documents, (24, 5))
+    views = [embed(model, x) for x in columns]
+    compare(model, wrapped(columns, label), direct(*views, queries, documents))
+    with pytest.raises(UserError, match='a pair of integers for each row'):
+        wrapped(columns, queries)
+    with pytest.raises(UserError, match='pairs must be a pair'):
+        SentenceInBatchLoss(model, InBatchLoss(), [0, 1])
+
+
+def same_topic_first(model):
+    with torch.no_grad():
+        rows = normalize(
+            model(features(model, TEXTS)[0])['sentence_embedding']
+        )
+    scores = (rows @ rows.t()).fill_diagonal_(-2)
+    return (TOPICS[scores.argmax(1)] == TOPICS).float().mean().item()
+
+
+@pytest.mark.parametrize(
+    ('wrapper', 'loss', 'columns', 'labels'),
+    [
+        (SentenceContrastLoss, InfoNCELoss(tau=0.1), 2, None),
+        (SentenceContrastLoss, ISogCLRLoss(24), 2, torch.arange(24)),
+        (SentenceRetrievalLoss, StableAPLoss(**COSINES), 1, TOPICS),
+    ],
+    ids=['InfoNCE', 'iSogCLR', 'StableAP'],
+)
+def test_learns(wrapper, loss, columns, labels):
+    model = sentence_model()
+    wrapped = wrapper(model, loss)
+    inputs = features(model, *pairs()[:columns])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.03)
+    before, values = same_topic_first(model), []
+    for _ in range(30):
+        with torch.autocast('cpu', dtype=torch.bfloat16):
+            value = wrapped(inputs, labels)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        values.append(value.item())
+    assert values[-1] < values[0]
+    assert before < 0.9
+    assert same_topic_first(model) > max(before, 0.95)
+
+
+def test_messages(model):
+    with pytest.raises(TypeError, match='go into SentenceRetrievalLoss'):
+        SentenceContrastLoss(model, StableAPLoss())
+    with pytest.raises(TypeError, match='go into SentenceContrastLoss'):
+        SentenceRetrievalLoss(model, InfoNCELoss())
+    with pytest.raises(TypeError, match='is no InBatchLoss'):
+        SentenceInBatchLoss(model, InfoNCELoss(), [[0, 0]])
+    one, two = features(model, *pairs())
+    loss = SentenceRetrievalLoss(model, StableAPLoss(**COSINES))
+    with pytest.raises(UserError, match='needs a column label'):
+        loss(in_double([one]), None)
+    loss.loss.mode = 'per_class'
+    with pytest.raises(UserError, match="Fix: mode='flatten'"):
+        loss(in_double([one, two]), None)
+    contrast = SentenceContrastLoss(model, InfoNCELoss())
+    with pytest.raises(UserError, match='needs 2 columns beside label'):
+        contrast(in_double([one, two, two]), None)
+
+
+def _step(rank, own):
+    rows = torch.arange(24)[own[rank]]
+    model = sentence_model()
+    inputs = features(model, *([c[i] for i in rows] for c in pairs()))
+    results = []
+    for loss, labels, columns in (
+        (StableAPLoss(**COSINES), TOPICS[rows], inputs[:1]),
+        (StableAPLoss(**COSINES), None, inputs),
+    ):
+        value = SentenceRetrievalLoss(model, loss)(columns, labels)
+        results += [value, gradients(model, value)]
+    return results
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_two_ranks_search_one_gallery():
+    ranks = run_on_ranks(_step, 2, [slice(0, 10), slice(10, 24)])
+    single = _step(0, [slice(0, 24)])
+    for i in (0, 2):
+        for found in ranks:
+            torch.testing.assert_close(found[i], single[i].detach())
+        averaged = (ranks[0][i + 1] + ranks[1][i + 1]) / 2
+        torch.testing.assert_close(
+            averaged, single[i + 1], rtol=1e-4, atol=1e-6
+        )
+
+
+@pytest.mark.slow
+def test_the_trainer_trains_and_resumes(tmp_path):
+    datasets = pytest.importorskip('datasets')
+    anchors, positives = pairs()
+    data = datasets.Dataset.from_dict(
+        dict(anchor=anchors, positive=positives, label=[*range(24)])
+    )
+
+    def train(steps, resume):
+        model, loss = sentence_model(), BimodalISogCLRLoss(24)
+        wrapped = SentenceContrastLoss(model, loss)
+        args = st.SentenceTransformerTrainingArguments(
+            output_dir=str(tmp_path),
+            max_steps=steps,
+            save_steps=4,
+            per_device_train_batch_size=8,
+            learning_rate=0.01,
+            lr_scheduler_type='constant',
+            report_to=[],
+            use_cpu=True,
+            seed=0,
+        )
+        trainer = st.SentenceTransformerTrainer(
+            model=model,
+            args=args,
+            train_dataset=data,
+            loss=wrapped,
+            callbacks=[SaveLossState(wrapped)],
+        )
+        trainer.train(resume_from_checkpoint=resume)
+        return model.state_dict(), loss.state_dict()
+
+    whole = train(8, None)
+    assert (tmp_path / 'checkpoint-4' / SaveLossState.FILE).is_file()
+    again = train(8, str(tmp_path / 'checkpoint-4'))
+    for a, b in zip(whole, again):
+        for key, value in a.items():
+            torch.testing.assert_close(b[key], value, rtol=0, atol=0)

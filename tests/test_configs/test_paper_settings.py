@@ -1,0 +1,247 @@
+"""Full-size configs have the settings that their READMEs state.
+
+What decides a training is written down here once more: the tables of the
+READMEs say where each value comes from.
+"""
+
+from pathlib import Path
+
+import pytest
+from mmengine.config import Config
+from mmengine.registry import MODELS, init_default_scope
+
+pytest.importorskip('mmpretrain')
+
+ROOT = Path(__file__).parents[2] / 'configs'
+CLASSES = dict(sop=10181, vehicleid=11817, inaturalist=5115)
+HELD_OUT = dict(sop=1137, vehicleid=1317, inaturalist=575)
+RECALL = dict(
+    sop=(1, 10, 100, 1000), vehicleid=(1, 5), inaturalist=(1, 4, 16, 32)
+)
+SCHEDULE = {  # learning rate, iterations, milestones, factor
+    ('stable-ap', 'sop'): (0.003, 100_000, [60_000, 80_000], 0.1),
+    ('stable-ap', 'vehicleid'): (0.01, 160_000, [120_000, 150_000], 0.3),
+    ('stable-ap', 'inaturalist'): (0.001, 270_000, [150_000, 220_000], 0.3),
+    ('soprc', 'sop'): (0.003, 50_000, [15_000, 30_000], 0.1),
+    ('soprc', 'vehicleid'): (0.01, 100_000, [60_000, 80_000], 0.3),
+    ('soprc', 'inaturalist'): (0.001, 130_000, [80_000, 110_000], 0.3),
+    ('rival', 'sop'): (1e-5, 50_000, [15_000, 30_000], 0.3),
+    ('rival', 'vehicleid'): (1e-5, 100_000, [40_000, 80_000], 0.3),
+    ('rival', 'inaturalist'): (1e-5, 130_000, [80_000, 110_000], 0.3),
+}
+LATE_ON_SOP = (
+    'contrastive', 'listwise-ap', 'multi-similarity', 'xbm', 'auc-huber',
+    'auc-sigmoid',
+)  # fmt: skip
+SOPRC = {  # lam1, lam2, largest prior, momentum of v
+    'sop': (1, 5, 0.01, 0.1),
+    'vehicleid': (5, 25, 0.1, 0.1),
+    'inaturalist': (1, 5, 0.1, 0.001),
+}
+RIVALS = {
+    'smooth-ap': dict(tau=0.01),
+    'listwise-ap': dict(num_bins=20),
+    'blackbox-ap': dict(lam=5.0, margin=0.15),
+    'auc-huber': dict(surrogate='one_sided_huber', tau=0.1),
+    'auc-sigmoid': dict(surrogate='sigmoid', tau=0.1),
+}
+SUMMED = dict(
+    distance=dict(type='CosineSimilarity'), reducer=dict(type='SumReducer')
+)
+PAIRS = {
+    'contrastive': dict(
+        type='ContrastiveLoss', pos_margin=1.0, neg_margin=0.5, **SUMMED
+    ),
+    'triplet': dict(type='TripletMarginLoss', margin=0.1, **SUMMED),
+    'multi-similarity': dict(
+        type='MultiSimilarityLoss',
+        alpha=2.0,
+        beta=40.0,
+        base=0.5,
+        reducer=dict(type='MeanReducer'),
+    ),
+    'fast-ap': dict(type='FastAPLoss', num_bins=10),
+}
+PAIRS['xbm'] = PAIRS['contrastive']
+RHO = {
+    'cifar10': 0.2,
+    'cifar100': 0.4,
+    'cifar10-lt': 0.4,
+    'cifar100-lt': 0.4,
+    'imagenet100': 0.2,
+    'inaturalist2018': 0.3,
+}
+RETRIEVAL = sorted(
+    path
+    for data in CLASSES
+    for path in ROOT.glob(f'[!_]*/r50_*_{data}.py')
+    if 'x4-' in path.stem
+)
+
+
+def load(path):
+    cfg = Config.fromfile(path)
+    init_default_scope(cfg.default_scope)
+    return cfg
+
+
+def hooks_of(cfg):
+    return [hook.type.removeprefix('mmrank.') for hook in cfg.custom_hooks]
+
+
+def test_every_loss_of_the_tables_is_there_for_every_data_set():
+    found = {}
+    for path in RETRIEVAL:
+        _, name, _, data = path.stem.split('_')
+        found.setdefault(data, set()).add(name)
+    every = {'stable-ap', 'soprc', *RIVALS, *PAIRS}
+    assert found == dict.fromkeys(CLASSES, every)
+
+
+@pytest.mark.parametrize('path', RETRIEVAL, ids=lambda p: p.stem)
+def test_retrieval(path):
+    _, name, _, data = path.stem.split('_')
+    cfg = load(path)
+    head = cfg.model.head
+    assert head.num_classes == CLASSES[data]
+    for part in (cfg.train_dataloader, cfg.val_dataloader):
+        assert part.dataset.num_val_classes == HELD_OUT[data]
+    assert cfg.train_dataloader.dataset.split == 'train'
+    assert cfg.val_dataloader.dataset.split == 'val'
+    assert tuple(cfg.test_evaluator.recall_at) == RECALL[data]
+    own = name in ('stable-ap', 'soprc')
+    lr, iters, milestones, gamma = SCHEDULE[name if own else 'rival', data]
+    if data == 'sop' and name in LATE_ON_SOP:
+        milestones = [20_000, 40_000]
+    if name.startswith('auc'):
+        lr = 0.003 if data == 'sop' else 0.001
+    optimizer = cfg.optim_wrapper.optimizer
+    assert optimizer.lr == lr
+    assert cfg.train_cfg.max_iters == iters
+    (steps,) = cfg.param_scheduler
+    assert (steps.milestones, steps.gamma) == (milestones, gamma)
+    if name == 'stable-ap':
+        assert optimizer.type == 'mmrank.SUM'
+        assert (optimizer.momentum, optimizer.s) == (0.9, 1.0)
+        assert cfg.train_dataloader.batch_size == 112
+    elif own or name.startswith('auc'):
+        assert (optimizer.type, optimizer.nesterov) == ('SGD', True)
+    else:
+        assert optimizer.type == 'Adam'
+    if own is False or name == 'soprc':
+        assert optimizer.weight_decay == 4e-4
+        assert cfg.train_dataloader.batch_size == 224
+    doubled = 'paramwise_cfg' in cfg.optim_wrapper
+    assert doubled == (
+        (data == 'inaturalist' and name != 'stable-ap')
+        or (data == 'vehicleid' and name.startswith('auc'))
+    )
+    check_retrieval_loss(name, data, cfg)
+
+
+def check_retrieval_loss(name, data, cfg):
+    head = cfg.model.head
+    memory = head.get('memory')
+    if name == 'xbm':
+        start = 30_000 if data == 'vehicleid' else 10_000
+        assert memory == dict(size=60_000, dim=512, start_iter=start)
+    else:
+        assert memory is None
+    if name in PAIRS:
+        pytest.importorskip('pytorch_metric_learning')
+        assert head.loss.loss == PAIRS[name]
+        assert head.loss.get('miner') is None
+    settings = dict(head.loss)
+    if name in ('stable-ap', 'soprc'):
+        settings['num_classes'] = head.num_classes
+    loss = MODELS.build(settings)
+    if name in PAIRS:
+        per_query = name in ('xbm', 'triplet')
+        assert loss.loss_weight == (1 / 224 if per_query else 1.0)
+        return
+    assert loss.scope == 'global'
+    if name == 'stable-ap':
+        assert (loss.rho, loss.weights) == ('auto', 'normalised')
+        assert (loss.reduction, loss.mean_positive.mode) == ('sum', 'exact')
+        assert loss.mean_positive.momentum == 0.01
+        assert (loss.a, loss.t, loss.score_penalty) == (0.1, 2.0, 0.0)
+        assert (loss.surrogate.tau, loss.bound) == (0.1, 41.0)
+        assert 'PreviousWeightsHook' in hooks_of(cfg)
+    elif name == 'soprc':
+        lam1, lam2, prior, beta = SOPRC[data]
+        assert (loss.lam1, loss.lam2) == (lam1, lam2)
+        assert loss.semi_variance == 'batch'
+        assert loss.prior.from_counts
+        assert loss.prior.maximum == prior
+        assert loss.score_vector.momentum == beta
+        assert loss.score_vector.vector.size(1) == 100
+        assert (loss.surrogate.tau, loss.tau2) == (0.1, 0.001)
+        assert 'ClassCountsHook' in hooks_of(cfg)
+    else:
+        assert settings.items() >= RIVALS[name].items()
+        assert loss.reduction == 'mean'
+
+
+@pytest.mark.parametrize(
+    'name',
+    [
+        'resnet18_stable-ap_cifar10-binary-lt',
+        'resnet18_stable-ap_cifar100-binary-lt',
+        'resnet50_stable-ap_chestxray14',
+    ],
+)
+def test_long_tail(name):
+    cfg = load(ROOT / f'long_tail/{name}.py')
+    optimizer = cfg.optim_wrapper.optimizer
+    assert (optimizer.type, optimizer.momentum) == ('mmrank.SUM', 0.9)
+    assert optimizer.s == 0.0
+    head = cfg.model.head
+    loss = MODELS.build(dict(head.loss, num_classes=head.num_classes))
+    assert (loss.rho, loss.reduction) == ('auto', 'sum')
+    assert loss.mean_positive.mode == 'exact'
+    assert loss.mean_positive.momentum == 0.01
+    assert loss.activation == 'sigmoid'
+    assert 'PreviousWeightsHook' in hooks_of(cfg)
+
+
+@pytest.mark.parametrize(
+    'path', sorted(ROOT.glob('isogclr/r*_isogclr_*.py')), ids=lambda p: p.stem
+)
+def test_isogclr(path):
+    loss = MODELS.build(dict(load(path).model.loss, num_samples=4))
+    state = loss.temperature
+    rho = RHO[path.stem.rpartition('_')[2]]
+    assert (loss.rho, state.beta0, state.beta1) == (rho, 0.9, 0.5)
+    assert (state.eta, state.gradient_clip) == (0.03, 3.0)
+    assert (state.tau0, state.tau_max) == (0.05, 1.0)
+    assert state.tau.unique().tolist() == pytest.approx([0.7])
+
+
+def test_isogclr_of_images_and_texts():
+    path = ROOT / 'clip/r50-distilbert_isogclr_2xb256-30e_cc3m.py'
+    loss = MODELS.build(dict(load(path).model.head.loss, num_samples=4))
+    for state in loss.states():
+        assert (loss.rho, state.beta0, state.beta1) == (6.0, 0.8, 0.5)
+        assert (state.eta, state.gradient_clip) == (1e-5, 5.0)
+        assert (state.tau0, state.tau_max) == (0.005, 0.05)
+        assert state.tau.unique().tolist() == pytest.approx([0.01])
+
+
+def test_detector():
+    pytest.importorskip('mmdet')
+    folder = ROOT / 'stable_ap'
+    cfg = load(
+        folder / 'retinanet_r50_fpn_atss_stable-ap_4xb8-512-100e_coco.py'
+    )
+    settings = dict(cfg.model.bbox_head.loss_cls)
+    loss = MODELS.build(dict(settings, type='mmrank.StableAPLoss'))
+    assert (loss.rho, loss.mode) == ('auto', 'flatten')
+    assert (loss.mean_positive.mode, loss.mean_positive.momentum) == (
+        'exact',
+        0.01,
+    )
+    assert (loss.a, loss.t, loss.score_penalty) == (0.1, 2.0, 0.001)
+    assert cfg.model.bbox_head.loss_bbox.loss_weight == 2.0
+    optimizer = cfg.optim_wrapper.optimizer
+    assert (optimizer.lr, optimizer.momentum, optimizer.s) == (0.008, 0.9, 0)
+    assert 'PreviousWeightsHook' in hooks_of(cfg)

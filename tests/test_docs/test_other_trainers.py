@@ -1,0 +1,71 @@
+"""The examples beside Lightning and accelerate save and resume the loss."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TUTORIALS = ROOT / 'configs' / 'tutorials'
+ACCELERATE = TUTORIALS / 'accelerate_loop.py'
+
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
+
+
+def run(script, folder, *before):
+    """States that the script prints, and its AP."""
+    done = subprocess.run(
+        [sys.executable, *before, str(script)],
+        cwd=folder,
+        env=dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS='1'),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    states = re.findall(r'^state (\{.*\})$', done.stdout, re.MULTILINE)
+    (ap,) = re.findall(r'^AP ([\d.]+)$', done.stdout, re.MULTILINE)
+    return [ast.literal_eval(state) for state in states], float(ap)
+
+
+@pytest.mark.parametrize(
+    ('package', 'script'),
+    [
+        ('lightning', TUTORIALS / 'lightning_loop.py'),
+        ('accelerate', ACCELERATE),
+    ],
+)
+def test_second_run_starts_with_the_state_of_the_first(
+    package, script, tmp_path
+):
+    pytest.importorskip(package)
+    (fresh, saved), ap = run(script, tmp_path)
+    assert set(fresh) == {
+        f'{part}.{key}'
+        for part in ('mean_positive', 'imbalance')
+        for key in ('mean', 'num_updates')
+    }
+    assert fresh['mean_positive.num_updates'] == [0]
+    assert saved['mean_positive.num_updates'] == [80]
+    assert ap > 0.1  # 0.03 are positive
+    (resumed, last), _ = run(script, tmp_path)
+    # Python prints all digits: equal means equal in every bit.
+    assert resumed == saved
+    assert last['mean_positive.num_updates'] == [160]
+
+
+def test_two_processes_equal_one(tmp_path):
+    pytest.importorskip('accelerate')
+    (_, one), ap = run(ACCELERATE, tmp_path)
+    (tmp_path / 'two').mkdir()
+    launch = ('-m', 'torch.distributed.run', '--nproc-per-node=2')
+    (_, two), ap_of_two = run(
+        ACCELERATE, tmp_path / 'two', *launch, '--master-port=0'
+    )
+    assert ap_of_two == pytest.approx(ap, abs=2e-6)
+    for key, value in one.items():
+        assert two[key] == pytest.approx(value, rel=1e-5)

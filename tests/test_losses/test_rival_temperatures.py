@@ -1,0 +1,136 @@
+"""Rivals of iSogCLR that learn temperatures by gradient; its clipping."""
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy, normalize
+
+from mmrank.errors import UserError
+from mmrank.losses import (
+    BimodalISogCLRLoss,
+    IndividualCLIPLoss,
+    ISogCLRLoss,
+    TaUSimCLRLoss,
+)
+
+F64 = torch.float64
+
+
+def views(n, dim, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    return [torch.randn(n, dim, generator=g, dtype=F64) for _ in range(2)]
+
+
+def simclr_with_temperatures(view1, view2, scale):
+    """Each anchor by a loop, with its own temperature."""
+    e = torch.cat([view1[:, -1], view2[:, -1]])
+    rows = torch.cat([view1[:, :-1], view2[:, :-1]])
+    rows, n = rows / rows.norm(dim=1, keepdim=True), len(view1)
+    losses = []
+    for i in range(2 * n):
+        tau = 1 / (1 + torch.exp(-e[i])) / scale
+        others = [j for j in range(2 * n) if j != i]
+        logits = torch.stack([rows[i] @ rows[j] for j in others]) / tau
+        positive = others.index((i + n) % (2 * n))
+        losses.append(logits.logsumexp(0) - logits[positive])
+    return sum(losses) / (2 * n)
+
+
+def test_tau_simclr_is_simclr_with_the_networks_temperatures():
+    leaves = [x.requires_grad_() for x in views(5, 4)]
+    got = TaUSimCLRLoss(scale=2.0)(*leaves)
+    expected = simclr_with_temperatures(*leaves, scale=2.0)
+    torch.testing.assert_close(got, expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(got, leaves),
+        torch.autograd.grad(expected, leaves),
+    )
+
+
+def test_tau_simclr_stays_above_its_smallest_temperature():
+    loss = TaUSimCLRLoss(tau_min=0.05)
+    one, two = views(3, 4)
+    one[:, -1] = -1e6
+    assert loss(one, two).isfinite()
+    assert loss.diagnostics['tau_min'] == pytest.approx(0.05)
+    with pytest.raises(ValueError, match='tau_min'):
+        TaUSimCLRLoss(scale=10.0, tau_min=0.05)
+    with pytest.raises(UserError, match='Fix: out_channels'):
+        loss(one[:, :1], two[:, :1])
+
+
+def clip_with_temperatures(images, texts, image_tau, text_tau):
+    images, texts = normalize(images, dim=1), normalize(texts, dim=1)
+    scores, own = images @ texts.t(), torch.arange(len(texts))
+    of_images = cross_entropy(scores / image_tau[:, None], own)
+    return (of_images + cross_entropy(scores.t() / text_tau[:, None], own)) / 2
+
+
+def test_individual_clip_and_the_gradient_of_each_temperature():
+    loss = IndividualCLIPLoss(num_samples=9, tau=0.3).double()
+    with torch.no_grad():
+        loss.image_tau += torch.linspace(0, 0.2, 9)
+        loss.text_tau += torch.linspace(0.1, 0, 9)
+    idx = torch.tensor([7, 2, 0, 5])
+    leaves = [x.requires_grad_() for x in views(4, 3)]
+    leaves += [loss.image_tau, loss.text_tau]
+    got = loss(*leaves[:2], idx)
+    expected = clip_with_temperatures(
+        *leaves[:2], loss.image_tau[idx], loss.text_tau[idx]
+    )
+    torch.testing.assert_close(got, expected)
+    found = torch.autograd.grad(got, leaves)
+    torch.testing.assert_close(found, torch.autograd.grad(expected, leaves))
+    assert found[2].count_nonzero() == 4
+
+
+@pytest.mark.parametrize('ranked_right', [False, True])
+def test_mean_temperature_grows_while_pairs_are_ranked_wrong(ranked_right):
+    """As appendix C.3 reports; with the sign that its equation has."""
+    loss = IndividualCLIPLoss(num_samples=4, tau=0.3)
+    images, idx = torch.eye(4), torch.arange(4)
+    texts = images if ranked_right else images.roll(1, 1)
+    step = torch.optim.SGD(loss.parameters(), lr=1e-3)
+    means = []
+    for _ in range(5):
+        step.zero_grad()
+        loss(images, texts, idx).backward()
+        step.step()
+        means.append(float(loss.image_tau.detach().mean()))
+    changes = torch.tensor(means).diff()
+    assert (changes < 0).all() if ranked_right else (changes > 0).all()
+
+
+def test_individual_clip_refuses_what_does_not_fit():
+    loss, (images, texts) = IndividualCLIPLoss(num_samples=3), views(2, 3)
+    with pytest.raises(ValueError, match='num_samples=3; set'):
+        loss(images, texts, torch.tensor([0, 3]))
+    with pytest.raises(ValueError, match='requires sample_idx'):
+        loss(images, texts)
+    with pytest.raises(ValueError, match='0 < tau_min <= tau'):
+        IndividualCLIPLoss(num_samples=3, tau=0.01, tau_min=0.1)
+
+
+@pytest.mark.parametrize('kind', [ISogCLRLoss, BimodalISogCLRLoss])
+def test_clipped_gradient_of_the_temperatures(kind):
+    """One visit: ``tau - eta beta1 clip(G)``, as momentum starts at 0."""
+    settings = dict(
+        num_samples=6, rho=0.3, tau_init=0.5, tau0=0.05, tau_max=2.0,
+        eta=0.01, beta1=0.5,
+    )  # fmt: skip
+    idx, batch = torch.arange(6), views(6, 4)
+    plain, clipped = kind(**settings), kind(**settings, gradient_clip=0.05)
+    for loss in (plain, clipped):
+        loss(*batch, idx)
+    for free, bound in zip(plain.states(), clipped.states()):
+        gradient = (0.5 - free.tau) / (0.01 * 0.5)
+        expected = 0.5 - 0.01 * 0.5 * gradient.clamp(-0.05, 0.05)
+        torch.testing.assert_close(bound.tau, expected)
+        assert (gradient.abs() > 0.05).any()
+    with pytest.raises(ValueError, match='gradient_clip'):
+        kind(**settings, gradient_clip=0.0)
+
+
+def test_gain_of_a_visit_is_noted():
+    loss = ISogCLRLoss(num_samples=4, rho=0.3, tau_init=0.5, eta=0.1)
+    loss(*views(4, 3), torch.arange(4))
+    assert loss.diagnostics['tau_gain'] == pytest.approx(2 * 0.1 * 0.3 / 0.5)

