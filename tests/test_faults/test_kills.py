@@ -106,7 +106,8 @@ def train(config, work_dir, ranks, moment=None, draw=None):
     assert moment, log_of(work_dir)
     assert not any(codes), log_of(work_dir)
     phase = work_dir / 'phase_0.txt'
-    return phase.read_text() if phase.exists() else 'start'
+    # Empty: killed while it changed.
+    return (phase.read_text() or 'between') if phase.exists() else 'start'
 
 
 def assert_same_end(work_dir, whole, ranks):
