@@ -47,7 +47,7 @@ def write_atomically(data: bytes, path: str | os.PathLike) -> None:
     except BaseException as error:
         with suppress(FileNotFoundError):
             temp.unlink()
-        if isinstance(error, OSError) and error.filename is None:
+        if isinstance(error, OSError) and error.errno and not error.filename:
             error.filename = str(path)  # a full disk does not name it
         raise
     if os.name == 'posix':  # elsewhere a folder cannot be opened
