@@ -1,8 +1,12 @@
 """The error that a user can fix, and how a command-line tool shows it."""
 
+import errno
 import functools
 import sys
 from collections.abc import Callable
+
+#: No space on the disk, for this user, or in one file (``ulimit -f``).
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class UserError(ValueError):
@@ -35,6 +39,14 @@ def show_user_errors(
                 return main(*args) or 0
             except (UserError, *also) as error:
                 sys.stderr.write(f'error: {error}\n')
+                return 2
+            except OSError as error:
+                if error.errno not in _FULL:
+                    raise
+                sys.stderr.write(
+                    f'error: {error}\n  Fix: free some disk space, or write '
+                    'to another disk\n'
+                )
                 return 2
             except KeyboardInterrupt:
                 sys.stderr.write(f'\n{on_interrupt}\n')

@@ -44,9 +44,11 @@ def write_atomically(data: bytes, path: str | os.PathLike) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temp, path)
-    except BaseException:
+    except BaseException as error:
         with suppress(FileNotFoundError):
             temp.unlink()
+        if isinstance(error, OSError) and error.errno and not error.filename:
+            error.filename = str(path)  # a full disk does not name it
         raise
     if os.name == 'posix':  # elsewhere a folder cannot be opened
         folder = os.open(path.parent, os.O_RDONLY)

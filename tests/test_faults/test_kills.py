@@ -11,7 +11,7 @@ from forked_processes import process_context
 from tool_trainings import start, write_config
 from training_ends import assert_same, contents, read_losses
 
-KILLS = int(__import__('os').environ.get('KILLS', 20))
+KILLS = 20
 TRAININGS = {
     'detector': 'mmdet',
     'isogclr': 'mmpretrain',
@@ -106,7 +106,8 @@ def train(config, work_dir, ranks, moment=None, draw=None):
     assert moment, log_of(work_dir)
     assert not any(codes), log_of(work_dir)
     phase = work_dir / 'phase_0.txt'
-    return phase.read_text() if phase.exists() else 'start'
+    # Empty: killed while it changed.
+    return (phase.read_text() or 'between') if phase.exists() else 'start'
 
 
 def assert_same_end(work_dir, whole, ranks):

@@ -118,7 +118,7 @@ def size_table(files: dict) -> Table:
     return table
 
 
-@show_user_errors(ValueError)
+@show_user_errors(ValueError, OSError)
 def main() -> None:
     """Generate the data set and show what is in it."""
     args = parse_args()

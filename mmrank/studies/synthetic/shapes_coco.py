@@ -194,8 +194,9 @@ def write_shapes_coco(
             path = out_dir / split / file_name
             if not cv2.imwrite(str(path), image):
                 raise OSError(
-                    f'cannot write image {path}: is the disk full or the '
-                    'folder read-only?'
+                    f'cannot write image {path}: the disk is full, or the '
+                    'folder is read-only. Fix: free some disk space, or write '
+                    'to another folder'
                 )
             _append(document, file_name, image.shape, objects)
             if progress is not None:
