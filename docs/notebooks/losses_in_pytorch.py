@@ -67,7 +67,9 @@ LOSSES = {
     'SmoothAP': lambda: SmoothAPLoss(tau=0.5),
     'AP-Loss': APLoss,
 }
-COLOURS = dict(zip(LOSSES, colours_of([*LOSSES])))
+# The colour that each loss has in all pictures of mmrank.
+NAMES = ['cross_entropy', 'stable_ap', 'soprc', 'smooth_ap', 'ap_loss']
+COLOURS = dict(zip(LOSSES, colours_of(NAMES)))
 
 # %% [markdown]
 # ## The loop
