@@ -5,8 +5,9 @@ stock heads of mmdet do not know it. A constant per class is the same thing as
 a smaller bias of the layer that gives the scores, which both apply.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from mmrank.losses import RankingLoss
 from mmrank.losses.protocols import HasLogitCentre, ShiftsLogits
 
 from .dense_heads.joint_scores import JointPredictions
+from .dense_heads.listwise_detr_mixin import ListwiseDETRMixin
 from .dense_heads.listwise_mixin import ListwiseMixin
 
 #: Side of the feature maps on which a head is tried.
@@ -67,7 +69,11 @@ def fold_centres(model: nn.Module) -> list[HeadCentre]:
     for name, head in model.named_modules():
         if isinstance(head, ListwiseMixin):
             if head.centre_scores:
-                found.append(_fold(name, head))
+                lower = partial(_lower_tried_bias, head)
+                found.append(_fold(name, head.loss_cls.loss, lower))
+        elif isinstance(head, ListwiseDETRMixin):
+            if head.centre_scores:
+                found.append(_fold_query_head(name, head))
         elif isinstance(getattr(head, 'loss_cls', None), RankingLoss) and (
             hasattr(head, 'fc_cls')
         ):
@@ -83,8 +89,46 @@ def fold_centres(model: nn.Module) -> list[HeadCentre]:
     return found
 
 
-def _fold(name: str, head: ListwiseMixin) -> HeadCentre:
-    loss = head.loss_cls.loss
+def _fold_query_head(name: str, head: ListwiseDETRMixin) -> HeadCentre:
+    """Fold the centre of the last decoder layer, which is the one shown."""
+    rankings = head.loss_cls
+    number = len(rankings.layers)
+    branches = getattr(head, 'cls_branches', None) or [head.fc_cls] * number
+    layer = branches[number - 1]
+    # Other rankings of the same layer, whose scores move along.
+    collectors = [
+        *zip(branches, rankings.layers),
+        *zip(branches, rankings.denoising),
+        *zip(branches[number:], filter(None, [rankings.encoder])),
+    ]
+    shown = rankings.layers[-1]
+    others = [c.loss for b, c in collectors if b is layer and c is not shown]
+
+    def lower(centre: Tensor) -> str:
+        with torch.no_grad():
+            layer.bias -= centre.to(layer.bias)
+        return ''
+
+    return _fold(name, shown.loss, lower, others)
+
+
+def _fold(
+    name: str,
+    loss: nn.Module,
+    lower: Callable[[Tensor], str],
+    others: Sequence[nn.Module] = (),
+) -> HeadCentre:
+    """Fold one centre.
+
+    Args:
+        name: Name of the head.
+        loss: The loss that has the centre.
+        lower: Subtracts a centre from the bias; returns why it cannot.
+        others: Losses whose scores the same bias moves.
+
+    Returns:
+        What became of it.
+    """
     user = type(loss).__name__
     centre = loss.logit_centre() if isinstance(loss, HasLogitCentre) else None
     if centre is None:
@@ -106,7 +150,7 @@ def _fold(name: str, head: ListwiseMixin) -> HeadCentre:
             'would be applied twice. Fix: add the method, see '
             'mmrank/losses/protocols.py',
         )
-    reason = _impossible(head) or _lower_bias(head, centre)
+    reason = lower(centre)
     if reason:
         return HeadCentre(name, numbers, reason)
     state = {key: x.clone() for key, x in loss.state_dict().items()}
@@ -114,14 +158,20 @@ def _fold(name: str, head: ListwiseMixin) -> HeadCentre:
     left = loss.logit_centre().abs().max()
     if left > _ZERO:
         loss.load_state_dict(state)
-        _lower_bias(head, -centre)
+        lower(-centre)
         return HeadCentre(
             name,
             numbers,
             f'{user}.shift_logits() leaves a centre of {left:.3g} instead of '
             '0. Fix: let it add the offset to what logit_centre() returns',
         )
+    for other in others:
+        other.shift_logits(-centre)
     return HeadCentre(name, numbers)
+
+
+def _lower_tried_bias(head: ListwiseMixin, centre: Tensor) -> str:
+    return _impossible(head) or _lower_bias(head, centre)
 
 
 def _impossible(head: ListwiseMixin) -> str:

@@ -19,7 +19,9 @@ from query_heads import (
     QUERIES,
     QUERY_HEADS,
     STABLE_AP,
+    WIDTH,
     build_query_head,
+    query_batch,
     query_inputs,
 )
 from torch import nn
@@ -27,6 +29,7 @@ from torch import nn
 from mmrank.errors import UserError
 from mmrank.losses import StableAPLoss
 from mmrank.models import ListwiseHead
+from mmrank.models.centre_folding import fold_centres
 from mmrank.models.dense_heads.host_heads import REFUSED
 from mmrank.registry import MODELS
 
@@ -314,3 +317,40 @@ def test_stock_head_on_a_ranking_loss_is_refused():
     """One loss for all layers would mix their states."""
     with pytest.raises(UserError, match='layer of its decoder'):
         build_query_head('DINOHead', STABLE_AP, listwise=False)
+
+
+@pytest.mark.parametrize('name', HEADS)
+def test_published_weights_give_a_stock_head_the_same_scores(name):
+    """The stock head knows no centre: it is in the bias then."""
+    head = build_query_head(name)
+    head.loss_by_feat(*query_inputs(name))
+    stock = build_query_head(name, FOCAL, listwise=False)
+    hidden = torch.randn(LAYERS, 2, QUERIES, WIDTH)
+    points = torch.rand(2, QUERIES, 2)
+    references = {
+        'DETRHead': (),
+        'ConditionalDETRHead': (points,),
+        'DABDETRHead': (torch.rand(LAYERS, 2, QUERIES, 4),),
+    }.get(name, ([torch.rand(2, QUERIES, 4)] * LAYERS,))
+    _, metas = query_batch()
+
+    def shown(of):
+        return of.predict_by_feat(*of(hidden, *references), metas)
+
+    with torch.no_grad():
+        before = shown(head)
+        (centre,) = fold_centres(head)
+        assert centre.folded
+        assert centre.centre != (0.0,)
+        assert head.loss_cls.layers[-1].loss.logit_centre().abs() < 1e-5
+        stock.load_state_dict(
+            {
+                key: value
+                for key, value in head.state_dict().items()
+                if not key.startswith('loss_cls')
+            }
+        )
+        for results in (shown(head), shown(stock)):
+            for a, b in zip(before, results):
+                torch.testing.assert_close(a.scores, b.scores)
+                torch.testing.assert_close(a.bboxes, b.bboxes)
