@@ -11,6 +11,9 @@ RUN := "$(VENV)/bin/python"
 demo test test-fast test-slow notebooks: export MALLOC_MMAP_THRESHOLD_ ?= 1073741824
 demo test test-fast test-slow notebooks: export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
 demo test test-fast test-slow notebooks: export MALLOC_TOP_PAD_ ?= 67108864
+# Threads that wait sleep: beside another busy process those that spin slow a
+# training down several times, and on an idle machine this costs a few percent.
+demo notebooks: export OMP_WAIT_POLICY ?= PASSIVE
 # Sums of tests are small: more threads than one only wait for each other.
 test test-fast test-slow: export OMP_NUM_THREADS ?= 1
 
