@@ -37,7 +37,7 @@ class DrawnBatch(NamedTuple):
             hub.update_info(_BATCH, self, resumed=False)
 
     def check(self, size: int) -> None:
-        """Refuse a data loader that cuts the batches of the sampler anew.
+        """Refuse a data loader whose batches are not those of the sampler.
 
         Args:
             size: ``batch_size`` of the data loader.

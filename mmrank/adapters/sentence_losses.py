@@ -301,7 +301,7 @@ class SaveLossState(TrainerCallback):
     """Saves the state of a loss in the checkpoints of a trainer.
 
     The trainer saves the model alone. Without the moving averages and
-    temperatures a resumed training begins them anew::
+    temperatures a resumed training restarts them::
 
         SentenceTransformerTrainer(..., loss=loss,
                                    callbacks=[SaveLossState(loss)])

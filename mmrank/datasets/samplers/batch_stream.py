@@ -107,7 +107,7 @@ class BatchStream(Sampler):
 
 
 def check_loader(loader: DataLoader) -> None:
-    """Refuse a data loader that cuts the batches of its sampler anew.
+    """Refuse a data loader whose batches are not those of its sampler.
 
     Args:
         loader: Any; one whose sampler does not draw batches is passed over.

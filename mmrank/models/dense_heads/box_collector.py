@@ -59,6 +59,23 @@ def check_box_loss(loss_bbox: nn.Module, user: str) -> None:
         )
 
 
+def check_balance(loss: nn.Module, balance_boxes: bool) -> None:
+    """Raise if a loss that computes the box loss itself is balanced with it.
+
+    Args:
+        loss: A loss with a ``box_input``.
+        balance_boxes: Setting of the head.
+
+    Raises:
+        ValueError: If it is.
+    """
+    if loss.box_input == 'loss' and balance_boxes:
+        raise ValueError(
+            f'balance_boxes=True: {type(loss).__name__} computes the box '
+            'loss itself; remove balance_boxes'
+        )
+
+
 class BoxCollector(nn.Module):
     """Replaces ``loss_bbox`` of a head and records the boxes it is passed.
 

@@ -16,6 +16,7 @@ from mmrank.training_set import TrainingSet
 from .box_collector import (
     BOX_ARGUMENTS,
     BoxCollector,
+    check_balance,
     check_box_loss,
     scale_to_classification,
 )
@@ -126,13 +127,8 @@ class ListwiseDETRMixin(MadeClass):
         self._check_matching()
         self._check_proposals(loss, two_stage and denoising)
         if isinstance(loss, TakesBoxValues) and loss.box_input is not None:
-            name = type(loss).__name__
-            if loss.box_input == 'loss' and balance_boxes:
-                raise ValueError(
-                    f'balance_boxes=True: {name} computes the box loss '
-                    'itself; remove balance_boxes'
-                )
-            check_box_loss(self.loss_iou, name)
+            check_balance(loss, balance_boxes)
+            check_box_loss(self.loss_iou, type(loss).__name__)
             self.loss_iou = BoxCollector(self.loss_iou, loss.box_input)
         self.loss_cls = DecoderLosses(
             loss, self._decoder_layers(num_layers), two_stage, denoising

@@ -13,6 +13,7 @@ from mmrank.training_set import TrainingSet
 from .box_collector import (
     BOX_ARGUMENTS,
     BoxCollector,
+    check_balance,
     check_box_loss,
     scale_to_classification,
     total_loss,
@@ -85,11 +86,7 @@ class ListwiseMixin(MadeClass):
                 f'{host.__name__} does not provide: {traits.no_boxes}. Use '
                 "for example head_type='mmdet.ATSSHead'"
             )
-        if kind == 'loss' and self.balance_boxes:
-            raise ValueError(
-                f'balance_boxes=True: {user} computes the box loss itself; '
-                'remove balance_boxes'
-            )
+        check_balance(self.loss_cls, self.balance_boxes)
         from mmdet.models.dense_heads import AnchorHead
 
         undecoded = not getattr(self, 'reg_decoded_bbox', True)

@@ -2,7 +2,7 @@
 
 What was built is described by a record beside the file, ``<name>.json``. A
 record of the same config, options and code is kept; a training that was
-interrupted goes on.
+interrupted continues.
 """
 
 import hashlib
