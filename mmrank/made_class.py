@@ -26,24 +26,26 @@ def make_class(
     made_by: Callable[[type], type],
     host: type,
     bases: tuple[type, ...],
-    kind: str,
+    doc: str,
+    prefix: str = 'Listwise',
 ) -> type:
-    """Make the class ``Listwise<host>``.
+    """Make the class ``<prefix><host>``.
 
     Args:
         made_by: The cached function that calls this.
         host: The class that it serves.
         bases: Bases, a :class:`MadeClass` among them.
-        kind: The loss it is on, for its docstring.
+        doc: What it is, after the name of the host in its docstring.
+        prefix: Put before the name of the host.
 
     Returns:
         The class.
     """
     return type(
-        f'Listwise{host.__name__}',
+        f'{prefix}{host.__name__}',
         bases,
         {
-            '__doc__': f'{host.__name__} on a {kind} loss.',
+            '__doc__': f'{host.__name__} {doc}.',
             '__module__': made_by.__module__,
             'host': host,
             'made_by': staticmethod(made_by),

@@ -141,7 +141,9 @@ class RankingHead(MadeClass):
 @cache
 def ranking_head_class(host: type) -> type:
     """The class ``Listwise<host>``; one and the same for every call."""
-    return make_class(ranking_head_class, host, (RankingHead, host), 'ranking')
+    return make_class(
+        ranking_head_class, host, (RankingHead, host), 'on a ranking loss'
+    )
 
 
 def attach(

@@ -78,7 +78,9 @@ class AveragePrecisionMetric(BaseMetric):
                 "predict, as type='mmrank.OneVsRestHead' does"
             )
         scores = torch.stack([x['pred_score'] for x in data_samples])
-        scores = scores.detach().float().cpu()
+        # Calibrated scores have 64 bits, which in 32 would tie.
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        scores = scores.detach().cpu()
         target = one_vs_rest_targets(
             data_samples, scores.size(1), torch.device('cpu')
         )

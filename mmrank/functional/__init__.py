@@ -1,5 +1,16 @@
 """Pure functions: surrogates, ranks, losses and metrics. Needs torch alone."""
 
+from .calibration.calibration_error import (
+    ReliabilityBins,
+    expected_calibration_error,
+    localisation_aware_calibration_error,
+    reliability_bins,
+)
+from .calibration.monotone_map import (
+    interpolated_map,
+    keep_order,
+    platt_map,
+)
 from .contrastive.cyclic_consistency import cyclic_consistency
 from .contrastive.decorrelation import (
     VICRegTerms,
@@ -158,6 +169,7 @@ __all__ = [
     'OneSidedSigmoid',
     'Pointwise',
     'RankSort',
+    'ReliabilityBins',
     'RetrievalCurves',
     'RetrievalFigures',
     'SOPRCTerms',
@@ -196,6 +208,7 @@ __all__ = [
     'error_driven_alrp',
     'error_driven_ap',
     'error_driven_rank_sort',
+    'expected_calibration_error',
     'gather_positives',
     'global_contrastive_loss',
     'in_batch_embedding_loss',
@@ -203,12 +216,15 @@ __all__ = [
     'info_nce_loss',
     'info_nce_losses',
     'interpolate_scores',
+    'interpolated_map',
     'k_nearest_votes',
+    'keep_order',
     'ldam_margins',
     'ldam_sigmoid',
     'ldam_softmax',
     'listwise_ap_lists',
     'listwise_ap_loss',
+    'localisation_aware_calibration_error',
     'mauc_terms',
     'mean_one',
     'moving_log_mean',
@@ -223,6 +239,7 @@ __all__ = [
     'pairwise_surrogate_mean',
     'pairwise_surrogate_sum',
     'piecewise_linear_step',
+    'platt_map',
     'positive_index',
     'practical_weight',
     'rank_sort_loss',
@@ -230,6 +247,7 @@ __all__ = [
     'rank_weighted_risk',
     'ranking_function',
     'recall_curve',
+    'reliability_bins',
     'retrieval_curves',
     'retrieval_metrics',
     'score_lists',

@@ -3,6 +3,12 @@
 import mmrank.models.retrievers  # noqa: F401  registers its class
 
 from .backbones import DeepFeatureMixup, SmallConvNet
+from .calibration import (
+    CalibratedModel,
+    Calibration,
+    affine_logit_map,
+    read_calibration,
+)
 from .dense_heads import ListwiseHead
 from .heads import (
     ImageTextContrastHead,
@@ -26,6 +32,8 @@ from .two_tower import (
 )
 
 __all__ = [
+    'CalibratedModel',
+    'Calibration',
     'DeepFeatureMixup',
     'EmbeddingTower',
     'HuggingFaceTextEncoder',
@@ -43,4 +51,6 @@ __all__ = [
     'TextTransformer',
     'TwoTower',
     'TwoViewPreprocessor',
+    'affine_logit_map',
+    'read_calibration',
 ]

@@ -21,7 +21,7 @@ def listwise_class(host: type) -> type:
         bases = (ListwiseDETRMixin, host)
     elif has_objectness(host):
         bases = (JointPredictions, ListwiseMixin, JointTargets, host)
-    return make_class(listwise_class, host, bases, 'listwise')
+    return make_class(listwise_class, host, bases, 'on a listwise loss')
 
 
 @MODELS.register_module()

@@ -183,7 +183,7 @@ class ListwiseBBoxMixin(MadeClass):
 def listwise_bbox_class(host: type) -> type:
     """The class ``Listwise<host>``; one and the same for every call."""
     bases = (ListwiseBBoxMixin, host)
-    return make_class(listwise_bbox_class, host, bases, 'ranking')
+    return make_class(listwise_bbox_class, host, bases, 'on a ranking loss')
 
 
 @MODELS.register_module()

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+from dataclasses import dataclass
 
 import numpy as np
 from pycocotools.coco import COCO
@@ -132,3 +133,119 @@ def class_average_precision(evaluation: COCOeval) -> dict[str, float]:
         name = evaluation.cocoGt.cats[cat_id]['name']
         table[name] = float(values.mean()) if values.size else float('nan')
     return table
+
+
+@dataclass(frozen=True)
+class ClassMatches:
+    """How the boxes of one class fared, crowds and what they cover left out.
+
+    Attributes:
+        scores: (n,) scores, image by image.
+        is_right: (n,) bool: whether each box matches an object.
+        found_ids: (n,) ids of the boxes, from 1 in the order of the file.
+        object_ids: (n,) ids of the objects that they match; 0 for none.
+        num_objects: Objects of the class.
+    """
+
+    scores: np.ndarray
+    is_right: np.ndarray
+    found_ids: np.ndarray
+    object_ids: np.ndarray
+    num_objects: int
+
+    def ious(self, evaluation: COCOeval) -> np.ndarray:
+        """IoU of each box with the object that it matches.
+
+        Args:
+            evaluation: What the matches were taken from.
+
+        Returns:
+            (n,) float64; 0 for a box that matches none.
+        """
+        found, objects = evaluation.cocoDt.anns, evaluation.cocoGt.anns
+        pairs = [
+            (found[one]['bbox'], objects[other]['bbox'])
+            for one, other in zip(self.found_ids, self.object_ids)
+            if other
+        ]
+        ious = np.zeros(len(self.scores))
+        if pairs:
+            ious[self.is_right] = paired_iou(*np.array(pairs).swapaxes(0, 1))
+        return ious
+
+
+def paired_iou(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """IoU of boxes with boxes, the first with the first and so on.
+
+    Args:
+        one: (n, 4) x, y, width and height.
+        other: Likewise.
+
+    Returns:
+        (n,) in [0, 1]; 0 where both boxes are empty.
+    """
+    one, other = np.asarray(one, float), np.asarray(other, float)
+    top = np.maximum(one[:, :2], other[:, :2])
+    end = np.minimum(one[:, :2] + one[:, 2:], other[:, :2] + other[:, 2:])
+    both = (end - top).clip(min=0).prod(axis=1)
+    either = one[:, 2:].prod(axis=1) + other[:, 2:].prod(axis=1) - both
+    return np.where(either > 0, both / np.where(either > 0, either, 1), 0.0)
+
+
+def class_matches(
+    evaluation: COCOeval, cat_id: int, level: int
+) -> ClassMatches:
+    """Take the matches of one class over all sizes of objects.
+
+    Args:
+        evaluation: An evaluated ``COCOeval`` of boxes.
+        cat_id: Category.
+        level: Index of the IoU threshold.
+
+    Returns:
+        The matches.
+    """
+    parts = [(np.zeros(0), np.zeros(0), np.zeros(0, int), np.zeros(0, int))]
+    num_objects = 0
+    everything = list(evaluation.params.areaRng[0])
+    for image in evaluation.evalImgs:
+        if image is None or image['category_id'] != cat_id:
+            continue
+        if list(image['aRng']) != everything:
+            continue
+        kept = ~np.asarray(image['dtIgnore'][level], bool)
+        objects = np.asarray(image['dtMatches'][level])[kept]
+        parts.append(
+            (
+                np.asarray(image['dtScores'], float)[kept],
+                objects > 0,
+                np.asarray(image['dtIds'], int)[kept],
+                objects.astype(int),
+            )
+        )
+        num_objects += int((np.asarray(image['gtIgnore']) == 0).sum())
+    scores, is_right, found, objects = map(np.concatenate, zip(*parts))
+    return ClassMatches(
+        scores, is_right.astype(bool), found, objects, num_objects
+    )
+
+
+def judge_boxes(truth: COCO, boxes: list[dict], iou: float) -> COCOeval:
+    """Match checked boxes to objects at one IoU, without figures.
+
+    Args:
+        truth: Annotations.
+        boxes: Checked predictions; keys are added to them.
+        iou: IoU from which a box counts as found.
+
+    Returns:
+        A ``COCOeval`` that has been evaluated at this threshold, at most 100
+        boxes of a class in an image.
+    """
+    with contextlib.redirect_stdout(io.StringIO()):
+        evaluation = COCOeval(truth, truth.loadRes(boxes), 'bbox')
+        evaluation.params.iouThrs = np.array([iou])
+        evaluation.params.areaRng = evaluation.params.areaRng[:1]
+        evaluation.params.areaRngLbl = evaluation.params.areaRngLbl[:1]
+        evaluation.evaluate()
+    return evaluation

@@ -1,0 +1,1 @@
+"""Probabilities from scores, and how far scores are from them."""

@@ -1,0 +1,20 @@
+"""Probabilities in the place of scores, at test time."""
+
+from .calibrated_model import CalibratedMixin, CalibratedModel
+from .calibration import (
+    Calibration,
+    ClassMap,
+    affine_logit_map,
+    read_calibration,
+    weights_digest,
+)
+
+__all__ = [
+    'CalibratedMixin',
+    'CalibratedModel',
+    'Calibration',
+    'ClassMap',
+    'affine_logit_map',
+    'read_calibration',
+    'weights_digest',
+]

@@ -1,0 +1,1 @@
+"""Fitting maps from score to probability, and judging them."""

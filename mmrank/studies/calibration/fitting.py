@@ -1,0 +1,165 @@
+"""Maps from score to probability, fitted by scikit-learn."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from mmrank.errors import UserError
+from mmrank.models.calibration import Calibration, ClassMap
+from mmrank.models.calibration.calibration import LEAST_SCALE
+
+from .judged_scores import JudgedScores
+
+METHODS = ('isotonic', 'platt', 'temperature')
+TARGETS = ('precision', 'iou')
+
+
+def fit_calibration(
+    judged: JudgedScores,
+    method: str = 'isotonic',
+    target: str = 'precision',
+    iou: float = 0.5,
+    min_each: int = 10,
+    pooled: bool = False,
+    weights_sha256: str | None = None,
+) -> Calibration:
+    """Fit a map for each class.
+
+    A class of which too few scores are right, or too few are wrong, and one
+    whose map would fall, gets the map of all classes together.
+
+    Args:
+        judged: Scores of a validation split.
+        method: ``isotonic``: any function that rises, see
+            :func:`mmrank.functional.interpolated_map`. ``platt``: scale and
+            offset of the logit. ``temperature``: the scale alone.
+        target: ``precision``: a probability means the share of right boxes,
+            or of samples with the class. ``iou``: the mean IoU of boxes with
+            their objects, 0 for a wrong box, which LaECE compares.
+        iou: IoU from which the boxes were judged right, for the file.
+        min_each: Right and wrong scores that a class needs, at least 1.
+        pooled: One map for all classes.
+        weights_sha256: See
+            :func:`mmrank.models.calibration.weights_digest`.
+
+    Returns:
+        The calibration.
+
+    Raises:
+        UserError: If no score is right, none is wrong, or the map of all
+            classes falls.
+        ImportError: If scikit-learn is not installed.
+    """
+    targets = _targets(judged, target)
+    fit = _fit_isotonic if method == 'isotonic' else _logit_fit(method)
+    scores = judged.scores.double().numpy()
+    labels = judged.labels.numpy()
+    shared = None
+    maps = []
+    for label, name in enumerate(judged.classes):
+        mine = labels == label
+        right = int(judged.is_right.numpy()[mine].sum())
+        enough = min(right, int(mine.sum()) - right) >= max(min_each, 1)
+        own = None
+        if enough and not pooled:
+            own = fit(scores[mine], targets[mine])
+        if own is None and shared is None:
+            shared = _fit_shared(judged, fit, scores, targets)
+        maps.append(
+            ClassMap(
+                name, int(mine.sum()), right, own is None, **(own or shared)
+            )
+        )
+    return Calibration(
+        judged.task,
+        method,
+        _target_words(judged.task, target, iou),
+        tuple(maps),
+        weights_sha256,
+    )
+
+
+def _targets(judged: JudgedScores, target: str) -> np.ndarray:
+    if target == 'iou' and judged.task == 'classification':
+        raise UserError(
+            "target='iou' is for boxes, and samples have none. Fix: "
+            "target='precision'"
+        )
+    values = judged.is_right if target == 'precision' else judged.ious
+    return values.double().numpy()
+
+
+def _target_words(task: str, target: str, iou: float) -> str:
+    if task == 'classification':
+        return 'share of samples with the class'
+    if target == 'precision':
+        return f'precision at IoU {iou:g}'
+    return f'precision at IoU {iou:g} times mean IoU'
+
+
+def _fit_shared(judged: JudgedScores, fit: Callable, scores, targets) -> dict:
+    """The map of all classes together."""
+    what = 'box' if judged.task == 'detection' else 'label'
+    right = int(judged.is_right.sum())
+    if right in (0, len(judged.is_right)):
+        raise UserError(
+            f'{"no" if right == 0 else "every"} {what} of the validation '
+            f'split is right, of {len(judged.is_right)}: there is nothing to '
+            'fit. Fix: pass the predictions of a trained model on its '
+            'validation split'
+        )
+    shared = fit(scores, targets)
+    if shared is None:
+        raise UserError(
+            f'higher scores are not more often right, of {len(scores)} '
+            'scores: no map that keeps their order makes probabilities of '
+            'them. Fix: check that predictions and annotations are of one '
+            'split; method isotonic fits any scores'
+        )
+    return shared
+
+
+def _fit_isotonic(scores: np.ndarray, targets: np.ndarray) -> dict:
+    """Ends of the blocks of equal probability."""
+    from sklearn.isotonic import IsotonicRegression
+
+    fitted = IsotonicRegression(y_min=0.0, y_max=1.0).fit(scores, targets)
+    return dict(
+        scores=tuple(fitted.X_thresholds_.tolist()),
+        probabilities=tuple(fitted.y_thresholds_.tolist()),
+    )
+
+
+def _logit_fit(method: str) -> Callable[[np.ndarray, np.ndarray], dict | None]:
+    """Logistic regression on the logit, with or without an offset."""
+
+    def fit(scores: np.ndarray, targets: np.ndarray) -> dict | None:
+        from sklearn.linear_model import LogisticRegression
+
+        # Platt 1999, section 2.2: targets that a sigmoid can reach.
+        right = targets.sum()
+        lowest = 1 / (len(targets) - right + 2)
+        highest = (right + 1) / (right + 2)
+        soft = lowest + targets * (highest - lowest)
+        logits = np.clip(scores, 2.0**-150, 1 - 2.0**-25)
+        logits = np.log(logits) - np.log1p(-logits)
+        model = LogisticRegression(
+            C=np.inf,
+            solver='newton-cholesky',
+            tol=1e-10,
+            max_iter=200,
+            fit_intercept=method == 'platt',
+        )
+        # A soft target is two samples with weights.
+        model.fit(
+            np.concatenate([logits, logits])[:, None],
+            np.repeat([1, 0], len(logits)),
+            np.concatenate([soft, 1 - soft]),
+        )
+        scale = float(model.coef_[0, 0])
+        offset = float(np.ravel(model.intercept_)[0])
+        if scale < LEAST_SCALE:
+            return None
+        return dict(scale=scale, offset=offset)
+
+    return fit

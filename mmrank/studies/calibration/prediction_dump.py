@@ -1,0 +1,93 @@
+"""Reads what ``tools/test.py --out predictions.pkl`` has written, as data.
+
+A pickle can call any function when it is read. Here it may only build
+tensors, arrays and plain containers.
+"""
+
+import io
+import os
+import pickle
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+import torch
+
+from mmrank.errors import UserError
+
+
+def read_dump(path: str | os.PathLike) -> list[dict]:
+    """Read a dump of predictions.
+
+    Args:
+        path: A ``.pkl`` file of mmengine's ``DumpResults`` or mmdet's
+            ``DumpDetResults``.
+
+    Returns:
+        A dict for each sample.
+
+    Raises:
+        UserError: If there is no such file, it holds anything but data, or
+            no predictions.
+    """
+    fix = (
+        'Fix: pass the file that `tools/test.py CONFIG CHECKPOINT --out '
+        'predictions.pkl` writes'
+    )
+    try:
+        with open(path, 'rb') as file:
+            samples = _DataReader(file).load()
+    except FileNotFoundError as error:
+        raise UserError(
+            f'prediction file {str(path)!r} does not exist. {fix}'
+        ) from error
+    except Exception as error:
+        raise UserError(
+            f'prediction file {str(path)!r} cannot be read as data: '
+            f'{type(error).__name__}: {error}. {fix}'
+        ) from error
+    kinds = ('pred_instances', 'pred_score')
+    if not (
+        isinstance(samples, list)
+        and all(isinstance(x, dict) for x in samples)
+        and any(all(kind in x for x in samples) for kind in kinds)
+    ):
+        raise UserError(
+            f'{str(path)!r} holds no predictions of a detector or classifier: '
+            f'each sample needs {" or ".join(kinds)}. {fix}'
+        )
+    if not samples:
+        raise UserError(
+            f'{str(path)!r} has no sample: there is nothing to calibrate. '
+            f'{fix}'
+        )
+    return samples
+
+
+def _storage(data: bytes) -> Any:
+    """Stands in for torch's reader of a storage, which trusts the bytes."""
+    return torch.load(io.BytesIO(data), weights_only=True)
+
+
+#: All that a dump needs. NumPy is named differently before and since 2.
+_CALLED = {
+    ('collections', 'OrderedDict'): OrderedDict,
+    ('torch._utils', '_rebuild_tensor_v2'): torch._utils._rebuild_tensor_v2,
+    ('torch.storage', '_load_from_bytes'): _storage,
+    ('numpy', 'dtype'): np.dtype,
+    ('numpy', 'ndarray'): np.ndarray,
+    **{
+        (f'{core}.multiarray', name): getattr(np._core.multiarray, name)
+        for core in ('numpy.core', 'numpy._core')
+        for name in ('_reconstruct', 'scalar')
+    },
+}
+
+
+class _DataReader(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _CALLED:
+            raise pickle.UnpicklingError(
+                f'it calls {module}.{name}, and predictions are data only'
+            )
+        return _CALLED[module, name]

@@ -1,0 +1,192 @@
+"""Calibration errors before and after, as a table and a picture."""
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+
+from mmrank.functional import (
+    expected_calibration_error,
+    localisation_aware_calibration_error,
+    reliability_bins,
+)
+from mmrank.models.calibration import Calibration
+from mmrank.visualization.reliability_diagram import (
+    ReliabilityPanel,
+    plot_reliability,
+)
+from mmrank.visualization.tables import write_table
+
+from .judged_scores import JudgedScores, Split, SplitFigures
+
+ALL = 'all'
+
+
+@dataclass(frozen=True)
+class CalibrationReport:
+    """Figures of one split before and after the map.
+
+    Attributes:
+        name: Of the split.
+        judged: Its scores.
+        probabilities: (n,) float64 of these scores.
+        before: Average precision of the scores.
+        after: Average precision of the probabilities.
+        num_bins: Bins of the errors.
+    """
+
+    name: str
+    judged: JudgedScores
+    probabilities: Tensor
+    before: SplitFigures
+    after: SplitFigures
+    num_bins: int = 25
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        split: Split,
+        calibration: Calibration,
+        num_bins: int = 25,
+    ) -> 'CalibrationReport':
+        """Judge a split.
+
+        Args:
+            name: What to call it.
+            split: The split.
+            calibration: The maps.
+            num_bins: Bins of the errors.
+
+        Returns:
+            The report.
+        """
+        judged = split.judged
+        return cls(
+            name,
+            judged,
+            calibration.probabilities(judged.scores, judged.labels),
+            split.figures(),
+            split.figures(calibration),
+            num_bins,
+        )
+
+    @property
+    def ap_is_unchanged(self) -> bool:
+        """Whether every figure is the same, to the last bit."""
+        return self.before.equals(self.after)
+
+    def header(self) -> list[str]:
+        """Column names of :meth:`rows`."""
+        what = 'boxes' if self.judged.task == 'detection' else 'samples'
+        names = [f'{x} {y}' for x in self._errors() for y in _TIMES]
+        return ['class', what, 'right', *names, *(f'AP {x}' for x in _TIMES)]
+
+    def rows(self) -> list[list]:
+        """A row for each class and one for all; figures in percent."""
+        rows = []
+        for label, name in enumerate(self.judged.classes):
+            mine = self.judged.labels == label
+            aps = (x.by_class[label] for x in (self.before, self.after))
+            rows.append(self._row(name, mine, aps))
+        means = (self.before.mean, self.after.mean)
+        rows.append(self._row(ALL, self.judged.labels >= 0, means))
+        return rows
+
+    def _row(self, name: str, mine: Tensor, aps) -> list:
+        scores, right = self.judged.scores[mine], self.judged.is_right[mine]
+        both = (scores, self.probabilities[mine])
+        errors = [
+            expected_calibration_error(x, right, self.num_bins) for x in both
+        ]
+        if self.judged.task == 'detection':
+            ious, labels = self.judged.ious[mine], self.judged.labels[mine]
+            errors += [
+                localisation_aware_calibration_error(
+                    x, ious, labels, self.num_bins
+                )
+                for x in both
+            ]
+        figures = [100 * float(x) for x in (*errors, *aps)]
+        return [name, len(scores), int(right.sum()), *figures]
+
+    def _errors(self) -> tuple[str, ...]:
+        is_detection = self.judged.task == 'detection'
+        return ('D-ECE', 'LaECE') if is_detection else ('ECE',)
+
+    def write(self, folder: str | os.PathLike, target: str) -> list[Path]:
+        """Write ``<name>.md``, ``<name>.csv`` and ``<name>.png``.
+
+        Args:
+            folder: Where to.
+            target: What a probability means, in words.
+
+        Returns:
+            The files.
+        """
+        note = (
+            f'In percent; {self.num_bins} bins. A probability means: '
+            f'{target}. {self.verdict()}'
+        )
+        stem = Path(folder) / self.name
+        files = write_table(
+            self.header(),
+            [[_cell(x) for x in row] for row in self.rows()],
+            stem,
+            f'Calibration of the {self.name} split',
+            note,
+            'l' + 'r' * (len(self.header()) - 1),
+        )
+        picture = plot_reliability(self.panels(), stem.with_suffix('.png'))
+        return [*files, picture]
+
+    def verdict(self) -> str:
+        """What became of AP."""
+        if self.ap_is_unchanged:
+            return 'AP of every class is the same to the last bit.'
+        return (
+            'AP has changed: the scores have lost digits on the way, or the '
+            'evaluation ranks several classes together.'
+        )
+
+    def panels(self) -> list[ReliabilityPanel]:
+        """All classes together, then each, those with most scores first."""
+        counts = np.bincount(
+            self.judged.labels.numpy(), minlength=len(self.judged.classes)
+        )
+        parts = [('all classes', self.judged.labels >= 0)]
+        parts += [
+            (self.judged.classes[i], self.judged.labels == int(i))
+            for i in np.argsort(-counts, kind='stable')
+            if counts[i]
+        ]
+        if len(self.judged.classes) == 1:
+            parts = parts[1:]
+        return [
+            ReliabilityPanel(
+                name,
+                *(
+                    reliability_bins(
+                        x[mine], self.judged.is_right[mine], self.num_bins
+                    )
+                    for x in (self.judged.scores, self.probabilities)
+                ),
+                self._errors()[0],
+                'precision'
+                if self.judged.task == 'detection'
+                else 'share of positives',
+            )
+            for name, mine in parts
+        ]
+
+
+_TIMES = ('before', 'after')
+
+
+def _cell(value):
+    """NaN as what it means in a table of classes."""
+    is_number = isinstance(value, float)
+    return 'n/a' if is_number and math.isnan(value) else value

@@ -1,0 +1,117 @@
+"""Reliability diagrams: what scores say against what is."""
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from matplotlib.axes import Axes
+
+from mmrank.functional import ReliabilityBins
+from mmrank.visualization.figures import (
+    legend_above,
+    new_panels,
+    save,
+    shorten,
+)
+from mmrank.visualization.palette import colour
+
+_COLUMNS = 3
+_LONGEST_NAME = 22
+_MOST_PANELS = 12
+#: Area of the marker of a bin that has all scores, in points squared.
+_AREA = 260.0
+_LEAST_AREA = 6.0
+
+
+@dataclass(frozen=True)
+class ReliabilityPanel:
+    """One diagram.
+
+    Attributes:
+        name: Of the class.
+        before: Bins of the scores as they are.
+        after: Bins of the probabilities.
+        error: Name of the calibration error.
+        accuracy: Name of the vertical axis.
+    """
+
+    name: str
+    before: ReliabilityBins
+    after: ReliabilityBins
+    error: str = 'D-ECE'
+    accuracy: str = 'precision'
+
+
+def plot_reliability(
+    panels: Sequence[ReliabilityPanel], path: str | os.PathLike
+) -> Path:
+    """Draw reliability diagrams, before and after in one panel.
+
+    A marker is a bin: its area grows with the number of scores in it. On the
+    diagonal scores are probabilities. DeGroot and Fienberg, "The Comparison
+    and Evaluation of Forecasters", 1983.
+
+    Args:
+        panels: Diagrams; the first twelve are drawn.
+        path: Image file to write.
+
+    Returns:
+        ``path``.
+    """
+    panels = panels[:_MOST_PANELS]
+    columns = min(_COLUMNS, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    figure, axes = new_panels(rows, columns, width=3.2, height=3.2)
+    for axis, panel in zip(axes.ravel(), panels):
+        _draw(axis, panel)
+    for axis in axes.ravel()[len(panels) :]:
+        axis.set_axis_off()
+    for axis in axes[-1] if rows == 1 else axes.ravel():
+        axis.set_xlabel('mean score of a bin')
+    for axis in axes[:, 0]:
+        axis.set_ylabel(panels[0].accuracy)
+    legend_above(figure, axes[0, 0], 3)
+    return save(figure, path)
+
+
+def _draw(axis: Axes, panel: ReliabilityPanel) -> None:
+    axis.plot(
+        [0, 1], [0, 1], color='0.5', linewidth=1, linestyle=':', label='ideal'
+    )
+    for name, bins, index, shape in (
+        ('before', panel.before, 1, 'o'),
+        ('after', panel.after, 0, 's'),
+    ):
+        full = bins.count > 0
+        x, y = bins.confidence[full].numpy(), bins.accuracy[full].numpy()
+        share = (bins.count[full].double() / bins.count.sum()).numpy()
+        axis.plot(
+            x,
+            y,
+            color=colour(index),
+            linewidth=1.2,
+            marker=shape,
+            markersize=3,
+            label=name,
+            clip_on=False,
+        )
+        axis.scatter(
+            x,
+            y,
+            s=_LEAST_AREA + _AREA * share,
+            color=colour(index),
+            alpha=0.35,
+            marker=shape,
+            linewidths=0,
+            clip_on=False,
+        )
+    errors = [100 * float(x.error) for x in (panel.before, panel.after)]
+    axis.set_title(
+        f'{shorten(panel.name, _LONGEST_NAME)}\n{panel.error} '
+        f'{errors[0]:.1f} % before, {errors[1]:.1f} % after',
+        fontsize=8.5,
+        loc='left',
+    )
+    axis.set(xlim=(0, 1), ylim=(0, 1), aspect='equal')

@@ -1,0 +1,249 @@
+r"""Make probabilities of the scores of a detector or one-vs-rest classifier.
+
+A map from score to probability is fitted for each class on predictions of a
+validation split. It keeps the order and the ties of a class, so that its
+average precision stays the same to the last bit.
+
+  # a detector, from the *.bbox.json of its CocoMetric
+  python tools/analysis_tools/calibrate.py val.bbox.json data/x/val.json \
+      --test test.bbox.json data/x/test.json --checkpoint epoch_12.pth \
+      --out-dir work_dirs/calibration
+
+  # a classifier, from the dumps of tools/test.py --out; a detector's dump
+  # needs its annotation file
+  python tools/analysis_tools/calibrate.py val.pkl --test test.pkl \
+      --checkpoint epoch_12.pth --out-dir work_dirs/calibration
+
+writes calibration.json, the maps, and for each split a table and reliability
+diagrams: val.md, val.csv, val.png, test.md, test.csv, test.png. To use the
+maps, put three lines into a config; they are printed.
+
+exit status: 0 written, 2 wrong input (see the message).
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from mmrank.apis.entry_point import add_trust_option
+from mmrank.apis.trained_model import read_weights
+from mmrank.engine.resume.matching import model_state
+from mmrank.errors import UserError, show_user_errors
+from mmrank.models.calibration import weights_digest
+from mmrank.studies.calibration.fitting import (
+    METHODS,
+    TARGETS,
+    fit_calibration,
+)
+from mmrank.studies.calibration.prediction_dump import read_dump
+from mmrank.studies.calibration.report import CalibrationReport
+from mmrank.studies.calibration.sample_split import SampleSplit
+
+FILE = 'calibration.json'
+
+
+def parse_args() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        'val',
+        nargs='+',
+        metavar='PREDICTIONS [COCO.json]',
+        help='predictions of the validation split, and for a detector its '
+        'annotations',
+    )
+    parser.add_argument(
+        '--test',
+        nargs='+',
+        metavar='FILE',
+        help='the same of a test split, to judge the maps on (default: none; '
+        'the figures of the split that they are fitted on flatter them)',
+    )
+    parser.add_argument(
+        '--checkpoint',
+        help='.pth file of the model: its classes go into the maps, and other '
+        'weights are refused later (default: classes of the annotations, '
+        'weights not compared)',
+    )
+    parser.add_argument(
+        '--method',
+        choices=METHODS,
+        default='isotonic',
+        help='map to fit (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--target',
+        choices=TARGETS,
+        default='precision',
+        help='what the probability of a box means: that it is right, or its '
+        'expected IoU (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--iou',
+        type=float,
+        default=0.5,
+        help='IoU from which a box is right (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--pooled', action='store_true', help='fit one map for all classes'
+    )
+    parser.add_argument(
+        '--min-each',
+        type=int,
+        default=10,
+        help='right and wrong scores that a class needs for a map of its own '
+        '(default: %(default)s); others get that of all classes',
+    )
+    parser.add_argument(
+        '--bins',
+        type=int,
+        default=25,
+        help='bins of the calibration errors (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--out-dir',
+        default='work_dirs/calibration',
+        help='default: %(default)s',
+    )
+    add_trust_option(parser)
+    args = parser.parse_args()
+    if args.bins < 1 or args.min_each < 1:
+        parser.error('--bins and --min-each must be at least 1')
+    if not 0 < args.iou <= 1:
+        parser.error('--iou must be in (0, 1]')
+    return args
+
+
+def read_split(
+    files: Sequence[str], classes: Sequence[str] | None, iou: float
+):
+    """Read and judge the predictions of a split.
+
+    Args:
+        files: Predictions and, for a detector, annotations.
+        classes: Of the model, if known.
+        iou: See :class:`mmrank.studies.calibration.box_split.BoxSplit`.
+
+    Raises:
+        UserError: If they cannot be read or do not fit.
+    """
+    predictions, *rest = files
+    if len(rest) > 1:
+        raise UserError(
+            f'a split is one prediction file and one annotation file, got '
+            f'{" ".join(files)}. Fix: pass one split, and another one by '
+            '--test'
+        )
+    if predictions.endswith('.json'):
+        content = predictions
+    else:
+        content = read_dump(predictions)
+        if 'pred_instances' not in content[0]:
+            return SampleSplit.read(content, classes)
+    if not rest:
+        raise UserError(
+            f'{predictions} has boxes, which annotations are needed to judge. '
+            f'Fix: pass the COCO file after it: {predictions} val.json'
+        )
+    # pycocotools is for boxes only.
+    from mmrank.studies.calibration.box_split import BoxSplit
+
+    return BoxSplit.read(content, rest[0], classes, iou)
+
+
+def read_model(
+    path: str | None, trust: bool
+) -> tuple[list | None, str | None]:
+    """Classes and digest of the weights of a checkpoint, as far as known."""
+    if path is None:
+        return None, None
+    checkpoint = read_weights(path, trust)
+    meta = (checkpoint.get('meta') or {}).get('dataset_meta') or {}
+    classes = meta.get('classes')
+    classes = None if classes is None else list(map(str, classes))
+    return classes, weights_digest(model_state(checkpoint))
+
+
+def show(report: CalibrationReport) -> None:
+    """Print the table of a split."""
+    table = Table(title=f'{report.name} split, in percent')
+    for index, name in enumerate(report.header()):
+        table.add_column(name, justify='right' if index else 'left')
+    for row in report.rows():
+        table.add_row(
+            *(f'{x:.2f}' if isinstance(x, float) else str(x) for x in row)
+        )
+    Console().print(table)
+    print(report.verdict())
+
+
+@show_user_errors(OSError)
+def main() -> None:
+    """Fit, judge and write."""
+    args = parse_args()
+    classes, digest = read_model(args.checkpoint, args.trust_checkpoint)
+    val = read_split(args.val, classes, args.iou)
+    splits = {'val': val}
+    if args.test:
+        splits['test'] = read_split(args.test, classes, args.iou)
+        if type(splits['test']) is not type(val):
+            raise UserError(
+                '--test has predictions of another kind than the validation '
+                'split. Fix: pass two splits of one model'
+            )
+        if splits['test'].same_as(val):
+            sys.stderr.write(
+                'warning: the test split has images of the validation split, '
+                'on which the maps are fitted: its figures flatter them\n'
+            )
+    try:
+        calibration = fit_calibration(
+            val.judged,
+            args.method,
+            args.target,
+            args.iou,
+            args.min_each,
+            args.pooled,
+            digest,
+        )
+    except ModuleNotFoundError as error:
+        if (error.name or '').partition('.')[0] != 'sklearn':
+            raise
+        raise UserError(
+            'fitting needs scikit-learn, which is not installed. Fix: pip '
+            'install scikit-learn'
+        ) from error
+    folder = Path(args.out_dir)
+    written = [calibration.write(folder / FILE)]
+    for name, split in splits.items():
+        report = CalibrationReport.of(name, split, calibration, args.bins)
+        show(report)
+        written += report.write(folder, calibration.target)
+    shared = [x.name for x in calibration.maps if x.pooled]
+    if shared and not args.pooled:
+        print(
+            f'{len(shared)} classes have the map of all classes together: '
+            f'{", ".join(shared[:10])}'
+        )
+    if digest is None:
+        print(
+            'Without --checkpoint the maps do not know their weights: any '
+            'model with these classes takes them.'
+        )
+    print(f'Wrote {", ".join(map(str, written))}')
+    print(
+        "In a config: model = dict(type='mmrank.CalibratedModel', "
+        "model_type='<type of the model>', calibration='"
+        f"{written[0]}')"
+    )
+
+
+if __name__ == '__main__':
+    sys.exit(main())
