@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from matplotlib.axes import Axes
 
 from mmrank.functional import ReliabilityBins
@@ -21,8 +22,8 @@ _COLUMNS = 3
 _LONGEST_NAME = 22
 _MOST_PANELS = 12
 #: Area of the marker of a bin that has all scores, in points squared.
-_AREA = 260.0
-_LEAST_AREA = 6.0
+_AREA = 130.0
+_LEAST_AREA = 3.0
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ def plot_reliability(
 ) -> Path:
     """Draw reliability diagrams, before and after in one panel.
 
-    A marker is a bin: its area grows with the number of scores in it. On the
+    A marker is a bin: its area grows with the root of the number of scores in
+    it, so that a bin of a few, whose precision is chance, is small. On the
     diagonal scores are probabilities. DeGroot and Fienberg, "The Comparison
     and Evaluation of Forecasters", 1983.
 
@@ -61,7 +63,7 @@ def plot_reliability(
         ``path``.
     """
     panels = panels[:_MOST_PANELS]
-    columns = min(_COLUMNS, len(panels))
+    columns = 2 if len(panels) == 4 else min(_COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
     figure, axes = new_panels(rows, columns, width=3.2, height=3.2)
     for axis, panel in zip(axes.ravel(), panels):
@@ -87,25 +89,18 @@ def _draw(axis: Axes, panel: ReliabilityPanel) -> None:
         full = bins.count > 0
         x, y = bins.confidence[full].numpy(), bins.accuracy[full].numpy()
         share = (bins.count[full].double() / bins.count.sum()).numpy()
-        axis.plot(
-            x,
-            y,
-            color=colour(index),
-            linewidth=1.2,
-            marker=shape,
-            markersize=3,
-            label=name,
-            clip_on=False,
-        )
+        axis.plot(x, y, color=colour(index), linewidth=0.8, alpha=0.4)
         axis.scatter(
             x,
             y,
-            s=_LEAST_AREA + _AREA * share,
+            s=_LEAST_AREA + _AREA * np.sqrt(share),
             color=colour(index),
-            alpha=0.35,
+            alpha=0.75,
             marker=shape,
             linewidths=0,
+            label=name,
             clip_on=False,
+            zorder=3,
         )
     errors = [100 * float(x.error) for x in (panel.before, panel.after)]
     axis.set_title(

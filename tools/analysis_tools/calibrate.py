@@ -26,6 +26,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
@@ -173,9 +174,10 @@ def read_model(
 
 def show(report: CalibrationReport) -> None:
     """Print the table of a split."""
-    table = Table(title=f'{report.name} split, in percent')
+    table = Table(title=f'{report.name} split, in percent', box=SIMPLE)
     for index, name in enumerate(report.header()):
-        table.add_column(name, justify='right' if index else 'left')
+        side = 'right' if index else 'left'
+        table.add_column(name, justify=side, no_wrap=not index)
     for row in report.rows():
         table.add_row(
             *(f'{x:.2f}' if isinstance(x, float) else str(x) for x in row)

@@ -133,12 +133,19 @@ class BoxSplit:
 
     def same_as(self, other: 'BoxSplit') -> bool:
         """Whether the other split has images of this one."""
-        return not set(_names(self.truth)).isdisjoint(_names(other.truth))
+        return not _images(self.truth).isdisjoint(_images(other.truth))
 
 
-def _names(truth: COCO) -> list:
-    """What tells images apart: ids of two files may be the same."""
-    return [x.get('file_name', x['id']) for x in truth.dataset['images']]
+def _images(truth: COCO) -> set[tuple]:
+    """Images by name and objects: files of two folders may share a name."""
+    return {
+        (
+            image.get('file_name', image['id']),
+            tuple(sorted(tuple(x['bbox']) for x in objects)),
+        )
+        for image in truth.dataset['images']
+        if (objects := truth.imgToAnns.get(image['id']))
+    }
 
 
 def _categories(

@@ -1,0 +1,182 @@
+"""Calibration files: what is written is read, and what is wrong is named."""
+
+import json
+
+import pytest
+import torch
+
+from mmrank.errors import UserError
+from mmrank.models.calibration import (
+    Calibration,
+    ClassMap,
+    affine_logit_map,
+    read_calibration,
+    weights_digest,
+)
+
+ISOTONIC = Calibration(
+    'detection',
+    'isotonic',
+    'precision at IoU 0.5',
+    (
+        ClassMap('cat', 5, 3, scores=(0.1, 0.9), probabilities=(0.2, 0.6)),
+        ClassMap(
+            'dog',
+            9,
+            1,
+            True,
+            scores=(0.1, 0.2, 1.0),
+            probabilities=(0.0, 0.5, 0.5),
+        ),
+    ),
+    'ab' * 32,
+)
+PLATT = Calibration(
+    'classification',
+    'platt',
+    'share of samples with the class',
+    (
+        ClassMap('cat', 5, 3, scale=2.0, offset=-1.0),
+        ClassMap('dog', 9, 1, scale=0.5, offset=0.25),
+    ),
+)
+
+
+@pytest.mark.parametrize('made', [ISOTONIC, PLATT], ids=['isotonic', 'platt'])
+def test_what_is_written_is_read(made, tmp_path):
+    path = made.write(tmp_path / 'new' / 'map.json')
+    assert read_calibration(path) == made
+    # A class is a line, for readers and for diffs.
+    lines = path.read_text().splitlines()
+    assert sum('"name": ' in line for line in lines) == 2
+
+
+def test_each_class_has_its_map():
+    scores = torch.tensor([0.5, 0.5, 0.05, 1.0, 0.6])
+    labels = torch.tensor([0, 1, 0, 1, 1])
+    got = ISOTONIC.probabilities(scores, labels)
+    expected = [0.4, 0.5, 0.2, 0.5, 0.5]
+    assert got.dtype == torch.float64
+    assert got.tolist() == pytest.approx(expected, abs=1e-6)
+    # The plateau of the second class keeps its order.
+    assert got[1] < got[4] < got[3]
+    table = scores[:, None].repeat(1, 2)
+    columns = ISOTONIC.columns(table)
+    for label in (0, 1):
+        alone = ISOTONIC.probabilities(scores, torch.full((5,), label))
+        assert torch.equal(columns[:, label], alone)
+    none = ISOTONIC.probabilities(scores[:0], labels[:0])
+    assert none.shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ('change', 'text'),
+    [
+        (lambda x: x.update(format='other'), 'is no calibration file'),
+        (lambda x: x.pop('maps'), "damaged: KeyError: 'maps'"),
+        (lambda x: x.update(task='pose'), "task 'pose' is not known"),
+        (lambda x: x['maps'][0].update(more=1), 'damaged: TypeError'),
+        (lambda x: x['maps'][0].update(scores=[0.9, 0.1]), 'do not rise'),
+        (lambda x: x['maps'][0].update(scores=[]), 'do not rise'),
+        (lambda x: x['maps'][0].update(probabilities=[0, 2]), 'do not rise'),
+        (lambda x: x['maps'][0].update(scores=[0.5]), 'has 1 scores and 2'),
+        (
+            lambda x: x['maps'].append(
+                dict(name='cow', count=1, positives=1, scale=1, offset=0)
+            ),
+            'not of one kind',
+        ),
+        (
+            lambda x: x.update(
+                maps=[dict(name='a', count=1, positives=0, scale=-1, offset=0)]
+            ),
+            'no rising map',
+        ),
+    ],
+)
+def test_damaged_files_are_one_message(change, text, tmp_path):
+    path = ISOTONIC.write(tmp_path / 'map.json')
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=text) as caught:
+        read_calibration(path)
+    assert 'Fix: write it with tools' in str(caught.value)
+
+
+def test_no_file_and_no_json(tmp_path):
+    with pytest.raises(UserError, match='does not exist. Fix'):
+        read_calibration(tmp_path / 'none.json')
+    (tmp_path / 'half.json').write_text('{"format": ')
+    with pytest.raises(UserError, match='cannot be read as JSON'):
+        read_calibration(tmp_path / 'half.json')
+
+
+def test_a_layer_takes_an_affine_map(tmp_path):
+    """What a converter to a stock model does with scale and offset."""
+    assert affine_logit_map(ISOTONIC.write(tmp_path / 'a.json')) is None
+    pairs = affine_logit_map(PLATT.write(tmp_path / 'b.json'))
+    assert pairs == [(2.0, -1.0), (0.5, 0.25)]
+    torch.manual_seed(0)
+    layer, x = torch.nn.Linear(4, 2), torch.randn(50, 4)
+    with torch.no_grad():
+        expected = PLATT.columns(layer(x).sigmoid())
+        scale, offset = torch.tensor(pairs).T
+        layer.weight *= scale[:, None]
+        layer.bias.mul_(scale).add_(offset)
+        got = layer(x).sigmoid().double()
+    assert (got - expected).abs().max() < 1.2e-6
+
+
+@pytest.mark.parametrize(
+    ('act', 'text'),
+    [
+        (
+            lambda: ISOTONIC.probabilities(
+                torch.tensor([0.1]), torch.tensor([2])
+            ),
+            'has 2 classes, but a prediction has the label 2',
+        ),
+        (
+            lambda: ISOTONIC.columns(torch.rand(3, 5)),
+            'has 2 classes, but the model 5',
+        ),
+        (
+            lambda: ISOTONIC.columns(torch.tensor([[0.1, 1.5]])),
+            r'must be in \[0, 1\]',
+        ),
+        (
+            lambda: ISOTONIC.check_names(['dog', 'cat']),
+            'is of the classes cat, dog, the model has dog, cat',
+        ),
+        (lambda: ISOTONIC.check_weights('cd' * 32), 'of other weights'),
+    ],
+)
+def test_other_models_are_refused(act, text):
+    with pytest.raises(UserError, match=text) as caught:
+        act()
+    assert 'Fix: ' in str(caught.value)
+
+
+def test_what_fits_is_accepted():
+    ISOTONIC.check_names(('cat', 'dog'))
+    ISOTONIC.check_weights('ab' * 32)
+    PLATT.check_weights('cd' * 32)  # its own are not known
+    one = Calibration('classification', 'platt', '', PLATT.maps[1:])
+    one.check_names(['rest', 'dog'])
+
+
+def test_digest_names_the_weights():
+    torch.manual_seed(0)
+    layer = torch.nn.BatchNorm1d(3)
+    state = layer.state_dict()
+    digest = weights_digest(state)
+    assert digest == weights_digest(
+        {f'module.{k}': v.clone() for k, v in reversed(state.items())}
+    )
+    with torch.no_grad():
+        layer.weight[1] += 1e-7
+    assert weights_digest(layer.state_dict()) != digest
+    half = {k: v.bfloat16() for k, v in layer.state_dict().items()}
+    assert weights_digest(half) != digest
+    assert len(weights_digest({'text': 'no tensor'})) == 64
