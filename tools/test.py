@@ -21,7 +21,9 @@ try:
         load,
         run,
     )
+    from mmrank.engine.resume.matching import bare_model
     from mmrank.errors import UserError
+    from mmrank.models.calibration import CalibratedMixin, is_calibrated
 except ModuleNotFoundError as error:
     if error.name != 'mmrank':
         raise
@@ -127,7 +129,17 @@ def set_visualization(cfg: Config, args: argparse.Namespace) -> None:
 
 
 def set_tta(cfg: Config) -> None:
-    """Wrap the model so that it averages over augmented images."""
+    """Wrap the model so that it averages over augmented images.
+
+    Raises:
+        UserError: If the model shows calibrated scores.
+    """
+    if is_calibrated(cfg.model):
+        raise UserError(
+            'the calibration was fitted on scores without --tta, which merges '
+            'predictions by their scores.\n  Fix: leave out --tta, or the '
+            'calibration'
+        )
     is_detection = cfg.get('default_scope') == 'mmdet'
     if 'tta_model' not in cfg and is_detection:
         # Without a scope: mmdet registers it in the root of mmengine.
@@ -212,6 +224,10 @@ def main(args: argparse.Namespace) -> None:
     runner = build_runner(cfg, allow_partial=args.allow_partial)
     if args.out is not None and args.out_item == 'pred':
         runner.test_evaluator.metrics.append(dump_metric(cfg, args.out))
+    model = bare_model(runner.model)
+    if isinstance(model, CalibratedMixin):
+        # It compares the classes with those of its maps.
+        model.dataset_meta = runner.test_loop.dataloader.dataset.metainfo
     metrics = runner.test()
     if args.out is not None and args.out_item == 'metrics':
         mmengine.dump(metrics, args.out)

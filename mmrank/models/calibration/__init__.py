@@ -1,6 +1,6 @@
 """Probabilities in the place of scores, at test time."""
 
-from .calibrated_model import CalibratedMixin, CalibratedModel
+from .calibrated_model import CalibratedMixin, CalibratedModel, is_calibrated
 from .calibration import (
     Calibration,
     ClassMap,
@@ -15,6 +15,7 @@ __all__ = [
     'Calibration',
     'ClassMap',
     'affine_logit_map',
+    'is_calibrated',
     'read_calibration',
     'weights_digest',
 ]

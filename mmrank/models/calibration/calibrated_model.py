@@ -187,6 +187,6 @@ def _head(model: nn.Module) -> nn.Module | None:
     return None
 
 
-def is_calibrated_config(model: Mapping) -> bool:
+def is_calibrated(model: Mapping) -> bool:
     """Whether a model config builds one that shows calibrated scores."""
     return str(model.get('type')).rpartition('.')[2] == 'CalibratedModel'

@@ -1,0 +1,276 @@
+"""The command line of the calibration: files, messages, and a whole round."""
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip('sklearn')
+from mmrank.models.calibration import read_calibration, weights_digest
+from mmrank.studies.synthetic.boxes import make_annotations, make_predictions
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOL = ROOT / 'tools' / 'analysis_tools' / 'calibrate.py'
+
+
+@pytest.fixture(scope='module')
+def boxes(tmp_path_factory):
+    """Folder of two splits: predictions of three classes, annotations."""
+    pytest.importorskip('pycocotools')
+    folder = tmp_path_factory.mktemp('boxes')
+    for seed, name in enumerate(('val', 'test')):
+        document = make_annotations(images=9, classes=3, objects=6, seed=seed)
+        found = make_predictions(document, false=6, seed=seed)
+        (folder / f'{name}.json').write_text(json.dumps(document))
+        (folder / f'{name}.bbox.json').write_text(json.dumps(found))
+    return folder
+
+
+def write_samples(path, seed, number=3, scale=1.0):
+    """A dump of one-vs-rest scores as mmengine writes it."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(-1, 2, (900, number))
+    target = rng.random((900, number)) < 1 / (1 + np.exp(-logits))
+    scores = torch.from_numpy(3 * logits).sigmoid().float() * scale
+    samples = [
+        dict(
+            pred_score=row,
+            pred_label=(row > 0.5).nonzero().flatten(),
+            gt_score=torch.from_numpy(labels).float(),
+            img_path=f'{seed}/{i}.jpg',
+            ori_shape=(8, 8),
+        )
+        for i, (row, labels) in enumerate(zip(scores, target))
+    ]
+    path.write_bytes(pickle.dumps(samples))
+    return samples
+
+
+def write_checkpoint(path, classes):
+    torch.manual_seed(0)
+    state = torch.nn.Linear(2, 2).state_dict()
+    meta = dict(dataset_meta=dict(classes=classes))
+    torch.save(dict(meta=meta, state_dict=state), path)
+    return weights_digest(state)
+
+
+def test_detector(boxes, tmp_path, run_script):
+    classes = ('class 1', 'class 2', 'class 3')
+    digest = write_checkpoint(tmp_path / 'model.pth', classes)
+    status, out, err = run_script(
+        TOOL,
+        *(boxes / 'val.bbox.json', boxes / 'val.json'),
+        *('--test', boxes / 'test.bbox.json', boxes / 'test.json'),
+        *('--checkpoint', tmp_path / 'model.pth'),
+        *('--out-dir', tmp_path / 'out'),
+        *('--min-each', 3, '--bins', 10),
+    )
+    assert (status, err) == (0, '')
+    assert out.count('AP of every class is the same to the last bit.') == 2
+    assert 'Without --checkpoint' not in out
+    made = read_calibration(tmp_path / 'out' / 'calibration.json')
+    assert made.classes == classes
+    assert made.weights_sha256 == digest
+    assert (made.task, made.method) == ('detection', 'isotonic')
+    assert made.target == 'precision at IoU 0.5'
+    for name in ('val', 'test'):
+        table = (tmp_path / 'out' / f'{name}.csv').read_text().splitlines()
+        assert table[0] == (
+            'class,boxes,right,D-ECE before,D-ECE after,LaECE before,'
+            'LaECE after,AP before,AP after'
+        )
+        assert [row.split(',')[0] for row in table[1:]] == [*classes, 'all']
+        last = list(map(float, table[-1].split(',')[1:]))
+        assert last[-1] == last[-2] > 0
+        assert last[3] < last[2]
+        note = (tmp_path / 'out' / f'{name}.md').read_text()
+        assert 'In percent; 10 bins. A probability means: precision' in note
+        picture = (tmp_path / 'out' / f'{name}.png').read_bytes()
+        assert picture.startswith(b'\x89PNG')
+
+
+@pytest.mark.parametrize('number', [1, 3])
+def test_classifier(number, tmp_path, run_script):
+    write_samples(tmp_path / 'val.pkl', 0, number)
+    write_samples(tmp_path / 'test.pkl', 1, number)
+    status, out, err = run_script(
+        TOOL,
+        tmp_path / 'val.pkl',
+        *('--test', tmp_path / 'test.pkl'),
+        *('--method', 'platt', '--out-dir', tmp_path / 'out'),
+    )
+    assert (status, err) == (0, '')
+    assert out.count('AP of every class is the same to the last bit.') == 2
+    assert 'Without --checkpoint the maps do not know their weights' in out
+    made = read_calibration(tmp_path / 'out' / 'calibration.json')
+    # The scores are three times too steep.
+    scales = [x.scale for x in made.maps]
+    assert scales == pytest.approx([1 / 3] * number, abs=0.1)
+    table = (tmp_path / 'out' / 'test.csv').read_text().splitlines()
+    assert table[0] == 'class,samples,right,ECE before,ECE after,' + (
+        'AP before,AP after'
+    )
+    before, after = map(float, table[-1].split(',')[3:5])
+    assert after < 0.7 * before
+
+
+def test_equal_splits_are_a_warning(boxes, tmp_path, run_script):
+    split = (boxes / 'val.bbox.json', boxes / 'val.json')
+    status, _, err = run_script(
+        TOOL, *split, '--test', *split, '--out-dir', tmp_path
+    )
+    assert status == 0
+    assert err.startswith('warning: the test split has images of the valid')
+    assert len(err.splitlines()) == 1
+
+
+def test_bad_input_is_one_message(boxes, tmp_path, run_script):
+    samples = write_samples(tmp_path / 'samples.pkl', 0)
+    for row in samples:
+        row['pred_score'] = row['pred_score'].softmax(0)
+    (tmp_path / 'softmax.pkl').write_bytes(pickle.dumps(samples))
+    for row in samples:
+        row.pop('gt_score')
+        row['pred_score'] = torch.rand(3)
+    (tmp_path / 'unlabelled.pkl').write_bytes(pickle.dumps(samples))
+    (tmp_path / 'list.pkl').write_bytes(pickle.dumps([dict(a=1)]))
+    (tmp_path / 'empty.pkl').write_bytes(pickle.dumps([]))
+    (tmp_path / 'code.pkl').write_bytes(pickle.dumps([print]))
+    (tmp_path / 'empty.json').write_text('[]')
+    write_checkpoint(tmp_path / 'other.pth', ('cat', 'dog'))
+    val = (boxes / 'val.bbox.json', boxes / 'val.json')
+    other = ('--checkpoint', tmp_path / 'other.pth')
+    for words, text in [
+        ((tmp_path / 'softmax.pkl',), 'sum to 1: they are a softmax'),
+        ((tmp_path / 'unlabelled.pkl',), 'neither gt_label nor gt_score'),
+        ((tmp_path / 'list.pkl',), 'no predictions of a detector or'),
+        ((tmp_path / 'empty.pkl',), 'has no sample: there is nothing'),
+        ((tmp_path / 'code.pkl',), 'it calls builtins.print, and pred'),
+        ((tmp_path / 'none.pkl',), "none.pkl' does not exist"),
+        ((tmp_path / 'samples.pkl', *other), 'have 3 classes, the model 2'),
+        ((tmp_path / 'empty.json', val[1]), 'the predictions have no box'),
+        ((val[0],), 'which annotations are needed to judge'),
+        ((*val, val[1]), 'a split is one prediction file and one'),
+        ((*val, *other), 'the model has the classes cat, dog, the anno'),
+        (
+            (*val, '--test', tmp_path / 'samples.pkl'),
+            'predictions of another kind',
+        ),
+    ]:
+        status, out, err = run_script(
+            TOOL, *words, '--out-dir', tmp_path / 'out'
+        )
+        assert (status, out) == (2, ''), text
+        assert err.startswith('error: ')
+        assert text in err
+        assert not (tmp_path / 'out').exists()
+
+
+@pytest.mark.slow
+def test_from_test_to_probabilities(tmp_path, monkeypatch, run_script):
+    """tools/test.py, the maps, tools/test.py again, and an inferencer."""
+    pytest.importorskip('mmdet')
+    from mmengine.registry import init_default_scope
+    from tool_trainings import detector
+
+    from mmrank.registry import MODELS
+
+    monkeypatch.chdir(ROOT)
+    cfg = detector(tmp_path)
+    init_default_scope('mmdet')
+    torch.manual_seed(0)
+    model = MODELS.build(cfg.model)
+    cfg.model.test_cfg.score_thr = 0.0
+    for split in ('dataloader', 'cfg'):
+        cfg[f'test_{split}'] = cfg[f'val_{split}']
+    cfg.test_cfg = dict(type='TestLoop')
+    cfg.test_evaluator = dict(
+        cfg.val_evaluator, outfile_prefix=str(tmp_path / 'raw')
+    )
+    cfg.work_dir = str(tmp_path / 'work')
+    cfg.visualizer = dict(type='DetLocalVisualizer', vis_backends=[])
+    cfg.dump(tmp_path / 'raw.py')
+    names = [f'{x}' for x in cfg.test_dataloader.dataset.metainfo.classes]
+    checkpoint = tmp_path / 'model.pth'
+    torch.save(
+        dict(
+            meta=dict(dataset_meta=dict(classes=names)),
+            state_dict=model.state_dict(),
+        ),
+        checkpoint,
+    )
+    test = (ROOT / 'tools' / 'test.py', tmp_path / 'raw.py', checkpoint)
+    dump = tmp_path / 'raw.pkl'
+    assert run_script(*test, '--out', dump)[0] == 0
+    truth = tmp_path / 'shapes' / 'annotations' / 'val.json'
+    for predictions, out in (
+        (tmp_path / 'raw.bbox.json', 'maps'),
+        (dump, 'maps_of_dump'),
+    ):
+        status, _, err = run_script(
+            TOOL,
+            *(predictions, truth, '--checkpoint', checkpoint),
+            *('--iou', 0.1, '--min-each', 1, '--out-dir', tmp_path / out),
+        )
+        assert (status, err) == (0, '')
+    maps = tmp_path / 'maps' / 'calibration.json'
+    again = tmp_path / 'maps_of_dump' / 'calibration.json'
+    assert maps.read_text() == again.read_text()
+
+    lines = f"""
+_base_ = 'raw.py'
+model = dict(
+    type='mmrank.CalibratedModel',
+    model_type='RetinaNet',
+    calibration={str(maps)!r})
+test_evaluator = dict(outfile_prefix={str(tmp_path / 'probable')!r})
+"""
+    (tmp_path / 'probable.py').write_text(lines)
+    words = (test[0], tmp_path / 'probable.py', checkpoint)
+    status, _, err = run_script(*words)
+    assert status == 0, err
+    raw, probable = (
+        json.loads((tmp_path / f'{x}.bbox.json').read_text())
+        for x in ('raw', 'probable')
+    )
+    assert len(raw) > 20
+    made = read_calibration(maps)
+    label = {
+        x['id']: i
+        for i, x in enumerate(json.loads(truth.read_text())['categories'])
+    }
+    for one, two in zip(raw, probable, strict=True):
+        assert one['bbox'] == two['bbox']
+        (value,) = made.probabilities(
+            torch.tensor([one['score']]),
+            torch.tensor([label[one['category_id']]]),
+        )
+        assert two['score'] == value.item()
+    status, _, err = run_script(*words, '--tta')
+    assert status == 2
+    assert 'fitted on scores without --tta' in err
+
+    from mmdet.apis import DetInferencer
+
+    inferencer = DetInferencer(
+        str(tmp_path / 'probable.py'), str(checkpoint), show_progress=False
+    )
+    image = json.loads(truth.read_text())['images'][0]
+    picture = tmp_path / 'shapes' / 'val' / image['file_name']
+    (found,) = inferencer(str(picture), no_save_vis=True)['predictions']
+    mine = [x['score'] for x in probable if x['image_id'] == image['id']]
+    assert found['scores'] == mine
+    # Another order of the same classes.
+    other = tmp_path / 'other.pth'
+    meta = dict(dataset_meta=dict(classes=names[::-1]))
+    torch.save(dict(meta=meta, state_dict=model.state_dict()), other)
+    from mmrank.errors import UserError
+
+    wrong = DetInferencer(
+        str(tmp_path / 'probable.py'), str(other), show_progress=False
+    )
+    with pytest.raises(UserError, match='is of the classes'):
+        wrong(str(picture), no_save_vis=True)
