@@ -62,6 +62,8 @@ BLOCKS = [
     (PYTORCH, 'EmbeddingBatch.of_one_batch'),
     (RECOMMENDATION, "_base_ = 'configs/tutorials"),
     (HOME, "_base_ = 'mmdet::atss"),
+    # tests/test_tools/test_calibrate.py builds a model of these lines.
+    (CALIBRATION, 'mmrank.CalibratedModel'),
     # tests/test_docs/test_practice_pages.py runs these.
     (SCALING, 'ISogCLRLoss'),
     (CALIBRATION, 'best_f1_thresholds'),

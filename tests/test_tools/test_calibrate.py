@@ -45,7 +45,7 @@ def write_samples(path, seed, number=3, scale=1.0):
         )
         for i, (row, labels) in enumerate(zip(scores, target))
     ]
-    path.write_bytes(pickle.dumps(samples))
+    path.write_bytes(pickle.dumps(samples, protocol=2))
     return samples
 
 

@@ -28,7 +28,8 @@ class OneVsRestHead(BaseModule):
     ``CrossEntropyLoss`` with ``use_sigmoid=True`` and ``FocalLoss``.
 
     Scores at test time are plain sigmoids. A ranking loss trains an order, not
-    probabilities: calibrate the scores before you use them as such.
+    probabilities: calibrate the scores before you use them as such, see
+    :func:`mmrank.models.CalibratedModel`.
 
     Args:
         num_classes: Number of classes C. With 1 the problem is binary, and

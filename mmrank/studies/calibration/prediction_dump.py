@@ -1,7 +1,7 @@
 """Reads what ``tools/test.py --out predictions.pkl`` has written, as data.
 
 A pickle can call any function when it is read. Here it may only build
-tensors, arrays and plain containers.
+tensors and plain containers.
 """
 
 import io
@@ -10,7 +10,6 @@ import pickle
 from collections import OrderedDict
 from typing import Any
 
-import numpy as np
 import torch
 
 from mmrank.errors import UserError
@@ -69,18 +68,19 @@ def _storage(data: bytes) -> Any:
     return torch.load(io.BytesIO(data), weights_only=True)
 
 
-#: All that a dump needs. NumPy is named differently before and since 2.
+def _encode(text: str, codec: str) -> bytes:
+    """Stands in for any codec: how old protocols of pickle write bytes."""
+    if codec != 'latin1':
+        raise pickle.UnpicklingError(f'bytes are written as {codec!r}')
+    return text.encode('latin1')
+
+
+#: All that a dump of tensors, numbers and texts needs.
 _CALLED = {
+    ('_codecs', 'encode'): _encode,
     ('collections', 'OrderedDict'): OrderedDict,
     ('torch._utils', '_rebuild_tensor_v2'): torch._utils._rebuild_tensor_v2,
     ('torch.storage', '_load_from_bytes'): _storage,
-    ('numpy', 'dtype'): np.dtype,
-    ('numpy', 'ndarray'): np.ndarray,
-    **{
-        (f'{core}.multiarray', name): getattr(np._core.multiarray, name)
-        for core in ('numpy.core', 'numpy._core')
-        for name in ('_reconstruct', 'scalar')
-    },
 }
 
 
