@@ -90,10 +90,10 @@ def expected_calibration_error(
     labels of one class as targets it is that of a one-vs-rest classifier.
 
     For a detector it is the **D-ECE** of Küppers et al., "Multivariate
-    Confidence Calibration for Object Detection", CVPR workshops 2020, section
-    3, by the confidence alone: ``scores`` are those of the boxes, ``targets``
-    tell which of them match an object, so that acc(j) is the precision of a
-    bin.
+    Confidence Calibration for Object Detection", CVPR workshops 2020, in its
+    form by the confidence alone: ``scores`` are those of the boxes,
+    ``targets`` tell which of them match an object, so that acc(j) is the
+    precision of a bin.
 
     Args:
         scores: (n,) floats in [0, 1].
@@ -126,9 +126,9 @@ def localisation_aware_calibration_error(
               |conf^c(j) - precision^c(j) \, \overline{IoU}^c(j)|
 
     Oksuz et al., "Towards Building Self-Aware Object Detectors via Reliable
-    Uncertainty Quantification and Calibration", CVPR 2023, equation of
-    section 5. The product of the precision of a bin and the mean IoU of its
-    true positives is the mean of ``ious`` over the bin.
+    Uncertainty Quantification and Calibration", CVPR 2023, the definition of
+    LaECE. The product of the precision of a bin and the mean IoU of its true
+    positives is the mean of ``ious`` over the bin.
 
     Args:
         scores: (n,) floats in [0, 1].

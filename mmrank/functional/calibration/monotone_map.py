@@ -50,7 +50,7 @@ def platt_map(scores: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
     """Platt scaling of probabilities; a temperature is ``1 / scale``.
 
     ``sigmoid(scale * logit(score) + offset)``: Platt, "Probabilistic Outputs
-    for Support Vector Machines", 1999, equation 3, on the logit of a score.
+    for Support Vector Machines", 1999, on the logit of a score.
     With ``offset=0`` it is the temperature of Guo et al., "On Calibration of
     Modern Neural Networks", ICML 2017, section 4.2.
 

@@ -189,4 +189,6 @@ def _head(model: nn.Module) -> nn.Module | None:
 
 def is_calibrated(model: Mapping) -> bool:
     """Whether a model config builds one that shows calibrated scores."""
-    return str(model.get('type')).rpartition('.')[2] == 'CalibratedModel'
+    kind = model.get('type')
+    name = getattr(kind, '__name__', str(kind))
+    return name.rpartition('.')[2] == CalibratedModel.__name__

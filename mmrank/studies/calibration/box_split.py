@@ -69,8 +69,8 @@ class BoxSplit:
             The split.
 
         Raises:
-            UserError: If there is no box, or boxes, annotations and classes
-                do not fit.
+            UserError: If there is no box, boxes, annotations and classes do
+                not fit, or the annotations are federated.
         """
         if not isinstance(ann_file, COCO) and not Path(ann_file).is_file():
             raise UserError(
@@ -78,6 +78,12 @@ class BoxSplit:
                 'the COCO file of the images that were predicted'
             )
         truth = load_ground_truth(ann_file)
+        if any('neg_category_ids' in x for x in truth.dataset['images']):
+            raise UserError(
+                'the annotations are of LVIS, where a box of a class that was '
+                'not looked for is neither right nor wrong. Fix: calibrate on '
+                'images that are annotated whole'
+            )
         cat_ids, names = _categories(truth, classes)
         if isinstance(predictions, list):
             boxes = _boxes_of_dump(predictions, cat_ids)

@@ -136,7 +136,7 @@ def _logit_fit(method: str) -> Callable[[np.ndarray, np.ndarray], dict | None]:
     def fit(scores: np.ndarray, targets: np.ndarray) -> dict | None:
         from sklearn.linear_model import LogisticRegression
 
-        # Platt 1999, section 2.2: targets that a sigmoid can reach.
+        # The targets of Platt 1999, which a sigmoid can reach.
         right = targets.sum()
         lowest = 1 / (len(targets) - right + 2)
         highest = (right + 1) / (right + 2)

@@ -246,6 +246,14 @@ def test_what_does_not_fit_is_one_message(
     assert 'Fix: ' in str(caught.value)
 
 
+def test_federated_annotations_are_refused(data):
+    document, boxes = data
+    document = json.loads(json.dumps(document))
+    document['images'][3]['neg_category_ids'] = [3]
+    with pytest.raises(UserError, match='annotations are of LVIS'):
+        BoxSplit.read(as_dump(boxes), truth_of(document))
+
+
 def test_no_annotations():
     with pytest.raises(UserError, match="file 'none.json' does not exist"):
         BoxSplit.read([], 'none.json')
