@@ -38,6 +38,11 @@ box plot with the single seeds.
       grid: {optim_wrapper.optimizer.lr: [1e-4, 2e-4]}
       seeds: [100, 101]
       metric: coco/bbox_mAP    # default: the first of metrics
+      cfg_options: {}          # of the tuning runs alone
+      folds: [0]               # tune in these folds for all of them
+    folds:                     # cross-validation, in place of seeds: each is
+      - {train_dataloader.dataset.split_seed: 0}  # tuned on its own
+      - {train_dataloader.dataset.split_seed: 1}  # validation data
 
 Many small trainings? --forked imports torch and OpenMMLab once and forks a
 process per training, which saves some ten seconds of each.
@@ -168,13 +173,19 @@ def run(args: argparse.Namespace, console: Console) -> int:
                 else []
             )
             chosen, rows = choose(plan, tuning_outcomes)
-            for name, choice in chosen.items():
-                console.print(f'tuned {name}: {choice}')
+            for (name, fold), choice in chosen.items():
+                where = '' if fold is None else f', fold {fold}'
+                console.print(f'tuned {name}{where}: {choice}')
             outcomes = work_off(
                 console, queue, plan.final_runs(chosen), 'test runs'
             )
         report(console, plan, outcomes, tuning_outcomes, rows)
-    untunable = {method.name for method in tuned} - set(chosen)
+    untunable = {
+        method.name
+        for method in tuned
+        for fold in plan.fold_numbers
+        if (method.name, fold) not in chosen
+    }
     if untunable:
         console.print(
             f'[red]No value of {sorted(untunable)} finished all tuning '

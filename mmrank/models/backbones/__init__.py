@@ -2,5 +2,6 @@
 
 from .deep_feature_mixup import DeepFeatureMixup
 from .small_conv_net import SmallConvNet
+from .timm_stages import TIMMStages
 
-__all__ = ['DeepFeatureMixup', 'SmallConvNet']
+__all__ = ['DeepFeatureMixup', 'SmallConvNet', 'TIMMStages']

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 import torch
+from mmengine.fileio import list_from_file
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -21,7 +22,8 @@ class ZeroShotPrompts:
     Args:
         classes: Names of the C classes in the order of their labels, or
             ``'cifar10'``, ``'cifar100'`` or ``'imagenet'`` for the names that
-            mmpretrain has. ``_`` in a name is a blank.
+            mmpretrain has, or a ``.txt`` file with one a line. ``_`` in a
+            name is a blank.
         templates: Texts with ``{}`` where the name goes.
 
     Attributes:
@@ -42,11 +44,13 @@ class ZeroShotPrompts:
         classes: str | Sequence[str],
         templates: Sequence[str] = ('a photo of a {}.',),
     ) -> None:
-        if isinstance(classes, str):
+        if isinstance(classes, str) and classes.endswith('.txt'):
+            classes = list_from_file(classes)
+        elif isinstance(classes, str):
             if classes not in _KNOWN:
                 raise ValueError(
                     f'classes={classes!r} is unknown; use one of '
-                    f'{tuple(_KNOWN)} or a list of names'
+                    f'{tuple(_KNOWN)}, a .txt file or a list of names'
                 )
             module = import_module('mmpretrain.datasets.categories')
             classes = getattr(module, _KNOWN[classes])

@@ -54,6 +54,7 @@ class Run:
         options: All overrides of the config but the seed.
         choice: Those that are being tuned.
         folder: Work directory, of this run alone.
+        fold: Number of the fold; None where the plan has no folds.
     """
 
     method: str
@@ -63,6 +64,7 @@ class Run:
     options: Mapping[str, str]
     choice: Mapping[str, str]
     folder: Path
+    fold: int | None = None
 
     @property
     def split(self) -> str:
@@ -78,7 +80,8 @@ class Run:
     def label(self) -> str:
         """Short name for logs."""
         choice = f' {choice_label(self.choice)}' if self.choice else ''
-        return f'{self.stage} {self.method}{choice} seed {self.seed}'
+        fold = '' if self.fold is None else f' fold {self.fold}'
+        return f'{self.stage} {self.method}{choice}{fold} seed {self.seed}'
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,13 @@ class SeedPlan:
         allow_shared_split: Whether tuned methods may be measured on data
             that they were tuned on. The report then notes it.
         scale: Factor of the metrics in the report, 100 for percent.
+        folds: Overrides of each fold of a cross-validation. The i-th seed
+            trains and tests the i-th fold. Empty: seeds alone differ.
+        tune_folds: Numbers of the folds whose validation data decide for all
+            folds, by the mean over them; other folds may test on these
+            data. Empty: each fold is tuned on its own.
+        tune_options: Overrides of the tuning runs alone, such as a training
+            split without the validation classes.
     """
 
     out_dir: Path
@@ -111,6 +121,9 @@ class SeedPlan:
     tune_metric: str = ''
     allow_shared_split: bool = False
     scale: float = 1.0
+    folds: tuple[Mapping[str, str], ...] = ()
+    tune_folds: tuple[int, ...] = ()
+    tune_options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def decisive_metric(self) -> str:
@@ -142,6 +155,18 @@ class SeedPlan:
             )
         if not self.seeds:
             raise UserError('`seeds` is empty: set one or more integers.')
+        if self.folds and len(self.folds) != len(self.seeds):
+            raise UserError(
+                f'`folds` has {len(self.folds)} entries and `seeds` '
+                f'{len(self.seeds)}: each fold is trained with one seed. '
+                'Leave out `seeds` to number them 0, 1, ...'
+            )
+        absent = set(self.tune_folds) - set(range(len(self.folds)))
+        if absent:
+            raise UserError(
+                f'`tune.folds` names {sorted(absent)}, but the plan has '
+                f'{len(self.folds)} folds, numbered from 0.'
+            )
         if not self.metrics:
             raise UserError(
                 '`metrics` is empty: name the keys that the evaluator '
@@ -169,37 +194,62 @@ class SeedPlan:
             )
 
     def tuning_runs(self) -> list[Run]:
-        """All runs of the tuning: grid x tuning seeds, of each method."""
+        """All runs of the tuning: grid x tuning seeds, of each method.
+
+        With folds, in each of them.
+        """
         return [
-            self._run(method, TUNE, seed, choice)
+            self._run(method, TUNE, seed, choice, fold)
+            for fold in self.tune_folds or self.fold_numbers
             for method in self.methods
             if method.grid
             for choice in method.choices()
             for seed in self.tune_seeds
         ]
 
+    @property
+    def fold_numbers(self) -> tuple[int | None, ...]:
+        """Numbers of the folds; ``(None,)`` for a plan without."""
+        return tuple(range(len(self.folds))) or (None,)
+
     def final_runs(
-        self, chosen: Mapping[str, Mapping[str, str]] | None = None
+        self,
+        chosen: Mapping[tuple[str, int | None], Mapping[str, str]]
+        | None = None,
     ) -> list[Run]:
         """All runs that are measured on test data.
 
         Args:
-            chosen: The tuned values, by name of the method. A method that
-                has a grid and is not here has no run.
+            chosen: The tuned values, by name of the method and fold. A
+                method that has a grid and is not here has no run.
         """
         chosen = chosen or {}
+        numbers = (
+            self.fold_numbers if self.folds else (None,) * len(self.seeds)
+        )
         return [
-            self._run(method, FINAL, seed, chosen.get(method.name, {}))
+            self._run(
+                method, FINAL, seed, chosen.get((method.name, fold), {}), fold
+            )
             # Seed by seed, so that an early look at the table is paired.
-            for seed in self.seeds
+            for seed, fold in zip(self.seeds, numbers)
             for method in self.methods
-            if not method.grid or method.name in chosen
+            if not method.grid or (method.name, fold) in chosen
         ]
 
     def _run(
-        self, method: Method, stage: str, seed: int, choice: Mapping[str, str]
+        self,
+        method: Method,
+        stage: str,
+        seed: int,
+        choice: Mapping[str, str],
+        fold: int | None,
     ) -> Run:
         options = {**method.cfg_options, **choice}
+        if fold is not None:
+            options.update(self.folds[fold])
+        if stage == TUNE:
+            options.update(self.tune_options)
         digest = hashlib.sha256(
             json.dumps(
                 [load_config(method.config), options, stage],
@@ -210,6 +260,8 @@ class SeedPlan:
         # A changed config or option changes the folder: results of two
         # versions cannot end up in one row.
         name = f'seed_{seed}-{digest}'
+        if fold is not None:
+            name = f'fold_{fold}-{name}'
         if stage == TUNE:
             name = f'{_safe(choice_label(choice))}/{name}'
         folder = self.out_dir / stage / method.name / name
@@ -221,6 +273,7 @@ class SeedPlan:
             options=options,
             choice=dict(choice),
             folder=folder,
+            fold=fold,
         )
 
 

@@ -31,10 +31,14 @@ def parse_plan(plan: Mapping[str, Any]) -> SeedPlan:
         _read_method(entry, options, shared_grid)
         for entry in plan.pop('methods', ())
     )
+    folds = tuple(
+        _read_options(fold, f'folds[{index}]')
+        for index, fold in enumerate(plan.pop('folds', None) or ())
+    )
     made = SeedPlan(
         out_dir=Path(plan.pop('out_dir', 'work_dirs/seeds')),
         methods=methods,
-        seeds=_read_seeds(plan.pop('seeds', ()), 'seeds'),
+        seeds=_read_seeds(plan.pop('seeds', range(len(folds))), 'seeds'),
         metrics=_read_names(plan.pop('metrics', ())),
         lower_better=frozenset(_read_names(plan.pop('lower_better', ()))),
         baseline=plan.pop('baseline', '')
@@ -43,13 +47,19 @@ def parse_plan(plan: Mapping[str, Any]) -> SeedPlan:
         tune_metric=grid.pop('metric', ''),
         allow_shared_split=bool(plan.pop('allow_shared_split', False)),
         scale=float(plan.pop('scale', 1.0)),
+        folds=folds,
+        tune_folds=_read_seeds(grid.pop('folds', ()), 'tune.folds'),
+        tune_options=_read_options(
+            grid.pop('cfg_options', {}), 'tune.cfg_options'
+        ),
     )
     unknown = [*plan, *(f'tune.{key}' for key in grid)]
     if unknown:
         raise UserError(
             f'The plan has unknown fields {unknown}; known are methods, '
-            'seeds, metrics, lower_better, baseline, cfg_options, tune '
-            '(grid, seeds, metric), out_dir, scale, allow_shared_split.'
+            'seeds, folds, metrics, lower_better, baseline, cfg_options, '
+            'tune (grid, seeds, metric, folds, cfg_options), out_dir, '
+            'scale, allow_shared_split.'
         )
     made.check()
     return made

@@ -80,17 +80,21 @@ def write_markdown(
             is_best = cell is best
             marks.append([column == 3 and is_best for column in range(6)])
     seeds = ', '.join(map(str, plan.seeds))
+    unit = 'fold' if plan.folds else 'seed'
     text = [
         *markdown_table(header, rows, marks, 'llrrrr'),
         '',
-        f'Test data; seeds {seeds}; std with ddof=1; the differences are '
-        'paired by seed. No p-value is corrected for the number of methods '
+        f'Test data; {unit}s {seeds}; std with ddof=1; the differences are '
+        f'paired by {unit}. No p-value is corrected for the number of methods '
         'or metrics.',
     ]
     if plan.scale != 1:
         text += ['', f'Metrics are multiplied by {plan.scale:g}.']
     if any(cell.n < len(plan.seeds) for cell in cells):
-        text += ['', 'Some seeds are missing: see n, and the failures below.']
+        text += [
+            '',
+            f'Some {unit}s are missing: see n, and the failures below.',
+        ]
     text += _tuning_section(plan, tuning, digits)
     if failures:
         text += ['', '## Failures', '']
@@ -135,6 +139,9 @@ def _tuning_section(
     if not tuning:
         return []
     seeds = ', '.join(map(str, plan.tune_seeds))
+    if plan.tune_folds:
+        numbers = ', '.join(map(str, plan.tune_folds))
+        seeds += f', fold {numbers} for all folds'
     text = [
         '',
         '## Tuning',
@@ -148,14 +155,16 @@ def _tuning_section(
         if row['chosen'] and row['at_edge']:
             note = 'chosen, at the edge of the grid: widen it'
         mean = math.nan if row['mean'] is None else row['mean'] * plan.scale
+        fold = [] if row['fold'] is None else [row['fold']]
         rows.append(
             [
-                *(row['method'], choice_label(row['choice']), row['n']),
-                *(_number(mean, digits), note),
+                *(row['method'], *fold, choice_label(row['choice'])),
+                *(row['n'], _number(mean, digits), note),
             ]
         )
-    header = ['method', 'values', 'n', 'mean', '']
-    text += markdown_table(header, rows, align='llrrl')
+    fold = ['fold'] if plan.folds and not plan.tune_folds else []
+    header = ['method', *fold, 'values', 'n', 'mean', '']
+    text += markdown_table(header, rows, align=f'l{"r" * len(fold)}lrrl')
     if plan.allow_shared_split:
         text += [
             '',

@@ -1,5 +1,6 @@
 """Choose tuned values on validation data, and keep the test data apart."""
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -43,7 +44,7 @@ def has_shared_split(config: Mapping[str, Any]) -> bool:
 
 def choose(
     plan: SeedPlan, outcomes: Sequence[Outcome]
-) -> tuple[dict[str, dict[str, str]], list[dict]]:
+) -> tuple[dict[tuple[str, int | None], dict[str, str]], list[dict]]:
     """Choose each method's values by their mean on the validation data.
 
     Args:
@@ -51,26 +52,32 @@ def choose(
         outcomes: Outcomes of :meth:`SeedPlan.tuning_runs`.
 
     Returns:
-        The chosen values by method, and a row per combination with
-        ``method``, ``choice``, ``n``, ``mean``, ``values``, ``chosen`` and
-        ``at_edge``. Combinations of which a run failed are not chosen.
+        The chosen values by method and fold, and a row per combination and
+        fold with ``method``, ``fold``, ``choice``, ``n``, ``mean``,
+        ``values``, ``chosen`` and ``at_edge``. Combinations of which a run
+        failed are not chosen.
     """
     metric = plan.decisive_metric
     sign = -1 if plan.is_lower_better(metric) else 1
     chosen, rows = {}, []
-    for method in plan.methods:
+    shared = bool(plan.tune_folds)
+    groups = (None,) if shared else plan.fold_numbers
+    trials = len(plan.tune_seeds) * (len(plan.tune_folds) or 1)
+    for method, fold in itertools.product(plan.methods, groups):
         own = []
         for choice in method.choices() if method.grid else ():
             values = [
                 outcome.metrics[metric]
                 for outcome in outcomes
                 if outcome.run.method == method.name
+                and (shared or outcome.run.fold == fold)
                 and outcome.run.choice == choice
                 and outcome.metrics is not None
             ]
             own.append(
                 {
                     'method': method.name,
+                    'fold': fold,
                     'choice': choice,
                     'n': len(values),
                     'mean': sum(values) / len(values) if values else None,
@@ -85,11 +92,12 @@ def choose(
         whole = [
             row
             for row in own
-            if row['n'] == len(plan.tune_seeds) and row['mean'] == row['mean']
+            if row['n'] == trials and row['mean'] == row['mean']
         ]
         if whole:
             best = max(whole, key=lambda row: sign * row['mean'])
             best['chosen'] = True
-            chosen[method.name] = best['choice']
+            for number in plan.fold_numbers if shared else (fold,):
+                chosen[method.name, number] = best['choice']
         rows += own
     return chosen, rows

@@ -144,6 +144,7 @@ def test_markdown(plan):
     tuning = [
         {
             'method': 'b',
+            'fold': None,
             'choice': {'optim.lr': '1e-4'},
             'n': 2,
             'mean': 0.5,

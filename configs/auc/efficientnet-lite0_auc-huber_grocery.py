@@ -1,0 +1,10 @@
+# AUC, Huber on grocery products, ImageNet weights; see configs/metric_learning/README.md.
+_base_ = '../_base_/retrieval_grocery.py'
+
+model = dict(
+    head=dict(
+        loss=dict(
+            type='mmrank.AUCLoss',
+            mode='per_class',
+            surrogate='one_sided_huber',
+            tau=0.1)))

@@ -1,0 +1,10 @@
+# BlackBox AP on grocery products, ImageNet weights; see configs/metric_learning/README.md.
+_base_ = '../_base_/retrieval_grocery.py'
+
+model = dict(
+    head=dict(
+        loss=dict(
+            type='mmrank.BlackBoxAPLoss',
+            mode='per_class',
+            lam=4.0,
+            margin=0.02)))

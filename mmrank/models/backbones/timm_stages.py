@@ -1,0 +1,146 @@
+"""A part of an EfficientNet of timm, for cheap fine-tuning."""
+
+import torch
+from mmengine.model import BaseModule
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from mmrank.errors import UserError
+from mmrank.registry import MODELS
+
+
+@MODELS.register_module()
+class TIMMStages(BaseModule):
+    """Stages ``start`` to ``stop`` of an EfficientNet of timm.
+
+    Stage i is ``blocks[i]``, the first one with the stem before it; the last
+    stage is ``conv_head``. Parameters keep the names that they have in
+    ``mmpretrain.TIMMBackbone``, so each part loads the checkpoint of the whole
+    network, and the parts together are the whole network.
+
+    A network whose first stages stay as they are is trained in one of two
+    ways, with the same values: ``frozen_stages`` on images, or
+    ``start`` on the stored outputs of these stages, which
+    ``tools/dataset_converters/cache_features.py`` writes and
+    ``mmrank.LoadCachedFeatures`` reads.
+
+    Args:
+        model_name: Model of timm with ``conv_stem``, ``blocks`` and
+            ``conv_head``, such as ``'tf_efficientnet_lite0'``.
+        start: First stage; above 0 the input is the output of stage
+            ``start - 1``.
+        stop: Stage behind the last; None: to the end of the network.
+        frozen_stages: The first stages that are not trained, counted from
+            stage 0. Their batch norm layers stay in evaluation.
+        freeze_bn: All batch norm layers keep their running statistics and
+            their weights.
+        init_cfg: See mmengine's ``BaseModule``.
+
+    Raises:
+        UserError: If timm is absent, or the model has no such stages.
+    """
+
+    def __init__(
+        self,
+        model_name: str,
+        start: int = 0,
+        stop: int | None = None,
+        frozen_stages: int = 0,
+        freeze_bn: bool = False,
+        init_cfg: dict | list | None = None,
+    ) -> None:
+        super().__init__(init_cfg=init_cfg)
+        model = _create(model_name)
+        count = len(model.blocks) + 1
+        end = count if stop is None else stop
+        if not 0 <= start < end <= count:
+            raise UserError(
+                f'start={start}, stop={stop}: {model_name} has the stages 0 '
+                f'to {count - 1}. Fix: 0 <= start < stop <= {count}'
+            )
+        if not 0 <= frozen_stages <= end:
+            raise UserError(
+                f'frozen_stages={frozen_stages} must be from 0 to {end}, the '
+                'number of stages up to stop'
+            )
+        if start:
+            model.conv_stem, model.bn1 = nn.Identity(), nn.Identity()
+        if end < count:
+            model.conv_head, model.bn2 = nn.Identity(), nn.Identity()
+        for index in range(count - 1):
+            if not start <= index < end:
+                model.blocks[index] = nn.Identity()
+        self.timm_model = model
+        self.start, self.stop, self.frozen_stages = start, end, frozen_stages
+        self.freeze_bn = freeze_bn
+        for layer in self._frozen():
+            layer.requires_grad_(False)
+        self.train(self.training)
+
+    def _frozen(self) -> list[nn.Module]:
+        model, frozen = self.timm_model, []
+        if self.freeze_bn:
+            frozen = [m for m in model.modules() if isinstance(m, _BatchNorm)]
+        if self.frozen_stages:
+            frozen += [model.conv_stem, model.bn1]
+            frozen += model.blocks[: self.frozen_stages]
+        if self.frozen_stages > len(model.blocks):
+            frozen += [model.conv_head, model.bn2]
+        return frozen
+
+    def train(self, mode: bool = True):
+        """Set the mode; what is frozen stays in evaluation."""
+        super().train(mode)
+        for layer in self._frozen():
+            layer.eval()
+        return self
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor]:
+        """Feature map of the last stage.
+
+        Args:
+            inputs: (B, 3, H, W) images, or the output of stage ``start - 1``.
+
+        Returns:
+            Tuple of (B, C, H', W').
+        """
+        model = self.timm_model
+        layers = [
+            nn.Sequential(model.conv_stem, model.bn1, model.blocks[0]),
+            *model.blocks[1:],
+            nn.Sequential(model.conv_head, model.bn2),
+        ]
+        x = inputs
+        for stage, layer in enumerate(layers):
+            frozen = stage < self.frozen_stages
+            with torch.set_grad_enabled(
+                torch.is_grad_enabled() and not frozen
+            ):
+                x = layer(x)
+        return (x,)
+
+
+def _create(model_name: str) -> nn.Module:
+    try:
+        import timm
+    except ImportError as error:
+        raise UserError(
+            f"{error}. Fix: pip install 'mmrank[pretrained]'"
+        ) from error
+    try:
+        model = timm.create_model(model_name)
+    except RuntimeError as error:
+        raise UserError(
+            f'timm has no model {model_name!r}: {error}. '
+            "timm.list_models('*efficientnet*') names those it has"
+        ) from error
+    if not all(
+        hasattr(model, x) for x in ('conv_stem', 'bn1', 'blocks', 'bn2')
+    ):
+        raise UserError(
+            f'{model_name} of timm is {type(model).__name__}, which has no '
+            'conv_stem, blocks and conv_head. Fix: an EfficientNet; for other '
+            'models mmpretrain.TIMMBackbone'
+        )
+    model.reset_classifier(0, '')
+    return model

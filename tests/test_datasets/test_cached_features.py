@@ -1,0 +1,203 @@
+"""Stored feature maps: written whole, read by path, same as the network."""
+
+import json
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from mmrank.datasets.transforms import FeatureCache, LoadCachedFeatures
+from mmrank.errors import UserError
+
+
+@pytest.fixture
+def cache(tmp_path):
+    """Three images with a fixed and two random views of (2, 1, 3) maps."""
+    maps = np.random.default_rng(0).normal(size=(3, 3, 2, 1, 3))
+    paths = [
+        str(tmp_path / 'images' / x) for x in ('a.jpg', 'b/c.jpg', 'd.jpg')
+    ]
+    FeatureCache.write(
+        tmp_path / 'cache' / 'maps',
+        paths,
+        [iter(maps[:, view]) for view in range(3)],
+        {'stages': 6},
+    )
+    return tmp_path / 'cache' / 'maps', paths, maps.astype(np.float16)
+
+
+def test_fixed_view(cache):
+    path, paths, maps = cache
+    load = LoadCachedFeatures(str(path))
+    for row in (2, 0, 1):
+        item = load({'img_path': paths[row]})
+        assert item['img'].dtype == np.float32
+        assert item['img_shape'] == item['ori_shape'] == (1, 3)
+        expected = maps[row, 0].transpose(1, 2, 0)
+        np.testing.assert_array_equal(item['img'], expected)
+
+
+def test_random_views_are_those_behind_the_fixed_one(cache):
+    path, paths, maps = cache
+    load = LoadCachedFeatures(str(path), random_view=True)
+    np.random.seed(0)
+    seen = set()
+    for _ in range(50):
+        image = load({'img_path': paths[1]})['img'].transpose(2, 0, 1)
+        matches = [v for v in range(3) if (image == maps[1, v]).all()]
+        seen.update(matches)
+    assert seen == {1, 2}
+    np.random.seed(7)
+    first = [load({'img_path': paths[0]})['img'] for _ in range(5)]
+    np.random.seed(7)
+    again = [load({'img_path': paths[0]})['img'] for _ in range(5)]
+    np.testing.assert_array_equal(first, again)
+
+
+def test_an_image_that_is_not_there_is_named(cache, tmp_path):
+    path, _, _ = cache
+    load = LoadCachedFeatures(str(path))
+    with pytest.raises(UserError, match=r"no image 'z\.jpg'.*Fix"):
+        load({'img_path': str(tmp_path / 'images' / 'z.jpg')})
+
+
+def test_an_absent_cache_is_named(tmp_path):
+    with pytest.raises(UserError, match=r'no none\.json.*cache_features'):
+        LoadCachedFeatures(str(tmp_path / 'none'))
+
+
+def test_two_versions_are_refused(cache):
+    path, _, _ = cache
+    index = FeatureCache.files(path)[0]
+    content = json.loads(index.read_text())
+    content['shape'][0] = 4
+    index.write_text(json.dumps(content))
+    with pytest.raises(UserError, match='two versions'):
+        FeatureCache(path)
+
+
+def test_a_cache_without_random_views(tmp_path):
+    FeatureCache.write(
+        tmp_path / 'one', ['/x/a.jpg'], [iter([np.zeros((1, 1, 1))])], {}
+    )
+    LoadCachedFeatures(str(tmp_path / 'one'))
+    with pytest.raises(UserError, match='no random view'):
+        LoadCachedFeatures(str(tmp_path / 'one'), random_view=True)
+
+
+def test_an_interrupted_write_leaves_no_index(tmp_path):
+    def broken():
+        yield np.zeros((1, 1, 1))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        FeatureCache.write(tmp_path / 'c', ['/a', '/b'], [broken()], {})
+    with pytest.raises(UserError, match=r'no c\.json'):
+        FeatureCache(tmp_path / 'c')
+
+
+@pytest.mark.parametrize('value', [1e6, np.inf, np.nan])
+def test_what_float16_cannot_hold_is_refused(tmp_path, value):
+    maps = iter([np.full((1, 1, 1), value)])
+    with pytest.raises(UserError, match='float16'):
+        FeatureCache.write(tmp_path / 'c', ['/x/a.jpg'], [maps], {})
+
+
+CONFIG = """
+default_scope = 'mmpretrain'
+dataset = dict(type='mmrank.ClassFolder', data_root={root!r})
+test_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='CenterCrop', crop_size=32),
+    dict(type='PackInputs')]
+train_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='RandomCrop', crop_size=32),
+    dict(type='PackInputs')]
+train_dataloader = dict(dataset=dict(dataset, pipeline=train_pipeline))
+test_dataloader = dict(dataset=dict(dataset, pipeline=test_pipeline))
+model = dict(
+    data_preprocessor=dict(mean=[120.0] * 3, std=[60.0] * 3, to_rgb=True),
+    image_encoder=[dict(
+        type='mmrank.TIMMStages',
+        model_name='tf_efficientnet_lite0',
+        frozen_stages={frozen},
+        init_cfg=dict(type='Pretrained', checkpoint={weights!r}))])
+"""
+
+
+@pytest.fixture
+def images(tmp_path):
+    pytest.importorskip('timm')
+    pytest.importorskip('mmpretrain.models')
+    from mmrank.registry import MODELS
+
+    rng = np.random.default_rng(0)
+    for name in ('x/1', 'x/2', 'y/1'):
+        path = tmp_path / 'images' / f'{name}.png'
+        path.parent.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(path), rng.integers(0, 255, (40, 48, 3), np.uint8))
+    torch.manual_seed(0)
+    stages = MODELS.build(
+        dict(type='mmrank.TIMMStages', model_name='tf_efficientnet_lite0')
+    ).eval()
+    torch.save({'state_dict': stages.state_dict()}, tmp_path / 'weights.pth')
+
+    def config(frozen):
+        path = tmp_path / 'config.py'
+        path.write_text(
+            CONFIG.format(
+                root=str(tmp_path / 'images') + '/',
+                frozen=frozen,
+                weights=str(tmp_path / 'weights.pth'),
+            )
+        )
+        return path
+
+    return config, stages
+
+
+TOOL = 'tools/dataset_converters/cache_features.py'
+
+
+@pytest.mark.parametrize('pool', [False, True])
+def test_tool_stores_what_the_network_gives(
+    images, run_script, tmp_path, pool
+):
+    from pathlib import Path
+
+    config, stages = images
+    frozen = 8 if pool else 6
+    words = ['--views', '1', '--batch-size', '2'] + ['--pool'] * pool
+    root = Path(__file__).parents[2]
+    status, out, error = run_script(
+        root / TOOL, config(frozen), tmp_path / 'maps', *words
+    )
+    assert status == 0, error
+    assert '3 images x 2 views' in out
+    cache = FeatureCache(tmp_path / 'maps')
+    assert cache.maps.shape[:2] == (3, 2)
+    image = cv2.imread(str(tmp_path / 'images/x/2.png'))[4:36, 8:40]
+    inputs = torch.from_numpy(image[..., ::-1].copy()).permute(2, 0, 1)
+    x = (inputs.float()[None] - 120) / 60
+    model = stages.timm_model
+    with torch.no_grad():
+        x = model.blocks[:6](model.bn1(model.conv_stem(x)))
+        if pool:
+            x = model.bn2(model.conv_head(model.blocks[6](x)))
+            x = x.mean((2, 3), keepdim=True)
+    stored = cache.maps[cache.row(str(tmp_path / 'images/x/2.png')), 0]
+    np.testing.assert_allclose(stored, x[0].numpy(), rtol=2e-3, atol=2e-3)
+
+
+def test_tool_refuses_a_config_without_frozen_stages(
+    images, run_script, tmp_path
+):
+    from pathlib import Path
+
+    config, _ = images
+    root = Path(__file__).parents[2]
+    status, _, error = run_script(root / TOOL, config(0), tmp_path / 'maps')
+    assert status == 2
+    assert 'frozen_stages' in error

@@ -1,0 +1,203 @@
+r"""Store the outputs of frozen stages once, for trainings of seconds on a CPU.
+
+    python tools/dataset_converters/cache_features.py CONFIG \
+        data/grocery/stage5 --views 4
+
+CONFIG trains on images and its first encoder is mmrank.TIMMStages with
+frozen_stages=N. Every image of its train, val and test data runs through these
+stages: once by the pipeline of test_dataloader, and --views times by that of
+train_dataloader, each time with other random numbers. OUT.npy gets the feature
+maps in float16, OUT.json the paths. A config whose encoder has start=N and
+whose pipelines begin with mmrank.LoadCachedFeatures then trains the same
+network, on the stored views instead of ever new ones. With --pool the encoder
+of that config is mmpretrain.GlobalAveragePooling alone.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from mmengine.config import Config
+from mmengine.dataset import Compose
+from mmengine.registry import DATASETS, MODELS, init_default_scope
+from mmengine.runner import set_random_seed
+from rich.progress import Progress
+
+from mmrank.apis.entry_point import (
+    add_config_option,
+    apply_options,
+    read_config,
+)
+from mmrank.checkpoint_loading import guard_torch_load
+from mmrank.datasets.transforms import FeatureCache
+from mmrank.errors import UserError, show_user_errors
+
+SPLITS = ('train', 'val', 'test')
+
+
+def parse_args() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument('config', metavar='CONFIG')
+    parser.add_argument('out', metavar='OUT', help='without a suffix')
+    parser.add_argument(
+        '--views',
+        type=int,
+        default=4,
+        help='random views of each image (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--pool',
+        action='store_true',
+        help='store the mean of each map over its positions, for a network '
+        'that is frozen as a whole',
+    )
+    parser.add_argument('--batch-size', type=int, default=64)
+    parser.add_argument('--seed', type=int, default=0)
+    add_config_option(parser)
+    args = parser.parse_args()
+    for name in ('views', 'batch_size'):
+        least = 0 if name == 'views' else 1
+        if getattr(args, name) < least:
+            parser.error(f'--{name.replace("_", "-")} must be >= {least}')
+    return args
+
+
+def frozen_part(config: Config) -> torch.nn.Module:
+    """The frozen stages of the encoder of a config, with their weights.
+
+    Raises:
+        UserError: If it has none.
+    """
+    encoder = config.model.get('image_encoder', config.model.get('backbone'))
+    first = dict(encoder[0] if isinstance(encoder, list | tuple) else encoder)
+    frozen = first.pop('frozen_stages', 0)
+    if first.get('type') != 'mmrank.TIMMStages' or not frozen:
+        raise UserError(
+            f'the first encoder of the config is {first.get("type")} with '
+            f'frozen_stages={frozen}. Fix: mmrank.TIMMStages with '
+            'frozen_stages above 0'
+        )
+    stages = MODELS.build(dict(first, stop=frozen))
+    stages.init_weights()
+    return stages.eval()
+
+
+def data_sets(config: Config) -> list:
+    """The data sets of the config, without their pipelines.
+
+    Raises:
+        UserError: If there is none.
+    """
+    found = []
+    for split in SPLITS:
+        loader = config.get(f'{split}_dataloader')
+        if loader is not None:
+            found.append(DATASETS.build(dict(loader.dataset, pipeline=[])))
+    if not found:
+        raise UserError('the config has no data loader. Fix: set one')
+    return found
+
+
+class Stages:
+    """Runs images through the stages.
+
+    Args:
+        stages: The network.
+        preprocessor: Of the config.
+        batch_size: Images at a time.
+        pool: Whether to take the mean over the positions.
+    """
+
+    def __init__(
+        self, stages, preprocessor, batch_size: int, pool: bool
+    ) -> None:
+        self.stages, self.preprocessor = stages, preprocessor
+        self.batch_size, self.pool = batch_size, pool
+
+    @torch.no_grad()
+    def maps(self, items: list[dict], pipeline, step) -> Iterator[np.ndarray]:
+        """Feature map of each item."""
+        for start in range(0, len(items), self.batch_size):
+            batch = [
+                pipeline(dict(item))
+                for item in items[start : start + self.batch_size]
+            ]
+            data = self.preprocessor(
+                {
+                    'inputs': torch.stack([x['inputs'] for x in batch]),
+                    'data_samples': [x['data_samples'] for x in batch],
+                }
+            )
+            maps = self.stages(data['inputs'])[-1]
+            if self.pool:
+                maps = maps.mean((2, 3), keepdim=True)
+            yield from maps.numpy()
+            step(len(batch))
+
+
+@show_user_errors(OSError)
+def main() -> None:
+    """Store the feature maps."""
+    args = parse_args()
+    guard_torch_load(False)
+    config = read_config(args.config)
+    apply_options(config, args.cfg_options)
+    init_default_scope(config.get('default_scope', 'mmpretrain'))
+    set_random_seed(args.seed)
+    stages = frozen_part(config)
+    by_path = {
+        (info := data_set.get_data_info(index))['img_path']: info
+        for data_set in data_sets(config)
+        for index in range(len(data_set))
+    }
+    paths = sorted(by_path)
+    items = [by_path[path] for path in paths]
+    runs = Stages(
+        stages,
+        MODELS.build(
+            {
+                'type': 'mmpretrain.ClsDataPreprocessor',
+                **(
+                    config.model.get('data_preprocessor')
+                    or config.get('data_preprocessor')
+                    or {}
+                ),
+            }
+        ),
+        args.batch_size,
+        args.pool,
+    )
+    fixed = Compose(config.test_dataloader.dataset.pipeline)
+    drawn = Compose(config.train_dataloader.dataset.pipeline)
+    with Progress(transient=True) as progress:
+        task = progress.add_task('Images', total=(1 + args.views) * len(items))
+
+        def step(count: int) -> None:
+            progress.advance(task, count)
+
+        FeatureCache.write(
+            args.out,
+            paths,
+            [runs.maps(items, fixed, step)]
+            + [runs.maps(items, drawn, step) for _ in range(args.views)],
+            {
+                'stages': stages.stop,
+                'views': args.views,
+                'pooled': args.pool,
+                'seed': args.seed,
+                'model_name': config.model.get(
+                    'image_encoder', [config.model.get('backbone')]
+                )[0]['model_name'],
+            },
+        )
+    print(f'Wrote {len(items)} images x {1 + args.views} views to {args.out}')
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,180 @@
+r"""Copy the Grocery Store data set and write the lists that the configs read.
+
+    python tools/dataset_converters/grocery.py GROCERY data/grocery
+
+GROCERY holds train.txt, val.txt and test.txt with a line `path,fine,coarse` an
+image, classes.csv with the columns fine, fine_name and description, and the
+images (Klasson et al., A Hierarchical Grocery Store Image Dataset, WACV 2019,
+MIT licence). OUT gets a copy of the images and
+
+  images.txt            path <tab> product, of all images, for retrieval over
+                        unseen products (mmrank.ClassFolder)
+  products.txt          the products, a line each, in the order of the labels
+  train.txt val.txt test.txt
+                        path label, for mmpretrain.CustomDataset
+  train_ratio50.txt     part of train.txt: n_c = n_0 / 50^(c / (C - 1)) images
+                        of the class of rank c by size, at least one, or all
+                        that there are
+  captions_train.jsonl captions_val.jsonl captions_test.jsonl
+                        an image with two captions, its product and the
+                        description, for mmrank.CaptionTable
+
+OUT is written whole or not at all.
+"""
+
+import argparse
+import csv
+import json
+import shutil
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+
+from mmrank.errors import UserError, show_user_errors
+from mmrank.files.atomic_folder import whole_folder
+from mmrank.files.relative_path import path_fault
+
+SPLITS = ('train', 'val', 'test')
+RATIO = 50
+
+
+def parse_args() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument('folder', metavar='GROCERY', type=Path)
+    parser.add_argument('out', metavar='OUT', help='folder to write to')
+    return parser.parse_args()
+
+
+def read_products(path: Path) -> tuple[list[str], list[str]]:
+    """Names and descriptions of the products, by label.
+
+    Raises:
+        UserError: If the file lacks a column, or its labels are not 0 to
+            C - 1.
+    """
+    with open(path, newline='', encoding='utf-8') as file:
+        rows = list(csv.DictReader(file))
+    try:
+        rows.sort(key=lambda row: int(row['fine']))
+        labels = [int(row['fine']) for row in rows]
+        names = [row['fine_name'].strip() for row in rows]
+        texts = [row['description'].strip() for row in rows]
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f'{path} lacks a column or has a bad number: {error!r}. Fix: '
+            'columns fine, fine_name and description'
+        ) from error
+    if labels != list(range(len(labels))) or len(set(names)) < len(names):
+        raise UserError(
+            f'{path} has the labels {labels[:5]}, ... with {len(set(names))} '
+            f'names. Fix: each of 0 to {len(labels) - 1} once, with a name '
+            'of its own'
+        )
+    return names, texts
+
+
+def read_split(path: Path, classes: int) -> list[tuple[str, int]]:
+    """Path and label of each image of a split.
+
+    Raises:
+        UserError: If a line is not ``path,fine,coarse``.
+    """
+    items = []
+    for number, line in enumerate(path.read_text('utf-8').splitlines(), 1):
+        fields = [field.strip() for field in line.split(',')]
+        if len(fields) != 3 or not fields[1].isdigit():
+            raise UserError(
+                f'{path}:{number} is {line!r:.100}. Fix: path,fine,coarse'
+            )
+        if (fault := path_fault(fields[0])) or int(fields[1]) >= classes:
+            raise UserError(
+                f'{path}:{number}: {fault or f"label {fields[1]}"}. Fix: a '
+                f'path within the folder and a label below {classes}'
+            )
+        items.append((fields[0], int(fields[1])))
+    return items
+
+
+def long_tail(
+    items: list[tuple[str, int]], ratio: float
+) -> list[tuple[str, int]]:
+    """The first images of each class, exponentially fewer by its rank.
+
+    Args:
+        items: Path and label.
+        ratio: Size of the largest class over that of the smallest.
+
+    Returns:
+        The items that stay, in their order.
+    """
+    of_class = defaultdict(list)
+    for item in items:
+        of_class[item[1]].append(item)
+    ranked = sorted(of_class, key=lambda c: (-len(of_class[c]), c))
+    most = len(of_class[ranked[0]])
+    kept = set()
+    for rank, label in enumerate(ranked):
+        count = most * ratio ** (-rank / max(1, len(ranked) - 1))
+        kept.update(of_class[label][: max(1, round(count))])
+    return [item for item in items if item in kept]
+
+
+def write_lines(path: Path, lines: list[str]) -> None:
+    """Write a text file."""
+    path.write_text(''.join(f'{line}\n' for line in lines), 'utf-8')
+
+
+def convert(folder: Path, out: Path) -> dict[str, int]:
+    """Write lists and images.
+
+    Returns:
+        Number of images of each list.
+
+    Raises:
+        UserError: If a file is missing or bad.
+    """
+    names, texts = read_products(folder / 'classes.csv')
+    splits = {x: read_split(folder / f'{x}.txt', len(names)) for x in SPLITS}
+    images = [item for items in splits.values() for item in items]
+    for path, _ in track(images, 'Images', transient=True):
+        target = out / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(folder / path, target)
+    write_lines(out / 'products.txt', names)
+    write_lines(
+        out / 'images.txt', [f'{path}\t{names[c]}' for path, c in images]
+    )
+    for split, items in splits.items():
+        captions = [
+            {'image': path, 'caption': [names[c], texts[c]], 'label': names[c]}
+            for path, c in items
+        ]
+        write_lines(
+            out / f'captions_{split}.jsonl',
+            [json.dumps(entry, ensure_ascii=False) for entry in captions],
+        )
+    splits[f'train_ratio{RATIO}'] = long_tail(splits['train'], RATIO)
+    for split, items in splits.items():
+        write_lines(out / f'{split}.txt', [f'{p} {c}' for p, c in items])
+    return {split: len(items) for split, items in splits.items()}
+
+
+@show_user_errors(OSError)
+def main() -> None:
+    """Convert, and show the counts."""
+    args = parse_args()
+    with whole_folder(args.out) as out:
+        counts = convert(args.folder, out)
+    listed = ', '.join(f'{count} {split}' for split, count in counts.items())
+    Console().print(f'Wrote {args.out}: images of {listed}.')
+
+
+if __name__ == '__main__':
+    sys.exit(main())
