@@ -11,6 +11,8 @@ bibeta and offset uniform. Written are, each as PNG, Markdown and CSV:
     interpolation_error  error of the interpolated scores, figures 1c and 5,
                          proposition 3
     score_vector         mean and variance of v by steps, proposition 1
+
+and densities.png, those of the scores (figure 3).
 """
 
 import argparse
@@ -28,6 +30,7 @@ from mmrank.studies.theory.sampling_rate_bias import (
 from mmrank.studies.theory.score_distributions import BIBETA, DISTRIBUTIONS
 from mmrank.studies.theory.score_vector_noise import score_vector_noise
 from mmrank.studies.theory.soprc_plots import (
+    plot_densities,
     plot_interpolation_error,
     plot_sampling_rate_bias,
     plot_score_vector_noise,
@@ -190,6 +193,7 @@ def main() -> None:
     args = parse_args()
     # Small tensors: threads would only wait for each other.
     torch.set_num_threads(1)
+    print(f'Wrote {plot_densities(args.out_dir / "densities.png")}')
     with Progress() as progress:
         for part in (score_vector, interpolation_error, sampling_rate_bias):
             path = part(args, progress)
