@@ -26,6 +26,7 @@ import copy
 import statistics
 import time
 from collections import defaultdict
+from itertools import pairwise
 
 import torch
 from mmengine.config import Config
@@ -188,7 +189,7 @@ class PartClock:
         self.wrapper.zero_grad()
         times.append(self._now())
         whole, backward, optimiser = (
-            end - start for start, end in zip(times, times[1:])
+            end - start for start, end in pairwise(times)
         )
         values = (whole - self._loss, self._loss, backward, optimiser)
         for name, value in zip(PARTS, values):

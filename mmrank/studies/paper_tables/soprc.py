@@ -77,7 +77,7 @@ TABLES = of_paper(
         'ready',
         _FIGURE2_COMMANDS,
         'data/omniglot',
-        'Omniglot, 150 iterations, one seed; the published set takes '
+        'Omniglot, 100 iterations, one seed; the published set takes '
         'configs/soprc/r50_soprc_56x4-130k_inaturalist.py',
         trainings=(
             Training(SOPRC_IMAGES['iNaturalist-2018'], _NETWORK, 10),
@@ -90,7 +90,7 @@ TABLES = of_paper(
         'ready',
         (f'{SEEDS}soprc/omniglot_ablation.yaml --forked',),
         'data/omniglot',
-        'Omniglot, 150 iterations; the published set takes '
+        'Omniglot, 100 iterations, one seed; the published set takes '
         'configs/soprc/r50_soprc_56x4-130k_inaturalist.py with '
         "prior='batch', use_vector=False and lam1=lam2=0, by --cfg-options",
         trainings=(Training(SOPRC_IMAGES['iNaturalist-2018'], _NETWORK, 5),),

@@ -118,7 +118,7 @@ TABLES = of_paper(
             ),
         ),
         'data/omniglot',
-        'Omniglot, 150 iterations, one seed; the published set takes '
+        'Omniglot, 60 iterations, one seed; the published set takes '
         f'{_SOP} with tau and batch by --cfg-options',
         trainings=(
             Training(_SOP_IMAGES, _FULL, 4),
@@ -151,7 +151,7 @@ TABLES = of_paper(
         'ready',
         (f'{SEEDS}stable_ap/omniglot_ablation.yaml --forked',),
         'data/omniglot',
-        'Omniglot, 150 iterations; the published sets take '
+        'Omniglot, 100 iterations, one seed; the published sets take '
         f"{_SOP} with mean_mode='fixed' and fixed_mean, the backbone without "
         'DeepFeatureMixup, t=1, by --cfg-options',
         trainings=_ABLATION,
