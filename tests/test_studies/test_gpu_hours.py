@@ -1,5 +1,7 @@
 """The cost of the papers' networks, counted, and hours by hand."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -47,7 +49,7 @@ def test_networks_cost_what_is_said(networks):
     for name, network in (('18', resnet18), ('50', resnet50)):
         width = network.fc.in_features
         sizes = (width, 8192, 8192, 8192)
-        projector = sum(a * b for a, b in zip(sizes, sizes[1:])) / 1e9
+        projector = sum(a * b for a, b in pairwise(sizes)) / 1e9
         cost = 2 * (gmac(network, small) + projector)
         known = NETWORKS[f'two-view ResNet-{name}, 224 px']
         assert cost == pytest.approx(known, rel=0.01)

@@ -53,7 +53,7 @@ def parse_args() -> argparse.Namespace:
         '--lr',
         type=float,
         nargs=2,
-        default=[1.0, 0.25],
+        default=[0.125, 0.25],
         metavar=('SQUARE', 'LOGISTIC'),
         help='learning rate of each pointwise loss (default: %(default)s)',
     )

@@ -125,6 +125,7 @@ def plot_objectives(
                 linestyle=dash(index),
             )
         axis.set(xlabel='step', ylabel='objective', yscale='log')
+        axis.tick_params(which='both', labelsize=8)
         axis.set_title(pointwise, fontsize=9, loc='left')
         axis.legend(fontsize=8, frameon=False)
     return save(figure, path)

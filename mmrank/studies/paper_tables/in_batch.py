@@ -1,6 +1,6 @@
 """Rows of "Examining the Bias of In-Batch Sampling"."""
 
-from mmrank.studies.paper_tables.entry import PaperTable, of_paper
+from mmrank.studies.paper_tables.entry import PAGE, PaperTable, of_paper
 
 _CONFIG = 'configs/in_batch/two-tower64_unbiased-logistic_ml-1m.py'
 _TABLE = f'tools/benchmarks/in_batch_table.py {_CONFIG} --divergence 1.3'
@@ -27,13 +27,14 @@ TABLES = of_paper(
     PaperTable(
         'table1',
         'batch losses and their expected objectives',
-        'ready',
+        'here',
         (
             '-m pytest -o addopts= -q '
             'tests/test_functional/test_in_batch/test_in_batch_loss.py',
         ),
         '',
         'every batch of a small matrix is enumerated',
+        results=PAGE,
     ),
     PaperTable(
         'figure3',
@@ -48,11 +49,12 @@ TABLES = of_paper(
     PaperTable(
         'table3',
         'sizes of the data sets',
-        'ready',
+        'small',
         (f'{_OBJECTIVE} {_CONFIG} --sizes',),
         'data/ml1m',
         'MovieLens-1M with every rating a positive; EUR-Lex by '
         'configs/in_batch/two-tower64_unbiased-logistic_eurlex.py',
+        results=PAGE,
     ),
     PaperTable(
         'table4',
@@ -66,19 +68,21 @@ TABLES = of_paper(
     PaperTable(
         'figure4',
         'objective against step, Sogram and unbiased',
-        'ready',
+        'small',
         (f'{_OBJECTIVE} {_CONFIG}',),
         'data/ml1m',
         'MovieLens-1M with every rating a positive; EUR-Lex by '
         'configs/in_batch/two-tower64_unbiased-logistic_eurlex.py',
+        results=PAGE,
     ),
     PaperTable(
         'appendixF1',
         'cost of a step, unbiased and in-batch',
-        'ready',
+        'here',
         ('tools/benchmarks/in_batch_speed.py --threads 1',),
         '',
         'made-up pairs of the size of MovieLens-1M',
+        results=PAGE,
     ),
     PaperTable(
         'table5',

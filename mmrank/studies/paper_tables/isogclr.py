@@ -1,6 +1,6 @@
 """Rows of iSogCLR (ICML 2023)."""
 
-from mmrank.studies.paper_tables.entry import PaperTable, of_paper
+from mmrank.studies.paper_tables.entry import PAGE, PaperTable, of_paper
 from mmrank.studies.paper_tables.gpu_hours import Training, epochs
 from mmrank.studies.paper_tables.starting_points import MAP, SEEDS, TRAIN
 
@@ -62,8 +62,9 @@ TABLES = of_paper(
     PaperTable(
         'figure2',
         'contours of the loss of two negatives',
-        'ready',
+        'here',
         ('tools/analysis_tools/isogclr_weights.py',),
+        results=PAGE,
     ),
     PaperTable(
         'table1',

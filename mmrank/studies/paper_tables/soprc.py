@@ -1,6 +1,6 @@
 """Rows of SOPRC (NeurIPS 2022)."""
 
-from mmrank.studies.paper_tables.entry import PaperTable, of_paper
+from mmrank.studies.paper_tables.entry import PAGE, PaperTable, of_paper
 from mmrank.studies.paper_tables.gpu_hours import Training, iterations
 from mmrank.studies.paper_tables.starting_points import (
     CURVES,
@@ -15,7 +15,8 @@ from mmrank.studies.paper_tables.starting_points import (
     on_each,
 )
 
-_SIMULATION = ('tools/analysis_tools/soprc_simulation.py',)
+_SIMULATION = 'tools/analysis_tools/soprc_simulation.py --only '
+_SIMULATIONS = 'configs/soprc/README.md'
 _NETWORK = 'ResNet-50, 224 px'
 _INAT = f'{TRAIN}soprc/r50_soprc_56x4-130k_inaturalist.py'
 _TRAINVAL = (
@@ -57,8 +58,9 @@ TABLES = of_paper(
     PaperTable(
         'figure1',
         'errors of the estimates, simulated',
-        'ready',
-        _SIMULATION,
+        'here',
+        (f'{_SIMULATION}sampling_rate_bias interpolation_error',),
+        results=PAGE,
     ),
     PaperTable(
         'table1',
@@ -98,16 +100,24 @@ TABLES = of_paper(
     PaperTable(
         'figure3',
         'densities of the simulated scores',
-        'ready',
-        (*_SIMULATION,),
+        'here',
+        (f'{_SIMULATION}densities',),
+        results=PAGE,
     ),
     PaperTable(
         'figure4',
         'errors of the estimates, all distributions',
-        'ready',
-        _SIMULATION,
+        'here',
+        (f'{_SIMULATION}sampling_rate_bias',),
+        results=_SIMULATIONS,
     ),
-    PaperTable('figure5', 'errors of interpolation', 'ready', _SIMULATION),
+    PaperTable(
+        'figure5',
+        'errors of interpolation',
+        'here',
+        (f'{_SIMULATION}interpolation_error',),
+        results=PAGE,
+    ),
     _full_table(3, 'Stanford Online Products', '50k_sop'),
     _full_table(4, 'Stanford Online Products', '50k_sop'),
     _full_table(5, 'iNaturalist-2018', '130k_inaturalist'),

@@ -1,6 +1,6 @@
 """Rows of stable AP (Chinese Journal of Computers, 2025)."""
 
-from mmrank.studies.paper_tables.entry import PaperTable, of_paper
+from mmrank.studies.paper_tables.entry import PAGE, PaperTable, of_paper
 from mmrank.studies.paper_tables.gpu_hours import (
     Training,
     epochs,
@@ -79,6 +79,14 @@ TABLES = of_paper(
         'takes no GPU',
     ),
     PaperTable(
+        'table1@omniglot',
+        'sizes of the data set of our retrieval tables',
+        'small',
+        (f'tools/dataset_converters/check_retrieval.py configs/{_CONV4}.py',),
+        'data/omniglot',
+        results=PAGE,
+    ),
+    PaperTable(
         'table2',
         'retrieval, eleven losses',
         'small',
@@ -129,7 +137,7 @@ TABLES = of_paper(
     PaperTable(
         'table3',
         'time of forward, loss and backward',
-        'ready',
+        'small',
         (
             'tools/benchmarks/training_step.py --parts --threads 1 '
             '--batch-size 112 --image-size 28 28 '
@@ -144,6 +152,7 @@ TABLES = of_paper(
         '',
         'a small network on a CPU, made-up images, and a small detector; on '
         'a GPU: --device cuda --image-size 224 224 and the r50_*_sop.py',
+        results=PAGE,
     ),
     PaperTable(
         'table4',
