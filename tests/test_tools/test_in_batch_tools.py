@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from mmengine.config import Config
 
 from mmrank.datasets import InteractionDataset, TopKDataset
+from mmrank.studies.in_batch.data import TwoTowerData
+from mmrank.studies.in_batch.objective_curves import train_in_turn
 
 ROOT = Path(__file__).parents[2]
 
@@ -183,7 +186,7 @@ def test_objective_curves_are_those_of_the_trainings(run, config, tmp_path):
     out = run(
         'benchmarks/in_batch_objective',
         *(config, '--ratio', 0.1, '--steps', 4, '--every', 2),
-        *('--lr', 0.5, 0.5, '--out-dir', tmp_path),
+        *('--lr', 0.05, 0.5, '--out-dir', tmp_path),
     )
     rows = re.findall(
         r'│ (square|logistic) +│ (\w+) +│ ([\d.]+) +│ ([\d.]+) ', out
@@ -196,6 +199,20 @@ def test_objective_curves_are_those_of_the_trainings(run, config, tmp_path):
         assert unbiased[3] != sogram[3]
         assert float(unbiased[3]) < float(unbiased[2])
     assert (tmp_path / 'objective.png').stat().st_size > 5_000
+
+
+def test_trainings_in_turn_are_those_alone(config):
+    data = TwoTowerData(Config.fromfile(config))
+    losses = {
+        mode: dict(type='mmrank.InBatchLoss', mode=mode, pointwise='square')
+        for mode in ('unbiased', 'sogram')
+    }
+    both = train_in_turn(data, losses, 20, 0.05, 4, 2)
+    for mode, loss in losses.items():
+        alone = train_in_turn(data, {mode: loss}, 20, 0.05, 4, 2)[mode]
+        assert both[mode].steps == alone.steps == [0, 2, 4]
+        assert both[mode].values == alone.values
+        assert both[mode].metrics == alone.metrics
 
 
 def test_sizes_of_the_data(run, config, tmp_path):
