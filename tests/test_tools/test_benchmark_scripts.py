@@ -65,6 +65,39 @@ def test_training_step():
     assert re.search(r'stable-ap_bccd.py +│ \d+ +│ \d+\.\d{3}', out)
 
 
+PARTS = (
+    r'(\d+\.\d) +│ (\d+\.\d) +│ (\d+\.\d) +│ (\d+\.\d) +│ (\d+\.\d) +│'
+    r' (\d+\.\d) +│ (\d\.\d{3})'
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('kind', ['detector', 'retriever'])
+def test_parts_of_a_training_step(kind):
+    pytest.importorskip('mmdet' if kind == 'detector' else 'mmpretrain')
+    configs, size = [], '64'
+    if kind == 'retriever':
+        size = '28'
+        configs = [
+            'configs/smooth_ap/conv4_smooth-ap_omniglot.py',
+            'configs/stable_ap/conv4_stable-ap_omniglot.py',
+        ]
+    out = run(
+        'training_step',
+        *(*configs, '--parts', '--batch-size', '8', '--repeats', '3'),
+        *('--image-size', size, size, '--threads', '1'),
+    )
+    rows = [[float(x) for x in row] for row in re.findall(PARTS, out)]
+    assert len(rows) == 2
+    for network, loss, backward, optimiser, total, share, _ in rows:
+        assert min(network, loss, backward) > 0
+        assert total == pytest.approx(
+            network + loss + backward + optimiser, abs=0.21
+        )
+        assert share == pytest.approx(100 * loss / total, abs=3)
+    assert rows[0][-1] == 1
+
+
 @pytest.mark.slow
 def test_wire_bytes():
     out = run(

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from mmengine.config import Config
 
 from mmrank.datasets import InteractionDataset, TopKDataset
+from mmrank.studies.in_batch.data import TwoTowerData
+from mmrank.studies.in_batch.objective_curves import train_in_turn
 
 ROOT = Path(__file__).parents[2]
 
@@ -176,3 +179,46 @@ def test_header_goes_to_both_parts(run, tmp_path):
         text = (tmp_path / 'out' / f'{name}.csv').read_text().splitlines()
         assert text[0] == 'user,item'
         assert len(text) == 1 + count
+
+
+def test_objective_curves_are_those_of_the_trainings(run, config, tmp_path):
+    """Both losses estimate one objective, from the same weights."""
+    out = run(
+        'benchmarks/in_batch_objective',
+        *(config, '--ratio', 0.1, '--steps', 4, '--every', 2),
+        *('--lr', 0.05, 0.5, '--out-dir', tmp_path),
+    )
+    rows = re.findall(
+        r'│ (square|logistic) +│ (\w+) +│ ([\d.]+) +│ ([\d.]+) ', out
+    )
+    assert [x[:2] for x in rows] == [
+        (p, m) for p in ('square', 'logistic') for m in ('unbiased', 'sogram')
+    ]
+    for unbiased, sogram in zip(rows[::2], rows[1::2]):
+        assert unbiased[2] == sogram[2]
+        assert unbiased[3] != sogram[3]
+        assert float(unbiased[3]) < float(unbiased[2])
+    assert (tmp_path / 'objective.png').stat().st_size > 5_000
+
+
+def test_trainings_in_turn_are_those_alone(config):
+    data = TwoTowerData(Config.fromfile(config))
+    losses = {
+        mode: dict(type='mmrank.InBatchLoss', mode=mode, pointwise='square')
+        for mode in ('unbiased', 'sogram')
+    }
+    both = train_in_turn(data, losses, 20, 0.05, 4, 2)
+    for mode, loss in losses.items():
+        alone = train_in_turn(data, {mode: loss}, 20, 0.05, 4, 2)[mode]
+        assert both[mode].steps == alone.steps == [0, 2, 4]
+        assert both[mode].values == alone.values
+        assert both[mode].metrics == alone.metrics
+
+
+def test_sizes_of_the_data(run, config, tmp_path):
+    out = run('benchmarks/in_batch_objective', config, '--sizes')
+    row = re.search(r'│ ([\d,]+) +│ ([\d,]+) +│ ([\d,]+) +│ ([\d,.]+)', out)
+    m, n, pairs, popularity = (float(x.replace(',', '')) for x in row.groups())
+    assert (m, n) == (40, 30)
+    # Every user has as many, so the mean over users and items is a product.
+    assert popularity == pytest.approx(pairs / m * pairs / n, abs=0.06)

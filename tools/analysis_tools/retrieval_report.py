@@ -27,22 +27,14 @@ exit status: 0 written, 2 wrong input (see the message), 130 interrupted.
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 from mmrank.apis.entry_point import add_checkpoint_options
-from mmrank.errors import UserError, show_user_errors
-from mmrank.evaluation.retrieval_features import (
-    RetrievalFeatures,
-    load_features,
-)
-from mmrank.studies.common.model_entry import Entry
-from mmrank.studies.retrieval.entries import (
-    parse_entries,
-    plan_features,
-    use_retrieval_metric,
-)
+from mmrank.errors import show_user_errors
+from mmrank.studies.retrieval.entries import parse_entries
 from mmrank.studies.retrieval.pages import draw_sheets
 from mmrank.studies.retrieval.plots import (
     plot_precision_recall,
@@ -59,6 +51,7 @@ from mmrank.studies.retrieval.table import (
     rich_retrieval,
     write_retrieval_table,
 )
+from mmrank.studies.retrieval.tested_features import features_of
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
@@ -145,50 +138,6 @@ def say(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def get_features(
-    entry: Entry, args: argparse.Namespace, console: Console
-) -> RetrievalFeatures:
-    """Read a model's features, or run its config."""
-    if not entry.is_config:
-        return load_features(entry.path)
-    from mmengine.device import get_device
-
-    from mmrank.apis.entry_point import add_config_option, build_runner, load
-
-    parser = argparse.ArgumentParser()
-    add_config_option(parser)
-    words = ['--cfg-options', *args.cfg_options] if args.cfg_options else []
-    options = parser.parse_args(words).cfg_options
-    try:
-        cfg = load(
-            argparse.Namespace(
-                config=str(entry.path),
-                cfg_options=options,
-                launcher='none',
-                work_dir=str(Path(args.out_dir) / 'runs' / entry.file_name),
-                local_rank=0,
-                trust_checkpoint=args.trust_checkpoint,
-            )
-        )
-    except UserError as error:
-        raise UserError(f'{entry.name}: {error}') from error
-    content = cfg.to_dict()
-    if args.allow_partial:
-        content['allow_partial'] = args.allow_partial
-    path = plan_features(entry, content, get_device(), args.out_dir)
-    if path.is_file():
-        say(console, f'{entry.name}: tested before, features in {path}')
-        return load_features(path)
-    say(console, f'{entry.name}: testing, log in {cfg.work_dir}')
-    for note in use_retrieval_metric(cfg, str(path), entry.name):
-        say(console, note)
-    cfg.load_from = str(entry.checkpoint)
-    # Two configs of one name within a second are one to mmengine.
-    cfg.experiment_name = path.stem
-    build_runner(cfg, allow_partial=args.allow_partial).test()
-    return load_features(path)
-
-
 def run(args: argparse.Namespace, console: Console) -> None:
     """Run the tool."""
     from mmengine.device import get_device
@@ -196,7 +145,14 @@ def run(args: argparse.Namespace, console: Console) -> None:
     device = args.device or get_device()
     models = {}
     for entry in parse_entries(args.models):
-        models[entry.name] = get_features(entry, args, console)
+        models[entry.name] = features_of(
+            entry,
+            args.out_dir,
+            args.cfg_options,
+            trust_checkpoint=args.trust_checkpoint,
+            allow_partial=args.allow_partial,
+            say=partial(say, console),
+        )
     check_same_test_set(models)
     results = []
     for name, features in models.items():

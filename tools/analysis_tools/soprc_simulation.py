@@ -2,6 +2,7 @@
 
     python tools/analysis_tools/soprc_simulation.py
     python tools/analysis_tools/soprc_simulation.py --trials 500 --out-dir x
+    python tools/analysis_tools/soprc_simulation.py --only densities
 
 Scores come from pairs of distributions whose AUPRC is known: binormal,
 bibeta and offset uniform. Written are, each as PNG, Markdown and CSV:
@@ -11,6 +12,7 @@ bibeta and offset uniform. Written are, each as PNG, Markdown and CSV:
     interpolation_error  error of the interpolated scores, figures 1c and 5,
                          proposition 3
     score_vector         mean and variance of v by steps, proposition 1
+    densities            those of the scores, figure 3, PNG alone
 """
 
 import argparse
@@ -28,6 +30,7 @@ from mmrank.studies.theory.sampling_rate_bias import (
 from mmrank.studies.theory.score_distributions import BIBETA, DISTRIBUTIONS
 from mmrank.studies.theory.score_vector_noise import score_vector_noise
 from mmrank.studies.theory.soprc_plots import (
+    plot_densities,
     plot_interpolation_error,
     plot_sampling_rate_bias,
     plot_score_vector_noise,
@@ -67,6 +70,13 @@ def parse_args() -> argparse.Namespace:
         type=Path,
         default=Path('work_dirs/soprc_simulation'),
         help='default: %(default)s',
+    )
+    parser.add_argument(
+        '--only',
+        nargs='+',
+        choices=PARTS,
+        default=list(PARTS),
+        help='parts to write (default: all)',
     )
     args = parser.parse_args()
     if args.trials < 2:
@@ -185,14 +195,28 @@ def score_vector(args: argparse.Namespace, progress: Progress) -> Path:
     return plot_score_vector_noise(runs, args.out_dir / 'score_vector.png')
 
 
+def densities(args: argparse.Namespace, progress: Progress) -> Path:
+    """Figure 3."""
+    del progress
+    return plot_densities(args.out_dir / 'densities.png')
+
+
+PARTS = {
+    'densities': densities,
+    'score_vector': score_vector,
+    'interpolation_error': interpolation_error,
+    'sampling_rate_bias': sampling_rate_bias,
+}
+
+
 def main() -> None:
-    """Run all simulations."""
+    """Run the simulations."""
     args = parse_args()
     # Small tensors: threads would only wait for each other.
     torch.set_num_threads(1)
     with Progress() as progress:
-        for part in (score_vector, interpolation_error, sampling_rate_bias):
-            path = part(args, progress)
+        for name in args.only:
+            path = PARTS[name](args, progress)
             progress.console.print(f'Wrote {path}', highlight=False)
 
 

@@ -3,32 +3,40 @@ r"""Tables and figures of the papers: what makes each of them here.
     python tools/benchmarks/paper_table.py --list
     python tools/benchmarks/paper_table.py soprc/figure5
 
---list names every table and figure of the four papers with its state. With a
-name, what can be run on small data or as published is run; for the rest the
-command says what is needed. Options after -- are passed on:
+--list names every table and figure of the four papers with its state and, at
+the published size, the GPU hours: an estimate, see mmrank/studies/
+paper_tables/gpu_hours.py. With a name, what can be run on small data or as
+published is run; for the rest the command says what is needed. Options after
+-- are passed to the first command:
 
     python tools/benchmarks/paper_table.py soprc/figure5 -- --trials 50
 
-exit status: that of the command; 0 listed; 2 unknown name (see the message);
-3 not run, since it takes more than this machine has been given.
+--explain says what would be run, and runs nothing.
+
+exit status: that of the first command that fails; 0 run, listed or explained;
+2 unknown name or wrong input (see the message); 3 not run, since it takes
+more than this machine has been given.
 """
 
 import argparse
+import glob
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from mmrank.errors import UserError, show_user_errors
-from mmrank.studies.paper_tables import (
+from mmrank.studies.paper_tables.catalogue import TABLES, table_named
+from mmrank.studies.paper_tables.entry import (
+    RUNNABLE,
     STATES,
-    TABLES,
     PaperTable,
-    table_named,
 )
+from mmrank.studies.paper_tables.gpu_hours import GPU
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,7 +51,10 @@ def parse_args() -> argparse.Namespace:
     what.add_argument('--list', action='store_true', help='show all')
     what.add_argument('name', nargs='?', help='such as soprc/figure5')
     parser.add_argument(
-        'options', nargs='*', help='after --: passed to the command'
+        '--explain', action='store_true', help='only say what NAME takes'
+    )
+    parser.add_argument(
+        'options', nargs='*', help='after --: passed to the first command'
     )
     return parser.parse_args()
 
@@ -51,27 +62,82 @@ def parse_args() -> argparse.Namespace:
 def show_all(console: Console) -> None:
     """Print the list and what the states mean."""
     table = Table()
-    for column in ('name', 'state', 'shows', 'needs', 'note'):
+    for column in ('name', 'state', 'shows', 'needs', 'GPU h', 'note'):
         table.add_column(column, overflow='fold')
     for entry in TABLES:
+        hours = f'{entry.gpu_hours:.2g}' if entry.trainings else ''
+        if entry.gpu_hours >= 100:
+            hours = f'{entry.gpu_hours:.0f}'
         table.add_row(
-            entry.name, entry.state, entry.title, entry.needs, entry.note
+            *(entry.name, entry.state, entry.title, entry.needs),
+            *(hours, entry.note),
         )
     console.print(table)
     for state, meaning in STATES.items():
         count = sum(entry.state == state for entry in TABLES)
         console.print(f'{state}: {count}, {meaning}')
+    console.print(
+        f'GPU h: estimate for the published size on one {GPU}, without '
+        'reading images and tests.'
+    )
 
 
 def explain(entry: PaperTable, console: Console) -> None:
     """Print what there is to say of one."""
-    console.print(f'{entry.name}: {entry.title}')
-    console.print(f'state: {entry.state}, {STATES[entry.state]}')
-    for name, value in (('needs', entry.needs), ('note', entry.note)):
-        if value:
-            console.print(f'{name}: {value}')
-    if entry.command:
-        console.print(f'command: python {entry.command}', soft_wrap=True)
+    say = console.print
+    say(f'{entry.name}: {entry.title}')
+    say(f'state: {entry.state}, {STATES[entry.state]}')
+    for name in ('needs', 'note', 'results'):
+        if getattr(entry, name):
+            say(f'{name}: {getattr(entry, name)}')
+    if entry.trainings:
+        say(
+            f'published size: {entry.gpu_hours:.2g} GPU hours, an estimate '
+            f'for one {GPU}:'
+        )
+        for training in entry.trainings:
+            say(f'  {training}', highlight=False)
+    for command in entry.commands:
+        say(f'command: python {command}', soft_wrap=True, highlight=False)
+
+
+def expand(word: str) -> str:
+    """Replace the file of a word that has ``*`` by the one that matches.
+
+    Args:
+        word: A path, or ``NAME=CONFIG,PATH``, relative to the repository.
+
+    Raises:
+        UserError: If there is no file, or there are several.
+    """
+    if '*' not in word or '/' not in word:
+        return word
+    start = max(word.rfind(','), word.rfind('=')) + 1
+    found = sorted(glob.glob(word[start:], root_dir=ROOT))
+    if len(found) != 1:
+        raise UserError(
+            f'{word[start:]!r} matches {len(found)} files, {found[:3]}; one '
+            'is required. Fix: remove what earlier versions of the plan have '
+            'left there'
+        )
+    return word[:start] + found[0]
+
+
+def run(entry: PaperTable, options: list[str], console: Console) -> int:
+    """Run the commands until one fails; return its status, or 0."""
+    for number, command in enumerate(entry.commands):
+        words = [expand(word) for word in shlex.split(command)]
+        words = [sys.executable, *words, *(options if not number else ())]
+        start = time.monotonic()
+        status = subprocess.run(words, cwd=ROOT, check=False).returncode
+        seconds = time.monotonic() - start
+        console.print(
+            f'{entry.name}, command {number + 1} of {len(entry.commands)}: '
+            f'status {status} after {seconds:.0f} s'
+        )
+        if status:
+            return status
+    return 0
 
 
 @show_user_errors()
@@ -90,10 +156,11 @@ def main() -> int:
             '--list shows, such as soprc/figure5'
         ) from None
     explain(entry, console)
-    if entry.state not in ('here', 'small'):
+    if args.explain:
+        return 0
+    if entry.state not in RUNNABLE:
         return 3
-    command = [sys.executable, *shlex.split(entry.command), *args.options]
-    return subprocess.run(command, cwd=ROOT, check=False).returncode
+    return run(entry, args.options, console)
 
 
 if __name__ == '__main__':

@@ -1,18 +1,32 @@
-r"""A whole training step of two configs, side by side in one process.
+r"""A whole training step of several configs, side by side in one process.
 
-Both detectors get the same batch of random images and boxes and take turns,
-so the ratio holds on a busy machine; single times do not. A step is forward,
-losses, backward and the optimiser.
+All models get the same batch of random images and take turns, so the ratio
+holds on a busy machine; single times do not. A step is forward, losses,
+backward and the optimiser.
 
     python tools/benchmarks/training_step.py
     python tools/benchmarks/training_step.py --batch-size 8 --device cuda \
         configs/stable_ap/atss_r50_fpn_focal_1x_coco.py \
         configs/stable_ap/atss_r50_fpn_stable-ap_1x_coco.py \
         --image-size 800 1333
+
+--parts splits the step as stable AP's table 3 does: network, loss, backward.
+Times are then CPU time, of all threads, or with --device cuda seconds of the
+GPU. A part of the backward pass that a loss has already computed in its
+forward pass counts as loss. Detectors and retrievers can be timed:
+
+    python tools/benchmarks/training_step.py --parts --threads 1 \
+        configs/smooth_ap/conv4_smooth-ap_omniglot.py \
+        configs/stable_ap/conv4_stable-ap_omniglot.py \
+        --batch-size 112 --image-size 28 28
 """
 
 import argparse
 import copy
+import statistics
+import time
+from collections import defaultdict
+from itertools import pairwise
 
 import torch
 from mmengine.config import Config
@@ -28,18 +42,29 @@ from mmrank.studies.common.timing import in_turn
 
 FOCAL = 'configs/stable_ap/retinanet_r18_fpn_focal_bccd.py'
 OURS = 'configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py'
+PARTS = ('network', 'loss', 'backward', 'optimiser')
+#: Methods of mmdet's heads that turn outputs into losses.
+LOSS_METHODS = ('loss_by_feat', 'loss_and_target')
+
+
+def make_images(batch_size, size, channels=3):
+    """Random images, as a data loader would return them."""
+    g = torch.Generator().manual_seed(0)
+    shape = (channels, *size)
+    return [
+        torch.randint(0, 256, shape, generator=g).to(torch.uint8)
+        for _ in range(batch_size)
+    ]
 
 
 def make_batch(batch_size, size, num_classes, boxes_per_image):
-    """Random images with random boxes, as a data loader would return them."""
+    """Images with random boxes."""
     from mmdet.structures import DetDataSample
 
     g = torch.Generator().manual_seed(0)
     height, width = size
-    inputs, samples = [], []
+    samples = []
     for _ in range(batch_size):
-        image = torch.randint(0, 256, (3, height, width), generator=g)
-        inputs.append(image.to(torch.uint8))
         corner = torch.rand(boxes_per_image, 2, generator=g) * 0.8
         side = 0.05 + 0.15 * torch.rand(boxes_per_image, 2, generator=g)
         scale = torch.tensor([width, height, width, height])
@@ -56,12 +81,39 @@ def make_batch(batch_size, size, num_classes, boxes_per_image):
             ),
         )
         samples.append(sample)
-    return dict(inputs=inputs, data_samples=samples)
+    return dict(inputs=make_images(batch_size, size), data_samples=samples)
+
+
+def make_labelled_batch(batch_size, size, channels, class_size=4):
+    """Images of classes of ``class_size``, for a retriever."""
+    from mmpretrain.structures import DataSample
+
+    samples = []
+    for number in range(batch_size):
+        sample = DataSample(metainfo=dict(sample_idx=number))
+        samples.append(sample.set_gt_label(number // class_size))
+    images = make_images(batch_size, size, channels)
+    return dict(inputs=torch.stack(images), data_samples=samples)
+
+
+def is_detector(config):
+    return 'bbox_head' in config.model or 'roi_head' in config.model
 
 
 def num_classes_of(config):
     head = config.model.get('bbox_head') or config.model.roi_head.bbox_head
     return (head[0] if isinstance(head, list) else head).num_classes
+
+
+def batch_for(config, model, args):
+    """What the model of a config can be trained on."""
+    size = tuple(args.image_size)
+    if is_detector(config):
+        return make_batch(
+            args.batch_size, size, num_classes_of(config), args.boxes
+        )
+    first = next(m for m in model.modules() if hasattr(m, 'in_channels'))
+    return make_labelled_batch(args.batch_size, size, first.in_channels)
 
 
 def build(path, device):
@@ -70,7 +122,11 @@ def build(path, device):
     init_default_scope(config.get('default_scope', 'mmdet'))
     torch.manual_seed(0)
     model_config = copy.deepcopy(config.model)
-    model_config.backbone.init_cfg = None
+    if 'backbone' in model_config:
+        model_config.backbone.init_cfg = None
+    preprocessor = config.get('data_preprocessor')
+    if preprocessor is not None and 'data_preprocessor' not in model_config:
+        model_config.data_preprocessor = preprocessor
     model = MODELS.build(model_config)
     model.init_weights()
     model.to(device).train()
@@ -83,7 +139,100 @@ def step(model, wrapper, batch):
     model.train_step(copy.deepcopy(batch), wrapper)
 
 
-def main():
+class PartClock:
+    """Splits the steps of a model into :data:`PARTS`."""
+
+    def __init__(self, model, wrapper, batch):
+        self.model, self.wrapper, self.batch = model, wrapper, batch
+        self.on_gpu = next(model.parameters()).is_cuda
+        self.seconds = defaultdict(list)
+        self._loss, self._depth = 0.0, 0
+        methods = [
+            (module, name)
+            for module in model.modules()
+            for name in LOSS_METHODS
+            if callable(getattr(module, name, None))
+        ]
+        # Other heads have no layers of their own: their loss is the loss.
+        for module, name in methods or [(model.head, 'loss')]:
+            setattr(module, name, self._timed(getattr(module, name)))
+
+    def _now(self):
+        if not self.on_gpu:
+            return time.process_time()
+        torch.cuda.synchronize()
+        return time.perf_counter()
+
+    def _timed(self, method):
+        def call(*args, **kwargs):
+            start, self._depth = self._now(), self._depth + 1
+            try:
+                return method(*args, **kwargs)
+            finally:
+                self._depth -= 1
+                if not self._depth:
+                    self._loss += self._now() - start
+
+        return call
+
+    def step(self):
+        """One update, its parts added to ``seconds``."""
+        self._loss = 0.0
+        batch = self.model.data_preprocessor(copy.deepcopy(self.batch), True)
+        times = [self._now()]
+        losses = self.model(**batch, mode='loss')
+        times.append(self._now())
+        total, _ = self.model.parse_losses(losses)
+        self.wrapper.backward(self.wrapper.scale_loss(total))
+        times.append(self._now())
+        self.wrapper.step()
+        self.wrapper.zero_grad()
+        times.append(self._now())
+        whole, backward, optimiser = (
+            end - start for start, end in pairwise(times)
+        )
+        values = (whole - self._loss, self._loss, backward, optimiser)
+        for name, value in zip(PARTS, values):
+            self.seconds[name].append(value)
+
+
+def show_parts(clocks, args, title):
+    """Run the steps in turn and print medians of the parts."""
+    for turn in range(args.repeats + 1):
+        for clock in clocks.values():
+            clock.step()
+            if not turn:
+                clock.seconds.clear()
+    table = Table(
+        'config', *(f'{x}, ms' for x in PARTS), 'sum', 'loss, %', 'x first',
+        title=title,
+    )  # fmt: skip
+    sums = {
+        path: [sum(parts) for parts in zip(*clock.seconds.values())]
+        for path, clock in clocks.items()
+    }
+    first = next(iter(sums.values()))
+    for path, clock in clocks.items():
+        parts = [1e3 * statistics.median(clock.seconds[x]) for x in PARTS]
+        ratio = statistics.median(a / b for a, b in zip(sums[path], first))
+        table.add_row(
+            path,
+            *(f'{x:.1f}' for x in (*parts, sum(parts))),
+            f'{100 * parts[1] / sum(parts):.1f}',
+            f'{ratio:.3f}',
+        )
+    Console().print(table)
+
+
+def show_steps(steps, args, title):
+    """Run whole steps in turn and print their medians."""
+    table = Table('config', 'median ms', 'x first', title=title)
+    for path, (seconds, ratio) in in_turn(steps, args.repeats).items():
+        table.add_row(path, f'{1e3 * seconds:.0f}', f'{ratio:.3f}')
+    Console().print(table)
+
+
+def parse_args():
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -107,34 +256,37 @@ def main():
     parser.add_argument('--repeats', type=int, default=15)
     parser.add_argument('--threads', type=int, default=2)
     parser.add_argument('--device', choices=['cpu', 'cuda'], default='cpu')
-    args = parser.parse_args()
+    parser.add_argument(
+        '--parts',
+        action='store_true',
+        help='network, loss, backward and optimiser apart',
+    )
+    return parser.parse_args()
+
+
+def main():
+    args = parse_args()
     torch.set_num_threads(args.threads)
     # Building a detector logs every parameter.
     MMLogger.get_instance('mmengine', log_level='WARNING')
 
-    steps, batch = {}, None
+    models, batch = {}, None
     for path in args.configs:
         config, model, wrapper = build(path, args.device)
         if batch is None:
-            batch = make_batch(
-                args.batch_size,
-                tuple(args.image_size),
-                num_classes_of(config),
-                args.boxes,
-            )
-        steps[path] = (step, (model, wrapper, batch))
-    results = in_turn(steps, args.repeats)
-    table = Table(
-        'config',
-        'median ms',
-        'x first',
-        title=f'one training step, {args.batch_size} images of '
+            batch = batch_for(config, model, args)
+        models[path] = (model, wrapper, batch)
+    title = (
+        f'one training step, {args.batch_size} images of '
         f'{args.image_size[0]} x {args.image_size[1]}, {args.device}, '
-        f'{args.threads} threads, {args.repeats} repeats in turn',
+        f'{args.threads} threads, {args.repeats} repeats in turn'
     )
-    for path, (seconds, ratio) in results.items():
-        table.add_row(path, f'{1e3 * seconds:.0f}', f'{ratio:.3f}')
-    Console().print(table)
+    if args.parts:
+        clocks = {path: PartClock(*given) for path, given in models.items()}
+        show_parts(clocks, args, title)
+    else:
+        steps = {path: (step, given) for path, given in models.items()}
+        show_steps(steps, args, title)
 
 
 if __name__ == '__main__':

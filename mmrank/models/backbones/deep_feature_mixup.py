@@ -46,7 +46,8 @@ def DeepFeatureMixup(
     Args:
         backbone: Config of a backbone that runs its stages one after the
             other, e.g. ``dict(type='mmpretrain.ResNet', depth=50)``.
-        stages: Names of the submodules of the backbone before which to mix.
+        stages: Names of the submodules of the backbone before which to mix,
+            such as ``layer3`` or ``blocks.2``.
         u: Share of the sample's own features, in [0, 1].
 
     Returns:

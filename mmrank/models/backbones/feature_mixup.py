@@ -38,7 +38,7 @@ class FeatureMixupMixin:
 
     Args:
         *args: As for the backbone.
-        mixup_stages: Names of the stages.
+        mixup_stages: Names of the stages, such as ``layer3`` or ``blocks.2``.
         mixup_share: u.
         **kwargs: As for the backbone.
 
@@ -62,18 +62,19 @@ class FeatureMixupMixin:
                 'stages is empty: set a stage, or use the backbone without '
                 'DeepFeatureMixup'
             )
-        children = dict(self.named_children())
+        stages = dict(self.named_modules())
         for name in mixup_stages:
-            if name not in children:
+            if name not in stages:
+                children = sorted(dict(self.named_children()))
                 raise ValueError(
                     f'stages={mixup_stages!r}: the backbone has no {name!r}, '
-                    f'only {sorted(children)}'
+                    f'only {children} and what is in them'
                 )
         self.mixup_share = mixup_share
         self.copies = 2 ** len(mixup_stages)
         self._labels: Tensor | None = None
         for name in mixup_stages:
-            children[name].register_forward_pre_hook(self._join)
+            stages[name].register_forward_pre_hook(self._join)
 
     @contextmanager
     def mixing(self, labels: Tensor) -> Iterator[None]:

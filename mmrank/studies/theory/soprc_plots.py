@@ -39,6 +39,42 @@ _STYLES = {
 }
 
 
+def plot_densities(path: str | os.PathLike) -> Path:
+    """Densities of the scores of positives and negatives.
+
+    Source: SOPRC (NeurIPS 2022), figure 3.
+
+    Args:
+        path: Image file to write.
+
+    Returns:
+        ``path``.
+    """
+    figure, axes = new_panels(1, len(DISTRIBUTIONS))
+    for axis, distribution in zip(axes[0], DISTRIBUTIONS):
+        sides = (
+            ('negatives', distribution.negative, colour(1)),
+            ('positives', distribution.positive, colour(0)),
+        )
+        ends = [side.ppf((1e-3, 1 - 1e-3)) for _, side, _ in sides]
+        # A little more, to show where a density ends.
+        low, high = np.min(ends), np.max(ends)
+        score = np.linspace(low - 0.05, high + 0.05, 600)
+        for name, side, shade in sides:
+            density = side.pdf(score)
+            axis.plot(score, density, color=shade, label=name)
+            axis.fill_between(score, density, color=shade, alpha=0.2)
+        axis.set(
+            title=f'{distribution.name}, {distribution.formula}',
+            xlabel='score',
+            ylim=(0, None),
+        )
+    axes[0, 0].set_ylabel('density')
+    axes[0, 0].legend(fontsize=8, frameon=False)
+    label_panels(axes)
+    return save(figure, path)
+
+
 def plot_sampling_rate_bias(
     by_rate: Sequence[BiasRow],
     by_size: Sequence[BiasRow],

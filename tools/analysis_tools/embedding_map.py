@@ -1,0 +1,123 @@
+r"""Draw the test embeddings of one or more models on a plane, by t-SNE.
+
+Each model is NAME=PATH, where PATH is a config with its checkpoint, or the
+features that a test has written (RetrievalMetric(out_file='features.npz')).
+A config is tested once on its test set; its features are kept beside the
+picture.
+
+    python tools/analysis_tools/embedding_map.py \
+        "stable AP=stable.py,work_dirs/stable/epoch_50.pth" \
+        "SmoothAP=smooth_ap.py,work_dirs/smooth_ap/epoch_50.pth" \
+        --classes 10 --out work_dirs/map.png
+
+A colour is a class. All models show the same samples, some of the largest
+classes. Near points of the map were near before; distances between groups
+mean little. Above each panel, and printed with that of the map: how many
+samples have one of their own class nearest by cosine.
+
+exit status: 0 drawn, 2 wrong input (see the message).
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from mmrank.apis.entry_point import add_checkpoint_options
+from mmrank.errors import show_user_errors
+from mmrank.studies.retrieval.embedding_map import (
+    choose_samples,
+    make_map,
+    plot_maps,
+)
+from mmrank.studies.retrieval.entries import parse_entries
+from mmrank.studies.retrieval.result import check_same_test_set
+from mmrank.studies.retrieval.tested_features import features_of
+
+
+def parse_args() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        'models',
+        nargs='+',
+        metavar='[NAME=]PATH[,CHECKPOINT]',
+        help='config with checkpoint, or .npz file of features; the name '
+        "defaults to the path's",
+    )
+    parser.add_argument(
+        '--out',
+        type=Path,
+        default=Path('work_dirs/embedding_map/map.png'),
+        help='image file (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--classes',
+        type=int,
+        default=10,
+        help='classes to show, the largest ones (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--per-class',
+        type=int,
+        default=100,
+        help='samples of a class, at most (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--perplexity',
+        type=float,
+        default=30.0,
+        help='of t-SNE: neighbours that count (default: %(default)s)',
+    )
+    parser.add_argument('--seed', type=int, default=0)
+    parser.add_argument(
+        '--cfg-options',
+        nargs='+',
+        default=[],
+        metavar='KEY=VALUE',
+        help='overrides of all configs that are run',
+    )
+    add_checkpoint_options(parser)
+    args = parser.parse_args()
+    for name in ('classes', 'per_class', 'perplexity'):
+        if not getattr(args, name) > 0:
+            option = name.replace('_', '-')
+            parser.error(f'--{option} is {getattr(args, name)}; set it > 0')
+    return args
+
+
+@show_user_errors(OSError, ValueError, TypeError)
+def main() -> int:
+    """Read or test, place, draw."""
+    args = parse_args()
+    models = {
+        entry.name: features_of(
+            entry,
+            args.out.parent,
+            args.cfg_options,
+            trust_checkpoint=args.trust_checkpoint,
+            allow_partial=args.allow_partial,
+        )
+        for entry in parse_entries(args.models)
+    }
+    check_same_test_set(models)
+    first = next(iter(models.values()))
+    rows = choose_samples(
+        first.labels.numpy(), args.classes, args.per_class, args.seed
+    )
+    maps = []
+    for name, features in models.items():
+        maps.append(make_map(name, features, rows, args.perplexity, args.seed))
+        print(
+            f'{name}: of {len(rows)} samples {maps[-1].purity:.1f} % have '
+            f'one of their class nearest, on the map '
+            f'{maps[-1].map_purity:.1f} %'
+        )
+    print(f'Wrote {plot_maps(maps, args.out, first.classes)}')
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

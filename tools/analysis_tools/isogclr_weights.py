@@ -1,0 +1,149 @@
+r"""Which weights iSogCLR gives to negatives, as figures.
+
+    python tools/analysis_tools/isogclr_weights.py
+    python tools/analysis_tools/isogclr_weights.py --features features.npz
+
+Written to the out dir: two_negatives.png, contours of the loss over the
+weights of two negatives with the optimum at several rho (figure 2 of the
+paper). With --features, a file that a test has written
+(RetrievalMetric(out_file='features.npz')), anchor_weights.png: the weights
+of 1,000 random negatives of the anchor with the largest and of the anchor
+with the smallest best temperature, beside those at one temperature for all,
+the mean of the best ones (figure 3).
+
+exit status: 0 written, 2 wrong input (see the message).
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+from scipy.special import softmax
+
+from mmrank.errors import UserError, show_user_errors
+from mmrank.studies.theory.robust_contrastive import (
+    optimal_temperature,
+    optimal_weights,
+    plot_anchor_weights,
+    plot_two_negatives,
+)
+
+#: The paper's two cases: one negative like the anchor, two unlike it.
+CASES = ((0.0, -1.0), (-0.5, -0.5))
+RHOS = (0.05, 0.2, 0.5)
+
+
+def parse_args() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument('--features', help='.npz file of embeddings')
+    parser.add_argument(
+        '--rho',
+        type=float,
+        default=0.3,
+        help='bound of the divergence with --features (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--tau0',
+        type=float,
+        default=0.05,
+        help='smallest temperature (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--anchors',
+        type=int,
+        default=200,
+        help='random anchors to choose from (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--negatives',
+        type=int,
+        default=1000,
+        help='random negatives (default: %(default)s)',
+    )
+    parser.add_argument('--seed', type=int, default=0)
+    parser.add_argument(
+        '--out-dir',
+        type=Path,
+        default=Path('work_dirs/isogclr_weights'),
+        help='default: %(default)s',
+    )
+    args = parser.parse_args()
+    for name in ('rho', 'tau0', 'anchors', 'negatives'):
+        if not getattr(args, name) > 0:
+            parser.error(f'--{name} must be > 0, got {getattr(args, name)}')
+    return args
+
+
+def anchor_weights(args: argparse.Namespace) -> list:
+    """Weights of the anchors with the largest and the smallest temperature.
+
+    The positive of an anchor is taken as the anchor itself: features of a
+    test have one view of each image.
+    """
+    from mmrank.evaluation.retrieval_features import load_features
+
+    samples = load_features(args.features)
+    rows = samples.features.double().numpy()
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    if len(rows) <= args.negatives:
+        raise UserError(
+            f'{args.features} has {len(rows)} samples, but --negatives is '
+            f'{args.negatives}. Fix: a smaller one'
+        )
+    rng = np.random.default_rng(args.seed)
+    chosen = rng.permutation(len(rows))
+    negatives = rows[chosen[: args.negatives]]
+    anchors = chosen[args.negatives :][: args.anchors]
+    h = rows[anchors] @ negatives.T - 1
+    best = np.array([optimal_temperature(x, args.rho, args.tau0) for x in h])
+    common = float(best.mean())
+    found = []
+    for word, place in (
+        ('largest', best.argmax()),
+        ('smallest', best.argmin()),
+    ):
+        weights, tau = optimal_weights(h[place], args.rho, args.tau0)
+        label = int(samples.labels[anchors[place]])
+        name = samples.classes[label] if samples.classes else f'class {label}'
+        found.append(
+            (
+                f'{word} temperature, {name}',
+                *(weights, tau, softmax(h[place] / common), common),
+            )
+        )
+    return found
+
+
+@show_user_errors()
+def main() -> int:
+    """Draw."""
+    args = parse_args()
+    for h in CASES:
+        for rho in RHOS:
+            weights, tau = optimal_weights(np.array(h), rho, args.tau0)
+            print(
+                f'h {h}, rho {rho:g}: weights {weights[0]:.3f} and '
+                f'{weights[1]:.3f}, temperature {tau:.3g}'
+            )
+    path = args.out_dir / 'two_negatives.png'
+    print(f'Wrote {plot_two_negatives(CASES, RHOS, args.tau0, path)}')
+    if args.features:
+        found = anchor_weights(args)
+        for name, weights, tau, other, common in found:
+            print(
+                f'{name}: temperature {tau:.4g}, largest weight '
+                f'{weights.max():.4f}; {other.max():.4f} at the common '
+                f'{common:.4g}'
+            )
+        path = args.out_dir / 'anchor_weights.png'
+        print(f'Wrote {plot_anchor_weights(found, path)}')
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

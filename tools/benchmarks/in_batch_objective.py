@@ -1,0 +1,132 @@
+r"""Objective against step of the two unbiased losses of two-tower models.
+
+    python tools/benchmarks/in_batch_objective.py \
+        configs/in_batch/two-tower64_unbiased-logistic_ml-1m.py
+
+Figure 4 of the paper: the unbiased loss and Sogram, which draws a second
+sample for the negatives, from the same weights with the same learning rate.
+Both estimate the objective of all users and items, which is computed every
+--every steps. Printed are the last value, P@5 and CPU time a step (the paper,
+F.3: Sogram costs more). Written to the out dir: objective.png.
+
+--sizes prints what table 3 has of the data set, and trains nothing.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+from mmengine.config import Config
+from rich.console import Console
+from rich.table import Table
+
+from mmrank.errors import show_user_errors
+from mmrank.studies.in_batch.cells import CHOICE
+from mmrank.studies.in_batch.data import TwoTowerData
+from mmrank.studies.in_batch.objective_curves import (
+    plot_objectives,
+    size_row,
+    train_in_turn,
+)
+
+MODES = ('unbiased', 'sogram')
+
+
+def parse_args() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument('config', help='config of configs/in_batch')
+    parser.add_argument(
+        '--sizes', action='store_true', help='only the sizes of the data'
+    )
+    parser.add_argument(
+        '--ratio',
+        type=float,
+        default=1e-3,
+        help='batch ratio |Ohat|^2 / |O|^2 (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--lr',
+        type=float,
+        nargs=2,
+        default=[0.125, 0.25],
+        metavar=('SQUARE', 'LOGISTIC'),
+        help='learning rate of each pointwise loss (default: %(default)s)',
+    )
+    parser.add_argument('--steps', type=int, default=100)
+    parser.add_argument('--every', type=int, default=5)
+    parser.add_argument('--seed', type=int, default=0)
+    parser.add_argument('--threads', type=int, default=1)
+    parser.add_argument(
+        '--out-dir',
+        type=Path,
+        default=Path('work_dirs/in_batch_objective'),
+        help='default: %(default)s',
+    )
+    args = parser.parse_args()
+    if not 0 < args.ratio <= 1:
+        parser.error(f'--ratio must be in (0, 1], got {args.ratio}')
+    if not 0 < args.every <= args.steps:
+        parser.error(
+            f'--every must be in [1, --steps={args.steps}], got {args.every}'
+        )
+    return args
+
+
+def show_sizes(data: TwoTowerData, console: Console) -> None:
+    """Print the row of table 3."""
+    row = size_row(data)
+    table = Table(*row, title='Training pairs')
+    table.add_row(
+        *(f'{value:,.1f}'.removesuffix('.0') for value in row.values())
+    )
+    console.print(table)
+
+
+@show_user_errors(OSError, ValueError, TypeError)
+def main() -> int:
+    """Train, print, draw."""
+    args = parse_args()
+    torch.set_num_threads(args.threads)
+    console = Console()
+    data = TwoTowerData(Config.fromfile(args.config))
+    if args.sizes:
+        show_sizes(data, console)
+        return 0
+    size = data.batch_size(args.ratio)
+    table = Table(
+        *('pointwise', 'loss', 'first objective', 'last', 'P@5, %'),
+        'CPU ms a step',
+        title=f'{args.steps} steps of {size} pairs, batch ratio '
+        f'{args.ratio:g}',
+    )
+    curves = {}
+    for pointwise, lr in zip(('square', 'logistic'), args.lr):
+        losses = {
+            mode: dict(
+                type='mmrank.InBatchLoss', mode=mode, pointwise=pointwise
+            )
+            for mode in MODES
+        }
+        with console.status(f'{pointwise} ...'):
+            curves[pointwise] = train_in_turn(
+                data, losses, size, lr, args.steps, args.every, args.seed
+            )
+        for mode, curve in curves[pointwise].items():
+            table.add_row(
+                *(pointwise, mode, f'{curve.values[0]:.5g}'),
+                *(f'{curve.values[-1]:.5g}', f'{curve.metrics[CHOICE]:.2f}'),
+                f'{curve.milliseconds_a_step:.1f}',
+            )
+    console.print(table)
+    path = plot_objectives(curves, args.out_dir / 'objective.png')
+    console.print(f'Wrote {path}', highlight=False)
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
