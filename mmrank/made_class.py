@@ -27,20 +27,22 @@ def make_class(
     host: type,
     bases: tuple[type, ...],
     kind: str,
+    prefix: str = 'Listwise',
 ) -> type:
-    """Make the class ``Listwise<host>``.
+    """Make the class ``<prefix><host>``.
 
     Args:
         made_by: The cached function that calls this.
         host: The class that it serves.
         bases: Bases, a :class:`MadeClass` among them.
         kind: The loss it is on, for its docstring.
+        prefix: Of its name.
 
     Returns:
         The class.
     """
     return type(
-        f'Listwise{host.__name__}',
+        f'{prefix}{host.__name__}',
         bases,
         {
             '__doc__': f'{host.__name__} on a {kind} loss.',

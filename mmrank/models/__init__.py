@@ -16,7 +16,7 @@ from .multimodal import (
     ImageTextDualEncoder,
     TextTransformer,
 )
-from .roi_heads import ListwiseBBoxHead
+from .roi_heads import FederatedRoIHead, ListwiseBBoxHead
 from .selfsup import TwoViewPreprocessor
 from .two_tower import (
     EmbeddingTower,
@@ -28,6 +28,7 @@ from .two_tower import (
 __all__ = [
     'DeepFeatureMixup',
     'EmbeddingTower',
+    'FederatedRoIHead',
     'HuggingFaceTextEncoder',
     'ImageTextContrastHead',
     'ImageTextDualEncoder',

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from noisy_boxes import as_lvis, make_document, make_predictions, write_json
 
+from mmrank.datasets.lvis_annotations import is_lvis
 from mmrank.errors import UserError
 from mmrank.studies.coco.lvis_evaluation import (
     evaluate_lvis,
-    is_lvis,
     lvis_class_average_precision,
     lvis_summary,
     require_lvis,
