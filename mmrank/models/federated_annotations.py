@@ -166,7 +166,8 @@ def check_federated_host(host: type) -> None:
             'lacks; remove federated, and use mmrank.FederatedRoIHead for '
             'the second stage'
         )
-    if 'batch_img_metas' not in inspect.signature(host.loss_by_feat).parameters:
+    parameters = inspect.signature(host.loss_by_feat).parameters
+    if 'batch_img_metas' not in parameters:
         raise TypeError(
             f'federated=True of {host.__name__}: its loss_by_feat takes no '
             'batch_img_metas, so it does not know which classes an image is '

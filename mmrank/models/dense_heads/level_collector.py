@@ -135,9 +135,7 @@ exhaustive_classes` and the (n,) image of each row that was gathered; None
             )
         if self.probabilities:
             pred = to_logits(pred)
-        return self.loss(
-            pred, target, weight, avg_factor=factors[0], **boxes
-        )
+        return self.loss(pred, target, weight, avg_factor=factors[0], **boxes)
 
     @torch.no_grad()
     def _answer(self, pred, target, weight, avg_factor, reduction):

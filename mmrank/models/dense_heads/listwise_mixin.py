@@ -166,9 +166,7 @@ class ListwiseMixin(MadeClass):
             ranked = dict(loss_cls=ranked)
         return self._merge(losses, dict(ranked), boxes)
 
-    def _federated(
-        self, args: tuple, kwargs: dict
-    ) -> tuple[Tensor, Tensor]:
+    def _federated(self, args: tuple, kwargs: dict) -> tuple[Tensor, Tensor]:
         """What the images are annotated for, and the image of each row."""
         metas = image_metas(self.host.loss_by_feat, args, kwargs)
         cls_scores = args[0] if args else kwargs['cls_scores']

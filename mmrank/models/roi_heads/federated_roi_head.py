@@ -32,7 +32,9 @@ class FederatedRoIMixin(MadeClass):
         # Cascade R-CNN has one for each stage.
         return [heads] if hasattr(heads, 'loss_cls') else list(heads)
 
-    def loss(self, x, rpn_results_list: list, batch_data_samples: list) -> dict:
+    def loss(
+        self, x: tuple, rpn_results_list: list, batch_data_samples: list
+    ) -> dict:
         """Losses of the host head.
 
         Args:

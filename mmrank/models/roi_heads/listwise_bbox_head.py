@@ -141,9 +141,7 @@ class ListwiseBBoxMixin(MadeClass):
             name = BOX_ARGUMENTS[self.box_input]
             boxes[name] = self.loss_bbox.close([labels], self.num_classes)
         if self.image_metas is not None:
-            label_weights = self._federated_weight(
-                rois, labels, label_weights
-            )
+            label_weights = self._federated_weight(rois, labels, label_weights)
         # Also without a single proposal: the other ranks wait for this one.
         ranked = self.loss_cls(
             cls_score,
