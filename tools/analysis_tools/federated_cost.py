@@ -1,7 +1,7 @@
 """What unverified images cost a rare class, with and without the mask.
 
     python tools/analysis_tools/federated_cost.py
-    python tools/analysis_tools/federated_cost.py --loss mmrank.APLoss --seeds 5
+    python tools/analysis_tools/federated_cost.py --same-look
 
 A linear scorer ranks made-up boxes; half of the images of a rare class are
 neither annotated nor verified for it, as in a federated data set such as
@@ -42,6 +42,11 @@ def parse_args() -> argparse.Namespace:
         '--seeds', type=int, default=3, help='default: %(default)s'
     )
     parser.add_argument(
+        '--same-look',
+        action='store_true',
+        help='the objects that are not annotated look like those that are',
+    )
+    parser.add_argument(
         '--out-dir',
         type=Path,
         default=Path('work_dirs/federated_cost'),
@@ -71,7 +76,8 @@ def main() -> None:
         config = dict(type=loss, mode='per_class')
         try:
             aps = [
-                rare_class_ap(arm, seed, config) for seed in range(args.seeds)
+                rare_class_ap(arm, seed, config, args.same_look)
+                for seed in range(args.seeds)
             ]
         except TypeError as error:
             raise UserError(
@@ -86,7 +92,8 @@ def main() -> None:
         rows,
         args.out_dir / 'federated_cost',
         'What unverified images cost a rare class',
-        f'{args.seeds} seeds, one ranking per class.',
+        f'{args.seeds} seeds, one ranking per class; what is not annotated '
+        f'has {"the same" if args.same_look else "another"} look.',
     )
     for path in paths:
         print(f'wrote {path}')

@@ -59,7 +59,10 @@ class BoxesOfImages:
 
 
 def make_boxes(
-    generator: torch.Generator, num_images: int = 100, rare_images: int = 20
+    generator: torch.Generator,
+    num_images: int = 100,
+    rare_images: int = 20,
+    same_look: bool = False,
 ) -> BoxesOfImages:
     """Boxes of images, the rare class in the first ``rare_images`` of them.
 
@@ -73,6 +76,7 @@ def make_boxes(
         generator: Of the random numbers.
         num_images: Number of images.
         rare_images: Images with a rare object, even.
+        same_look: Whether what is not annotated has the first look, too.
 
     Returns:
         The boxes.
@@ -89,7 +93,8 @@ def make_boxes(
     of_class[[RARE, CLASSES]] = 0
     features = torch.randn(n, WIDTH, generator=generator) + of_class[labels]
     second = is_rare & (images >= half)
-    for rows, (shared, own) in zip((is_rare & ~second, second), _LOOKS):
+    looks = _LOOKS[:1] * 2 if same_look else _LOOKS
+    for rows, (shared, own) in zip((is_rare & ~second, second), looks):
         features[rows, _SHARED] += shared
         features[rows, _OWN] += own
     annotated = torch.where(second, CLASSES, labels)
@@ -104,7 +109,12 @@ def make_boxes(
 
 
 def rare_class_ap(
-    arm: str, seed: int, loss: Mapping, steps: int = 100, lr: float = 0.05
+    arm: str,
+    seed: int,
+    loss: Mapping,
+    same_look: bool = False,
+    steps: int = 100,
+    lr: float = 0.05,
 ) -> tuple[float, float]:
     """Train a scorer, and measure it on boxes with all annotations.
 
@@ -112,6 +122,7 @@ def rare_class_ap(
         arm: One of :data:`ARMS`.
         seed: Of data and scorer; the arms of a seed share both.
         loss: Config of a ranking loss.
+        same_look: See :func:`make_boxes`.
         steps: Steps of Adam on all boxes.
         lr: Its learning rate.
 
@@ -119,8 +130,8 @@ def rare_class_ap(
         AP of the rare class and the mean AP of the others, in [0, 1].
     """
     generator = torch.Generator().manual_seed(seed)
-    train = make_boxes(generator)
-    test = make_boxes(generator, num_images=300, rare_images=60)
+    train = make_boxes(generator, same_look=same_look)
+    test = make_boxes(generator, 300, 60, same_look)
     scorer = nn.Linear(WIDTH, CLASSES)
     with torch.no_grad():
         start = torch.randn(CLASSES, WIDTH, generator=generator)

@@ -41,3 +41,13 @@ def test_the_mask_keeps_what_unverified_negatives_cost():
         assert masked[0] > unmasked[0] + 0.08
         assert masked[0] > every[0] - 0.1
         assert abs(masked[1] - unmasked[1]) < 0.01
+
+
+def test_missing_annotations_may_have_the_same_look():
+    g = torch.Generator()
+    one, other = (
+        make_boxes(g.manual_seed(1), same_look=same) for same in (True, False)
+    )
+    assert one.labels.equal(other.labels)
+    moved = (one.features != other.features).any(1)
+    assert moved.equal((one.labels == RARE) & (one.annotated != RARE))
