@@ -35,7 +35,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         '--loss',
         nargs='+',
-        default=['mmrank.StableAPLoss', 'mmrank.APLoss', 'mmrank.DRLoss'],
+        default=['mmrank.StableAPLoss'],
         help='ranking losses by name (default: %(default)s)',
     )
     parser.add_argument(

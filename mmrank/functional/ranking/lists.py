@@ -461,7 +461,9 @@ def count_negatives(
             neg.shape[:1], neg.size(1), dtype=torch.float64, device=neg.device
         )
     else:
-        number = neg_mask.sum(1).double()
+        # Block by block: a sum of bool makes a copy in int64 on a CPU.
+        blocks = neg_mask.split(block_width(neg_mask.size(0)), 1)
+        number = sum(block.sum(1) for block in blocks).double()
     if group is not None:
         dist.all_reduce(number, group=group)
     return number

@@ -9,7 +9,7 @@ from mmrank.functional import (
     listwise_ap_loss,
 )
 from mmrank.functional.ranking import lists
-from mmrank.functional.ranking.lists import block_width
+from mmrank.functional.ranking.lists import block_width, count_negatives
 
 FUNCTIONS = (blackbox_ap_loss, distributional_ranking, listwise_ap_loss)
 
@@ -42,3 +42,14 @@ def test_blocks_change_nothing(function, size, dtype, monkeypatch):
     parts = value_and_gradients(function, *args)
     for one, other in zip(parts, whole):
         torch.testing.assert_close(one, other)
+
+
+def test_counts_of_negatives(monkeypatch):
+    g = torch.Generator().manual_seed(1)
+    mask = torch.rand(3, 41, generator=g) < 0.3
+    scores = torch.zeros(3, 41)
+    monkeypatch.setattr(lists, 'SCORES_PER_BLOCK', 20)
+    assert count_negatives(scores, mask).tolist() == mask.sum(1).tolist()
+    nothing = count_negatives(scores[:, :0], mask[:, :0])
+    assert nothing.tolist() == [0.0] * 3
+    assert nothing.dtype == torch.float64
