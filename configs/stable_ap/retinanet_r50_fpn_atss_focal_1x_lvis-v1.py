@@ -1,6 +1,7 @@
 # The focal twin of retinanet_r50_fpn_atss_stable-ap_1x_lvis-v1.py: RetinaNet
 # with one square anchor per location and ATSS assignment on mmdet's LVIS v1
-# base, boxes only. Needs `pip install lvis`. We have not trained it.
+# base, boxes only. Both losses ignore classes that an image is not annotated
+# for. Needs `pip install lvis` to test. We have not trained it.
 _base_ = [
     'mmdet::_base_/models/retinanet_r50_fpn.py',
     'mmdet::_base_/datasets/lvis_v1_instance.py',
@@ -12,6 +13,9 @@ custom_imports = dict(imports=['mmrank.studies.coco.lvis_numpy'])
 
 model = dict(
     bbox_head=dict(
+        type='mmrank.ListwiseHead',
+        head_type='mmdet.RetinaHead',
+        federated=True,
         num_classes=1203,
         # 1203 classes leave no memory for nine anchors.
         anchor_generator=dict(
@@ -20,19 +24,36 @@ model = dict(
             ratios=[1.0],
             octave_base_scale=8,
             scales_per_octave=1,
-            strides=[8, 16, 32, 64, 128])),
+            strides=[8, 16, 32, 64, 128],
+        ),
+    ),
     train_cfg=dict(
-        assigner=dict(
-            _delete_=True, type='mmrank.AnchorATSSAssigner', topk=9)),
+        assigner=dict(_delete_=True, type='mmrank.AnchorATSSAssigner', topk=9)
+    ),
     # LVIS allows up to 300 boxes, and rare classes have low scores.
-    test_cfg=dict(score_thr=0.0001, max_per_img=300))
+    test_cfg=dict(score_thr=0.0001, max_per_img=300),
+)
 optim_wrapper = dict(optimizer=dict(lr=0.01))
 
 train_pipeline = _base_.train_pipeline
 train_pipeline[1].with_mask = False
+train_pipeline[-1].meta_keys = (
+    'img_id',
+    'img_path',
+    'ori_shape',
+    'img_shape',
+    'scale_factor',
+    'flip',
+    'flip_direction',
+    'exhaustive_labels',
+)
 test_pipeline = _base_.test_pipeline
 test_pipeline[2].with_mask = False
-train_dataloader = dict(dataset=dict(dataset=dict(pipeline=train_pipeline)))
+train_dataloader = dict(
+    dataset=dict(
+        dataset=dict(type='mmrank.LVISDataset', pipeline=train_pipeline)
+    )
+)
 val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader
 val_evaluator = dict(metric='bbox')

@@ -4,8 +4,9 @@ _base_ = './retinanet_r50_fpn_atss_focal_1x_lvis-v1.py'
 
 model = dict(
     bbox_head=dict(
-        type='mmrank.ListwiseHead',
-        head_type='mmdet.RetinaHead',
         loss_cls=dict(
-            _delete_=True, type='mmrank.StableAPLoss', mode='per_class')))
+            _delete_=True, type='mmrank.StableAPLoss', mode='per_class'
+        )
+    )
+)
 custom_hooks = [dict(type='mmrank.RankingMonitorHook', interval=50)]

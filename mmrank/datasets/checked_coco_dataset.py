@@ -1,13 +1,15 @@
 """mmdet's CocoDataset with a check of its file; needs mmdet to import."""
 
+from collections.abc import Collection
 from functools import partial
 
-from mmdet.datasets import CocoDataset
+from mmdet.datasets import CocoDataset, LVISV1Dataset
 from mmdet.datasets.api_wrappers import COCO
 from mmengine.logging import print_log
 
 from mmrank.datasets.checks.coco_inspect import inspect_coco
 from mmrank.datasets.checks.coco_reading import read_coco_json
+from mmrank.datasets.lvis_annotations import INCOMPLETE, NEGATIVE
 
 
 class CheckedCocoDataset(CocoDataset):
@@ -21,7 +23,12 @@ class CheckedCocoDataset(CocoDataset):
         *args: As for ``mmdet.CocoDataset``.
         verify_images: Also read each image's header and compare its size.
         **kwargs: As for ``mmdet.CocoDataset``.
+
+    Attributes:
+        federated: Whether every image must say which classes it lacks.
     """
+
+    federated = False
 
     def __init__(self, *args, verify_images: bool = False, **kwargs) -> None:
         self.verify_images = verify_images
@@ -45,6 +52,58 @@ class CheckedCocoDataset(CocoDataset):
             del self.COCOAPI
 
 
+class LVISDataset(CheckedCocoDataset):
+    """LVIS v1 with what its images are annotated for.
+
+    ``mmdet.LVISV1Dataset`` drops ``neg_category_ids`` and
+    ``not_exhaustive_category_ids``; then every box without an object is a
+    negative of every class, also of those that no one looked for. This one
+    has them as ``exhaustive_labels``, which a head with ``federated=True``
+    reads::
+
+        dict(type='mmrank.LVISDataset', ..., pipeline=[
+            ...,
+            dict(type='PackDetInputs', meta_keys=(
+                'img_id', 'img_path', 'ori_shape', 'img_shape',
+                'scale_factor', 'flip', 'flip_direction',
+                'exhaustive_labels'))])
+
+    It does not need the package ``lvis``. The images of a ``Mosaic``,
+    ``MixUp`` or ``CopyPaste`` are several at once, of which only the first
+    says what it is annotated for: do not use them with it.
+
+    For another federated data set in LVIS's form set ``metainfo``. It takes
+    the arguments of :class:`CheckedCocoDataset`.
+    """
+
+    METAINFO = LVISV1Dataset.METAINFO
+    federated = True
+
+    def parse_data_info(self, raw_data_info: dict) -> dict:
+        """Parse an image, with the classes it is annotated for.
+
+        Args:
+            raw_data_info: Its entry and its annotations in the file.
+
+        Returns:
+            As ``CocoDataset``, and ``exhaustive_labels``: sorted indices of
+            the classes whose every object in this image is annotated; that
+            may be none at all. Augmentations that drop a box do not change
+            it.
+        """
+        info = super().parse_data_info(raw_data_info)
+        image = raw_data_info['raw_img_info']
+        present = {a['category_id'] for a in raw_data_info['raw_ann_info']}
+        info['exhaustive_labels'] = self._labels(
+            present.union(image[NEGATIVE]).difference(image[INCOMPLETE])
+        )
+        return info
+
+    def _labels(self, category_ids: Collection) -> list[int]:
+        label_of = self.cat2label
+        return sorted(label_of[x] for x in category_ids if x in label_of)
+
+
 def _load_checked(path: str, dataset: CheckedCocoDataset) -> COCO:
     """Read, check and index the annotation file of ``dataset``."""
     document = read_coco_json(path)
@@ -61,6 +120,7 @@ def _load_checked(path: str, dataset: CheckedCocoDataset) -> COCO:
         ),
         min_size=0 if dataset.test_mode else filters.get('min_size', 0),
         require_annotations=not dataset.test_mode,
+        federated=dataset.federated,
     )
     report.raise_if_bad()
     if report.warnings:

@@ -15,6 +15,7 @@ register_optional(
     {
         'CheckedCocoDataset': (
             'mmrank.datasets.checked_coco_dataset.CheckedCocoDataset'
-        )
+        ),
+        'LVISDataset': 'mmrank.datasets.checked_coco_dataset.LVISDataset',
     },
 )

@@ -22,7 +22,7 @@ from .multimodal import (
     ImageTextDualEncoder,
     TextTransformer,
 )
-from .roi_heads import ListwiseBBoxHead
+from .roi_heads import FederatedRoIHead, ListwiseBBoxHead
 from .selfsup import TwoViewPreprocessor
 from .two_tower import (
     EmbeddingTower,
@@ -36,6 +36,7 @@ __all__ = [
     'Calibration',
     'DeepFeatureMixup',
     'EmbeddingTower',
+    'FederatedRoIHead',
     'HuggingFaceTextEncoder',
     'ImageTextContrastHead',
     'ImageTextDualEncoder',

@@ -285,15 +285,26 @@ def covered_inputs(name, boxes=True):
     return features, truths, metas
 
 
-def covered_losses(name, head, boxes=True, epoch=0, leaves=False):
+def covered_losses(
+    name, head, boxes=True, epoch=0, leaves=False, labels=None, change=None
+):
     """Outputs and losses of a head, teachers' answers made up.
 
     With ``leaves`` the outputs are the leaves of the graph of the losses.
+    ``labels`` are the ``exhaustive_labels`` of each image, and ``change``
+    gives other outputs for these.
     """
     # TOOD asks for the epoch and changes its assigner by it.
     MessageHub.get_current_instance().update_info('epoch', epoch)
     features, truths, metas = covered_inputs(name, boxes)
+    if labels is not None:
+        metas = [
+            dict(meta, exhaustive_labels=own)
+            for meta, own in zip(metas, labels)
+        ]
     outs = head(features)
+    if change is not None:
+        outs = change(outs)
     if leaves:
         outs = [
             [level.detach().requires_grad_() for level in levels]

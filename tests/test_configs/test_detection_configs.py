@@ -86,6 +86,7 @@ def _batch(classes, size=128):
                 ori_shape=(size, size),
                 pad_shape=(size, size),
                 scale_factor=(1.0, 1.0),
+                exhaustive_labels=[classes - 1],
             )
         )
         samples.append(sample)

@@ -7,6 +7,7 @@ from docs_blocks import PAGES, ROOT, all_blocks, documents
 
 README = 'README.md'
 START = 'docs/pages/get_started.md'
+FEDERATED = 'docs/pages/results/federated.md'
 #: Commands that no test runs as they stand: document, a part of the block,
 #: and why. Tools and files that they name are checked below.
 NOT_RUN = [
@@ -18,6 +19,7 @@ NOT_RUN = [
     (START, 'pip install -e', 'installs; test_distribution.py'),
     (START, 'pip wheel', 'conftest.py does the same, in another folder'),
     (START, 'mim train', 'needs openmim and COCO; test_distribution.py'),
+    (FEDERATED, 'federated_cost.py', 'a minute; test_theory_tools.py'),
     ('configs/clip/README.md', 'caption_losses', 'data and hours'),
     ('configs/in_batch/README.md', 'ratings.dat', 'data'),
     ('configs/in_batch/README.md', '_ml-1m.py\n', 'data and hours'),

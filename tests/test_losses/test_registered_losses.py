@@ -205,6 +205,51 @@ def test_one_side_alone(case):
         assert_finite(*side.gradients(case.build()))
 
 
+class Weighted(nn.Module):
+    """A loss with a weight for each score."""
+
+    def __init__(self, loss, weight):
+        super().__init__()
+        self.loss, self.weight = loss, weight
+        self.box_input = loss.box_input
+        self.keeps_samples = getattr(loss, 'keeps_samples', False)
+
+    def forward(self, scores, target, **more):
+        return self.loss(scores, target, self.weight, **more)
+
+
+@pytest.mark.parametrize(
+    'case',
+    [
+        x
+        for x in CASES
+        if x.kind == 'rows' and isinstance(x.build(), RankingLoss)
+    ],
+    ids=str,
+)
+def test_ignored_scores_take_no_part(case):
+    """As heads ask for classes that an image is not annotated for."""
+    batch = case.batch()
+    scores, *boxes = batch.leaves
+    labels = batch.fixed[-2]
+    g = torch.Generator().manual_seed(5)
+    counted = torch.rand(scores.shape, generator=g) < 0.5
+    rows = (labels < CLASSES).nonzero().squeeze(1)
+    counted[rows, labels[rows]] = True
+    assert not counted.all()
+    value, gradients = batch.gradients(Weighted(case.build(), counted))
+    assert value > 0
+    assert not gradients[0][~counted].any()
+    # So few scores need not change their ranks when they are perturbed.
+    assert gradients[0].any() or case.name == 'BlackBoxAPLoss'
+    noise = 3 * torch.randn(scores.shape, generator=g, dtype=scores.dtype)
+    moved = torch.where(counted, scores, noise)
+    other = replace(batch, leaves=(moved, *boxes))
+    for weight in (counted, counted.float()):
+        again = other.gradients(Weighted(case.build(), weight))
+        assert_same(again, (value, gradients))
+
+
 @every_loss
 def test_ties(case):
     tied = case.batch().mapped(torch.ones_like)

@@ -47,6 +47,8 @@ SELF_SUPERVISED = 'docs/pages/users/self_supervised.md'
 BLOCKS = [
     ('README.md', "_base_ = 'mmdet::atss"),
     (DETECTOR, "_base_ = 'mmdet::faster_rcnn"),
+    # tests/test_datasets/test_lvis_dataset.py runs it.
+    (DETECTOR, 'mmrank.LVISDataset'),
     (RETRIEVAL, 'mmrank.EmbeddingRetriever'),
     (SELF_SUPERVISED, 'mmrank.TwoViewLearner'),
     (IMAGE_TEXT, 'mmrank.ImageTextDualEncoder'),

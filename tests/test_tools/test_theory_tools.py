@@ -3,6 +3,7 @@
 import csv
 import importlib.util
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,29 @@ def test_bad_arguments_are_named(
     with pytest.raises(SystemExit):
         load(name).parse_args()
     assert message in capsys.readouterr().err
+
+
+def test_cost_of_federated_annotations_is_written(
+    tmp_path, monkeypatch, capsys
+):
+    tool = load('federated_cost')
+    monkeypatch.setattr(
+        tool, 'rare_class_ap', partial(tool.rare_class_ap, steps=1)
+    )
+    out = ['--out-dir', str(tmp_path)]
+    words = ['--loss', 'mmrank.AUCLoss', '--seeds', '2', *out]
+    monkeypatch.setattr(sys, 'argv', ['federated_cost', *words])
+    assert tool.main() == 0
+    with open(tmp_path / 'federated_cost.csv') as lines:
+        header, *rows = csv.reader(lines)
+    assert len(header) == 4
+    assert [row[:2] for row in rows] == [
+        ['mmrank.AUCLoss', arm] for arm in tool.ARMS
+    ]
+    assert all('±' in cell for row in rows for cell in row[2:])
+    assert 'federated_cost.md' in capsys.readouterr().out
+    for name, message in (('InfoNCELoss', 'one by one'), ('Nothing', 'not r')):
+        words = ['--loss', f'mmrank.{name}', '--seeds', '2', *out]
+        monkeypatch.setattr(sys, 'argv', ['federated_cost', *words])
+        assert tool.main() == 2
+        assert message in capsys.readouterr().err

@@ -28,7 +28,9 @@ precision), metrics.png, pr_curves.png (the classes on which models differ
 most; --classes chooses others), side_by_side.jpg, and in runs/ a folder for
 each config. Given again, the command runs nothing that is there already: a
 changed config, override or checkpoint gets a new folder. LVIS annotations are
-recognised and evaluated by the package lvis, as mmdet's LVISMetric does.
+recognised and evaluated by the package lvis, as mmdet's LVISMetric does; their
+table also has AP-fixed and AP-pool, for predictions without a limit for each
+image (test_cfg.max_per_img).
 
 exit status: 0 written, 2 wrong input (see the message), 130 interrupted.
 """

@@ -36,7 +36,8 @@ def check_coco_file(
         ann_file: COCO JSON file.
         image_dir: Folder of its images; None looks for no image file.
         **options: ``classes``, ``verify_images``, ``skip_empty_images``,
-            ``min_size``, ``require_annotations``, ``max_examples``: see
+            ``min_size``, ``require_annotations``, ``max_examples``,
+            ``federated``: see
             :func:`mmrank.datasets.checks.coco_inspect.inspect_coco`.
 
     Returns:
@@ -99,7 +100,12 @@ def check_config(
                     'does not exist; testing will need it'
                 )
                 continue
-            key = (source.ann_file, source.image_dir, source.classes)
+            key = (
+                source.ann_file,
+                source.image_dir,
+                source.classes,
+                source.federated,
+            )
             if key not in reports:
                 reports[key] = _check_source(
                     source, verify_images, _has_labels(evaluator)
@@ -120,6 +126,7 @@ def _check_source(
             skip_empty_images=source.skip_empty_images,
             min_size=source.min_size,
             require_annotations=require_annotations,
+            federated=source.federated,
         )
     except UserError as error:
         raise UserError(f'{source.where}: {error}') from None

@@ -22,6 +22,11 @@ from mmrank.datasets.checks.coco_reading import (
     read_coco_json,
 )
 from mmrank.datasets.checks.coco_report import ClassCount, CocoReport
+from mmrank.datasets.lvis_annotations import (
+    complete_lvis,
+    is_lvis,
+    scan_federated,
+)
 from mmrank.files.relative_path import path_fault
 
 
@@ -37,13 +42,14 @@ def inspect_coco(
     min_size: int = 0,
     require_annotations: bool = True,
     max_examples: int = 3,
+    federated: bool = False,
 ) -> CocoReport:
     """Find all problems of a COCO document.
 
     Args:
         document: What
             :func:`~mmrank.datasets.checks.coco_reading.read_coco_json`
-            returned.
+            returned. What LVIS leaves out of COCO's form is filled in.
         ann_file: Where it came from, for messages.
         image_dir: Folder that ``file_name`` is relative to; None checks no
             image file.
@@ -57,12 +63,18 @@ def inspect_coco(
         require_annotations: Whether ``annotations`` must exist; test sets
             for submission have none.
         max_examples: Findings of one kind that are spelt out.
+        federated: Whether every image must say which classes it lacks, as in
+            LVIS; otherwise a missing field is a warning in LVIS files, and
+            nothing in others.
 
     Returns:
         The report; see its ``ok`` and ``problems``.
     """
     found = Findings(max_examples)
     report = CocoReport(str(ann_file))
+    federated_file = is_lvis(document)
+    if federated_file:
+        complete_lvis(document)
     parts = {}
     for key in ('images', 'annotations', 'categories'):
         value = document.get(key)
@@ -88,6 +100,8 @@ def inspect_coco(
             parts['annotations'], images, names, wanted, report, found
         )
         report.num_empty_images = len(images) - len(used['any'])
+        if federated_file or federated:
+            scan_federated(document, names.keys(), federated, found)
         if image_dir is not None:
             entries = [
                 entry

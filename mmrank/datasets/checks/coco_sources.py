@@ -24,6 +24,7 @@ class CocoSource:
         skip_empty_images: Whether mmdet filters images without objects out.
         min_size: Shortest side in pixels that mmdet keeps.
         is_remote: Whether the files lie behind a file backend.
+        federated: Whether images must say which classes they lack.
     """
 
     where: str
@@ -34,6 +35,14 @@ class CocoSource:
     skip_empty_images: bool
     min_size: int
     is_remote: bool
+    federated: bool = False
+
+
+#: Class that a data set of mmrank derives from; the registry holds a builder.
+_HOSTS = {
+    'CheckedCocoDataset': 'mmdet.CocoDataset',
+    'LVISDataset': 'mmdet.LVISV1Dataset',
+}
 
 
 def find_sources(
@@ -82,7 +91,7 @@ def _registered(data_type: object, scope: str) -> object:
 
 def _is_coco(data_type: object, scope: str) -> bool:
     """Whether a data set type reads COCO detection files."""
-    if _type_name(data_type) in ('CocoDataset', 'CheckedCocoDataset'):
+    if _type_name(data_type) in ('CocoDataset', *_HOSTS):
         return True
     found = _registered(data_type, scope)
     bases = getattr(found, '__mro__', ())
@@ -116,6 +125,7 @@ def _make_source(dataset: Mapping, where: str, scope: str) -> CocoSource:
         skip_empty_images=bool(filters.get('filter_empty_gt')),
         min_size=filters.get('min_size') or 0,
         is_remote=backend != 'local' or '://' in paths[0],
+        federated=_type_name(dataset.get('type')) == 'LVISDataset',
     )
 
 
@@ -143,9 +153,8 @@ def _find_classes(
     if classes is not None:
         return tuple(classes), f"{where}.metainfo['classes']"
     data_type = dataset.get('type')
-    if _type_name(data_type) == 'CheckedCocoDataset':
-        data_type = 'mmdet.CocoDataset'
-    known = getattr(_registered(data_type, scope), 'METAINFO', {})
+    host = _HOSTS.get(_type_name(data_type), data_type)
+    known = getattr(_registered(host, scope), 'METAINFO', {})
     classes = known.get('classes')
     origin = f"the default of {_type_name(data_type)} ('metainfo' is not set)"
     return (None if classes is None else tuple(classes)), origin

@@ -5,10 +5,11 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
 
+from mmrank.functional.pairwise.pairwise_tables import column_blocks
 from mmrank.functional.pairwise.surrogates import clamp_infinite
 from mmrank.functional.second_order import once_differentiable
 
-from .lists import ranking_function, score_lists
+from .lists import block_width, ranking_function, score_lists
 
 
 class _GivenGradient(Function):
@@ -21,11 +22,32 @@ class _GivenGradient(Function):
     @staticmethod
     @once_differentiable('blackbox_ap_loss')
     def backward(ctx, grad):
+        # Not in float64 where the scores are not: that takes twice as much.
         grads = [
-            (grad.unsqueeze(1) * own).to(dtype)
+            (grad.to(own.dtype).unsqueeze(1) * own).to(dtype)
             for own, dtype in zip(ctx.saved_tensors, ctx.dtypes)
         ]
         return (*grads, None, None, None)
+
+
+class _Negatives:
+    """Negatives, raised by half a margin, in blocks of columns.
+
+    Args:
+        neg: (L, N) scores.
+        mask: (L, N) bool.
+        margin: In units of the scores.
+    """
+
+    def __init__(self, neg, mask, margin):
+        self.neg, self.mask, self.margin = neg, mask, margin
+
+    def blocks(self):
+        """Yield columns, their float64 scores, perhaps NaN, and mask."""
+        width = block_width(self.neg.size(0))
+        for part in column_blocks(self.neg.size(1), width):
+            raised = clamp_infinite(self.neg[:, part].double())
+            yield part, raised + self.margin / 2, self.mask[:, part]
 
 
 class _Ranking:
@@ -34,25 +56,19 @@ class _Ranking:
     Args:
         pos: (L, P) float64 scores, finite.
         pos_mask: (L, P) bool.
-        neg: (L, N) float64 scores, finite.
-        neg_mask: (L, N) bool.
+        negatives: :class:`_Negatives` of the lists.
         group: Process group over which the negatives are spread.
 
     Attributes:
         among: (L, P) float64 rank of each positive among the positives.
         rank: (L, P) float64 rank of each positive among all.
-        not_above: (L, N) number of positives that do not score above each
-            negative.
     """
 
-    def __init__(self, pos, pos_mask, neg, neg_mask, group):
+    def __init__(self, pos, pos_mask, negatives, group):
         end = torch.full_like(pos, float('inf'))
-        ordered = torch.where(pos_mask, pos, end).sort(1).values
-        lower = torch.searchsorted(ordered, pos.contiguous())
+        self.ordered = torch.where(pos_mask, pos, end).sort(1).values
+        lower = torch.searchsorted(self.ordered, pos.contiguous())
         self.among = pos_mask.sum(1, keepdim=True) - lower
-        self.not_above = torch.searchsorted(
-            ordered, neg.contiguous(), right=True
-        )
         # By the number of positives that do not score above it, every
         # negative is counted once; one that passes k of them is above the k
         # lowest.
@@ -61,7 +77,8 @@ class _Ranking:
             dtype=torch.int64,
             device=pos.device,
         )
-        counts.scatter_add_(1, self.not_above, neg_mask.long())
+        for _, neg, mask in negatives.blocks():
+            counts.scatter_add_(1, self.not_above(neg), mask.long())
         passed = counts.flip(1).cumsum(1).flip(1)
         if group is not None:
             dist.all_reduce(passed, group=group)
@@ -69,6 +86,12 @@ class _Ranking:
         # Padding has rank 1, which divides no zero by zero.
         self.among = torch.where(pos_mask, self.among, 1).double()
         self.rank = torch.where(pos_mask, self.among + above, 1)
+
+    def not_above(self, neg):
+        """(L, n) number of positives that do not score above (L, n) scores."""
+        return torch.searchsorted(
+            self.ordered, neg.nan_to_num(0).contiguous(), right=True
+        )
 
 
 def check_blackbox(lam: float, margin: float) -> None:
@@ -144,30 +167,32 @@ def blackbox_ap_loss(
         neg_mask = torch.ones_like(neg, dtype=torch.bool)
     with torch.no_grad():
         s = clamp_infinite(pos.double()) - margin / 2
-        t = clamp_infinite(neg.double()) + margin / 2
+        negatives = _Negatives(neg, neg_mask, margin)
         hidden = (s.isnan() & pos_mask).any(1).double()
-        missing = (t.isnan() & neg_mask).any(1).double()
+        missing = torch.zeros_like(hidden)
+        for _, t, mask in negatives.blocks():
+            missing += (t.isnan() & mask).any(1)
         if group is not None:
             dist.all_reduce(missing, group=group)
-        s, t = s.nan_to_num(0), t.nan_to_num(0)
+        s = s.nan_to_num(0)
         num_pos = pos_mask.sum(1).clamp(min=1).double()
-        before = _Ranking(s, pos_mask, t, neg_mask, group)
+        before = _Ranking(s, pos_mask, negatives, group)
         precision = before.among / before.rank
         risk = torch.where(pos_mask, 1 - precision, 0).sum(1) / num_pos
         slope = precision / before.rank / num_pos[:, None]
-        after = _Ranking(s + lam * slope, pos_mask, t, neg_mask, group)
+        after = _Ranking(s + lam * slope, pos_mask, negatives, group)
         broken = hidden + missing > 0
         has_positive = pos_mask.any(1)
         spoil = torch.where(broken & has_positive, float('nan'), 0.0)
         grad_pos = torch.where(pos_mask, (after.rank - before.rank) / lam, 0)
-        passed = (before.not_above - after.not_above).double() / lam
-        grad_neg = torch.where(neg_mask, passed, 0)
+        wide = torch.promote_types(neg.dtype, torch.float32)
+        grad_neg = neg.new_empty(neg.shape, dtype=wide)
+        for part, t, mask in negatives.blocks():
+            passed = before.not_above(t) - after.not_above(t)
+            passed = torch.where(mask, passed.double() / lam, 0)
+            grad_neg[:, part] = passed + spoil[:, None]
     return _GivenGradient.apply(
-        pos,
-        neg,
-        risk + spoil,
-        grad_pos + spoil[:, None],
-        grad_neg + spoil[:, None],
+        pos, neg, risk + spoil, grad_pos + spoil[:, None], grad_neg
     )
 
 

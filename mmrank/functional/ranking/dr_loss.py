@@ -7,9 +7,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
 
+from mmrank.functional.pairwise.pairwise_tables import column_blocks
 from mmrank.functional.second_order import once_differentiable
 
-from .lists import ranking_function, score_lists, split_targets
+from .lists import block_width, ranking_function, score_lists, split_targets
 
 
 def _weights(values, mask, temperature, peak):
@@ -18,29 +19,43 @@ def _weights(values, mask, temperature, peak):
     return weight if mask is None else weight.masked_fill_(~mask, 0)
 
 
+def _blocks(values, mask):
+    """Yield columns with their values, at least float32, and their mask."""
+    wide = torch.promote_types(values.dtype, torch.float32)
+    for part in column_blocks(values.size(1), block_width(values.size(0))):
+        own = None if mask is None else mask[:, part]
+        yield part, values[:, part].to(wide), own
+
+
+def _peak(values, mask, is_positive):
+    """(L, 1) largest value that counts; of a negative sign the smallest."""
+    wide = torch.promote_types(values.dtype, torch.float32)
+    least = torch.finfo(wide).min
+    peak = values.new_full((values.size(0), 1), least, dtype=wide)
+    for _, part, own in _blocks(values, mask):
+        signed = part if is_positive else -part
+        if own is not None:
+            signed = signed.masked_fill(~own, least)
+        peak = torch.maximum(peak, signed.amax(1, keepdim=True))
+    return peak
+
+
 class _SoftmaxMean(Function):
     @staticmethod
     def forward(ctx, values, mask, temperature, group):
-        wide = values.to(torch.promote_types(values.dtype, torch.float32))
-        least = torch.finfo(wide.dtype).min
-        if values.size(1) == 0:
-            peak = wide.new_full((values.size(0), 1), least)
-        else:
-            # Of a negative temperature the smallest value has the peak.
-            signed = wide if temperature > 0 else -wide
-            if mask is not None:
-                signed = signed.masked_fill(~mask, least)
-            peak = signed.max(1, keepdim=True).values
+        # Of a negative temperature the smallest value has the peak.
+        peak = _peak(values, mask, temperature > 0)
         if group is not None:
             dist.all_reduce(peak, dist.ReduceOp.MAX, group=group)
         peak = peak if temperature > 0 else -peak
-        weight = _weights(wide, mask, temperature, peak)
-        total = weight.sum(1, dtype=torch.float64)
-        moment = (weight * wide).sum(1, dtype=torch.float64)
+        both = values.new_zeros(2, values.size(0), dtype=torch.float64)
+        for _, part, own in _blocks(values, mask):
+            weight = _weights(part, own, temperature, peak)
+            both[0] += weight.sum(1, dtype=torch.float64)
+            both[1] += (weight * part).sum(1, dtype=torch.float64)
         if group is not None:
-            both = torch.stack([total, moment])
             dist.all_reduce(both, group=group)
-            total, moment = both
+        total, moment = both
         mean = torch.where(total == 0, 0, moment / total.clamp(min=1e-300))
         ctx.temperature = temperature
         ctx.save_for_backward(values, mask, peak, total, mean)
@@ -50,12 +65,13 @@ class _SoftmaxMean(Function):
     @once_differentiable('dr_loss')
     def backward(ctx, grad):
         values, mask, peak, total, mean = ctx.saved_tensors
-        wide = values.to(peak.dtype)
-        weight = _weights(wide, mask, ctx.temperature, peak)
         scale = torch.where(total == 0, 0, grad / total.clamp(min=1e-300))
-        slope = (wide - mean.unsqueeze(1)) / ctx.temperature + 1
-        out = weight * slope * scale.unsqueeze(1)
-        return out.to(values.dtype), None, None, None
+        out = torch.empty_like(values, memory_format=torch.contiguous_format)
+        for columns, part, own in _blocks(values, mask):
+            weight = _weights(part, own, ctx.temperature, peak)
+            slope = (part - mean.unsqueeze(1)) / ctx.temperature + 1
+            out[:, columns] = weight * slope * scale.unsqueeze(1)
+        return out, None, None, None
 
 
 def softmax_mean(

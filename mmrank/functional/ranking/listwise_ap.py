@@ -2,10 +2,11 @@
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from mmrank.functional.distributed import all_reduce_sum
 
-from .lists import ranking_function, score_lists
+from .lists import block_width, ranking_function, score_lists
 
 
 def check_bins(num_bins: int, score_range: tuple[float, float]) -> None:
@@ -47,6 +48,25 @@ def soft_histogram(
         (L, num_bins) float64, from the highest scores to the lowest;
         differentiable in ``scores``, with gradient 0 outside of the range.
     """
+    width = block_width(scores.size(0))
+    if scores.size(1) <= width:
+        return _histogram(scores, mask, num_bins, score_range)
+    # What the gradient needs of a block is computed again: for all scores at
+    # once it would take ten times their memory.
+    return sum(
+        checkpoint(
+            _histogram, *part, num_bins, score_range, use_reentrant=False
+        )
+        for part in zip(scores.split(width, 1), mask.split(width, 1))
+    )
+
+
+def _histogram(
+    scores: Tensor,
+    mask: Tensor,
+    num_bins: int,
+    score_range: tuple[float, float],
+) -> Tensor:
     low, high = score_range
     width = (high - low) / (num_bins - 1)
     place = (high - scores.double().clamp(low, high)) / width

@@ -159,7 +159,8 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
         Args:
             cls_score: (n, C) raw scores, any float dtype.
             target: (n,) class indices, C = background, or (n, C) of 0 and 1.
-            weight: (n,) or (n, C); entries that are not > 0 are ignored.
+            weight: (n,) or (n, C), numbers or bool; entries that are not > 0
+                are ignored.
             avg_factor: Accepted because mmdet heads pass it. A ranking loss
                 has its own normalisation, so it is not used.
             reduction_override: Likewise; only None is supported.
@@ -214,7 +215,7 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
         is_positive = one_vs_all(target, cls_score.size(1))
         is_negative = ~is_positive
         if weight is not None:
-            taken = weight > 0
+            taken = weight if weight.dtype == torch.bool else weight > 0
             taken = taken.unsqueeze(1) if taken.dim() == 1 else taken
             is_positive, is_negative = is_positive & taken, is_negative & taken
         return tuple(

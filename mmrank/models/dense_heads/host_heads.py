@@ -44,6 +44,9 @@ class HostTraits:
         boxes: Attribute of the loss on the boxes it predicts.
         box_key: Name of that loss in its output, None if there is just one.
         no_boxes: Why its boxes cannot be passed to losses, None if they can.
+        by_image: Whether it passes the rows of an image together, all levels,
+            to its classification loss; otherwise those of a level, all
+            images.
     """
 
     pointwise: bool = False
@@ -52,6 +55,7 @@ class HostTraits:
     boxes: str = 'loss_bbox'
     box_key: str | None = None
     no_boxes: str | None = None
+    by_image: bool = False
 
 
 TRAITS = {
@@ -59,9 +63,11 @@ TRAITS = {
         no_boxes='it assigns boxes and classes to different anchors'
     ),
     'FoveaHead': HostTraits(no_boxes='its box loss is that of box codes'),
-    'PAAHead': HostTraits(pointwise=True),
+    'PAAHead': HostTraits(pointwise=True, by_image=True),
     'PISARetinaHead': HostTraits(
-        pointwise=True, no_boxes='its box loss is that of box codes'
+        pointwise=True,
+        no_boxes='its box loss is that of box codes',
+        by_image=True,
     ),
     'RepPointsHead': HostTraits(
         boxes='loss_bbox_refine', box_key='loss_pts_refine'
@@ -75,6 +81,7 @@ TRAITS = {
     'YOLOFHead': HostTraits(
         no_boxes='an anchor near several objects is regressed to each of them'
     ),
+    'YOLOXHead': HostTraits(by_image=True),
     'VFNetHead': HostTraits(boxes='loss_bbox_refine', box_key='loss_bbox_rf'),
 }
 

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.losses.protocols import HasLogitCentre
+from mmrank.models.federated_annotations import federated_weight
 
 
 class LevelCollector(nn.Module):
@@ -84,17 +85,24 @@ class LevelCollector(nn.Module):
         self._calls.append((pred, target, weight, avg_factor))
         return pred.new_zeros(())
 
-    def close(self, **boxes: Tensor) -> Tensor | dict[str, Tensor]:
+    def close(
+        self, federated: tuple[Tensor, Tensor] | None = None, **boxes: Tensor
+    ) -> Tensor | dict[str, Tensor]:
         """Call the loss on all that was gathered.
 
         Args:
+            federated: (N, C) bool of
+                :func:`~mmrank.models.federated_annotations.\
+exhaustive_classes` and the (n,) image of each row that was gathered; None
+                where each image is annotated for all classes.
             **boxes: Box values that the loss requires, passed on.
 
         Returns:
             What the loss returns.
 
         Raises:
-            RuntimeError: If the head never called its classification loss.
+            RuntimeError: If the head never called its classification loss,
+                or passed other rows than ``federated`` is for.
         """
         calls, self._calls = self._calls, None
         if not calls:
@@ -113,12 +121,21 @@ class LevelCollector(nn.Module):
                     for w, t in zip(weights, targets)
                 ]
             )
-        pred = torch.cat(preds)
+        pred, target = torch.cat(preds), torch.cat(targets)
+        if federated is not None:
+            exhaustive, images = federated
+            if len(images) != len(pred):
+                raise RuntimeError(
+                    f'the head passed {len(pred)} rows to loss_cls, but its '
+                    f'levels have {len(images)}: federated=True does not '
+                    'support this head'
+                )
+            weight = federated_weight(
+                self.loss, exhaustive, images, target, weight
+            )
         if self.probabilities:
             pred = to_logits(pred)
-        return self.loss(
-            pred, torch.cat(targets), weight, avg_factor=factors[0], **boxes
-        )
+        return self.loss(pred, target, weight, avg_factor=factors[0], **boxes)
 
     @torch.no_grad()
     def _answer(self, pred, target, weight, avg_factor, reduction):

@@ -11,6 +11,12 @@ from torch import Tensor, nn
 from mmrank.errors import UserError
 from mmrank.losses.protocols import HasLogitCentre, TakesBoxValues
 from mmrank.made_class import MadeClass
+from mmrank.models.federated_annotations import (
+    check_federated_host,
+    check_federated_loss,
+    exhaustive_classes,
+    image_metas,
+)
 from mmrank.training_set import TrainingSet
 
 from .box_collector import (
@@ -107,9 +113,16 @@ class ListwiseDETRMixin(MadeClass):
         balance_boxes: bool = False,
         pointwise_loss: dict | None = None,
         num_layers: int | None = None,
+        federated: bool = False,
         **kwargs,
     ) -> None:
         super().__init__(*args, loss_cls=loss_cls, **kwargs)
+        self.federated = federated
+        if federated:
+            check_federated_host(self.host)
+            check_federated_loss(self.loss_cls, self.host.__name__)
+        # (N, C) of the batch that is being computed.
+        self._exhaustive: Tensor | None = None
         if pointwise_loss is not None:
             raise ValueError(
                 f'pointwise_loss={pointwise_loss!r} has no effect: '
@@ -173,8 +186,9 @@ class ListwiseDETRMixin(MadeClass):
         """Losses of the host head, each classification loss a ranking.
 
         Raises:
-            UserError: If the training set has another number of classes, or
-                the decoder another number of layers.
+            UserError: If the training set has another number of classes or
+                does not say which of them an image is annotated for, or the
+                decoder has another number of layers.
         """
         name = f'bbox_head ({type(self).__name__})'
         self.training_set.check_classes(self.num_classes, name)
@@ -187,7 +201,15 @@ class ListwiseDETRMixin(MadeClass):
         # In the order in which the heads of mmdet compute their losses.
         self._matching = [*self.loss_cls.layers, self.loss_cls.encoder]
         self._denoising = [*self.loss_cls.denoising]
+        if self.federated:
+            metas = image_metas(
+                self.host.loss_by_feat, (all_layers_cls_scores, *args), kwargs
+            )
+            self._exhaustive = exhaustive_classes(
+                metas, self.num_classes, all_layers_cls_scores.device, name
+            )
         losses = super().loss_by_feat(all_layers_cls_scores, *args, **kwargs)
+        self._exhaustive = None
         if self.balance_boxes:
             losses = scale_to_classification(
                 losses,
@@ -251,11 +273,27 @@ class ListwiseDETRMixin(MadeClass):
             told[BOX_ARGUMENTS[boxes.kind]] = boxes.close(
                 collector.targets, self.num_classes
             )
-        ranked = collector.close(**told)
+        ranked = collector.close(
+            self._federated(collector, cls_scores), **told
+        )
         if not isinstance(ranked, dict):
             return ranked, loss_bbox, loss_iou
         # The head's own is 0 and keeps every output on the graph.
         return ranked['loss_cls'], loss_bbox, ranked['loss_bbox'] + loss_iou
+
+    def _federated(
+        self, collector: LevelCollector, cls_scores: Tensor
+    ) -> tuple[Tensor, Tensor] | None:
+        """What the images are annotated for, and the image of each row."""
+        # Without denoising, the proposals of an encoder are those of any
+        # class: all objects are of its first.
+        any_class = (
+            collector is self.loss_cls.encoder and not self.loss_cls.denoising
+        )
+        if self._exhaustive is None or any_class:
+            return None
+        images = torch.arange(len(cls_scores), device=cls_scores.device)
+        return self._exhaustive, images.repeat_interleave(cls_scores.size(1))
 
     def _warn_of_many_objects(self, queries: int, truths: list) -> None:
         objects = max((len(truth) for truth in truths), default=0)

@@ -33,6 +33,7 @@ def ListwiseHead(
     balance_boxes: bool = False,
     pointwise_loss: dict | None = None,
     num_layers: int | None = None,
+    federated: bool = False,
     **kwargs,
 ):
     """Build a dense head of mmdet that trains on a listwise loss.
@@ -74,6 +75,12 @@ def ListwiseHead(
         num_layers: For DETRHead, ConditionalDETRHead and DABDETRHead: number
             of decoder layers if it is not 6. Other heads take no such
             argument, or know it.
+        federated: For data sets such as LVIS, whose images are annotated for
+            some of the classes only: scores of a class count as negatives
+            where the image is annotated exhaustively for it, see
+            :mod:`mmrank.models.federated_annotations`. The training set is a
+            :class:`mmrank.LVISDataset`, and ``exhaustive_labels`` one of the
+            ``meta_keys`` of ``PackDetInputs``.
         **kwargs: Arguments of the head.
 
     Returns:
@@ -106,5 +113,6 @@ def ListwiseHead(
         centre_scores=centre_scores,
         balance_boxes=balance_boxes,
         pointwise_loss=pointwise_loss,
+        federated=federated,
         **kwargs,
     )

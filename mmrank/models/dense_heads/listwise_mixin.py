@@ -6,6 +6,13 @@ from torch import Tensor
 
 from mmrank.losses.protocols import HasLogitCentre, TakesBoxValues
 from mmrank.made_class import MadeClass
+from mmrank.models.federated_annotations import (
+    check_federated_host,
+    check_federated_loss,
+    exhaustive_classes,
+    image_metas,
+    images_of_levels,
+)
 from mmrank.models.uncentred_scores import without_threshold
 from mmrank.registry import MODELS
 from mmrank.training_set import TrainingSet
@@ -42,9 +49,14 @@ class ListwiseMixin(MadeClass):
         centre_scores: bool = True,
         balance_boxes: bool = False,
         pointwise_loss: dict | None = None,
+        federated: bool = False,
         **kwargs,
     ) -> None:
         super().__init__(*args, loss_cls=loss_cls, **kwargs)
+        self.federated = federated
+        if federated:
+            check_federated_host(self.host)
+            check_federated_loss(self.loss_cls, self.host.__name__)
         self.centre_scores = centre_scores
         self.balance_boxes = balance_boxes
         self.traits = traits_of(self.host)
@@ -132,12 +144,14 @@ class ListwiseMixin(MadeClass):
         """Losses of the host head, the classification loss listwise.
 
         Raises:
-            UserError: If the training set has another number of classes.
+            UserError: If the training set has another number of classes, or
+                does not say which classes an image is annotated for.
         """
         if self.num_classes > 1:  # of proposals there is one class
             self._check_classes()
         boxes = getattr(self, self.traits.boxes, None)
         boxes = boxes if isinstance(boxes, BoxCollector) else None
+        federated = self._federated(args, kwargs) if self.federated else None
         self.loss_cls.open()
         if boxes is not None:
             boxes.open()
@@ -147,10 +161,24 @@ class ListwiseMixin(MadeClass):
             told[BOX_ARGUMENTS[boxes.kind]] = boxes.close(
                 self.loss_cls.targets, self.num_classes
             )
-        ranked = self.loss_cls.close(**told)
+        ranked = self.loss_cls.close(federated, **told)
         if not isinstance(ranked, dict):
             ranked = dict(loss_cls=ranked)
         return self._merge(losses, dict(ranked), boxes)
+
+    def _federated(self, args: tuple, kwargs: dict) -> tuple[Tensor, Tensor]:
+        """What the images are annotated for, and the image of each row."""
+        metas = image_metas(self.host.loss_by_feat, args, kwargs)
+        cls_scores = args[0] if args else kwargs['cls_scores']
+        where = f'bbox_head ({type(self).__name__})'
+        return (
+            exhaustive_classes(
+                metas, self.num_classes, cls_scores[0].device, where
+            ),
+            images_of_levels(
+                cls_scores, self.num_classes, self.traits.by_image
+            ),
+        )
 
     def _merge(
         self, losses: dict, ranked: dict, boxes: BoxCollector | None

@@ -3,6 +3,7 @@
 Imports mmdet only when a head is built.
 """
 
+from .federated_roi_head import FederatedRoIHead
 from .listwise_bbox_head import ListwiseBBoxHead, ListwiseBBoxMixin
 
-__all__ = ['ListwiseBBoxHead', 'ListwiseBBoxMixin']
+__all__ = ['FederatedRoIHead', 'ListwiseBBoxHead', 'ListwiseBBoxMixin']

@@ -1,5 +1,6 @@
 """Any box head of mmdet on a ranking loss, with what it needs of the boxes."""
 
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from mmengine.dist import all_reduce, get_world_size
@@ -15,6 +16,10 @@ from mmrank.models.dense_heads.box_collector import (
     BoxCollector,
     check_box_loss,
 )
+from mmrank.models.federated_annotations import (
+    exhaustive_classes,
+    federated_weight,
+)
 from mmrank.models.head_settings import with_head_settings
 from mmrank.models.uncentred_scores import without_threshold
 from mmrank.registry import MODELS
@@ -23,7 +28,15 @@ _AVERAGES = ('rois', 'positives')
 
 
 class ListwiseBBoxMixin(MadeClass):
-    """Put before a box head: passes the loss the boxes it ranks."""
+    """Put before a box head: passes the loss the boxes it ranks.
+
+    Attributes:
+        image_metas: Meta information of the images of the batch, which
+            :func:`mmrank.models.roi_heads.FederatedRoIHead` sets; None where
+            each image is annotated for all classes.
+    """
+
+    image_metas: Sequence[Mapping] | None = None
 
     def __init__(
         self,
@@ -127,6 +140,8 @@ class ListwiseBBoxMixin(MadeClass):
         if self.box_input is not None:
             name = BOX_ARGUMENTS[self.box_input]
             boxes[name] = self.loss_bbox.close([labels], self.num_classes)
+        if self.image_metas is not None:
+            label_weights = self._federated_weight(rois, labels, label_weights)
         # Also without a single proposal: the other ranks wait for this one.
         ranked = self.loss_cls(
             cls_score,
@@ -147,6 +162,21 @@ class ListwiseBBoxMixin(MadeClass):
                 losses['loss_cls'], losses['loss_bbox']
             )
         return losses
+
+    def _federated_weight(
+        self, rois: Tensor, labels: Tensor, label_weights: Tensor
+    ) -> Tensor:
+        """(n, C) weights that ignore what the images are not annotated for."""
+        exhaustive = exhaustive_classes(
+            self.image_metas,
+            self.num_classes,
+            rois.device,
+            f'roi_head.bbox_head ({type(self).__name__})',
+        )
+        images = rois[:, 0].long()
+        return federated_weight(
+            self.loss_cls, exhaustive, images, labels, label_weights
+        )
 
     def predict_by_feat(self, *args, **kwargs) -> list:
         """Predictions of the host head.

@@ -7,6 +7,7 @@ from typing import Any
 
 from mmrank.datasets.checks.coco_check import check_coco_file
 from mmrank.datasets.checks.coco_reading import read_coco_json
+from mmrank.datasets.lvis_annotations import is_lvis, require_federated
 from mmrank.errors import UserError
 from mmrank.studies.coco.benchmark_table import BenchmarkRow
 from mmrank.studies.coco.box_evaluation import class_average_precision, summary
@@ -16,9 +17,12 @@ from mmrank.studies.coco.evaluators import (
     check_equality,
     find_evaluators,
 )
+from mmrank.studies.coco.fixed_and_pooled_ap import (
+    describe_limit,
+    fixed_and_pooled_ap,
+)
 from mmrank.studies.coco.lvis_evaluation import (
     evaluate_lvis,
-    is_lvis,
     lvis_class_average_precision,
     lvis_summary,
     require_lvis,
@@ -127,7 +131,8 @@ def run_benchmark(
         The figures.
 
     Raises:
-        UserError: If the annotations are bad.
+        UserError: If the annotations are bad, or those of LVIS without the
+            classes that each image lacks.
         UserError: See :func:`read_models`.
         UserError: If an evaluator is absent, or two do not agree.
         UserError: If the package ``lvis`` is needed and absent.
@@ -135,6 +140,7 @@ def run_benchmark(
     on_step('reading annotations')
     document = read_coco_json(ann_file)
     if is_lvis(document):
+        require_federated(document, ann_file)
         if evaluator != 'auto':
             raise UserError(
                 f'evaluator {evaluator!r} does not support LVIS, and '
@@ -210,12 +216,21 @@ def _evaluate_lvis(
 ) -> None:
     for result in results:
         on_step(f'{result.name}: lvis')
-        evaluation = evaluate_lvis(benchmark.ann_file, models[result.name])
+        boxes = models[result.name]
+        evaluation = evaluate_lvis(benchmark.ann_file, boxes)
+        on_step(f'{result.name}: AP-fixed and AP-pool')
+        figures = lvis_summary(evaluation)
+        figures |= fixed_and_pooled_ap(
+            read_coco_json(benchmark.ann_file), boxes
+        )
+        limit = describe_limit(boxes)
+        if limit is not None:
+            benchmark.notes.append(f'{result.name}: {limit}')
         _add(
             benchmark,
             result,
             evaluation,
-            lvis_summary(evaluation),
+            figures,
             lvis_class_average_precision(evaluation),
             PRCurves.from_lvis_eval(evaluation),
         )

@@ -61,21 +61,6 @@ def require_lvis() -> ModuleType:
     return lvis
 
 
-def is_lvis(document: dict) -> bool:
-    """Tell LVIS annotations from COCO ones.
-
-    Args:
-        document: Content of an annotation file.
-
-    Returns:
-        Whether categories have a ``frequency`` and images say which
-        categories were looked for, as LVIS v0.5 and v1 do.
-    """
-    images = document.get('images') or [{}]
-    categories = document.get('categories') or [{}]
-    return 'neg_category_ids' in images[0] and 'frequency' in categories[0]
-
-
 def evaluate_lvis(ann_file: str | os.PathLike, boxes: list[dict]) -> Any:
     """Evaluate checked boxes as ``LVISMetric`` does: at most 300 an image.
 

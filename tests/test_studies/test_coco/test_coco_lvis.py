@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from noisy_boxes import as_lvis, make_document, make_predictions, write_json
 
+from mmrank.datasets.lvis_annotations import is_lvis
 from mmrank.errors import UserError
+from mmrank.studies.coco.benchmark import run_benchmark
 from mmrank.studies.coco.lvis_evaluation import (
     evaluate_lvis,
-    is_lvis,
     lvis_class_average_precision,
     lvis_summary,
     require_lvis,
@@ -95,6 +96,15 @@ def test_curves_have_the_figures_as_their_area(lvis, data):
 def test_what_lvis_cannot_do_is_said(lvis, data):
     with pytest.raises(UserError, match='empty list'):
         evaluate_lvis(data[0], [])
+
+
+def test_annotations_without_what_images_lack_are_refused(data):
+    path, document, _ = data
+    del document['images'][3]['neg_category_ids']
+    write_json(path, document)
+    assert is_lvis(document)
+    with pytest.raises(UserError, match='of id 4 has no .neg_category_ids'):
+        run_benchmark([], path)
 
 
 def test_lvis_is_optional(monkeypatch):

@@ -1,0 +1,149 @@
+"""What LVIS's annotation files have beside COCO's, and how it is checked.
+
+Each image names the classes that it was verified to lack
+(``neg_category_ids``) and those of which not every object is annotated
+(``not_exhaustive_category_ids``): Gupta et al., LVIS, CVPR 2019, section 3.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from urllib.parse import urlsplit
+
+from mmrank.datasets.checks.coco_findings import Findings, is_id, shown
+from mmrank.errors import UserError
+
+NEGATIVE, INCOMPLETE = 'neg_category_ids', 'not_exhaustive_category_ids'
+
+_FIXES = {
+    'federated field': (
+        'take an official LVIS file of the split (v0.5 or v1), whose images '
+        f'have lists {NEGATIVE!r} and {INCOMPLETE!r}; tools that merge or '
+        'filter annotations drop them. A data set in which every class is '
+        "annotated in every image is a 'mmrank.CheckedCocoDataset', and the "
+        'head needs no federated=True.'
+    ),
+    'verified absent and annotated': (
+        f'remove the class from {NEGATIVE} of the image, or the annotation; '
+        'the annotation decides.'
+    ),
+}
+
+
+def is_lvis(document: Mapping) -> bool:
+    """Tell LVIS annotations from COCO ones.
+
+    Args:
+        document: Content of an annotation file.
+
+    Returns:
+        Whether categories have a ``frequency``, as in LVIS v0.5 and v1, or
+        images name the classes that they lack.
+    """
+    images = document.get('images') or [{}]
+    categories = document.get('categories') or [{}]
+    parts = (images, NEGATIVE), (categories, 'frequency')
+    return any(
+        isinstance(part, list) and isinstance(part[0], dict) and key in part[0]
+        for part, key in parts
+    )
+
+
+def complete_lvis(document: dict) -> None:
+    """Fill in what LVIS leaves out and COCO requires, in place.
+
+    ``iscrowd``, since LVIS has no crowds, and ``file_name``, the path of
+    ``coco_url``: ``train2017/000000391895.jpg``.
+
+    Args:
+        document: Content of an annotation file.
+    """
+    for annotation in _dicts(document.get('annotations')):
+        annotation.setdefault('iscrowd', 0)
+    for image in _dicts(document.get('images')):
+        url = image.get('coco_url')
+        if 'file_name' not in image and isinstance(url, str):
+            image['file_name'] = urlsplit(url).path.lstrip('/')
+
+
+def scan_federated(
+    document: Mapping, known: Collection, required: bool, found: Findings
+) -> None:
+    """Check the classes that images are said to lack, or to have in part.
+
+    Args:
+        document: Content of an annotation file, otherwise checked.
+        known: Ids of its categories.
+        required: Whether a missing field is an error and not a warning.
+        found: Gets the problems.
+    """
+    verified = []
+    for index, image in enumerate(document['images']):
+        if not isinstance(image, dict) or not is_id(image.get('id')):
+            continue
+        where = f'images[{index}] (id {shown(image["id"])})'
+        for key in (NEGATIVE, INCOMPLETE):
+            problem = _fault(image, key, known)
+            if problem is not None:
+                found.add(
+                    'federated field',
+                    f'{where} {problem}',
+                    is_error=required,
+                    fix=_FIXES['federated field'],
+                )
+            elif key == NEGATIVE:
+                verified += [(image['id'], c) for c in image[key]]
+    absent = set(verified)
+    for image_id, category_id in absent.intersection(_pairs(document)):
+        found.add(
+            'verified absent and annotated',
+            f'image id {shown(image_id)} has an object of category '
+            f'{shown(category_id)}, and {NEGATIVE} names it',
+            is_error=False,
+            fix=_FIXES['verified absent and annotated'],
+        )
+
+
+def require_federated(document: Mapping, ann_file: object) -> None:
+    """Refuse LVIS annotations that do not say what images lack.
+
+    Args:
+        document: Content of an annotation file.
+        ann_file: Where it came from, for the message.
+
+    Raises:
+        UserError: If a field is missing or cannot be used.
+    """
+    known = {cat['id'] for cat in document['categories']}
+    for image in document['images']:
+        for key in (NEGATIVE, INCOMPLETE):
+            problem = _fault(image, key, known)
+            if problem is not None:
+                raise UserError(
+                    f'annotation file {ann_file}: the image of id '
+                    f'{shown(image["id"])} {problem}. Fix: '
+                    f'{_FIXES["federated field"]}'
+                )
+
+
+def _fault(image: dict, key: str, known: Collection) -> str | None:
+    """Why a field of an image cannot be used, or None."""
+    if key not in image:
+        return f'has no {key!r}'
+    ids = image[key]
+    if not isinstance(ids, list) or not all(map(is_id, ids)):
+        return f'has {key}={shown(ids)}, not a list of category ids'
+    unknown = [x for x in ids if x not in known]
+    return f'has {key} with {shown(unknown)}, no category' if unknown else None
+
+
+def _pairs(document: Mapping) -> set:
+    """(image id, category id) of the annotations."""
+    return {
+        (ann['image_id'], ann['category_id'])
+        for ann in _dicts(document.get('annotations'))
+        if is_id(ann.get('image_id')) and is_id(ann.get('category_id'))
+    }
+
+
+def _dicts(entries: object) -> Iterator[dict]:
+    entries = entries if isinstance(entries, list) else []
+    return (entry for entry in entries if isinstance(entry, dict))

@@ -1,0 +1,213 @@
+"""Which scores are negatives where annotations are federated.
+
+In a federated data set an image is annotated for some of the classes only.
+For the others nobody has looked, so a box there is neither a positive nor a
+negative. The rules are those of the evaluation of LVIS (Gupta et al., LVIS: A
+Dataset for Large Vocabulary Instance Segmentation, CVPR 2019, sections 2.2
+and 3): for a class c, an image belongs to
+
+- its positive set: an object of c is annotated;
+- its negative set: c was verified to be absent (``neg_category_ids``);
+- neither: boxes of c are ignored.
+
+In an image of the positive set that is marked as not exhaustive for c
+(``not_exhaustive_category_ids``), matched boxes count and unmatched ones are
+ignored. A ranking loss ranks what the evaluation ranks: positives wherever
+they are, against negatives in images that are *exhaustive* for their class,
+``(positive or negative) and not marked``.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mmrank.errors import UserError
+from mmrank.losses.ranking.ranking_loss import RankingLoss
+
+#: Of the meta information of an image: indices of the classes whose every
+#: object is annotated. ``mmrank.LVISDataset`` writes it.
+FIELD = 'exhaustive_labels'
+#: Classes that weigh each score and not each row, by name: they are mmdet's.
+_ELEMENT_WISE = ('FocalLoss',)
+
+
+def exhaustive_classes(
+    metas: Sequence[Mapping], num_classes: int, device: torch.device, user: str
+) -> Tensor:
+    """Which images are annotated exhaustively for which classes.
+
+    Args:
+        metas: Meta information of N images, with ``exhaustive_labels``.
+        num_classes: C.
+        device: Of the result. The host does not wait for it.
+        user: What asks, for messages.
+
+    Returns:
+        (N, C) bool.
+
+    Raises:
+        UserError: If an image lacks the field, or names a class that the
+            head does not have.
+    """
+    for meta in metas:
+        if FIELD not in meta:
+            raise UserError(
+                f'{user} has federated=True, but the data samples have no '
+                f'{FIELD!r}, only {sorted(map(str, meta))}. Fix: '
+                "type='mmrank.LVISDataset' for the training set, and in its "
+                "pipeline dict(type='PackDetInputs', meta_keys=(..., "
+                f'{FIELD!r}))'
+            )
+    labels = [np.asarray(meta[FIELD], dtype=np.int64) for meta in metas]
+    images = np.repeat(np.arange(len(labels)), [x.size for x in labels])
+    joined = np.concatenate([np.zeros(0, np.int64), *labels])
+    if joined.size and not 0 <= joined.min() <= joined.max() < num_classes:
+        raise UserError(
+            f'{FIELD} of the data samples holds class indices from '
+            f'{joined.min()} to {joined.max()}, but {user} has num_classes='
+            f'{num_classes}. Fix: set num_classes of the head to the number '
+            'of classes of the data set'
+        )
+    found = np.zeros((len(labels), num_classes), dtype=bool)
+    found[images, joined] = True
+    return torch.from_numpy(found).to(device, non_blocking=True)
+
+
+def counted_scores(
+    exhaustive: Tensor, images: Tensor, target: Tensor, weight: Tensor | None
+) -> Tensor:
+    """Which scores of a batch take part in the loss.
+
+    Args:
+        exhaustive: (N, C) bool of :func:`exhaustive_classes`.
+        images: (n,) int64 image of each row.
+        target: (n,) class indices, C = background.
+        weight: (n,) weights or None; rows that are not > 0 do not count.
+
+    Returns:
+        (n, C) bool: the positives, and what is no positive in images that
+        are exhaustive for its class.
+    """
+    counted = exhaustive.index_select(0, images)
+    num_classes = counted.size(1)
+    # In place, since there may be 10^8 scores.
+    own = target.clamp(max=num_classes - 1).unsqueeze(1)
+    is_positive = (target < num_classes).unsqueeze(1)
+    counted.scatter_(1, own, counted.gather(1, own) | is_positive)
+    if weight is not None:
+        counted &= (weight > 0).unsqueeze(1)
+    return counted
+
+
+def federated_weight(
+    loss: nn.Module,
+    exhaustive: Tensor,
+    images: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+) -> Tensor:
+    """Weights by which a loss ignores what the annotations leave open.
+
+    Args:
+        loss: One that :func:`check_federated_loss` accepts.
+        exhaustive: See :func:`counted_scores`.
+        images: See there.
+        target: See there.
+        weight: See there.
+
+    Returns:
+        (n, C): bool for a ranking loss, which only compares weights with 0;
+        else those of the rows where a score counts, and 0.
+    """
+    counted = counted_scores(exhaustive, images, target, weight)
+    if isinstance(loss, RankingLoss):
+        return counted
+    if weight is None:
+        return counted.float()
+    return counted * weight.unsqueeze(1)
+
+
+def check_federated_loss(loss: nn.Module, user: str) -> None:
+    """Refuse a loss that cannot ignore single classes of a row.
+
+    Args:
+        loss: Classification loss of a head.
+        user: Name of the head, for the message.
+
+    Raises:
+        TypeError: If it is neither a ranking loss nor mmdet's focal loss.
+    """
+    name = type(loss).__name__
+    if not isinstance(loss, RankingLoss) and name not in _ELEMENT_WISE:
+        raise TypeError(
+            f'federated=True of {user} ignores single classes of a box, which '
+            f'loss_cls={name} does not support; use a ranking loss such as '
+            'mmrank.StableAPLoss, or mmdet.FocalLoss'
+        )
+
+
+def check_federated_host(host: type) -> None:
+    """Refuse a dense head for which federated annotations have no meaning.
+
+    Args:
+        host: Class of the head.
+
+    Raises:
+        TypeError: If it does not tell classes apart, or its losses do not
+            see the images.
+    """
+    if any(base.__name__ in ('RPNHead', 'GARPNHead') for base in host.__mro__):
+        raise TypeError(
+            f'federated=True of {host.__name__}: it finds objects of any '
+            'class, and federated annotations say which classes an image '
+            'lacks; remove federated, and use mmrank.FederatedRoIHead for '
+            'the second stage'
+        )
+    parameters = inspect.signature(host.loss_by_feat).parameters
+    if 'batch_img_metas' not in parameters:
+        raise TypeError(
+            f'federated=True of {host.__name__}: its loss_by_feat takes no '
+            'batch_img_metas, so it does not know which classes an image is '
+            'annotated for; remove federated'
+        )
+
+
+def image_metas(
+    loss_by_feat: Callable, args: tuple, kwargs: Mapping
+) -> Sequence[Mapping]:
+    """Meta information among the arguments of a head's ``loss_by_feat``.
+
+    Args:
+        loss_by_feat: That of the host, unbound.
+        args: Its positional arguments, without the head.
+        kwargs: Its further arguments.
+
+    Returns:
+        One mapping for each image.
+    """
+    signature = inspect.signature(loss_by_feat)
+    return signature.bind(None, *args, **kwargs).arguments['batch_img_metas']
+
+
+def images_of_levels(
+    cls_scores: Sequence[Tensor], num_classes: int, by_image: bool
+) -> Tensor:
+    """Image of each row that a dense head passes to its loss.
+
+    Args:
+        cls_scores: (N, A * C, H, W) scores of each level.
+        num_classes: C.
+        by_image: Whether the rows of an image lie together, all levels;
+            otherwise those of a level do, all images.
+
+    Returns:
+        (n,) int64, n the sum of N * A * H * W over levels.
+    """
+    images = torch.arange(cls_scores[0].size(0), device=cls_scores[0].device)
+    rows = [scores[0].numel() // num_classes for scores in cls_scores]
+    if by_image:
+        return images.repeat_interleave(sum(rows))
+    return torch.cat([images.repeat_interleave(number) for number in rows])

@@ -1,0 +1,115 @@
+"""RoI heads of mmdet on federated annotations, such as those of LVIS."""
+
+from functools import cache
+
+from mmrank.errors import UserError
+from mmrank.losses.loss_type import model_type
+from mmrank.made_class import MadeClass, make_class
+from mmrank.registry import MODELS
+
+from .listwise_bbox_head import ListwiseBBoxMixin
+
+
+class FederatedRoIMixin(MadeClass):
+    """Put before a RoI head: tells its box heads about the images.
+
+    A box head gets proposals without the meta information of their images.
+    """
+
+    def __init__(self, *args, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        for head in self._box_heads():
+            if not isinstance(head, ListwiseBBoxMixin):
+                raise UserError(
+                    f'roi_head.bbox_head.type={type(head).__name__!r} cannot '
+                    'ignore classes that an image is not annotated for. Fix: '
+                    "bbox_head=dict(type='mmrank.ListwiseBBoxHead', "
+                    f"head_type='mmdet.{type(head).__name__}', loss_cls=...)"
+                )
+
+    def _box_heads(self) -> list:
+        heads = self.bbox_head
+        # Cascade R-CNN has one for each stage.
+        return [heads] if hasattr(heads, 'loss_cls') else list(heads)
+
+    def loss(
+        self, x: tuple, rpn_results_list: list, batch_data_samples: list
+    ) -> dict:
+        """Losses of the host head.
+
+        Args:
+            x: Features of each level.
+            rpn_results_list: Proposals of N images.
+            batch_data_samples: N data samples whose meta information has
+                ``exhaustive_labels``.
+
+        Returns:
+            Its losses, where a score of a class counts as a negative only in
+            images that are annotated exhaustively for it.
+
+        Raises:
+            UserError: If the meta information is not there.
+        """
+        metas = [sample.metainfo for sample in batch_data_samples]
+        for head in self._box_heads():
+            head.image_metas = metas
+        losses = super().loss(x, rpn_results_list, batch_data_samples)
+        for head in self._box_heads():
+            head.image_metas = None
+        return losses
+
+
+@cache
+def federated_roi_class(host: type) -> type:
+    """The class ``Federated<host>``; one and the same for every call."""
+    bases = (FederatedRoIMixin, host)
+    return make_class(
+        federated_roi_class,
+        host,
+        bases,
+        'with federated annotations',
+        prefix='Federated',
+    )
+
+
+@MODELS.register_module()
+def FederatedRoIHead(head_type: str | type, **kwargs):
+    """Build a RoI head of mmdet for federated annotations.
+
+    For data sets such as LVIS, whose images are annotated for some of the
+    classes only: proposals count as negatives of a class where the image is
+    annotated exhaustively for it, see
+    :mod:`mmrank.models.federated_annotations`::
+
+        roi_head=dict(
+            type='mmrank.FederatedRoIHead',
+            head_type='mmdet.StandardRoIHead',
+            bbox_head=dict(
+                type='mmrank.ListwiseBBoxHead',
+                head_type='mmdet.Shared2FCBBoxHead',
+                loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss')))
+
+    The training set is a :class:`mmrank.LVISDataset`, and
+    ``exhaustive_labels`` one of the ``meta_keys`` of ``PackDetInputs``. The
+    RPN finds objects of any class and stays as it is.
+
+    Args:
+        head_type: The head: its class, or registered name with its scope, e.g.
+            ``mmdet.StandardRoIHead`` or ``mmdet.CascadeRoIHead``.
+        **kwargs: Arguments of the head; each ``bbox_head`` is a
+            :func:`ListwiseBBoxHead`.
+
+    Returns:
+        The head, a subclass of ``head_type``.
+
+    Raises:
+        KeyError: If ``head_type`` is not registered.
+        UserError: If a box head is not a :func:`ListwiseBBoxHead`.
+    """
+    host = model_type(head_type)
+    if host is None:
+        raise KeyError(
+            f'head_type={head_type!r} is not registered; write it with its '
+            "scope, as in 'mmdet.StandardRoIHead', and install that package"
+        )
+    return federated_roi_class(host)(**kwargs)

@@ -1,0 +1,252 @@
+"""LVIS files: what is filled in, refused, and told to the heads."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from mmengine.config import Config
+from noisy_boxes import as_lvis, make_document, write_json
+
+from mmrank.datasets.checks.coco_inspect import inspect_coco
+from mmrank.datasets.lvis_annotations import complete_lvis, require_federated
+from mmrank.errors import UserError
+from mmrank.registry import DATASETS
+
+ROOT = Path(__file__).parents[2]
+FIELDS = ('neg_category_ids', 'not_exhaustive_category_ids')
+
+
+def document(images=3, classes=4):
+    found = as_lvis(make_document(2, images, classes, objects=3))
+    for image in found['images']:
+        present = {
+            a['category_id']
+            for a in found['annotations']
+            if a['image_id'] == image['id']
+        }
+        free = [c['id'] for c in found['categories']]
+        free = [i for i in free if i not in present]
+        image['neg_category_ids'] = free[:1]
+    return found
+
+
+def problems(found, **options):
+    report = inspect_coco(found, 'lvis.json', **options)
+    return report, {problem.kind: problem for problem in report.problems}
+
+
+def test_what_lvis_leaves_out_is_filled_in():
+    found = document()
+    report, kinds = problems(found)
+    assert report.ok
+    assert not kinds
+    assert found['images'][0]['file_name'] == 'val2017/1.jpg'
+    assert all(a['iscrowd'] == 0 for a in found['annotations'])
+    odd = dict(images=[3, dict(coco_url=7)], annotations=None)
+    complete_lvis(odd)
+    assert odd == dict(images=[3, dict(coco_url=7)], annotations=None)
+
+
+@pytest.mark.parametrize('field', FIELDS)
+def test_a_missing_field_is_an_error_where_it_is_needed(field):
+    found = document()
+    for image in found['images'][1:]:
+        del image[field]
+    report, kinds = problems(found)
+    assert report.ok
+    assert kinds['federated field'].count == 2
+    report, kinds = problems(found, federated=True)
+    with pytest.raises(UserError, match=f'has no {field!r}') as caught:
+        report.raise_if_bad()
+    assert str(caught.value).count('Fix:') == 1
+    with pytest.raises(UserError, match=f'of id 2 has no {field!r}. Fix'):
+        require_federated(found, 'lvis.json')
+    # Of COCO's files nothing is expected.
+    plain = make_document()
+    assert not problems(plain)[1]
+    assert 'federated field' in problems(plain, federated=True)[1]
+
+
+@pytest.mark.parametrize(
+    ('value', 'text'), [(7, 'not a list'), ([True], 'not a'), ([99], 'no cat')]
+)
+def test_a_field_of_another_form(value, text):
+    found = document()
+    found['images'][0]['neg_category_ids'] = value
+    report, _ = problems(found, federated=True)
+    assert not report.ok
+    with pytest.raises(UserError, match=text):
+        report.raise_if_bad()
+
+
+def test_a_class_that_is_both_there_and_absent():
+    found = document()
+    ann = found['annotations'][0]
+    image = next(i for i in found['images'] if i['id'] == ann['image_id'])
+    image['neg_category_ids'].append(ann['category_id'])
+    report, kinds = problems(found, federated=True)
+    assert report.ok
+    assert kinds['verified absent and annotated'].count == 1
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with images and ``lvis.json``."""
+    found = document()
+    for image in found['images']:
+        path = tmp_path / 'val2017' / f'{image["id"]}.jpg'
+        path.parent.mkdir(exist_ok=True)
+        pixels = np.zeros((image['height'], image['width'], 3), np.uint8)
+        assert cv2.imwrite(str(path), pixels)
+    write_json(tmp_path / 'lvis.json', found)
+    return tmp_path, found
+
+
+def build(root, names, **more):
+    pytest.importorskip('mmdet')
+    pipeline = [
+        dict(type='mmdet.LoadImageFromFile'),
+        dict(type='mmdet.LoadAnnotations', with_bbox=True),
+        dict(type='mmdet.RandomFlip', prob=1.0),
+        dict(
+            type='mmdet.PackDetInputs',
+            meta_keys=('img_id', 'exhaustive_labels'),
+        ),
+    ]
+    return DATASETS.build(
+        dict(
+            type='mmrank.LVISDataset',
+            data_root=str(root),
+            ann_file='lvis.json',
+            data_prefix=dict(img=''),
+            metainfo=dict(classes=names),
+            pipeline=pipeline,
+            **more,
+        )
+    )
+
+
+@pytest.mark.parametrize('number', [4, 2])
+def test_samples_say_what_their_image_is_annotated_for(folder, number):
+    """Also where a model learns some of the classes only."""
+    root, found = folder
+    classes = found['categories'][:number]
+    dataset = build(root, [c['name'] for c in classes])
+    seen = set()
+    for index, image in enumerate(found['images']):
+        sample = dataset[index]['data_samples']
+        assert sample.img_id == image['id']
+        expected = [
+            label
+            for label, c in enumerate(classes)
+            if c['id'] not in image['not_exhaustive_category_ids']
+            and (
+                c['id'] in image['neg_category_ids']
+                or any(
+                    (a['image_id'], a['category_id']) == (image['id'], c['id'])
+                    for a in found['annotations']
+                )
+            )
+        ]
+        assert list(sample.exhaustive_labels) == expected
+        seen.add(tuple(expected))
+    assert len(seen) > 1
+
+
+def test_data_set_needs_the_fields(folder):
+    root, found = folder
+    del found['images'][0]['neg_category_ids']
+    write_json(root / 'lvis.json', found)
+    names = [c['name'] for c in found['categories']]
+    with pytest.raises(UserError, match="no 'neg_category_ids'"):
+        build(root, names)
+
+
+def test_default_classes_are_those_of_lvis_v1(folder):
+    pytest.importorskip('mmdet')
+    from mmdet.datasets import LVISV1Dataset
+
+    from mmrank.datasets.checked_coco_dataset import LVISDataset
+    from mmrank.datasets.checks.coco_check import check_config
+
+    assert LVISDataset.METAINFO is LVISV1Dataset.METAINFO
+    root, found = folder
+    data = dict(
+        type='mmrank.LVISDataset',
+        data_root=str(root),
+        ann_file='lvis.json',
+        data_prefix=dict(img=''),
+    )
+    config = dict(train_dataloader=dict(dataset=data))
+    with pytest.raises(UserError, match='1203 names in metainfo'):
+        check_config(config)
+    data['metainfo'] = dict(classes=[c['name'] for c in found['categories']])
+    del found['images'][0]['neg_category_ids']
+    write_json(root / 'lvis.json', found)
+    with pytest.raises(UserError, match="no 'neg_category_ids'"):
+        check_config(config)
+
+
+def test_lines_of_the_documentation_train(folder):
+    """From the file to the loss, with a config of the reader."""
+    pytest.importorskip('mmdet')
+    from mmdet.registry import MODELS
+    from mmengine.dataset import pseudo_collate
+    from mmengine.registry import init_default_scope
+    from random_weights import without_downloads
+
+    root, found = folder
+    page = (ROOT / 'docs/pages/users/detector.md').read_text('utf-8')
+    blocks = page.split('```')[1::2]
+    (block,) = [x for x in blocks if 'mmrank.LVISDataset' in x]
+    path = root / 'my_config.py'
+    path.write_text(block.removeprefix('python\n'))
+    cfg = Config.fromfile(path)
+    init_default_scope('mmdet')
+    data = cfg.train_dataloader.dataset
+    assert data.type == 'ClassBalancedDataset'
+    names = [c['name'] for c in found['categories']]
+    data.dataset.update(
+        data_root=str(root),
+        ann_file='lvis.json',
+        metainfo=dict(classes=names),
+    )
+    data.dataset.pipeline[2].scales = [(96, 96)]
+    dataset = DATASETS.build(data)
+    without_downloads(cfg.model)
+    cfg.model.backbone.update(depth=18, base_channels=8)
+    cfg.model.neck.update(in_channels=[8, 16, 32, 64], out_channels=16)
+    cfg.model.bbox_head.update(
+        num_classes=4, in_channels=16, feat_channels=16, stacked_convs=1
+    )
+    model = MODELS.build(cfg.model).train()
+    calls = []
+    model.bbox_head.loss_cls.loss.register_forward_hook(
+        lambda _, args, loss: calls.append(args)
+    )
+    batch = pseudo_collate([dataset[i] for i in range(2)])
+    losses = model(**model.data_preprocessor(batch, True), mode='loss')
+    losses['loss_cls'].backward()
+    ((scores, target, weight),) = calls
+    assert scores.shape == weight.shape
+    ignored = ~weight & (target == 4)[:, None]
+    assert 0 < ignored.sum() < ignored.numel()
+
+
+def test_tool_shows_what_is_missing(folder, monkeypatch, capsys):
+    path = ROOT / 'tools/dataset_converters/check_coco.py'
+    spec = importlib.util.spec_from_file_location('check_coco', path)
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    root, found = folder
+    del found['images'][0]['neg_category_ids']
+    write_json(root / 'lvis.json', found)
+    monkeypatch.setattr(sys, 'argv', ['x', str(root / 'lvis.json')])
+    monkeypatch.setenv('COLUMNS', '200')
+    assert tool.main() == 0
+    shown = capsys.readouterr().out
+    assert 'warning' in shown
+    assert 'neg_category_ids' in shown

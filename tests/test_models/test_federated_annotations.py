@@ -1,0 +1,314 @@
+"""Heads that ignore the classes which an image is not annotated for."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from mmrank.errors import UserError
+from mmrank.models.federated_annotations import (
+    check_federated_loss,
+    counted_scores,
+    exhaustive_classes,
+)
+
+pytest.importorskip('mmdet')
+from covered_heads import MORE_HEADS, build_covered, covered_losses
+from mmdet.models.roi_heads import StandardRoIHead
+from mmdet.registry import MODELS
+from mmengine.registry import init_default_scope
+from query_heads import QUERY_HEADS, build_query_head, query_inputs
+from small_heads import CLASSES, FOCAL, HEADS, STABLE_AP
+from small_rcnn import detector_config, make_batch
+
+from mmrank.models.roi_heads.federated_roi_head import federated_roi_class
+
+NAMES = sorted(
+    name for name in {**HEADS, **MORE_HEADS} if not name.endswith('RPNHead')
+)
+# The second image is annotated for nothing but its objects.
+EXHAUSTIVE = [[0, 2], []]
+# With 'auto' the first batch has one value, whatever its scores.
+FIXED_RHO = dict(STABLE_AP, rho=1.0)
+
+
+def loops(labels, images, target, weight, classes):
+    """What counts, score by score."""
+    rows = []
+    for image, label, own in zip(images, target, weight):
+        rows.append(
+            [
+                bool(own > 0) and (label == c or c in labels[image])
+                for c in range(classes)
+            ]
+        )
+    return torch.tensor(rows)
+
+
+def test_mask_is_that_of_loops():
+    generator = torch.Generator().manual_seed(0)
+    labels = [[0, 3], [], [1], list(range(5))]
+    images = torch.randint(4, (60,), generator=generator)
+    target = torch.randint(6, (60,), generator=generator)
+    weight = torch.randint(-1, 3, (60,), generator=generator).float()
+    metas = [dict(exhaustive_labels=own) for own in labels]
+    exhaustive = exhaustive_classes(metas, 5, target.device, 'a head')
+    assert exhaustive.tolist() == [[c in x for c in range(5)] for x in labels]
+    counted = counted_scores(exhaustive, images, target, weight)
+    expected = loops(labels, images.tolist(), target.tolist(), weight, 5)
+    assert counted.equal(expected)
+    assert 0 < counted.sum() < counted.numel()
+    everything = counted_scores(exhaustive, images, target, None)
+    assert everything.equal(
+        counted_scores(exhaustive, images, target, torch.ones(60))
+    )
+    nothing = counted_scores(exhaustive, images[:0], target[:0], weight[:0])
+    assert nothing.shape == (0, 5)
+
+
+def test_labels_of_any_sequence():
+    metas = [dict(exhaustive_labels=x) for x in (np.array([1]), (0,), [])]
+    found = exhaustive_classes(metas, 2, torch.device('cpu'), 'a head')
+    assert found.tolist() == [[False, True], [True, False], [False] * 2]
+
+
+def test_missing_and_wrong_labels_are_refused():
+    device = torch.device('cpu')
+    with pytest.raises(UserError, match=r'LVISDataset.*meta_keys=\(') as found:
+        exhaustive_classes([dict(img_id=3)], 2, device, 'bbox_head')
+    assert "only ['img_id']" in str(found.value)
+    with pytest.raises(UserError, match='class indices from 1 to 2, but'):
+        exhaustive_classes([dict(exhaustive_labels=[1, 2])], 2, device, 'x')
+    with pytest.raises(UserError, match='from -1 to -1'):
+        exhaustive_classes([dict(exhaustive_labels=[-1])], 2, device, 'x')
+
+
+def level_of_images(outs):
+    """The same outputs, the scores of the second image far above."""
+    level = torch.tensor([0.2, 0.8]).logit()[:, None, None, None]
+    scores = [torch.zeros_like(x) + level for x in outs[0]]
+    return scores, *outs[1:]
+
+
+def level_of_probabilities(outs):
+    scores, *others = level_of_images(outs)
+    return [x.sigmoid() for x in scores], *others
+
+
+def level_of_joint_scores(outs):
+    scores, boxes, objectness = level_of_images(outs)
+    return scores, boxes, [torch.full_like(x, 20.0) for x in objectness]
+
+
+def weights_of(head, compute):
+    """Arguments of the one call of the loss."""
+    calls = []
+    head.loss_cls.loss.register_forward_hook(
+        lambda _, args, loss: calls.append(args)
+    )
+    compute()
+    ((scores, target, weight),) = calls
+    return scores, target, weight
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_dense_head_masks_the_scores_of_an_image(name):
+    """Rows are told apart by their scores, whatever their order."""
+    change = {
+        'TOODHead': level_of_probabilities,
+        'YOLOXHead': level_of_joint_scores,
+    }.get(name, level_of_images)
+    head = build_covered(name, STABLE_AP, federated=True)
+    scores, target, weight = weights_of(
+        head,
+        lambda: covered_losses(
+            name, head, labels=EXHAUSTIVE, change=change, epoch=1
+        ),
+    )
+    images = (scores[:, 0] > 0).long()
+    assert images.float().mean() == 0.5
+    assert weight.dtype == torch.bool
+    assert weight.shape == scores.shape
+    # Some heads ignore rows by themselves.
+    used = weight.any(1) | (images == 1)
+    expected = loops(
+        EXHAUSTIVE, images.tolist(), target.tolist(), used, CLASSES
+    )
+    assert used.float().mean() > 0.9
+    positive = target < CLASSES
+    assert weight[~positive].equal(expected[~positive])
+    rows = positive.nonzero().squeeze(1)
+    assert len(rows)
+    kept = weight[rows, target[rows]]
+    assert kept.any()
+    assert weight[rows][kept].equal(expected[rows][kept])
+
+
+@pytest.mark.parametrize('name', ['RetinaHead', 'PAAHead', 'YOLOXHead'])
+def test_dense_head_trains_and_requires_the_labels(name):
+    head = build_covered(name, FIXED_RHO, federated=True)
+    losses = covered_losses(name, head, labels=EXHAUSTIVE)[1]
+    losses['loss_cls'].backward()
+    assert losses['loss_cls'] > 0
+    plain = build_covered(name, FIXED_RHO)
+    assert covered_losses(name, plain)[1]['loss_cls'] != losses['loss_cls']
+    empty = covered_losses(name, head, boxes=False, labels=EXHAUSTIVE)[1]
+    assert empty['loss_cls'] == 0
+    with pytest.raises(UserError, match='has federated=True'):
+        covered_losses(name, head)
+
+
+def test_everything_annotated_is_no_mask():
+    head = build_covered('ATSSHead', STABLE_AP, federated=True)
+    every = [list(range(CLASSES))] * 2
+    masked = covered_losses('ATSSHead', head, labels=every)[1]
+    plain = covered_losses('ATSSHead', build_covered('ATSSHead', STABLE_AP))
+    assert masked['loss_cls'] == plain[1]['loss_cls']
+
+
+def test_focal_loss_takes_the_mask_as_weights():
+    """The twin of a ranking loss: the sum over what counts."""
+    head = build_covered('RetinaHead', FOCAL, federated=True)
+    scores, target, weight = weights_of(
+        head,
+        lambda: covered_losses('RetinaHead', head, labels=EXHAUSTIVE),
+    )
+    assert weight.is_floating_point()
+    assert 0 < weight.mean() < 1
+    each = head.loss_cls.loss(scores, target, reduction_override='none')
+    whole = head.loss_cls.loss(scores, target, weight, avg_factor=1.0)
+    torch.testing.assert_close(whole, (each * weight).sum())
+
+
+def test_what_cannot_be_federated_is_refused():
+    for name in ('RPNHead', 'GARPNHead'):
+        with pytest.raises(TypeError, match='objects of any class'):
+            build_covered(name, STABLE_AP, federated=True)
+    quality = dict(type='mmdet.QualityFocalLoss', use_sigmoid=True)
+    with pytest.raises(TypeError, match='loss_cls=QualityFocalLoss'):
+        build_covered('GFLHead', quality, federated=True)
+    with pytest.raises(TypeError, match='mmrank.StableAPLoss'):
+        check_federated_loss(torch.nn.BCELoss(), 'a head')
+
+
+@pytest.mark.parametrize('name', QUERY_HEADS)
+def test_queries_are_masked_by_image(name):
+    head = build_query_head(name, federated=True)
+    calls = {}
+
+    def note(path):
+        def hook(_, args, loss):
+            calls[path] = args
+
+        return hook
+
+    for path, collector in head.loss_cls.named_modules():
+        if hasattr(collector, 'pointwise'):
+            collector.loss.register_forward_hook(note(path))
+    *args, last = query_inputs(name)
+    metas = last if isinstance(last, list) else args[-1]
+    metas[:] = [
+        dict(img_shape=(128, 128), scale_factor=(1, 1), exhaustive_labels=x)
+        for x in EXHAUSTIVE
+    ]
+    losses = head.loss_by_feat(*args, last)
+    assert all(loss.isfinite().all() for loss in losses.values())
+    # The proposals of the encoder are of any class there.
+    whole = {'encoder'} if 'two stages' in name else set()
+    assert len(calls) == len(losses) // 3
+    for path, (scores, target, weight) in calls.items():
+        if path in whole:
+            assert weight is None or weight.dim() == 1
+            continue
+        images = torch.arange(2).repeat_interleave(len(scores) // 2)
+        expected = loops(
+            EXHAUSTIVE,
+            images.tolist(),
+            target.tolist(),
+            torch.ones(len(scores)),
+            scores.size(1),
+        )
+        assert weight.equal(expected), path
+    with pytest.raises(UserError, match='has federated=True'):
+        head.loss_by_feat(*query_inputs(name))
+
+
+LISTWISE_BOXES = dict(
+    type='mmrank.ListwiseBBoxHead', head_type='mmdet.Shared2FCBBoxHead'
+)
+
+
+def rcnn(kind='faster', bbox_head=LISTWISE_BOXES):
+    """A small detector whose RoI head is federated."""
+    init_default_scope('mmdet')
+    torch.manual_seed(0)
+    config = detector_config(kind, bbox_head)
+    config.roi_head.head_type = f'mmdet.{config.roi_head.type}'
+    config.roi_head.type = 'mmrank.FederatedRoIHead'
+    model = MODELS.build(config)
+    model.init_weights()
+    return model.train()
+
+
+def rcnn_batch(labels=EXHAUSTIVE):
+    batch = make_batch()
+    for sample, own in zip(batch['data_samples'], labels):
+        sample.set_metainfo(dict(exhaustive_labels=own))
+    return batch
+
+
+@pytest.mark.parametrize('kind', ['faster', 'cascade'])
+def test_proposals_are_masked_by_image(kind):
+    model = rcnn(kind)
+    heads = model.roi_head._box_heads()
+    assert len(heads) == (3 if kind == 'cascade' else 1)
+    calls, rois = [], []
+    for head in heads:
+        head.loss_cls.register_forward_hook(
+            lambda _, args, loss: calls.append(args)
+        )
+        inner = head._federated_weight
+        head._federated_weight = lambda r, *args, f=inner: (
+            rois.append(r) or f(r, *args)
+        )
+    data = model.data_preprocessor(rcnn_batch(), True)
+    losses = model(**data, mode='loss')
+    total = sum(v.sum() for k, v in losses.items() if k.endswith('loss_cls'))
+    total.backward()
+    assert len(calls) == len(rois) == len(heads)
+    for (scores, target, weight), boxes in zip(calls, rois):
+        expected = loops(
+            EXHAUSTIVE,
+            boxes[:, 0].long().tolist(),
+            target.tolist(),
+            torch.ones(len(scores)),
+            scores.size(1),
+        )
+        assert weight.equal(expected)
+    assert all(head.image_metas is None for head in heads)
+    data = model.data_preprocessor(make_batch(), True)
+    with pytest.raises(UserError, match="no 'exhaustive_labels'"):
+        model(**data, mode='loss')
+
+
+def test_stock_box_heads_are_refused():
+    with pytest.raises(UserError, match='mmrank.ListwiseBBoxHead'):
+        rcnn(bbox_head=None)
+
+
+def test_roi_head_is_one_class_and_pickled():
+    model = rcnn()
+    kind = federated_roi_class(StandardRoIHead)
+    assert type(model.roi_head) is kind
+    assert kind.__name__ == 'FederatedStandardRoIHead'
+    assert type(copy.deepcopy(model).roi_head) is kind
+
+
+def test_rows_of_another_number_are_refused():
+    head = build_covered('RetinaHead', STABLE_AP, federated=True)
+    head.loss_cls.open()
+    head.loss_cls(torch.zeros(3, 2), torch.zeros(3, dtype=torch.long))
+    mask = torch.ones(1, 2, dtype=torch.bool)
+    with pytest.raises(RuntimeError, match='passed 3 rows to loss_cls'):
+        head.loss_cls.close((mask, torch.zeros(4, dtype=torch.long)))

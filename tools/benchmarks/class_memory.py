@@ -1,0 +1,111 @@
+"""Peak memory of the ranking losses where there are many classes.
+
+    python tools/benchmarks/class_memory.py
+    python tools/benchmarks/class_memory.py --rows 100000 --classes 1203
+
+Forward and backward of each loss on random logits of a detector, one ranking
+of all classes and one ranking per class, each score ignored by a mask for
+federated annotations with a probability of one half. Shown are the bytes of
+all tensors alive at the worst moment, the gradient included, over those of
+the logits, and the CPU time of the two runs that one measurement takes.
+"""
+
+import argparse
+import sys
+import time
+
+import torch
+from memory_peak import peak_extra_memory
+
+from mmrank.errors import show_user_errors
+from mmrank.losses.loss_type import build_loss
+
+LOSSES = (
+    *('StableAPLoss', 'APLoss', 'ALRPLoss', 'RankSortLoss', 'DRLoss'),
+    *('SOPRCLoss', 'SmoothAPLoss', 'AUCLoss'),
+    *('ListwiseAPLoss', 'BlackBoxAPLoss'),
+)
+MODES = ('flatten', 'per_class')
+
+
+def parse_args() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        '--rows', type=int, default=5000, help='boxes (default: %(default)s)'
+    )
+    parser.add_argument(
+        '--classes', type=int, default=1203, help='default: %(default)s'
+    )
+    parser.add_argument(
+        '--positives', type=int, default=50, help='default: %(default)s'
+    )
+    parser.add_argument('--losses', nargs='+', default=LOSSES, metavar='LOSS')
+    parser.add_argument('--modes', nargs='+', default=MODES, choices=MODES)
+    args = parser.parse_args()
+    if not 0 < args.positives <= args.rows or args.classes < 1:
+        parser.error(
+            f'--positives {args.positives} must be from 1 to --rows '
+            f'{args.rows}, and --classes {args.classes} at least 1'
+        )
+    return args
+
+
+def make_batch(args: argparse.Namespace) -> tuple:
+    """Logits, class indices and a mask."""
+    generator = torch.Generator().manual_seed(0)
+    shape = args.rows, args.classes
+    target = torch.full((args.rows,), args.classes)
+    chosen = torch.randperm(args.rows, generator=generator)[: args.positives]
+    classes = torch.randint(
+        args.classes, (args.positives,), generator=generator
+    )
+    target[chosen] = classes
+    counted = torch.randint(2, shape, dtype=torch.bool, generator=generator)
+    counted[chosen, classes] = True
+    scores = torch.randn(shape, generator=generator, requires_grad=True)
+    return scores, target, counted
+
+
+def measure(name: str, mode: str, args: argparse.Namespace) -> float:
+    """Peak bytes over those of the logits."""
+    config = dict(type=f'mmrank.{name}', mode=mode)
+    loss = build_loss('loss', config, args.classes)
+    told = {
+        None: {},
+        'quality': dict(quality=torch.rand(args.positives)),
+        'loss': dict(box_loss=torch.rand(args.positives)),
+    }[loss.box_input]
+
+    def step(scores, target, counted) -> None:
+        value = loss(scores, target, counted, **told)
+        parts = value.values() if isinstance(value, dict) else [value]
+        sum(parts).backward()
+
+    peak = peak_extra_memory(step, lambda: make_batch(args))
+    return peak / (args.rows * args.classes * 4)
+
+
+@show_user_errors(KeyError)
+def main() -> None:
+    """Measure and print."""
+    args = parse_args()
+    torch.set_num_threads(1)
+    print(f'{args.rows} x {args.classes} logits, {args.positives} positives')
+    for name in args.losses:
+        for mode in args.modes:
+            start = time.process_time()
+            ratio = measure(name, mode, args)
+            seconds = time.process_time() - start
+            print(
+                f'{name:16} {mode:10} peak {ratio:5.2f} x the logits, '
+                f'{seconds:.1f} s',
+                flush=True,
+            )
+
+
+if __name__ == '__main__':
+    sys.exit(main())
