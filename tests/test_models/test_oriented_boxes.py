@@ -25,13 +25,17 @@ MAX_IOU = dict(
 )
 
 
+class _NoLoss(nn.Module):
+    def forward(self, pred, *args, **kwargs):
+        return pred.new_zeros(())
+
+
 def test_quality_is_the_iou_of_oriented_boxes():
     """Two unit-high boxes at a right angle share a square."""
     boxes = torch.tensor([[8.0, 8, 4, 1, 0], [8, 8, 4, 2, 0.5]])
     turned = boxes.clone()
     turned[0, 4] = math.pi / 2
-    collector = BoxCollector(nn.Identity(), 'quality')
-    collector.loss = lambda *args, **kwargs: boxes.new_zeros(())
+    collector = BoxCollector(_NoLoss(), 'quality')
     collector.open()
     collector(boxes, turned)
     quality = collector.close([torch.tensor([0, 1])], 2)

@@ -262,8 +262,9 @@ def test_yolov3_shows_the_scores_of_the_stock_head():
     stock = build('YOLOV3Head', BINARY, listwise=False, test_cfg=SHOW_ALL)
     for ours, theirs in zip(predict(head), predict(stock)):
         (a, p), (b, q) = _by_box(ours), _by_box(theirs)
-        assert torch.equal(a, b)
-        torch.testing.assert_close(p, q)
+        torch.testing.assert_close(a, b)
+        # An error of the logit, near -11, is a relative one of the score.
+        torch.testing.assert_close(p, q, rtol=1e-5, atol=0)
 
 
 def test_yolov3_balances_its_two_box_losses():
