@@ -41,11 +41,9 @@ def build(loss, queries, classes, denoising):
     # Pairs of a positive and a negative query.
     model.dn_cfg.group_cfg.num_dn_queries = denoising // 2
     if loss is not None:
-        model.bbox_head.update(
-            type='mmrank.ListwiseHead',
-            head_type='mmdet.DINOHead',
-            loss_cls=dict(type=f'mmrank.{loss}'),
-        )
+        head = model.bbox_head
+        head.type, head.head_type = 'mmrank.ListwiseHead', 'mmdet.DINOHead'
+        head.loss_cls = dict(type=f'mmrank.{loss}')
     torch.manual_seed(0)
     detector = MODELS.build(model)
     detector.init_weights()
