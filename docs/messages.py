@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 ERRORS = {'UserError', 'ValueError', 'TypeError', 'RuntimeError', 'KeyError'}
+ERRORS |= {'UnsupportedHeadError'}
+WARNINGS = {'warn', 'warning', 'print_log', '_warn_once'}
 FIX = re.compile(r'\s*\bFix:\s*')
 #: Folder of mmrank, and what its section is called.
 SECTIONS = {
@@ -70,7 +72,7 @@ def messages_of(path: Path) -> Iterator[Message]:
             continue
         kind = called(call.func)
         if not isinstance(node, ast.Raise):
-            if kind not in ('warn', 'warning', 'print_log'):
+            if kind not in WARNINGS:
                 continue
             kind = 'warning'
         elif kind not in ERRORS:

@@ -15,9 +15,11 @@ from torch import Tensor, nn
 from mmrank.losses import RankingLoss
 from mmrank.losses.protocols import HasLogitCentre, ShiftsLogits
 
+from .dense_heads.joint_maps import JointMapPredictions
 from .dense_heads.joint_scores import JointPredictions
 from .dense_heads.listwise_detr_mixin import ListwiseDETRMixin
 from .dense_heads.listwise_mixin import ListwiseMixin
+from .dense_heads.sigmoid_ssd import SigmoidSSD
 
 #: Side of the feature maps on which a head is tried.
 _SIDE = 8
@@ -175,10 +177,15 @@ def _lower_tried_bias(head: ListwiseMixin, centre: Tensor) -> str:
 
 
 def _impossible(head: ListwiseMixin) -> str:
-    if isinstance(head, JointPredictions):
+    if isinstance(head, (JointPredictions, JointMapPredictions)):
         return (
             f'{head.host.__name__} shows the product of class and '
             'objectness, and the centre is that of the product'
+        )
+    if isinstance(head, SigmoidSSD):
+        return (
+            'the stock SSD head has a softmax over C + 1 channels, which no '
+            'bias turns into the C sigmoids of a ranking loss'
         )
     if head.traits.probabilities:
         return (

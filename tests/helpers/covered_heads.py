@@ -4,7 +4,9 @@ The heads of ``small_heads.HEADS`` and these are what the README's table
 names.
 """
 
+import numpy as np
 import torch
+from mmdet.structures.mask import BitmapMasks
 from mmengine.logging import MessageHub
 from small_heads import (
     ANCHORS,
@@ -125,6 +127,8 @@ _FCOS = dict(
 )
 
 MORE_HEADS = {
+    'BoxInstBboxHead': _FCOS,
+    'CondInstBboxHead': _FCOS,
     'DDODHead': dict(
         anchor_generator=_WIDE_ANCHORS,
         bbox_coder=CODER,
@@ -173,6 +177,8 @@ MORE_HEADS = {
         loss_bbox=GIOU,
     ),
     'RTMDetHead': _RTMDET,
+    'RTMDetInsHead': _RTMDET,
+    'RTMDetInsSepBNHead': dict(_RTMDET, norm_cfg=dict(type='BN')),
     'RTMDetSepBNHead': dict(
         _RTMDET, exp_on_reg=True, norm_cfg=dict(type='BN')
     ),
@@ -279,6 +285,12 @@ def covered_inputs(name, boxes=True):
     features, truths, metas = make_inputs(boxes)
     if name == 'YOLOFHead':
         features = features[1:2]
+    if 'Ins' in name:
+        for truth in truths:
+            masks = np.zeros((len(truth), 128, 128), dtype=np.uint8)
+            for mask, box in zip(masks, truth.bboxes.int().tolist()):
+                mask[box[1] : box[3], box[0] : box[2]] = 1
+            truth.masks = BitmapMasks(masks, 128, 128)
     if 'RPN' in name:
         for truth in truths:
             truth.labels = torch.zeros_like(truth.labels)
@@ -307,7 +319,9 @@ def covered_losses(
         outs = change(outs)
     if leaves:
         outs = [
-            [level.detach().requires_grad_() for level in levels]
+            levels.detach()  # features of masks, of one level
+            if torch.is_tensor(levels)
+            else [level.detach().requires_grad_() for level in levels]
             for levels in outs
         ]
     args, kwargs = [*outs, truths, metas], {}

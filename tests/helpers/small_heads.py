@@ -85,6 +85,7 @@ TEST_CFG = dict(
     score_thr=0.05,
     nms=dict(type='nms', iou_threshold=0.6),
     max_per_img=20,
+    mask_thr_binary=0.5,
 )
 
 

@@ -104,6 +104,9 @@ def _rankings(cfg):
 
 def _shrink(model):
     """The same detector with a narrow ResNet-50 and few proposals."""
+    if model.backbone.type == 'SSDVGG':
+        # The last level of 512 pixels would be smaller than its kernel.
+        model.neck.last_kernel_size = 3
     if model.backbone.depth == 50:
         widths = model.neck.in_channels
         assert [256, 512, 1024, 2048][-len(widths) :] == widths
@@ -172,7 +175,7 @@ def _without_loss(cfg):
             'box_average',
         ):
             head.pop(key, None)
-        head.loss_bbox.pop('loss_weight', None)
+        head.get('loss_bbox', {}).pop('loss_weight', None)
     if _is_two_stage(cfg):
         # Cross-entropy needs samples, a ranking takes all boxes.
         cfg.model.train_cfg.rpn.pop('sampler')

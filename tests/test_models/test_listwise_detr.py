@@ -2,12 +2,14 @@
 
 import copy
 import pickle
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 pytest.importorskip('mmdet')
 from gloo_processes import run_on_ranks
+from mmdet.models.task_modules import AssignResult
 from mmdet.structures.bbox import bbox_cxcywh_to_xyxy, bbox_overlaps
 from query_heads import (
     ASSIGNER,
@@ -26,6 +28,8 @@ from query_heads import (
 )
 from torch import nn
 
+from mmrank.checkpoint_loading import CheckpointError
+from mmrank.engine.hooks import CheckpointMatchHook
 from mmrank.errors import UserError
 from mmrank.losses import StableAPLoss
 from mmrank.models import ListwiseHead
@@ -38,6 +42,9 @@ RANKINGS = {
     'DeformableDETRHead, two stages': LAYERS + 1,
     'DINOHead': 2 * LAYERS + 1,
 }
+
+
+_SOFTMAX = dict(bg_cls_weight=0.1, use_sigmoid=False, class_weight=1.0)
 
 
 class _OneLossAfterTheOther(nn.Module):
@@ -251,6 +258,21 @@ def _message(error, **kwargs):
     return str(caught.value)
 
 
+def test_softmax_settings_are_named():
+    """What a config that inherits from mmdet's DETR still has."""
+    text = _message(
+        UserError, name='DETRHead', loss_cls={**STABLE_AP, **_SOFTMAX}
+    )
+    assert 'does not take bg_cls_weight=0.1' in text
+    assert "dict(_delete_=True, type='mmrank.StableAPLoss'" in text
+    text = _message(
+        UserError,
+        name='DINOHead',
+        loss_cls={**STABLE_AP, 'use_sigmoid': False},
+    )
+    assert 'use_sigmoid=True' in text
+
+
 def test_settings_that_do_not_fit():
     softmax = copy.deepcopy(ASSIGNER)
     softmax['match_costs'][0] = dict(type='mmdet.ClassificationCost')
@@ -292,13 +314,48 @@ def test_other_number_of_decoder_layers_is_named():
         head.loss_by_feat(*query_inputs('DETRHead'))
 
 
-def test_more_objects_than_queries_warn_once(monkeypatch):
-    head = build_query_head('DETRHead')
-    warned = []
+@pytest.fixture
+def warned(monkeypatch):
+    """The warnings of the heads."""
+    texts = []
     monkeypatch.setattr(
         'mmrank.models.dense_heads.listwise_detr_mixin.print_log',
-        lambda text, **_: warned.append(text),
+        lambda text, **_: texts.append(text),
     )
+    return texts
+
+
+class _MatchesNothing:
+    """An assigner whose threshold no query reaches."""
+
+    def assign(self, pred_instances, gt_instances, img_meta):
+        none = torch.zeros(len(pred_instances.scores), dtype=torch.long)
+        return AssignResult(len(gt_instances), none, None, labels=none - 1)
+
+
+@pytest.mark.parametrize('name', ['DETRHead', 'DINOHead'])
+def test_matching_without_a_positive_warns_once(name, warned):
+    head = build_query_head(name)
+    head.assigner = _MatchesNothing()
+    for _ in range(2):
+        args = query_inputs(name)
+        losses = head.loss_by_feat(*args)
+        assert losses['loss_cls'] == 0
+        _objective(losses).backward()
+        assert args[0].grad.isfinite().all()
+    (text,) = warned
+    assert '_MatchesNothing matches no query to any of the 3 objects' in text
+    assert "type='HungarianAssigner'" in text
+
+
+def test_images_without_objects_do_not_warn(warned):
+    head = build_query_head('DINOHead')
+    head.loss_by_feat(*query_inputs('DINOHead', boxes=([], [])))
+    assert warned == []
+
+
+def test_more_objects_than_queries_warn_once(warned):
+    head = build_query_head('DETRHead')
     many = [[[1.0 * i, 1, 20.0 + i, 30] for i in range(QUERIES + 1)], []]
     for _ in range(2):
         head.loss_by_feat(*query_inputs('DETRHead', many))
@@ -309,8 +366,45 @@ def test_more_objects_than_queries_warn_once(monkeypatch):
 
 @pytest.mark.parametrize('name', ['DDQDETRHead', 'GroundingDINOHead'])
 def test_refused_heads_say_why(name):
-    with pytest.raises(TypeError, match=REFUSED[name]):
+    with pytest.raises(UserError, match=REFUSED[name]) as caught:
         ListwiseHead(f'mmdet.{name}', loss_cls=STABLE_AP)
+    assert "Fix: another head, for example head_type='mmdet.DINOHead'" in str(
+        caught.value
+    )
+
+
+def test_checkpoint_of_other_classes_is_refused():
+    """As tools/test.py does before it loads anything."""
+    model = nn.ModuleDict({'bbox_head': build_query_head('DINOHead')})
+    wide = nn.ModuleDict(
+        {'bbox_head': build_query_head('DINOHead', num_classes=5)}
+    )
+    checkpoint = dict(
+        state_dict=wide.state_dict(),
+        meta=dict(dataset_meta=dict(classes=('a', 'b', 'c', 'd', 'e'))),
+    )
+    runner = SimpleNamespace(
+        _load_from='epoch_3.pth',
+        _resume=False,
+        model=model,
+        strategy=None,
+        cfg=None,
+    )
+    with pytest.raises(CheckpointError) as caught:
+        CheckpointMatchHook().after_load_checkpoint(runner, checkpoint)
+    text = str(caught.value)
+    assert 'trained on 5 classes (a, b, c, d, e)' in text
+    assert 'bbox_head.num_classes=3' in text
+    assert 'Fix: model.bbox_head.num_classes=5' in text
+    # Another layer that differs is no matter of classes.
+    state = model.state_dict()
+    key = next(k for k in state if k.endswith('reg_branches.0.0.bias'))
+    state[key] = torch.zeros(1)
+    checkpoint = dict(checkpoint, state_dict=state)
+    checkpoint['meta'] = dict(dataset_meta=dict(classes=('a', 'b', 'c')))
+    with pytest.raises(CheckpointError) as caught:
+        CheckpointMatchHook().after_load_checkpoint(runner, checkpoint)
+    assert 'classes' not in str(caught.value)
 
 
 def test_stock_head_on_a_ranking_loss_is_refused():

@@ -99,6 +99,21 @@ def test_parts_of_a_training_step(kind):
 
 
 @pytest.mark.slow
+def test_detr_step():
+    pytest.importorskip('mmdet')
+    out = run(
+        'detr_step',
+        *('--queries', '20', '--classes', '5', '--denoising', '10'),
+        *('--batch-size', '1', '--image-size', '64', '64', '--boxes', '2'),
+        *('--repeats', '1', '--loss-repeats', '1'),
+    )
+    for part in ('loss', 'step'):
+        row = re.search(rf'│ 20 +│ 5 +│ {part} +│(.*)│', out).group(1)
+        focal, ours, ratio = (float(x) for x in row.split('│'))
+        assert min(focal, ours, ratio) > 0
+
+
+@pytest.mark.slow
 def test_wire_bytes():
     out = run(
         'wire_bytes',

@@ -12,6 +12,7 @@ from mmrank.engine.resume.matching import (
     is_allowed,
     missing_centre,
     model_state,
+    other_classes,
     without_folded,
 )
 from mmrank.engine.resume.recorded_files import confine_best_checkpoints
@@ -73,7 +74,10 @@ class CheckpointMatchHook(Hook):
                 len(schedulers),
                 any(isinstance(hook, EMAHook) for hook in runner.hooks),
             )
-        centre = missing_centre(found, state)
+        why = missing_centre(found, state)
+        classes = other_classes(runner.model, found, checkpoint)
+        if classes:
+            why = f'{why}\n{classes}' if why else classes
         refused = [d for d in found if not is_allowed(d, self.allow)]
         if self.strict and refused:
             raise CheckpointError(
@@ -81,12 +85,12 @@ class CheckpointMatchHook(Hook):
                 f'{differences_table(refused)}\n  Fix: pass the checkpoint of '
                 'this config, or the config of this checkpoint (its work '
                 'folder has a copy). To leave out what differs, name it: '
-                f"--allow-partial '{refused[0].key}'{_paragraph(centre)}"
+                f"--allow-partial '{refused[0].key}'{_paragraph(why)}"
             )
         if found:
             runner.logger.warning(
                 f'Of checkpoint {name} these keys differ and are not loaded:\n'
-                f'{differences_table(found)}{_paragraph(centre)}'
+                f'{differences_table(found)}{_paragraph(why)}'
             )
         for item in found:
             if item.kind == 'mismatched':

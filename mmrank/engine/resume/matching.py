@@ -182,6 +182,48 @@ def saved_optimizer(config: str) -> str | None:
     return node.rpartition('.')[2] if isinstance(node, str) else None
 
 
+def other_classes(
+    model: nn.Module, differences: Iterable[Difference], checkpoint: Mapping
+) -> str:
+    """Explain differences that come from another number of classes.
+
+    Args:
+        model: The model.
+        differences: Of the model and the checkpoint.
+        checkpoint: The checkpoint; mmengine notes the classes of its training
+            set in it.
+
+    Returns:
+        Sentences for a message; empty where the numbers agree, are not known,
+        or nothing of the head differs.
+    """
+    node: Any = checkpoint
+    for key in ('meta', 'dataset_meta', 'classes'):
+        node = node.get(key) if isinstance(node, Mapping) else None
+    if not isinstance(node, list | tuple):
+        return ''
+    changed = [d.key for d in differences if d.kind == 'mismatched']
+    for name, module in bare_model(model).named_modules():
+        number = getattr(module, 'num_classes', None)
+        if (
+            type(number) is int
+            and number != len(node)
+            and 'head' in name
+            and any(key.startswith(f'{name}.') for key in changed)
+        ):
+            shown = ', '.join(map(str, node[:6]))
+            shown += ', ...' if len(node) > 6 else ''
+            return (
+                f'It was trained on {len(node)} classes ({shown}), but '
+                f'{name}.num_classes={number}.\n  Fix: model.{name}.'
+                f'num_classes={len(node)} and metainfo=dict(classes=(...)) of '
+                'the data sets, to test on its classes; or train on yours '
+                'first: tools/train.py CONFIG --cfg-options load_from='
+                'CHECKPOINT takes all that fits'
+            )
+    return ''
+
+
 def missing_centre(differences: Iterable[Difference], state: Mapping) -> str:
     """Explain what a model loses that does not take a ranking loss's centre.
 

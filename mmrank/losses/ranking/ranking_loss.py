@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from mmrank.errors import UserError
 from mmrank.functional.distributed import (
     all_gather_lists,
     join,
@@ -109,7 +110,8 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
 
     Raises:
         ValueError: On an unknown choice.
-        UserError: If a dense head of mmdet builds it that does not gather.
+        UserError: If a dense head of mmdet builds it that does not gather, or
+            ``use_sigmoid`` is False.
     """
 
     ignores_empty_lists = False
@@ -133,7 +135,7 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
         one_of('scope', scope, ('global', 'local'))
         one_of('activation', activation, ACTIVATIONS)
         if not use_sigmoid:
-            raise ValueError(
+            raise UserError(
                 'use_sigmoid=False is not supported: a ranking loss scores '
                 'every class independently; set use_sigmoid=True'
             )

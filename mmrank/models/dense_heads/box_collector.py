@@ -114,7 +114,8 @@ class BoxCollector(nn.Module):
         """Note the boxes of one call.
 
         Args:
-            pred: (n, 4) decoded boxes, of all rows or of the positives alone.
+            pred: (n, 4) decoded boxes, of all rows or of the positives alone;
+                (n, 5) where they are oriented.
             target: (n, 4) boxes of their objects.
             weight: (n,) or (n, 4) weights or None.
             avg_factor: The head's normaliser.
@@ -189,6 +190,10 @@ class BoxCollector(nn.Module):
 
     @staticmethod
     def _quality(pred: Tensor, target: Tensor) -> Tensor:
+        if pred.size(1) == 5:  # centre, size and angle of mmrotate's boxes
+            from mmcv.ops import box_iou_rotated
+
+            return box_iou_rotated(pred, target, aligned=True).clamp(0, 1)
         from mmdet.structures.bbox import bbox_overlaps
 
         return bbox_overlaps(pred, target, is_aligned=True).clamp(0, 1)

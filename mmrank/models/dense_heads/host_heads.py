@@ -2,6 +2,13 @@
 
 from dataclasses import dataclass
 
+from mmrank.errors import UserError
+
+
+class UnsupportedHeadError(UserError, TypeError):
+    """A head that a listwise loss cannot serve."""
+
+
 # Heads (and those derived from them) that a listwise loss cannot serve.
 REFUSED = {
     'ATSSVLFusionHead': 'it scores words of a caption instead of classes',
@@ -23,12 +30,9 @@ REFUSED = {
     'GroundingDINOHead': 'it scores words of a caption instead of classes',
     'MaskFormerHead': 'it has a classification loss for each layer of its '
     'decoder',
-    'SSDHead': 'it mines hard negatives by a softmax of its own and never '
-    'calls loss_cls',
+    'PISASSDHead': 'it weighs its samples by a softmax with a background',
     'StageCascadeRPNHead': 'its stages without scores have nothing to rank',
     'YOLACTHead': 'it mines hard negatives by a softmax over the classes',
-    'YOLOV3Head': 'its classes compete at matched anchors alone; what is '
-    'background is up to its objectness loss, which would not be ranked',
 }
 
 
@@ -78,6 +82,9 @@ TRAITS = {
     'TOODHead': HostTraits(
         probabilities=True, other_losses=('initial_loss_cls',)
     ),
+    'YOLOV3Head': HostTraits(
+        no_boxes='its box losses are those of offsets and of sizes'
+    ),
     'YOLOFHead': HostTraits(
         no_boxes='an anchor near several objects is regressed to each of them'
     ),
@@ -96,33 +103,37 @@ def traits_of(host: type) -> HostTraits:
         The traits; the default ones for heads that are not listed.
 
     Raises:
-        TypeError: If no listwise loss can serve the head.
+        UnsupportedHeadError: If no listwise loss can serve the head.
     """
     for base in host.__mro__:
         if base.__name__ in REFUSED:
-            raise TypeError(
+            raise UnsupportedHeadError(
                 f'ListwiseHead does not support {host.__name__}: '
-                f'{REFUSED[base.__name__]}. Use for example '
-                "head_type='mmdet.ATSSHead'"
+                f'{REFUSED[base.__name__]}. Fix: another head, for example '
+                f"head_type='mmdet.{_instead_of(host)}'"
             )
         if base.__name__ in TRAITS:
             return TRAITS[base.__name__]
     if not hasattr(host, 'loss_by_feat'):
-        raise TypeError(
+        raise UnsupportedHeadError(
             f'ListwiseHead does not support {host.__name__}: it is not a '
             'dense head, it has no loss_by_feat'
         )
     return HostTraits()
 
 
-def has_objectness(host: type) -> bool:
-    """Whether what a head shows is a product with an objectness (YOLOX)."""
-    return any(base.__name__ == 'YOLOXHead' for base in host.__mro__)
+def _instead_of(host: type) -> str:
+    return 'DINOHead' if has_queries(host) else 'ATSSHead'
+
+
+def derives_from(host: type, name: str) -> bool:
+    """Whether a head is the named one of mmdet or derives from it."""
+    return any(base.__name__ == name for base in host.__mro__)
 
 
 def has_queries(host: type) -> bool:
     """Whether a head trains the queries of a decoder (DETR)."""
-    return any(base.__name__ == 'DETRHead' for base in host.__mro__)
+    return derives_from(host, 'DETRHead')
 
 
 def own_arguments(host: type, loss_cls: dict) -> dict:
@@ -135,7 +146,7 @@ def own_arguments(host: type, loss_cls: dict) -> dict:
     Returns:
         Arguments that win over those of the config.
     """
-    if any(base.__name__ == 'VFNetHead' for base in host.__mro__):
+    if derives_from(host, 'VFNetHead'):
         # With use_vfl=True it passes IoUs in place of labels; without,
         # it takes the loss from another argument.
         return dict(use_vfl=False, loss_cls_fl=loss_cls)

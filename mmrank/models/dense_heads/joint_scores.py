@@ -17,8 +17,8 @@ def joint_logits(classes: Tensor, objectness: Tensor) -> Tensor:
     as the product does.
 
     Args:
-        classes: (N, C, H, W) raw scores.
-        objectness: (N, 1, H, W) raw scores.
+        classes: (N, C, H, W) raw scores, or of any other shape.
+        objectness: (N, 1, H, W) raw scores, or of a shape that broadcasts.
 
     Returns:
         (N, C, H, W) raw scores, at least float32.
@@ -29,10 +29,13 @@ def joint_logits(classes: Tensor, objectness: Tensor) -> Tensor:
     return -torch.logaddexp(either, -classes - objectness)
 
 
-class _NoObjectnessLoss(nn.Module):
-    """Takes the place of ``loss_obj``, whose work the ranking does."""
+class NoObjectnessLoss(nn.Module):
+    """Takes the place of an objectness loss, whose work the ranking does."""
 
-    def forward(self, pred: Tensor, target: Tensor) -> Tensor:
+    def forward(
+        self, pred: Tensor, target: Tensor, weight: Tensor | None = None
+    ) -> Tensor:
+        """Return a scalar 0."""
         return pred.new_zeros(())
 
 
@@ -60,7 +63,7 @@ class JointTargets:
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
-        self.loss_obj = _NoObjectnessLoss()
+        self.loss_obj = NoObjectnessLoss()
         if hasattr(self, 'sampler'):
             self.sampler = _NotingSampler(self.sampler)
         self._assigned: list[Tensor] = []

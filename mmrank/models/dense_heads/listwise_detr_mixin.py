@@ -124,7 +124,7 @@ class ListwiseDETRMixin(MadeClass):
         # (N, C) of the batch that is being computed.
         self._exhaustive: Tensor | None = None
         if pointwise_loss is not None:
-            raise ValueError(
+            raise UserError(
                 f'pointwise_loss={pointwise_loss!r} has no effect: '
                 f'{self.host.__name__} matches its queries one to one; '
                 'remove it'
@@ -153,7 +153,7 @@ class ListwiseDETRMixin(MadeClass):
             return DECODER_LAYERS if num_layers is None else num_layers
         known -= int(self.as_two_stage)
         if num_layers not in (None, known):
-            raise ValueError(
+            raise UserError(
                 f'num_layers={num_layers} of the head, but the decoder has '
                 f'{known} layers; remove num_layers'
             )
@@ -164,7 +164,7 @@ class ListwiseDETRMixin(MadeClass):
         assigner = getattr(self, 'assigner', None)
         for cost in getattr(assigner, 'match_costs', ()):
             if type(cost).__name__ == 'ClassificationCost':
-                raise ValueError(
+                raise UserError(
                     "train_cfg.assigner.match_costs has 'ClassificationCost', "
                     'a softmax over the classes and the background, but a '
                     'ranking loss scores each class by itself, without a '
@@ -175,7 +175,7 @@ class ListwiseDETRMixin(MadeClass):
     def _check_proposals(self, loss: nn.Module, best_class: bool) -> None:
         """Refuse one ranking per class where classes are compared."""
         if best_class and getattr(loss, 'mode', 'flatten') == 'per_class':
-            raise ValueError(
+            raise UserError(
                 "loss_cls.mode='per_class' leaves the scores of each class "
                 f'at a level of their own, but {self.host.__name__} takes the '
                 'proposals of the encoder by their best class. Fix: '
@@ -295,19 +295,48 @@ class ListwiseDETRMixin(MadeClass):
         images = torch.arange(len(cls_scores), device=cls_scores.device)
         return self._exhaustive, images.repeat_interleave(cls_scores.size(1))
 
+    def get_targets(
+        self,
+        cls_scores_list: list[Tensor],
+        bbox_preds_list: list[Tensor],
+        batch_gt_instances: list,
+        *args,
+        **kwargs,
+    ) -> tuple:
+        """Targets of the host head; warns if it matches no object at all."""
+        targets = super().get_targets(
+            cls_scores_list,
+            bbox_preds_list,
+            batch_gt_instances,
+            *args,
+            **kwargs,
+        )
+        objects = sum(map(len, batch_gt_instances))
+        # The assigner works on the host: this number is there already.
+        if objects and not targets[4]:
+            self._warn_once(
+                f'{type(self.assigner).__name__} matches no query to any of '
+                f'the {objects} objects of a batch: a ranking without a '
+                'positive has no loss. Fix: train_cfg.assigner='
+                "dict(type='HungarianAssigner', ...), which matches each "
+                'object'
+            )
+        return targets
+
     def _warn_of_many_objects(self, queries: int, truths: list) -> None:
         objects = max((len(truth) for truth in truths), default=0)
-        if objects <= queries or self._warned:
-            return
-        self._warned = True
-        print_log(
-            f'An image has {objects} objects, but the detector only {queries} '
-            'queries: the objects that are left over train nothing. Fix: '
-            f'model.num_queries={objects} or more, as the largest number of '
-            'objects in an image requires',
-            logger='current',
-            level=logging.WARNING,
-        )
+        if objects > queries:
+            self._warn_once(
+                f'An image has {objects} objects, but the detector only '
+                f'{queries} queries: the objects that are left over train '
+                f'nothing. Fix: model.num_queries={objects} or more, as the '
+                'largest number of objects in an image requires'
+            )
+
+    def _warn_once(self, text: str) -> None:
+        if not self._warned:
+            self._warned = True
+            print_log(text, logger='current', level=logging.WARNING)
 
     def predict_by_feat(self, all_layers_cls_scores: Tensor, *args, **kwargs):
         """Predictions, the mean positive score shown as 0.5."""

@@ -7,10 +7,12 @@ from mmrank.made_class import make_class
 from mmrank.models.head_settings import with_head_settings
 from mmrank.registry import MODELS
 
-from .host_heads import has_objectness, has_queries, own_arguments, traits_of
+from .host_heads import derives_from, has_queries, own_arguments, traits_of
+from .joint_maps import JointMapPredictions, JointMapTargets
 from .joint_scores import JointPredictions, JointTargets
 from .listwise_detr_mixin import ListwiseDETRMixin
 from .listwise_mixin import ListwiseMixin
+from .sigmoid_ssd import SigmoidSSD
 
 
 @cache
@@ -19,8 +21,12 @@ def listwise_class(host: type) -> type:
     bases = (ListwiseMixin, host)
     if has_queries(host):
         bases = (ListwiseDETRMixin, host)
-    elif has_objectness(host):
+    elif derives_from(host, 'YOLOXHead'):
         bases = (JointPredictions, ListwiseMixin, JointTargets, host)
+    elif derives_from(host, 'YOLOV3Head'):
+        bases = (JointMapPredictions, ListwiseMixin, JointMapTargets, host)
+    elif derives_from(host, 'SSDHead'):
+        bases = (ListwiseMixin, SigmoidSSD, host)
     return make_class(listwise_class, host, bases, 'on a listwise loss')
 
 
@@ -49,9 +55,11 @@ def ListwiseHead(
     layer by itself, and the denoising queries apart from those that predict.
     Its matching stays as it is.
 
-    Three heads give up a part of their own: VFNet its IoU-aware targets
-    (``use_vfl``), TOOD its ``initial_loss_cls``, and YOLOX its ``loss_obj``,
-    since there the product of class and objectness is ranked over all points.
+    Some heads give up a part of their own: VFNet its IoU-aware targets
+    (``use_vfl``), TOOD its ``initial_loss_cls``, YOLOX its ``loss_obj`` and
+    YOLOv3 its ``loss_conf``, since there the product of class and objectness
+    is ranked over all points, and SSD its background class and its mining of
+    negatives; it takes a ``loss_bbox``, too.
 
     Args:
         head_type: The head: its class, or registered name with its scope, e.g.

@@ -99,11 +99,14 @@ class ListwiseMixin(MadeClass):
                 "for example head_type='mmdet.ATSSHead'"
             )
         check_balance(self.loss_cls, self.balance_boxes)
-        from mmdet.models.dense_heads import AnchorHead
+        from mmdet.models.dense_heads import AnchorHead, SSDHead
 
         undecoded = not getattr(self, 'reg_decoded_bbox', True)
         level_loss = getattr(host, 'loss_by_feat_single', None)
-        if undecoded and level_loss is AnchorHead.loss_by_feat_single:
+        if undecoded and level_loss in (
+            AnchorHead.loss_by_feat_single,
+            SSDHead.loss_by_feat_single,
+        ):
             raise ValueError(
                 f'{user} requires decoded boxes, but {host.__name__} has '
                 'reg_decoded_bbox=False; set reg_decoded_bbox=True and an IoU '
@@ -239,11 +242,12 @@ class ListwiseMixin(MadeClass):
         return tuple(targets)
 
     def _normalises_by_own_rank(self) -> bool:
-        from mmdet.models.dense_heads import AnchorHead, RPNHead
+        from mmdet.models.dense_heads import AnchorHead, RPNHead, SSDHead
 
         return getattr(self.host, 'loss_by_feat', None) in (
             AnchorHead.loss_by_feat,
             RPNHead.loss_by_feat,
+            SSDHead.loss_by_feat,
         )
 
     def predict_by_feat(self, cls_scores: list[Tensor], *args, **kwargs):

@@ -130,6 +130,34 @@ def check_predictions(
         )
 
 
+def check_types(boxes: list[dict], where: str) -> None:
+    """Check the JSON types that COCO's server asks for.
+
+    Args:
+        boxes: See :func:`load_predictions`.
+        where: What to call the boxes in an error.
+
+    Raises:
+        UserError: At the first box with an id that is no integer, or with a
+            box or score that is no number.
+    """
+    for index, box in enumerate(boxes):
+        ids = [box['image_id'], box['category_id']]
+        numbers = [
+            *(box['bbox'] if isinstance(box['bbox'], list) else ['']),
+            box['score'],
+        ]
+        if all(type(x) is int for x in ids) and all(
+            type(x) in (int, float) for x in numbers
+        ):
+            continue
+        raise UserError(
+            f'{where}, box {index}: {_shown(box)}. Fix: image_id and '
+            'category_id have to be integers, bbox a list of four numbers and '
+            'score a number'
+        )
+
+
 def _check_ids(
     ids: Iterable[int], known: Container[int], what: str, fix: str
 ) -> None:

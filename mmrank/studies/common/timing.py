@@ -1,6 +1,7 @@
 """Times of several functions that take turns, by torch.utils.benchmark."""
 
 import statistics
+import time
 from collections.abc import Callable, Mapping
 
 import torch
@@ -54,7 +55,35 @@ def in_turn(steps: Steps, repeats: int) -> dict[str, tuple[float, float]]:
         By name the median of the seconds, and the median of the ratios to the
         first function in the same turn.
     """
-    times = times_in_turn(steps, repeats)
+    return _medians(times_in_turn(steps, repeats))
+
+
+def cpu_in_turn(steps: Steps, repeats: int) -> dict[str, tuple[float, float]]:
+    """The same for long functions, in seconds of this process's CPU time.
+
+    What other processes do does not count. Each function runs once before it
+    is timed.
+
+    Args:
+        steps: See :func:`times_in_turn`; the first one is the reference.
+        repeats: Turns of each function.
+
+    Returns:
+        As :func:`in_turn`.
+    """
+    times = {name: [] for name in steps}
+    for turn in range(repeats + 1):
+        for name, (function, args) in steps.items():
+            start = time.process_time()
+            function(*args)
+            if turn:
+                times[name].append(time.process_time() - start)
+    return _medians(times)
+
+
+def _medians(
+    times: Mapping[str, list[float]],
+) -> dict[str, tuple[float, float]]:
     first = next(iter(times.values()))
     return {
         name: (

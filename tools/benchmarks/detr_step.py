@@ -1,0 +1,154 @@
+r"""A training step of mmdet's DINO on a ranking loss beside focal loss.
+
+Two DINO R-50 of the same weights get the same batch of random images and
+boxes and take turns in one process; what counts is its CPU time. ``loss`` is
+matching, classification and box losses of all decoder layers, the denoising
+queries and the encoder, forward and backward to the outputs of the head;
+``step`` is the whole training step with the optimiser.
+
+    python tools/benchmarks/detr_step.py
+    python tools/benchmarks/detr_step.py --queries 900 --classes 1203 \
+        --loss RankSortLoss --image-size 512 512
+"""
+
+import argparse
+import copy
+
+import torch
+from mmengine.hub import get_config
+from mmengine.logging import MMLogger
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import init_default_scope
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+from training_step import make_batch, step
+
+from mmrank.registry import MODELS
+from mmrank.studies.common.timing import cpu_in_turn
+
+STOCK = 'mmdet::dino/dino-4scale_r50_8xb2-12e_coco.py'
+
+
+def build(loss, queries, classes, denoising):
+    """A DINO in training mode and its optimiser, on focal loss with None."""
+    config = get_config(STOCK)
+    init_default_scope('mmdet')
+    model = config.model
+    model.backbone.init_cfg = None
+    model.num_queries = queries
+    model.bbox_head.num_classes = classes
+    # Pairs of a positive and a negative query.
+    model.dn_cfg.group_cfg.num_dn_queries = denoising // 2
+    if loss is not None:
+        head = model.bbox_head
+        head.type, head.head_type = 'mmrank.ListwiseHead', 'mmdet.DINOHead'
+        head.loss_cls = dict(type=f'mmrank.{loss}')
+    torch.manual_seed(0)
+    detector = MODELS.build(model)
+    detector.init_weights()
+    detector.train()
+    return detector, build_optim_wrapper(detector, config.optim_wrapper)
+
+
+def head_arguments(detector, batch):
+    """What the head computes its losses from, for one batch."""
+    noted = []
+    head = detector.bbox_head
+    losses = head.loss_by_feat
+
+    def note(*args):
+        noted.extend(args)
+        return losses(*args)
+
+    head.loss_by_feat = note
+    data = detector.data_preprocessor(copy.deepcopy(batch), True)
+    torch.manual_seed(0)  # of the noise
+    detector(**data, mode='loss')
+    del head.loss_by_feat
+    return noted
+
+
+def loss_part(head, args):
+    """Losses of a batch and their gradient by the outputs of the head."""
+    leaves = [
+        x.detach().requires_grad_() if isinstance(x, Tensor) else x
+        for x in args
+    ]
+    losses = head.loss_by_feat(*leaves)
+    sum(losses.values()).backward()
+
+
+def compare(args, queries, classes):
+    """Median seconds and ratios of ``loss`` and ``step``, by their names."""
+    batch = make_batch(
+        args.batch_size, tuple(args.image_size), classes, args.boxes
+    )
+    parts, steps, reference = {}, {}, None
+    for name, loss in (('focal', None), (args.loss, args.loss)):
+        detector, wrapper = build(loss, queries, classes, args.denoising)
+        if reference is None:
+            reference = detector.state_dict()
+            outputs = head_arguments(detector, batch)
+        detector.load_state_dict(reference, strict=False)
+        parts[name] = (loss_part, (detector.bbox_head, outputs))
+        steps[name] = (step, (detector, wrapper, batch))
+    found = {'loss': cpu_in_turn(parts, args.loss_repeats)}
+    if args.repeats:
+        found['step'] = cpu_in_turn(steps, args.repeats)
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument('--loss', default='StableAPLoss')
+    parser.add_argument('--queries', type=int, nargs='+', default=[300, 900])
+    parser.add_argument('--classes', type=int, nargs='+', default=[80, 1203])
+    parser.add_argument(
+        '--denoising', type=int, default=200, help='denoising queries'
+    )
+    parser.add_argument('--batch-size', type=int, default=2)
+    parser.add_argument(
+        '--image-size',
+        type=int,
+        nargs=2,
+        default=(256, 256),
+        metavar=('HEIGHT', 'WIDTH'),
+    )
+    parser.add_argument('--boxes', type=int, default=8, help='per image')
+    parser.add_argument(
+        '--repeats', type=int, default=5, help='of the step; 0 leaves it out'
+    )
+    parser.add_argument('--loss-repeats', type=int, default=15)
+    parser.add_argument('--threads', type=int, default=1)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    # Building a detector logs every parameter.
+    MMLogger.get_instance('mmengine', log_level='WARNING')
+
+    table = Table(
+        *('queries', 'classes', 'part', 'focal ms', f'{args.loss} ms'),
+        'ratio',
+        title=f'DINO R-50, {args.batch_size} images of {args.image_size[0]} '
+        f'x {args.image_size[1]}, {args.denoising} denoising queries, '
+        f'{args.threads} threads, CPU time',
+    )
+    for queries in args.queries:
+        for classes in args.classes:
+            for part, times in compare(args, queries, classes).items():
+                table.add_row(
+                    *(str(queries), str(classes), part),
+                    *(
+                        f'{1e3 * times[x][0]:.0f}'
+                        for x in ('focal', args.loss)
+                    ),
+                    f'{times[args.loss][1]:.3f}',
+                )
+    Console().print(table)
+
+
+if __name__ == '__main__':
+    main()
