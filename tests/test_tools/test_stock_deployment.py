@@ -11,7 +11,6 @@ import torch
 
 pytest.importorskip('mmdet')
 from mmdet.apis import inference_detector
-from mmdet.registry import MODELS as MMDET_MODELS
 from mmengine.config import Config
 from mmengine.registry import DefaultScope
 from shown_boxes import set_centre, spread_scores
@@ -119,7 +118,8 @@ def test_an_onnx_file_gives_the_same_raw_outputs(
     assert b'mmrank' not in (tmp_path / 'detector.onnx').read_bytes()
     network = names['network']
     assert not any(
-        type(part).__module__.startswith('mmrank') for part in network.modules()
+        type(part).__module__.startswith('mmrank')
+        for part in network.modules()
     )
     with torch.no_grad():
         scores, deltas = detector(names['images'], mode='tensor')

@@ -1,8 +1,6 @@
 """A detector leaves mmrank: files of mmdet alone show the same boxes."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -41,7 +39,6 @@ from mmrank import registry
 from mmrank.apis.entry_point import read_config
 from mmrank.apis.stock_config import STOCK_SETTINGS, stock_config
 from mmrank.apis.stock_model import stock_paths, write_stock_model
-from mmrank.checkpoint_loading import CheckpointError
 from mmrank.errors import UserError
 from mmrank.models import ListwiseHead
 from mmrank.registry import MODELS
@@ -110,7 +107,9 @@ def assert_finite(losses):
         for value in losses.values()
         for part in (value if isinstance(value, list) else [value])
     ]
-    assert torch.stack([part.detach().sum() for part in parts]).isfinite().all()
+    assert (
+        torch.stack([part.detach().sum() for part in parts]).isfinite().all()
+    )
 
 
 @pytest.mark.parametrize('name', NOT_FOLDED)
@@ -128,8 +127,18 @@ def test_scores_that_no_bias_moves(name, tmp_path):
     config.model.centre_scores = False
     config.model.test_cfg.score_thr = 0.0
     stock = convert(tmp_path, config, head)
-    assert_same_boxes(predict_covered(name, stock), expected)
+    # Of YOLOX, which mmrank shows by another formula, equal scores of two
+    # boxes may be rounded into another order.
+    found = [in_order(one) for one in predict_covered(name, stock)]
+    assert_same_boxes(found, [in_order(one) for one in expected])
     assert_finite(covered_losses(name, stock.train())[1])
+
+
+def in_order(boxes):
+    """Boxes by their place, those of one place by their class."""
+    place = (boxes.bboxes.double() * 16).round()
+    keys = torch.cat([boxes.labels[:, None].double(), place], 1)
+    return boxes[torch.from_numpy(np.lexsort(keys.numpy().T))]
 
 
 def test_a_loss_without_a_centre(tmp_path):
@@ -309,6 +318,9 @@ KINDS = (
 )
 
 
+NONE_REFUSED = ('HOOKS', 'TASK_UTILS')
+
+
 @pytest.mark.parametrize('kind', KINDS)
 def test_each_registered_name_is_replaced_or_refused_by_name(kind):
     ours = getattr(registry, kind)
@@ -319,17 +331,20 @@ def test_each_registered_name_is_replaced_or_refused_by_name(kind):
         if name.startswith('Listwise') and 'Head' in name:
             continue  # above
         entry = dict(type=f'mmrank.{name}')
+        text = ''
         try:
             stock, _ = stock_config(config_of({}, test_evaluator=[entry]))
         except UserError as error:
-            assert 'test_evaluator.0.type' in str(error)
-            assert name in str(error)
+            text = str(error)
+        if text:
+            assert 'test_evaluator.0.type' in text
+            assert name in text
             refused += 1
             continue
         for left in stock.test_evaluator:
             with DefaultScope.overwrite_default_scope('mmdet'):
                 assert ours.parent.get(left.type) is not None
-    assert refused < len(ours.module_dict) or kind not in ('HOOKS',)
+    assert (refused == 0) == (kind in NONE_REFUSED)
 
 
 def test_settings_name_heads_of_mmdet():
@@ -418,7 +433,6 @@ def test_entries_without_a_counterpart(tmp_path):
     text = refusal(tmp_path, config_of(model))
     assert "model.backbone.type='mmrank.SmallConvNet'" in text
     assert 'keep the config of the training' in text
-
 
 
 def test_a_head_of_another_kind_on_a_ranking_loss():
