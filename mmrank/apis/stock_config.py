@@ -124,12 +124,9 @@ def stock_config(cfg: Config) -> tuple[Config, list[str]]:
             if key not in _OF_A_RUN
         }
     stock['default_scope'] = scope
-    known = inspect.signature(Runner.__init__).parameters
     for key in [*stock]:
-        if key in known or key in _TEST_TIME:
-            continue
-        # A variable of the file that other entries were made from.
-        if next(_mentions({key: stock[key]}, ''), None) is not None:
+        # A variable of the file, from which other entries were made.
+        if not _is_read(key) and any(_mentions({key: stock[key]}, '')):
             del stock[key]
     for path, value in _mentions(stock, ''):
         raise UserError(
@@ -152,6 +149,7 @@ def _entries(
 
 
 def _is_read(key: str) -> bool:
+    """Whether a runner or a test reads an entry of the first level."""
     known = inspect.signature(Runner.__init__).parameters
     return key in known or key in _TEST_TIME
 

@@ -90,7 +90,7 @@ def test_an_inferencer_without_mmrank(detector, stock_files, tmp_path):
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
-    with torch.no_grad():
+    with torch.no_grad(), DefaultScope.overwrite_default_scope('mmdet'):
         expected = inference_detector(detector, image).pred_instances
     assert len(expected) > 10
     found = np.load(out)
@@ -103,6 +103,7 @@ def test_an_inferencer_without_mmrank(detector, stock_files, tmp_path):
         assert torch.equal(labels, expected.labels)
 
 
+@pytest.mark.slow
 def test_an_onnx_file_gives_the_same_raw_outputs(
     detector, stock_files, tmp_path, monkeypatch
 ):
@@ -131,5 +132,5 @@ def test_an_onnx_file_gives_the_same_raw_outputs(
     expected = (*(level - centre for level in scores), *deltas)
     for one, other in zip(names['outputs'], expected, strict=True):
         torch.testing.assert_close(
-            torch.from_numpy(one), other, atol=1e-5, rtol=1e-5
+            torch.from_numpy(one), other, atol=1e-4, rtol=0
         )
