@@ -122,7 +122,7 @@ def publish_model(
     if isinstance(meta.get('cfg'), str):
         meta['cfg'] = _WORK_DIR.sub('', meta['cfg'])
     content = dict(
-        meta={key: _plain(meta[key]) for key in _META if key in meta},
+        meta={key: plain_value(meta[key]) for key in _META if key in meta},
         state_dict=state,
     )
     buffer = BytesIO()
@@ -155,7 +155,7 @@ def _fold(
 ) -> list[HeadCentre]:
     """Fold the centres of a checkpoint into ``state``, in place."""
     cfg = read_config(config) if config else _saved_config(name, loaded)
-    if cfg is None or not _has_ranking_head(cfg.get('model')):
+    if cfg is None or not has_ranking_head(cfg.get('model')):
         return []
     check_packages(cfg)
     scope = cfg.get('default_scope') or 'mmengine'
@@ -202,7 +202,7 @@ def _saved_config(name: str, loaded: Mapping) -> Config | None:
     return None
 
 
-def _has_ranking_head(model: object) -> bool:
+def has_ranking_head(model: object) -> bool:
     """Whether a head of a model config has a loss of mmrank."""
     if isinstance(model, Mapping):
         loss = model.get('loss_cls')
@@ -211,19 +211,19 @@ def _has_ranking_head(model: object) -> bool:
         return (
             listwise
             or kind.startswith('mmrank.')
-            or any(_has_ranking_head(value) for value in model.values())
+            or any(has_ranking_head(value) for value in model.values())
         )
     if isinstance(model, list | tuple):
-        return any(_has_ranking_head(value) for value in model)
+        return any(has_ranking_head(value) for value in model)
     return False
 
 
-def _plain(value: object) -> object:
+def plain_value(value: object) -> object:
     """The value without types that only an allow-list would let through."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set):
-        return [_plain(item) for item in value]
+        return [plain_value(item) for item in value]
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, bool | int | float | str | None):

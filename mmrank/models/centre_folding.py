@@ -5,6 +5,7 @@ stock heads of mmdet do not know it. A constant per class is the same thing as
 a smaller bias of the layer that gives the scores, which both apply.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -48,7 +49,9 @@ class HeadCentre:
         return bool(self.centre) and not self.reason
 
 
-def fold_centres(model: nn.Module) -> list[HeadCentre]:
+def fold_centres(
+    model: nn.Module, box_heads: bool = False
+) -> list[HeadCentre]:
     """Move the centre of each head's scores into its classification layer.
 
     The bias falls by the centre and the state of the loss moves along, so
@@ -62,12 +65,15 @@ def fold_centres(model: nn.Module) -> list[HeadCentre]:
 
     Args:
         model: A detector or a head with its weights, changed in place.
+        box_heads: Also fold the centres of box heads of a second stage. Only
+            a stock head with one sigmoid per class shows the same then
+            (``mmdet.CrossEntropyCustomLoss`` with ``use_sigmoid=True``).
 
     Returns:
         One entry for each head with a ranking loss, whether its centre could
         be moved and why not.
     """
-    found = []
+    found, stages = [], {}
     for name, head in model.named_modules():
         if isinstance(head, ListwiseMixin):
             if head.centre_scores:
@@ -79,16 +85,78 @@ def fold_centres(model: nn.Module) -> list[HeadCentre]:
         elif isinstance(getattr(head, 'loss_cls', None), RankingLoss) and (
             hasattr(head, 'fc_cls')
         ):
+            if box_heads:
+                stage = re.fullmatch(r'(.+)\.\d+', name)
+                heads = stages.setdefault(stage[1] if stage else name, {})
+                heads[name] = head
+                continue
             found.append(
                 HeadCentre(
                     name,
                     _numbers(head.loss_cls.logit_centre()),
                     'the stock box head has a softmax over C + 1 channels, '
                     'which no bias turns into the C sigmoids of a ranking '
-                    'loss',
+                    'loss. tools/model_converters/to_stock.py writes a stock '
+                    'config with C sigmoids',
                 )
             )
+    for heads in stages.values():
+        found += _fold_box_heads(model, heads)
     return found
+
+
+def _fold_box_heads(
+    model: nn.Module, heads: dict[str, nn.Module]
+) -> list[HeadCentre]:
+    """Fold the centres of a box head, or of the stages of a cascade."""
+    found = []
+    reason = _other_predictions(model, heads)
+    for name, head in heads.items():
+
+        def lower(centre: Tensor, layer: nn.Module = head.fc_cls) -> str:
+            if not reason:
+                with torch.no_grad():
+                    layer.bias -= centre.to(layer.bias)
+            return reason
+
+        found.append(_fold(name, head.loss_cls, lower))
+    if len(heads) > 1 and not reason:
+        # What a cascade shows is the mean of the raw scores of its stages,
+        # less the centre of the last one.
+        centres = [
+            torch.tensor(one.centre if one.folded else (0.0,)) for one in found
+        ]
+        last = (len(centres) - 1) * centres[-1] - sum(centres[:-1])
+        with torch.no_grad():
+            head.fc_cls.bias -= last.to(head.fc_cls.bias)
+    return found
+
+
+def _other_predictions(model: nn.Module, heads: dict[str, nn.Module]) -> str:
+    """Why box heads do not show scores as those of mmdet; empty if so."""
+    from mmdet.models.roi_heads import CascadeRoIHead
+    from mmdet.models.roi_heads.bbox_heads import BBoxHead
+
+    def differs(module: nn.Module, base: type, *methods: str) -> bool:
+        return any(
+            getattr(type(module), name, None) is not getattr(base, name)
+            for name in methods
+        )
+
+    for name, head in heads.items():
+        layer, kind = head.fc_cls, type(head).__name__
+        if differs(head, BBoxHead, '_predict_by_feat_single'):
+            return f'{kind} predicts boxes in a way of its own'
+        if not isinstance(layer, nn.Linear) or layer.bias is None:
+            return f'fc_cls of {kind} is no linear layer with a bias'
+        if name.rpartition('.')[2].isdigit():
+            holder = model.get_submodule('.'.join(name.split('.')[:-2]))
+            if differs(holder, CascadeRoIHead, 'predict_bbox', '_refine_roi'):
+                return (
+                    f'{type(holder).__name__} puts the scores of its stages '
+                    'together in a way of its own'
+                )
+    return ''
 
 
 def _fold_query_head(name: str, head: ListwiseDETRMixin) -> HeadCentre:

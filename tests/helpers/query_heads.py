@@ -37,7 +37,8 @@ BOXES = (
 )
 
 
-def build_query_head(name, loss_cls=STABLE_AP, listwise=True, **kwargs):
+def query_head_config(name, loss_cls=STABLE_AP, listwise=True, **kwargs):
+    """Config of a small head, listwise unless set otherwise."""
     stock = name.partition(',')[0]
     own = {**QUERY_HEADS[name]}
     if listwise:
@@ -57,11 +58,34 @@ def build_query_head(name, loss_cls=STABLE_AP, listwise=True, **kwargs):
         **own,
     )
     config.update(kwargs)
+    return config
+
+
+def build_query_head(name, loss_cls=STABLE_AP, listwise=True, **kwargs):
+    config = query_head_config(name, loss_cls, listwise, **kwargs)
     torch.manual_seed(0)
     with DefaultScope.overwrite_default_scope('mmdet'):
         head = (MODELS if listwise else MMDET_MODELS).build(config)
         head.init_weights()
     return head
+
+
+def shown_queries(name, head):
+    """What a head shows of the random output of a decoder."""
+    generator = torch.Generator().manual_seed(2)
+
+    def random(*shape):
+        return torch.rand(*shape, generator=generator)
+
+    hidden = torch.randn(LAYERS, 2, QUERIES, WIDTH, generator=generator)
+    references = {
+        'DETRHead': (),
+        'ConditionalDETRHead': (random(2, QUERIES, 2),),
+        'DABDETRHead': (random(LAYERS, 2, QUERIES, 4),),
+    }.get(name, ([random(2, QUERIES, 4)] * LAYERS,))
+    _, metas = query_batch()
+    with torch.no_grad():
+        return head.predict_by_feat(*head(hidden, *references), metas)
 
 
 def query_batch(boxes=BOXES):

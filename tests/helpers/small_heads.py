@@ -89,7 +89,8 @@ TEST_CFG = dict(
 )
 
 
-def build_head(name, loss_cls, listwise=True, heads=HEADS, **kwargs):
+def head_config(name, loss_cls, listwise=True, heads=HEADS, **kwargs):
+    """Config of a small head, listwise unless set otherwise."""
     kind = dict(type=f'mmdet.{name}')
     if listwise:
         kind = dict(type='mmrank.ListwiseHead', head_type=f'mmdet.{name}')
@@ -104,7 +105,11 @@ def build_head(name, loss_cls, listwise=True, heads=HEADS, **kwargs):
     )
     cfg.update(copy.deepcopy(heads[name]))
     cfg.update(kwargs)
-    cfg = {key: value for key, value in cfg.items() if value != OMIT}
+    return {key: value for key, value in cfg.items() if value != OMIT}
+
+
+def build_head(name, loss_cls, listwise=True, heads=HEADS, **kwargs):
+    cfg = head_config(name, loss_cls, listwise, heads, **kwargs)
     for part in ('train_cfg', 'test_cfg'):
         cfg[part] = ConfigDict(cfg[part])
     torch.manual_seed(0)

@@ -6,68 +6,29 @@ import pytest
 import torch
 
 pytest.importorskip('mmdet')
-from covered_heads import MORE_HEADS, build_covered, covered_inputs
 from mmengine.registry import init_default_scope
-from small_heads import FOCAL, HEADS, STABLE_AP, build_head, head_losses
+from shown_boxes import (
+    FOLDED,
+    NOT_FOLDED,
+    assert_same_boxes,
+    build_spread,
+    predict_covered,
+    set_centre,
+)
+from small_heads import FOCAL, STABLE_AP, build_head, head_losses
 from small_rcnn import detector_config
 
 from mmrank.losses import StableAPLoss
 from mmrank.models.centre_folding import fold_centres
 from mmrank.registry import MODELS
 
-#: Their scores are not the plain output of one layer.
-IMPOSSIBLE = {
-    'TOODHead': 'products of probabilities',
-    'YOLOFHead': 'not the plain output of a layer with a bias',
-    'YOLOXHead': 'product of class and objectness',
-}
-COVERED = sorted({**HEADS, **MORE_HEADS}.keys() - IMPOSSIBLE)
 RANK_SORT = dict(type='mmrank.RankSortLoss')
 SOPRC = dict(
     type='mmrank.SOPRCLoss', mode='per_class', score_range=(-20.0, 20.0)
 )
 
 
-def build(name, loss, listwise=True):
-    head = build_covered(name, loss, listwise=listwise)
-    with torch.no_grad():  # scores that differ by more than rounding
-        for key, weight in head.named_parameters():
-            if weight.dim() > 1 and 'cls' in key:
-                weight.mul_(8)
-    return head
-
-
-def set_centre(loss, start=-4.0):
-    """Centres that differ by class, where there are several."""
-    for key, state in loss.named_buffers():
-        if key.endswith('mean_positive.mean'):
-            state.copy_(start + 0.3 * torch.arange(state.numel()))
-        if key.endswith('score_vector.vector'):
-            rows, points = state.shape
-            state.copy_(torch.linspace(-6, -2, points).expand(rows, points))
-            state += 0.3 * torch.arange(rows)[:, None]
-
-
-def predict(name, head):
-    features, _, metas = covered_inputs(name)
-    head.eval()
-    head.training = 'GA' in name  # masked convolutions require CUDA
-    with torch.no_grad():
-        outs = head(features)
-        return head.predict_by_feat(*outs, batch_img_metas=metas)
-
-
-def assert_same(found, expected):
-    assert sum(map(len, expected)) > 0
-    for one, other in zip(found, expected, strict=True):
-        assert len(one) == len(other)
-        torch.testing.assert_close(one.scores, other.scores, atol=1e-6, rtol=0)
-        torch.testing.assert_close(one.labels, other.labels)
-        # PAA averages boxes by their scores.
-        torch.testing.assert_close(one.bboxes, other.bboxes, atol=1e-4, rtol=0)
-
-
-CASES = [(name, dict(STABLE_AP, mode='per_class')) for name in COVERED]
+CASES = [(name, dict(STABLE_AP, mode='per_class')) for name in FOLDED]
 CASES = [case for case in CASES if 'RPN' not in case[0]]
 CASES += [(name, STABLE_AP) for name in ('ATSSHead', 'GARPNHead', 'RPNHead')]
 CASES += [('RetinaHead', dict(STABLE_AP, activation='sigmoid'))]
@@ -78,19 +39,19 @@ CASES += [('FCOSHead', dict(type='mmrank.SumLoss', losses=[STABLE_AP] * 2))]
 
 @pytest.mark.parametrize(('name', 'loss'), CASES)
 def test_a_stock_head_shows_the_same(name, loss):
-    head = build(name, loss)
+    head = build_spread(name, loss)
     set_centre(head.loss_cls.loss, 0.02 if 'activation' in loss else -4.0)
-    expected = predict(name, head)
+    expected = predict_covered(name, head)
     was = head.loss_cls.loss.logit_centre().clone()
     (centre,) = fold_centres(head)
     assert centre.folded
     assert centre.centre == tuple(was.tolist())
     assert head.loss_cls.loss.logit_centre().abs().max() < 1e-5
-    assert_same(predict(name, head), expected)
-    stock = build(name, FOCAL, listwise=False)
+    assert_same_boxes(predict_covered(name, head), expected)
+    stock = build_spread(name, FOCAL, listwise=False)
     missing = stock.load_state_dict(head.state_dict(), strict=False)
     assert not missing.missing_keys
-    assert_same(predict(name, stock), expected)
+    assert_same_boxes(predict_covered(name, stock), expected)
     # A second time changes nothing.
     state = copy.deepcopy(head.state_dict())
     fold_centres(head)
@@ -98,14 +59,14 @@ def test_a_stock_head_shows_the_same(name, loss):
         assert torch.equal(value, state[key])
 
 
-@pytest.mark.parametrize('name', IMPOSSIBLE)
+@pytest.mark.parametrize('name', NOT_FOLDED)
 def test_where_it_is_impossible_nothing_changes(name):
-    head = build(name, STABLE_AP)
+    head = build_spread(name, STABLE_AP)
     set_centre(head.loss_cls.loss)
     state = copy.deepcopy(head.state_dict())
     (centre,) = fold_centres(head)
     assert not centre.folded
-    assert IMPOSSIBLE[name] in centre.reason
+    assert NOT_FOLDED[name] in centre.reason
     for key, value in head.state_dict().items():
         assert torch.equal(value, state[key])
 

@@ -21,10 +21,9 @@ from query_heads import (
     QUERIES,
     QUERY_HEADS,
     STABLE_AP,
-    WIDTH,
     build_query_head,
-    query_batch,
     query_inputs,
+    shown_queries,
 )
 from torch import nn
 
@@ -419,32 +418,19 @@ def test_published_weights_give_a_stock_head_the_same_scores(name):
     head = build_query_head(name)
     head.loss_by_feat(*query_inputs(name))
     stock = build_query_head(name, FOCAL, listwise=False)
-    hidden = torch.randn(LAYERS, 2, QUERIES, WIDTH)
-    points = torch.rand(2, QUERIES, 2)
-    references = {
-        'DETRHead': (),
-        'ConditionalDETRHead': (points,),
-        'DABDETRHead': (torch.rand(LAYERS, 2, QUERIES, 4),),
-    }.get(name, ([torch.rand(2, QUERIES, 4)] * LAYERS,))
-    _, metas = query_batch()
-
-    def shown(of):
-        return of.predict_by_feat(*of(hidden, *references), metas)
-
-    with torch.no_grad():
-        before = shown(head)
-        (centre,) = fold_centres(head)
-        assert centre.folded
-        assert centre.centre != (0.0,)
-        assert head.loss_cls.layers[-1].loss.logit_centre().abs() < 1e-5
-        stock.load_state_dict(
-            {
-                key: value
-                for key, value in head.state_dict().items()
-                if not key.startswith('loss_cls')
-            }
-        )
-        for results in (shown(head), shown(stock)):
-            for a, b in zip(before, results):
-                torch.testing.assert_close(a.scores, b.scores)
-                torch.testing.assert_close(a.bboxes, b.bboxes)
+    before = shown_queries(name, head)
+    (centre,) = fold_centres(head)
+    assert centre.folded
+    assert centre.centre != (0.0,)
+    assert head.loss_cls.layers[-1].loss.logit_centre().abs() < 1e-5
+    stock.load_state_dict(
+        {
+            key: value
+            for key, value in head.state_dict().items()
+            if not key.startswith('loss_cls')
+        }
+    )
+    for results in (shown_queries(name, head), shown_queries(name, stock)):
+        for a, b in zip(before, results):
+            torch.testing.assert_close(a.scores, b.scores)
+            torch.testing.assert_close(a.bboxes, b.bboxes)

@@ -71,6 +71,8 @@ BLOCKS = [
     (CALIBRATION, 'best_f1_thresholds'),
     (CALIBRATION, 'LogisticRegression'),
     (CALIBRATION, 'torch.export'),
+    # tests/test_tools/test_stock_deployment.py runs it.
+    (CALIBRATION, 'torch.onnx'),
     ('configs/clip/README.md', 'mmrank.ImageTextDualEncoder'),
     ('configs/isogclr/README.md', 'mmrank.TwoViewLearner'),
     ('configs/long_tail/README.md', 'mmrank.OneVsRestHead'),

@@ -1,0 +1,463 @@
+"""A detector leaves mmrank: files of mmdet alone show the same boxes."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip('mmdet')
+from covered_heads import MORE_HEADS, build_covered, covered_losses
+from mmdet.registry import MODELS as MMDET_MODELS
+from mmengine.config import Config
+from mmengine.hooks import EMAHook
+from mmengine.registry import DefaultScope
+from query_heads import (
+    QUERY_HEADS,
+    build_query_head,
+    query_head_config,
+    query_inputs,
+    shown_queries,
+)
+from shown_boxes import (
+    FOLDED,
+    NOT_FOLDED,
+    assert_same_boxes,
+    build_spread,
+    predict_covered,
+    set_centre,
+    spread_scores,
+)
+from small_heads import CLASSES, HEADS, STABLE_AP, head_config
+from small_rcnn import build_detector, compute_losses, detector_config
+from small_rcnn import make_batch as rcnn_batch
+from tiny_tool_run import ROOT
+
+from mmrank import registry
+from mmrank.apis.entry_point import read_config
+from mmrank.apis.stock_config import STOCK_SETTINGS, stock_config
+from mmrank.apis.stock_model import stock_paths, write_stock_model
+from mmrank.errors import UserError
+from mmrank.models import ListwiseHead
+from mmrank.registry import MODELS
+
+TOOL = ROOT / 'tools' / 'model_converters' / 'to_stock.py'
+PER_CLASS = dict(STABLE_AP, mode='per_class')
+UNCENTRED = dict(type='mmrank.SmoothAPLoss', tau=1.0)
+
+
+def config_of(model, **others):
+    return Config(dict(default_scope='mmdet', model=model, **others))
+
+
+def convert(folder, cfg, model, **checkpoint):
+    """The stock model in the files that a conversion writes."""
+    weights = folder / 'training.pth'
+    torch.save(dict(state_dict=model.state_dict(), **checkpoint), weights)
+    write_stock_model(cfg, str(weights), folder / 'stock')
+    return load_stock(folder / 'stock')
+
+
+def load_stock(out):
+    config, weights = stock_paths(out)
+    for path in (config, weights):
+        assert b'mmrank' not in path.read_bytes()
+    cfg = Config.fromfile(config)
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        stock = MMDET_MODELS.build(cfg.model)
+    content = torch.load(weights, weights_only=True)
+    assert set(content) == {'meta', 'state_dict'}
+    stock.load_state_dict(content['state_dict'])
+    assert not any(
+        type(part).__module__.startswith('mmrank') for part in stock.modules()
+    )
+    return stock.eval()
+
+
+def covered_config(name, loss, **kwargs):
+    heads = {**HEADS, **MORE_HEADS}
+    return config_of(head_config(name, loss, heads=heads, **kwargs))
+
+
+DENSE = [(name, STABLE_AP if 'RPN' in name else PER_CLASS) for name in FOLDED]
+DENSE += [('RetinaHead', STABLE_AP), ('GFLHead', dict(type='mmrank.APLoss'))]
+
+
+@pytest.mark.parametrize(('name', 'loss'), DENSE)
+def test_dense_heads(name, loss, tmp_path):
+    head = build_spread(name, loss)
+    set_centre(head.loss_cls.loss)
+    expected = predict_covered(name, head)
+    stock = convert(tmp_path, covered_config(name, loss), head)
+    assert type(stock).__name__ == name
+    # Nothing of a box depends on the bias but where boxes are averaged.
+    pixels = 1e-4 if name in ('PAAHead', 'LADHead') else 0.0
+    assert_same_boxes(predict_covered(name, stock), expected, pixels=pixels)
+    assert_finite(covered_losses(name, stock.train())[1])
+
+
+def assert_finite(losses):
+    """The loss of the stock config is one that the stock head can call."""
+    parts = [
+        part
+        for value in losses.values()
+        for part in (value if isinstance(value, list) else [value])
+    ]
+    assert (
+        torch.stack([part.detach().sum() for part in parts]).isfinite().all()
+    )
+
+
+@pytest.mark.parametrize('name', NOT_FOLDED)
+def test_scores_that_no_bias_moves(name, tmp_path):
+    # Less than elsewhere: far above the objectness of YOLOX, all classes of a
+    # point have its score.
+    head = spread_scores(build_covered(name, STABLE_AP), 2)
+    set_centre(head.loss_cls.loss)
+    config = covered_config(name, STABLE_AP)
+    with pytest.raises(UserError, match=NOT_FOLDED[name]) as caught:
+        convert(tmp_path, config, head)
+    assert 'centre_scores=False' in str(caught.value)
+    assert not (tmp_path / 'stock.py').exists()
+    # Raw scores, however low, are those of the stock head.
+    head.centre_scores, head.test_cfg.score_thr = False, 0.0
+    expected = predict_covered(name, head)
+    config.model.centre_scores = False
+    config.model.test_cfg.score_thr = 0.0
+    stock = convert(tmp_path, config, head)
+    # Of YOLOX, which mmrank shows by another formula, equal scores of two
+    # boxes may be rounded into another order.
+    found = [in_order(one) for one in predict_covered(name, stock)]
+    assert_same_boxes(found, [in_order(one) for one in expected])
+    assert_finite(covered_losses(name, stock.train())[1])
+
+
+def in_order(boxes):
+    """Boxes by their place, those of one place by their class."""
+    place = (boxes.bboxes.double() * 16).round()
+    keys = torch.cat([boxes.labels[:, None].double(), place], 1)
+    return boxes[torch.from_numpy(np.lexsort(keys.numpy().T))]
+
+
+def test_a_loss_without_a_centre(tmp_path):
+    head = build_spread('FCOSHead', UNCENTRED)
+    expected = predict_covered('FCOSHead', head)
+    config = covered_config('FCOSHead', UNCENTRED)
+    stock = convert(tmp_path, config, head)
+    assert_same_boxes(predict_covered('FCOSHead', stock), expected)
+
+
+@pytest.mark.parametrize('name', sorted(QUERY_HEADS))
+def test_query_heads(name, tmp_path):
+    head = spread_scores(build_query_head(name))
+    head.loss_by_feat(*query_inputs(name))
+    assert head.loss_cls.layers[-1].loss.logit_centre() != 0
+    expected = shown_queries(name, head)
+    stock = convert(tmp_path, config_of(query_head_config(name)), head)
+    assert type(stock).__name__ == name.partition(',')[0]
+    assert_same_boxes(shown_queries(name, stock), expected, pixels=0.0)
+    assert_finite(stock.loss_by_feat(*query_inputs(name)))
+
+
+def shown_images(model, masks=False):
+    model.eval()
+    data = model.data_preprocessor(rcnn_batch(masks=masks), False)
+    with torch.no_grad():
+        found = model(**data, mode='predict')
+    return [sample.pred_instances for sample in found]
+
+
+RANKING_BOX_HEAD = dict(
+    type='mmrank.ListwiseBBoxHead',
+    head_type='mmdet.Shared2FCBBoxHead',
+    box_average='positives',
+)
+
+
+@pytest.mark.parametrize(
+    ('kind', 'box_head'),
+    [
+        ('faster', dict(loss_cls=STABLE_AP)),
+        ('faster', dict(RANKING_BOX_HEAD, loss_cls=PER_CLASS)),
+        ('mask', dict(RANKING_BOX_HEAD, loss_cls=STABLE_AP)),
+        ('cascade', dict(loss_cls=STABLE_AP)),
+        ('cascade', dict(RANKING_BOX_HEAD, loss_cls=PER_CLASS)),
+        ('cascade', dict(loss_cls=UNCENTRED)),
+    ],
+)
+def test_detectors_of_two_stages(kind, box_head, tmp_path):
+    model = spread_scores(build_detector(kind, box_head), 30)
+    set_centre(model.rpn_head.loss_cls.loss)
+    heads = model.roi_head.bbox_head
+    heads = heads if kind == 'cascade' else [heads]
+    for stage, head in enumerate(heads):
+        set_centre(head, -3.0 + 0.7 * stage)
+    expected = shown_images(model)
+    masks = [one.pop('masks') for one in expected if 'masks' in one]
+    config = config_of(detector_config(kind, box_head))
+    stock = convert(tmp_path, config, model)
+    found = shown_images(stock)
+    for one, mask in zip(found, masks):
+        assert torch.equal(one.pop('masks'), mask)
+    assert_same_boxes(found, expected, pixels=0.0)
+    assert len({*expected[0].labels.tolist()}) > 1
+    assert_finite(compute_losses(stock.train(), masks=kind == 'mask'))
+
+
+def test_averaged_weights_are_taken(tmp_path):
+    """In the file of an EMAHook the average is the model's state."""
+    for ema in ('ExponentialMovingAverage', 'mmdet.ExpMomentumEMA'):
+        head = build_spread('RetinaHead', STABLE_AP)
+        hook = EMAHook(ema_type=ema, momentum=0.2)
+        runner = SimpleNamespace(model=head, iter=0, epoch=0)
+        hook.before_run(runner)
+        for _ in range(3):
+            with torch.no_grad():
+                head.retina_reg.weight.add_(1)
+            hook.after_train_iter(runner, 0)
+        checkpoint = dict(state_dict=head.state_dict())
+        average = hook.ema_model.module.retina_reg.weight.clone()
+        assert not torch.equal(average, head.retina_reg.weight)
+        hook.before_save_checkpoint(runner, checkpoint)
+        torch.save(checkpoint, tmp_path / 'training.pth')
+        write_stock_model(
+            covered_config('RetinaHead', STABLE_AP),
+            str(tmp_path / 'training.pth'),
+            tmp_path / 'stock',
+        )
+        stock = load_stock(tmp_path / 'stock')
+        assert torch.equal(stock.retina_reg.weight, average)
+
+
+SHOP = dict(
+    custom_imports=dict(imports=['mmrank.losses', 'numpy']),
+    custom_hooks=[
+        dict(type='mmrank.RankingMonitorHook', interval=5),
+        dict(type='EMAHook'),
+        dict(type='mmrank.RNGStateHook'),
+    ],
+    default_hooks=dict(
+        checkpoint=dict(type='mmrank.AtomicCheckpointHook', interval=2),
+        timer=dict(type='IterTimerHook'),
+    ),
+    train_dataloader=dict(
+        collate_fn=dict(type='mmrank.one_size_collate'),
+        dataset=dict(
+            type='mmrank.IndexedConcatDataset',
+            datasets=[
+                dict(
+                    type='mmrank.CheckedCocoDataset',
+                    verify_images=True,
+                    ann_file='train.json',
+                    pipeline=[
+                        dict(type='LoadImageFromFile'),
+                        dict(type='mmrank.CheckFinite'),
+                    ],
+                )
+            ],
+        ),
+    ),
+    ranking=dict(type='mmrank.StableAPLoss'),
+    image_scale=(256, 192),
+    work_dir='work_dirs/mmrank',
+    launcher='none',
+)
+
+
+def test_each_entry_of_the_config(tmp_path):
+    head = head_config('RetinaHead', STABLE_AP)
+    head['train_cfg'] = dict(
+        head['train_cfg'], assigner=dict(type='mmrank.AnchorATSSAssigner')
+    )
+    given = config_of(head, **SHOP)
+    before = given.to_dict()
+    stock, changes = stock_config(given)
+    assert given.to_dict() == before
+    assert stock.model.type == 'mmdet.RetinaHead'
+    assert stock.model.loss_cls.type == 'mmdet.FocalLoss'
+    assert stock.model.train_cfg.assigner.type == 'mmdet.MaxIoUAssigner'
+    assert stock.custom_imports.imports == ['numpy']
+    assert stock.custom_hooks == [dict(type='EMAHook')]
+    assert stock.default_hooks.to_dict() == dict(
+        checkpoint=dict(type='CheckpointHook', interval=2),
+        timer=dict(type='IterTimerHook'),
+    )
+    loader = stock.train_dataloader
+    assert loader.collate_fn.type == 'default_collate'
+    assert loader.dataset.type == 'ConcatDataset'
+    assert loader.dataset.datasets[0].to_dict() == dict(
+        type='mmdet.CocoDataset',
+        ann_file='train.json',
+        pipeline=[dict(type='LoadImageFromFile')],
+    )
+    assert stock.image_scale == (256, 192)
+    assert not {'ranking', 'work_dir', 'launcher'} & set(stock)
+    told = '\n'.join(changes)
+    for entry in (
+        'model: mmdet.RetinaHead with mmdet.FocalLoss',
+        'custom_hooks.0: without mmrank.RankingMonitorHook',
+        'default_hooks.checkpoint: CheckpointHook for',
+        'train_dataloader.dataset.datasets.0.pipeline.1: without',
+        'model.train_cfg.assigner: mmdet.MaxIoUAssigner for',
+    ):
+        assert entry in told
+
+
+KINDS = (
+    'DATASETS',
+    'DATA_SAMPLERS',
+    'FUNCTIONS',
+    'HOOKS',
+    'METRICS',
+    'MODELS',
+    'OPTIMIZERS',
+    'TASK_UTILS',
+    'TRANSFORMS',
+)
+
+
+NONE_REFUSED = ('HOOKS', 'TASK_UTILS')
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_each_registered_name_is_replaced_or_refused_by_name(kind):
+    ours = getattr(registry, kind)
+    ours.import_from_location()
+    refused = 0
+    assert ours.module_dict
+    for name in ours.module_dict:
+        if name.startswith('Listwise') and 'Head' in name:
+            continue  # above
+        entry = dict(type=f'mmrank.{name}')
+        text = ''
+        try:
+            stock, _ = stock_config(config_of({}, test_evaluator=[entry]))
+        except UserError as error:
+            text = str(error)
+        if text:
+            assert 'test_evaluator.0.type' in text
+            assert name in text
+            refused += 1
+            continue
+        for left in stock.test_evaluator:
+            with DefaultScope.overwrite_default_scope('mmdet'):
+                assert ours.parent.get(left.type) is not None
+    assert (refused == 0) == (kind in NONE_REFUSED)
+
+
+def test_settings_name_heads_of_mmdet():
+    import mmdet.models.dense_heads as dense_heads
+
+    for name, settings in STOCK_SETTINGS.items():
+        assert hasattr(dense_heads, name)
+        for loss in settings.values():
+            if isinstance(loss, dict):
+                assert MMDET_MODELS.get(loss['type']) is not None
+
+
+def configs_of_detectors():
+    for path in sorted((ROOT / 'configs').rglob('*.py')):
+        if re.search(r'mmrank\.Listwise(BBox)?Head', path.read_text()):
+            yield path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    'path', configs_of_detectors(), ids=lambda path: path.stem
+)
+def test_configs_of_this_project(path):
+    """The stock model has the weights of the trained one, losses apart."""
+    cfg = read_config(str(path))
+    stock, _ = stock_config(cfg)
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        ours = MODELS.build(cfg.model).state_dict()
+        theirs = MMDET_MODELS.build(stock.model).state_dict()
+    ours = [key for key in ours if '.loss_cls.' not in key]
+    assert ours == [*theirs]
+
+
+def refusal(tmp_path, cfg, model=None, out='stock'):
+    model = model or build_spread('RetinaHead', STABLE_AP)
+    weights = tmp_path / 'training.pth'
+    torch.save(dict(state_dict=model.state_dict()), weights)
+    with pytest.raises(UserError) as caught:
+        write_stock_model(cfg, str(weights), tmp_path / out)
+    assert not (tmp_path / 'stock.py').exists()
+    assert not (tmp_path / 'stock.pth').exists()
+    assert 'Fix: ' in str(caught.value)
+    return str(caught.value)
+
+
+def test_another_number_of_classes(tmp_path):
+    for name in ('RetinaHead', 'FCOSHead'):
+        model = build_spread(name, PER_CLASS, num_classes=7)
+        cfg = covered_config(name, PER_CLASS)
+        text = refusal(tmp_path, cfg, model)
+        assert 'has 7 classes' in text
+        assert f'num_classes={CLASSES}' in text
+    config = detector_config('faster', dict(loss_cls=STABLE_AP, num_classes=2))
+    model = build_detector('faster', dict(loss_cls=STABLE_AP))
+    text = refusal(tmp_path, config_of(config), model)
+    assert f'has {CLASSES} classes, the config num_classes=2' in text
+
+
+def test_another_model(tmp_path):
+    other = build_spread('FCOSHead', STABLE_AP)
+    text = refusal(tmp_path, covered_config('RetinaHead', STABLE_AP), other)
+    assert 'does not fit this config' in text
+    assert 'retina_cls.weight' in text
+
+
+def test_a_config_that_is_stock_already(tmp_path):
+    cfg = config_of(head_config('RetinaHead', STABLE_AP, listwise=False))
+    cfg.model.loss_cls = dict(type='FocalLoss', use_sigmoid=True)
+    assert 'no detection head of mmrank' in refusal(tmp_path, cfg)
+
+
+def test_entries_without_a_counterpart(tmp_path):
+    cfg = covered_config('RetinaHead', STABLE_AP)
+    cfg.train_dataloader = dict(sampler=dict(type='mmrank.PKSampler'))
+    text = refusal(tmp_path, cfg)
+    assert "train_dataloader.sampler.type='mmrank.PKSampler'" in text
+    cfg.train_dataloader = dict(dataset=dict(data_root='data/mmrank/'))
+    text = refusal(tmp_path, cfg)
+    assert "train_dataloader.dataset.data_root='data/mmrank/'" in text
+    assert '--cfg-options train_dataloader.dataset.data_root=' in text
+    model = dict(
+        type='RetinaNet',
+        backbone=dict(type='mmrank.SmallConvNet'),
+        bbox_head=head_config('RetinaHead', STABLE_AP),
+    )
+    text = refusal(tmp_path, config_of(model))
+    assert "model.backbone.type='mmrank.SmallConvNet'" in text
+    assert 'keep the config of the training' in text
+
+
+def test_a_head_of_another_kind_on_a_ranking_loss():
+    model = dict(type='mmdet.SSDHead', loss_cls=STABLE_AP)
+    with pytest.raises(UserError, match='none of the heads that mmrank'):
+        stock_config(config_of(model))
+
+
+def test_classes_in_place_of_names(tmp_path):
+    """As in configs in pure Python."""
+    from mmdet.models.dense_heads import RetinaHead
+
+    cfg = covered_config('RetinaHead', STABLE_AP)
+    cfg.model.type, cfg.model.head_type = ListwiseHead, RetinaHead
+    stock = convert(tmp_path, cfg, build_spread('RetinaHead', STABLE_AP))
+    assert type(stock) is RetinaHead
+
+
+def test_names_of_the_files(tmp_path):
+    for end in ('', '.py', '.pth'):
+        assert stock_paths(f'a/v1.2{end}') == (
+            Path('a/v1.2.py'),
+            Path('a/v1.2.pth'),
+        )
+    cfg = covered_config('RetinaHead', STABLE_AP)
+    assert 'would overwrite' in refusal(tmp_path, cfg, out='training')
+    (tmp_path / 'folder').mkdir()
+    assert 'is a folder' in refusal(tmp_path, cfg, out='folder')
