@@ -34,12 +34,15 @@ class SampleGroups:
 
     def __init__(self, ids: Tensor) -> None:
         ids, order = ids.sort()
-        starts = torch.ones_like(ids)
-        starts[1:] = ids[1:] != ids[:-1]
+        differs = ids[1:] != ids[:-1]
         # The host may look only where it need not wait.
-        self._distinct = starts.device.type == 'cpu' and bool(starts.all())
-        segment = starts.cumsum(0) - 1
-        self._segment = torch.empty_like(segment).scatter_(0, order, segment)
+        self._distinct = ids.device.type == 'cpu' and bool(differs.all())
+        if not self._distinct:
+            segment = torch.zeros_like(ids)
+            segment[1:] = differs.cumsum(0)
+            self._segment = torch.empty_like(segment).scatter_(
+                0, order, segment
+            )
 
     def sum(self, values: Tensor) -> Tensor:
         """(n,) float64 sum over the sample of each row, of (n,) values."""

@@ -66,24 +66,26 @@ class SameSample:
     """
 
     def __init__(self, row_ids: Tensor, column_ids: Tensor) -> None:
-        self.ids = row_ids, column_ids
+        self.ids, self.pairs = (row_ids, column_ids), None
+        n, m = row_ids.numel(), column_ids.numel()
+        # Elsewhere the host would have to wait for what it finds.
+        on_host = row_ids.device.type == 'cpu'
+        if on_host and column_ids is row_ids and _all_differ(row_ids):
+            self.rows_others = torch.full((n,), n - 1)
+            self.columns_others = self.rows_others
+            self._set_pairs(torch.arange(n), torch.arange(n), range(n + 1))
+            return
         begin, size, order = _places(row_ids, column_ids)
-        self.rows_others = column_ids.numel() - size
-        self.columns_others = (
-            self.rows_others
-            if column_ids is row_ids
-            else row_ids.numel() - _places(column_ids, row_ids)[1]
-        )
-        self.pairs = None
-        # Elsewhere the host would have to wait for their number.
-        if row_ids.device.type == 'cpu':
-            total = int(size.sum())
-            if total <= _MOST_PAIRS * max(row_ids.numel(), 1):
-                rows = torch.arange(len(size)).repeat_interleave(size)
-                first = (begin - size.cumsum(0) + size)[rows]
-                self.pairs = rows, order[first + torch.arange(total)]
-                ends = size.cumsum(0).tolist()
-                self._ends, self._found = [0, *ends], {}
+        self.rows_others = m - size
+        self.columns_others = n - _places(column_ids, row_ids)[1]
+        if on_host and int(size.sum()) <= _MOST_PAIRS * max(n, 1):
+            ends = size.cumsum(0)
+            rows = torch.arange(n).repeat_interleave(size)
+            place = torch.arange(len(rows)) + (begin + size - ends)[rows]
+            self._set_pairs(rows, order[place], [0, *ends.tolist()])
+
+    def _set_pairs(self, rows, columns, ends) -> None:
+        self.pairs, self._ends, self._found = (rows, columns), ends, {}
 
     def inside(self, rows: slice, first: int, last: int) -> Tensor:
         """Index of these entries in the strip ``[rows, first:last]``.
@@ -104,6 +106,11 @@ class SameSample:
             place = (i - rows.start) * (last - first) + (j - first)
             self._found[key] = place
         return self._found[key]
+
+
+def _all_differ(ids: Tensor) -> bool:
+    ordered = ids.sort().values
+    return bool((ordered[1:] != ordered[:-1]).all())
 
 
 def _places(ids: Tensor, among: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -19,20 +19,21 @@ class _UnitRows(Function):
             x.amax(1, keepdim=True), x.amin(1, keepdim=True).neg_()
         )
         zero = scale < 2**16 * torch.finfo(x.dtype).tiny
-        # x / inf = 0; the squares of x itself may leave the range.
+        # x / inf = 0, and so is the gradient of a row that counts as zero.
+        # The squares of x itself may leave the range.
         rows = x / scale.masked_fill_(zero, torch.inf)
         length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
         rows /= length.masked_fill_(zero, 1)
-        ctx.save_for_backward(x, rows)
+        ctx.save_for_backward(x, rows, length.mul_(scale))
         return rows
 
     @staticmethod
     def backward(ctx, grad):
-        x, rows = ctx.saved_tensors
+        x, rows, length = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            length = torch.linalg.vecdot(x, rows)[:, None]
+            length = torch.where(length > 0, length, torch.inf)
         along = torch.linalg.vecdot(grad, rows)[:, None]
-        length = torch.linalg.vecdot(x, rows)[:, None]
-        # A row that counts as zero has no gradient.
-        length = torch.where(length > 0, length, torch.inf)
         return torch.addcmul(grad, rows, along, value=-1) / length
 
 
