@@ -509,3 +509,12 @@ def test_memory_is_at_most_six_times_one_view():
 def test_unit_rows_can_be_differentiated_twice():
     x = views(3)[0].mul(3).requires_grad_()
     assert torch.autograd.gradgradcheck(unit_rows, x)
+
+
+def test_ids_of_two_integer_dtypes():
+    view1, view2 = views(4)
+    ids = torch.tensor([5, 5, 1, 2])
+    expected = negative_terms(view1, view2, view2, 0.3, ids, ids)
+    got = negative_terms(view1, view2, view2, 0.3, ids.int(), ids)
+    torch.testing.assert_close(got.log_mean, expected.log_mean)
+    assert got.count.tolist() == [2, 2, 3, 3]

@@ -75,6 +75,9 @@ class SameSample:
             self.columns_others = self.rows_others
             self._set_pairs(torch.arange(n), torch.arange(n), range(n + 1))
             return
+        row_ids, column_ids = (
+            x.long().contiguous() for x in (row_ids, column_ids)
+        )
         begin, size, order = _places(row_ids, column_ids)
         self.rows_others = m - size
         self.columns_others = n - _places(column_ids, row_ids)[1]
