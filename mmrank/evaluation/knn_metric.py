@@ -8,7 +8,7 @@ from mmrank.evaluation.frozen_feature_metric import (
     count_hits,
 )
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
-from mmrank.functional.contrastive.negative_terms import unit_rows
+from mmrank.functional.contrastive.unit_rows import unit_rows
 from mmrank.functional.metrics.k_nearest_votes import k_nearest_votes
 from mmrank.registry import METRICS
 

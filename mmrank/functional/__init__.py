@@ -34,9 +34,9 @@ from .contrastive.negative_terms import (
     negative_terms,
     two_modality_terms,
     two_view_terms,
-    unit_rows,
 )
 from .contrastive.spectral_contrastive import capped_rows, spectral_losses
+from .contrastive.unit_rows import unit_rows
 from .distributed import all_reduce_sum
 from .in_batch.coefficients import IN_BATCH_MODES
 from .in_batch.cross_sum import weighted_cross_sum

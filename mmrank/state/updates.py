@@ -34,14 +34,22 @@ class SampleGroups:
 
     def __init__(self, ids: Tensor) -> None:
         ids, order = ids.sort()
-        starts = torch.ones_like(ids)
-        starts[1:] = ids[1:] != ids[:-1]
-        segment = starts.cumsum(0) - 1
-        self._segment = torch.empty_like(segment).scatter_(0, order, segment)
+        differs = ids[1:] != ids[:-1]
+        # The host may look only where it need not wait.
+        self._distinct = ids.device.type == 'cpu' and bool(differs.all())
+        if not self._distinct:
+            segment = torch.zeros_like(ids)
+            segment[1:] = differs.cumsum(0)
+            self._segment = torch.empty_like(segment).scatter_(
+                0, order, segment
+            )
 
     def sum(self, values: Tensor) -> Tensor:
         """(n,) float64 sum over the sample of each row, of (n,) values."""
         values = values.double()
+        if self._distinct:
+            # What the sum of one value and 0 is: -0 becomes 0.
+            return values + 0.0
         order = values.argsort()
         order = order[self._segment[order].argsort(stable=True)]
         totals = torch.zeros_like(values)
@@ -59,6 +67,8 @@ class SampleGroups:
             (n,) float64.
         """
         total = self.sum(torch.where(usable, values, 0))
+        if self._distinct:
+            return total
         return total / self.sum(usable).clamp(min=1)
 
     def log_mean_exp(self, values: Tensor, usable: Tensor) -> Tensor:
@@ -72,6 +82,8 @@ class SampleGroups:
             (n,) float64.
         """
         values = torch.where(usable, values.double(), -torch.inf)
+        if self._distinct:
+            return values + 0.0
         top = torch.full_like(values, -torch.inf)
         top.scatter_reduce_(0, self._segment, values, 'amax')
         top = top[self._segment]

@@ -1,6 +1,8 @@
 """Global contrastive losses against loops in float64, and their oracles."""
 
 import math
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy, normalize
 
 from mmrank.functional import (
+    NegativeTerms,
     global_contrastive_loss,
     info_nce_loss,
     info_nce_losses,
@@ -20,6 +23,16 @@ from mmrank.functional import (
     two_view_terms,
     unit_rows,
 )
+from mmrank.functional.contrastive import log_mean_exp
+from mmrank.functional.contrastive.negative_terms import (
+    _terms as two_directions,
+)
+
+BENCHMARKS = Path(__file__).parents[2] / 'tools' / 'benchmarks'
+sys.path.insert(0, str(BENCHMARKS))
+from memory_peak import peak_extra_memory  # noqa: E402
+
+sys.path.remove(str(BENCHMARKS))
 
 
 def views(n, dim=5, seed=0, dtype=torch.float64):
@@ -412,3 +425,96 @@ def test_bad_shapes_are_refused():
         negative_terms(view1, view2, view1[:3, :4], 0.1, ids, ids[:3])
     with pytest.raises(ValueError, match='go together'):
         two_view_terms(view1, view2, 0.1, None, view1)
+
+
+def by_definition(anchors, positives, keys, tau, anchor_ids, key_ids):
+    """Terms of anchors by the plain definition, without blocks."""
+    h = anchors @ keys.t() - (anchors * positives).sum(1, keepdim=True)
+    other = anchor_ids[:, None] != key_ids
+    scaled = (h / tau[:, None]).masked_fill(~other, -math.inf)
+    count = other.sum(1)
+    mean_h = (scaled.softmax(1) * h).sum(1)
+    return NegativeTerms(
+        scaled.logsumexp(1) - count.log(), mean_h.detach(), count
+    )
+
+
+# Similarities are kept for backward, or computed once more; in one strip, or
+# in several, the last of them shorter; pairs of one sample are listed, or
+# found by comparing.
+@pytest.mark.parametrize('dim', [2, 16])
+@pytest.mark.parametrize('entries', [1, 30, 10**6])
+@pytest.mark.parametrize('most_pairs', [0, 8])
+@pytest.mark.parametrize('repeated', [False, True])
+def test_both_directions_equal_each_alone(
+    monkeypatch, dim, entries, most_pairs, repeated
+):
+    monkeypatch.setattr(log_mean_exp, '_MOST_PAIRS', most_pairs)
+    ids = torch.arange(11)
+    if repeated:
+        ids = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5])
+    n = len(ids)
+    view1, view2 = views(n, dim)
+    tau1 = torch.linspace(0.05, 0.9, n, dtype=torch.float64)
+    tau2 = tau1.flip(0) + 0.1
+    inputs = [x.requires_grad_() for x in (view1, view2, tau1, tau2)]
+    rows, swapped = torch.cat([view1, view2]), torch.cat([view2, view1])
+    tau, row_ids = torch.cat([tau1, tau2]), ids.repeat(2)
+    got = [
+        *two_directions(view1, view2, None, [tau1, tau2], ids, ids, entries),
+        negative_terms(rows, swapped, rows, tau, row_ids, row_ids, entries),
+    ]
+    expected = [
+        by_definition(view1, view2, view2, tau1, ids, ids),
+        by_definition(view2, view1, view1, tau2, ids, ids),
+        by_definition(rows, swapped, rows, tau, row_ids, row_ids),
+    ]
+    for x, y in zip(got, expected):
+        torch.testing.assert_close(x.log_mean, y.log_mean)
+        torch.testing.assert_close(x.mean_h, y.mean_h)
+        assert torch.equal(x.count, y.count)
+    slope = torch.linspace(-1, 2, n, dtype=torch.float64)
+    torch.testing.assert_close(
+        *(
+            torch.autograd.grad(
+                sum((x.log_mean.view(-1, n) * slope).sum() for x in terms),
+                inputs,
+            )
+            for terms in (got, expected)
+        )
+    )
+
+
+def test_gradients_of_both_directions_may_be_taken_twice():
+    view1, view2 = (x.requires_grad_() for x in views(6))
+    terms = two_modality_terms(view1, view2, 0.2, 0.3)
+    value = sum(x.log_mean.sum() for x in terms)
+    first = torch.autograd.grad(value, view1, retain_graph=True)
+    torch.testing.assert_close(first, torch.autograd.grad(value, view1))
+
+
+def test_memory_is_at_most_six_times_one_view():
+    def both(view1, view2):
+        terms = two_modality_terms(view1, view2, 0.05, 0.05)
+        sum(x.log_mean.sum() for x in terms).backward()
+
+    for n, dim in ((512, 256), (1024, 128)):
+        made = [x.requires_grad_() for x in views(n, dim, dtype=torch.float)]
+        peak = peak_extra_memory(
+            both, lambda made=made: [x.detach().requires_grad_() for x in made]
+        )
+        assert peak < 6.2 * n * dim * 4
+
+
+def test_unit_rows_can_be_differentiated_twice():
+    x = views(3)[0].mul(3).requires_grad_()
+    assert torch.autograd.gradgradcheck(unit_rows, x)
+
+
+def test_ids_of_two_integer_dtypes():
+    view1, view2 = views(4)
+    ids = torch.tensor([5, 5, 1, 2])
+    expected = negative_terms(view1, view2, view2, 0.3, ids, ids)
+    got = negative_terms(view1, view2, view2, 0.3, ids.int(), ids)
+    torch.testing.assert_close(got.log_mean, expected.log_mean)
+    assert got.count.tolist() == [2, 2, 3, 3]

@@ -7,6 +7,7 @@ import torch
 from torch.nn.functional import cross_entropy, normalize
 
 from mmrank.functional import cyclic_consistency
+from mmrank.functional.contrastive import log_mean_exp
 from mmrank.losses import (
     BimodalISogCLRLoss,
     CLIPLoss,
@@ -114,6 +115,40 @@ def test_cyclic_consistency_of_parts_adds_up():
         for x, y in zip(images.split([4, 2]), texts.split([4, 2]))
     ]
     torch.testing.assert_close(torch.cat(parts, dim=1), whole)
+
+
+@pytest.mark.parametrize('least', [1, 40, 10**6])
+@pytest.mark.parametrize('columns', [None, 13])
+def test_gradient_of_cyclic_consistency(monkeypatch, least, columns):
+    monkeypatch.setattr(log_mean_exp, '_LEAST_ENTRIES', least)
+    inputs = [x.requires_grad_() for x in data(9, dim=1)]
+    if columns is not None:
+        inputs += [x.requires_grad_() for x in data(columns, 1, dim=1)]
+    images, texts = inputs[:2]
+    all_images, all_texts = inputs[-2:]
+    cross = images @ all_texts.t() - texts @ all_images.t()
+    within = images @ all_images.t() - texts @ all_texts.t()
+    expected = [x.square().sum(1) for x in (cross, within)]
+    got = cyclic_consistency(*inputs)
+    slopes = torch.linspace(-1, 2, 18).double().view(2, 9)
+    torch.testing.assert_close(list(got), expected)
+    torch.testing.assert_close(
+        *(
+            torch.autograd.grad((torch.stack([*x]) * slopes).sum(), inputs)
+            for x in (got, expected)
+        )
+    )
+
+
+def test_small_inconsistencies_are_not_rounded_away():
+    images = normalize(data(30, dim=8)[0], dim=1)
+    texts = normalize(images + 1e-4 * data(30, 1, dim=8)[0], dim=1)
+    views = images.float(), texts.float()
+    for got, exact in zip(
+        cyclic_consistency(*views),
+        cyclic_consistency(*(x.double() for x in views)),
+    ):
+        torch.testing.assert_close(got.double(), exact, rtol=1e-4, atol=0)
 
 
 def test_cyclip_is_clip_and_consistency():

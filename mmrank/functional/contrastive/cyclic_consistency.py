@@ -2,6 +2,79 @@
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
+
+from mmrank.functional.second_order import once_differentiable
+
+from .log_mean_exp import BLOCK_ENTRIES, similarity_strips
+
+
+class _CyclicConsistency(Function):
+    """Both sums from the sums and differences of the two views.
+
+    With ``x_jk = <I_j - T_j, I_k + T_k>`` the difference across is
+    ``(x_kj - x_jk) / 2`` and that within ``(x_jk + x_kj) / 2``: one product
+    serves both, and a small difference is not one of large numbers.
+    """
+
+    @staticmethod
+    def forward(ctx, gap, total, all_gap, all_total):
+        ctx.mirrored = all_gap is None
+        if ctx.mirrored:
+            all_gap, all_total = gap, total
+        ctx.save_for_backward(gap, total, all_gap, all_total)
+        sums = gap.new_zeros(2, len(gap))
+        for part, first in _strips(gap, all_gap, ctx.mirrored):
+            x = gap[part] @ all_total[first:].t()
+            y = total[part] @ all_gap[first:].t()
+            later = slice(part.stop, None)
+            for own, difference in zip(sums, (x - y, x.add_(y))):
+                squares = difference.square_()
+                own[part] += squares.sum(1)
+                if ctx.mirrored:
+                    own[later] += squares[:, part.stop - first :].sum(0)
+        return tuple(sums.mul_(0.25))
+
+    @staticmethod
+    @once_differentiable('cyclic_consistency')
+    def backward(ctx, of_cross, of_within):
+        gap, total, all_gap, all_total = ctx.saved_tensors
+        of_gap, of_total = torch.zeros_like(gap), torch.zeros_like(total)
+        of_all = of_gap, of_total
+        if not ctx.mirrored:
+            of_all = torch.zeros_like(all_gap), torch.zeros_like(all_total)
+        with torch.autocast(gap.device.type, enabled=False):
+            for part, first in _strips(gap, all_gap, ctx.mirrored):
+                x = gap[part] @ all_total[first:].t()
+                y = total[part] @ all_gap[first:].t()
+                # In the mirrored entries, which are those of the same strip,
+                # each difference counts for both of its samples.
+                cross, within = (
+                    g[part, None] + g[first:]
+                    if ctx.mirrored
+                    else g[part, None]
+                    for g in (of_cross, of_within)
+                )
+                difference = (x - y).mul_(cross)
+                x.add_(y).mul_(within)
+                of_x, of_y = x + difference, x.sub_(difference)
+                if ctx.mirrored:
+                    # Both entries of a pair lie in the strip's own columns.
+                    of_y[:, : part.stop - first] = 0
+                of_gap[part].addmm_(of_x, all_total[first:], alpha=0.5)
+                of_all[1][first:].addmm_(of_x.t(), gap[part], alpha=0.5)
+                of_total[part].addmm_(of_y, all_gap[first:], alpha=0.5)
+                of_all[0][first:].addmm_(of_y.t(), total[part], alpha=0.5)
+        if ctx.mirrored:
+            return of_gap, of_total, None, None
+        return of_gap, of_total, *of_all
+
+
+def _strips(rows: Tensor, columns: Tensor, mirrored: bool):
+    """See :func:`similarity_strips`; of half the size, for two products."""
+    return similarity_strips(
+        len(rows), len(columns), rows.size(1), mirrored, BLOCK_ENTRIES // 2
+    )
 
 
 def cyclic_consistency(
@@ -15,7 +88,7 @@ def cyclic_consistency(
     For pair j of images I and texts T, summed over the pairs k:
     ``(<I_j, T_k> - <I_k, T_j>)^2`` across and ``(<I_j, I_k> - <T_j, T_k>)^2``
     within the modalities. Source: Goel et al., CyCLIP, NeurIPS 2022, eq. 3
-    and 4; the mean over j is the paper's loss.
+    and 4; the mean over j is the paper's loss. Differentiable once.
 
     Args:
         view1: (n, D) floats I, of length 1 for cosines.
@@ -50,11 +123,13 @@ def cyclic_consistency(
             f'got {tuple(view1.shape)}, {tuple(view2.shape)}, '
             f'{tuple(all_view1.shape)} and {tuple(all_view2.shape)}'
         )
+    mirrored = all_view1 is view1 and all_view2 is view2
     dtype = torch.promote_types(view1.dtype, torch.float32)
     view1, view2, all_view1, all_view2 = (
         x.to(dtype) for x in (view1, view2, all_view1, all_view2)
     )
     with torch.autocast(view1.device.type, enabled=False):
-        cross = view1 @ all_view2.t() - view2 @ all_view1.t()
-        within = view1 @ all_view1.t() - view2 @ all_view2.t()
-        return cross.square().sum(1), within.square().sum(1)
+        inputs = view1 - view2, view1 + view2, None, None
+        if not mirrored:
+            inputs = *inputs[:2], all_view1 - all_view2, all_view1 + all_view2
+        return _CyclicConsistency.apply(*inputs)

@@ -1,39 +1,11 @@
 """The negatives of each row of a batch, and mean exp(h/tau) over them."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
-from torch.nn.functional import normalize
 
-from mmrank.functional.second_order import once_differentiable
-
-
-def unit_rows(x: Tensor) -> Tensor:
-    """Divide each row by its Euclidean length.
-
-    Args:
-        x: (n, D) floats. A row of 1e-30 or 1e30, whose squares leave the
-            range of float32, has a length like any other.
-
-    Returns:
-        (n, D), at least float32: in half precision close cosines tie. A row
-        of zeros stays zero and has no gradient. A row of entries below 8e-34
-        (2e-303 in float64) counts as one: its gradient, which is that of the
-        direction divided by the length, would not be finite.
-    """
-    x = x.to(torch.promote_types(x.dtype, torch.float32))
-    if not x.size(1):
-        return x
-    # The result does not depend on the scale, so the scale has no gradient.
-    scale = x.detach().abs().amax(1, keepdim=True)
-    zero = scale < 2**16 * torch.finfo(x.dtype).tiny
-    return normalize(x.masked_fill(zero, 0) / torch.where(zero, 1, scale))
-
-
-BLOCK_ENTRIES = 1 << 22
+from .log_mean_exp import BLOCK_ENTRIES, LogMeanExp, SameSample
 
 
 @dataclass
@@ -67,7 +39,9 @@ def negative_terms(
     ``h(z) = <a, z> - <a, a+>`` and ``g = mean_z exp(h(z)/tau)`` over the keys
     z of other samples. Source: iSogCLR (ICML 2023), eq. 11, 15 and 16. No
     exponential is formed that is above 1, and the similarities are there in
-    blocks of rows, in backward once more.
+    strips of rows, of large batches in backward once more. Where anchors and
+    keys are one and the same tensor, and their ids too, a similarity is
+    computed for both of its samples at once.
 
     Args:
         anchors: (n, D) floats a.
@@ -77,7 +51,7 @@ def negative_terms(
         anchor_ids: (n,) integer sample of each anchor.
         key_ids: (m,) integer sample of each key. Keys of the anchor's own
             sample are no negatives.
-        block_entries: Similarities at a time.
+        block_entries: Similarities at a time, at most.
 
     Returns:
         Terms in at least float32. The gradient reaches anchors, positives,
@@ -100,93 +74,57 @@ def negative_terms(
             f'{tuple(positives.shape)}, {tuple(keys.shape)}, '
             f'{tuple(anchor_ids.shape)} and {tuple(key_ids.shape)}'
         )
-    dtype = torch.promote_types(anchors.dtype, torch.float32)
-    anchors, positives, keys = (
-        x.to(dtype) for x in (anchors, positives, keys)
+    mirrored = keys is anchors and key_ids is anchor_ids
+    return _terms(
+        anchors,
+        None if mirrored else keys,
+        positives,
+        [tau],
+        anchor_ids,
+        key_ids,
+        block_entries,
+    )[0]
+
+
+def _terms(
+    rows: Tensor,
+    columns: Tensor | None,
+    positives: Tensor | None,
+    taus: list[Tensor | float],
+    row_ids: Tensor,
+    column_ids: Tensor,
+    block_entries: int = BLOCK_ENTRIES,
+) -> list[NegativeTerms]:
+    """Terms of the rows, and of the columns if there are two temperatures.
+
+    Args:
+        rows: (n, D).
+        columns: (m, D), or None for the rows again.
+        positives: (n, D), or None for the columns.
+        taus: Temperature of the rows, or those of rows and columns.
+        row_ids: (n,).
+        column_ids: (m,); the same object as ``row_ids`` if they are equal.
+        block_entries: Similarities at a time.
+    """
+    dtype = torch.promote_types(rows.dtype, torch.float32)
+    rows, columns, positives = (
+        None if x is None else x.to(dtype) for x in (rows, columns, positives)
     )
-    tau = torch.as_tensor(tau, dtype=dtype, device=anchors.device).expand(n)
     # h/tau of 400 needs the full mantissa: no autocast here.
-    with torch.autocast(anchors.device.type, enabled=False):
-        positive = (anchors * positives).sum(1)
-        return NegativeTerms(
-            *_LogMeanExp.apply(
-                anchors,
-                keys,
-                positive,
-                tau,
-                anchor_ids,
-                key_ids,
-                max(block_entries // max(m, 1), 1),
+    with torch.autocast(rows.device.type, enabled=False):
+        own = None if positives is None else (rows * positives).sum(1)
+        taus = [
+            torch.as_tensor(x, dtype=dtype, device=rows.device).expand(
+                len(rows)
             )
+            for x in taus
+        ]
+        same = SameSample(row_ids, column_ids)
+        found = LogMeanExp.apply(
+            rows, columns, own, same, block_entries, *taus
         )
-
-
-class _LogMeanExp(Function):
-    @staticmethod
-    def forward(ctx, anchors, keys, positive, tau, anchor_ids, key_ids, rows):
-        log_sum, mean_h = torch.empty_like(positive), torch.empty_like(tau)
-        count = torch.empty_like(anchor_ids, dtype=torch.long)
-        inputs = (anchors, keys, positive, tau, anchor_ids, key_ids)
-        for block in _blocks(anchors.size(0), rows):
-            h, own = _centred(block, *inputs)
-            count[block] = own.size(1) - own.sum(1)
-            scaled = (h / tau[block, None]).masked_fill_(own, -torch.inf)
-            log_sum[block] = _log_sum_exp(scaled)
-            # exp(-inf - 0) = 0 where there is no negative.
-            shift = torch.where(count[block] > 0, log_sum[block], 0)
-            weights = scaled.sub_(shift[:, None]).exp_()
-            mean_h[block] = (weights * h.masked_fill_(own, 0)).sum(1)
-        ctx.save_for_backward(*inputs, log_sum, mean_h, count)
-        ctx.rows = rows
-        ctx.mark_non_differentiable(mean_h, count)
-        return log_sum - count.clamp(min=1).log(), mean_h, count
-
-    @staticmethod
-    @once_differentiable('negative_terms')
-    def backward(ctx, grad, _mean_h, _count):
-        *inputs, log_sum, mean_h, count = ctx.saved_tensors
-        anchors, keys, positive, tau, *_ = inputs
-        # Without negatives log g is a constant.
-        grad = torch.where(count > 0, grad, 0)
-        shift = torch.where(count > 0, log_sum, 0)
-        grad_anchors = torch.empty_like(anchors)
-        grad_keys = torch.zeros_like(keys)
-        grad_positive = torch.empty_like(positive)
-        with torch.autocast(anchors.device.type, enabled=False):
-            for block in _blocks(anchors.size(0), ctx.rows):
-                h, own = _centred(block, *inputs)
-                scaled = h.div_(tau[block, None]).sub_(shift[block, None])
-                weights = scaled.masked_fill_(own, -torch.inf).exp_()
-                weights *= (grad[block] / tau[block])[:, None]
-                grad_anchors[block] = weights @ keys
-                grad_keys.addmm_(weights.t(), anchors[block])
-                grad_positive[block] = -weights.sum(1)
-        grad_tau = -grad * mean_h / tau.square()
-        return (
-            grad_anchors,
-            grad_keys,
-            grad_positive,
-            grad_tau,
-            None,
-            None,
-            None,
-        )
-
-
-def _blocks(n: int, rows: int) -> Iterator[slice]:
-    return (slice(i, i + rows) for i in range(0, n, rows))
-
-
-def _centred(block, anchors, keys, positive, _tau, anchor_ids, key_ids):
-    """Centred similarities of a block, and which keys are of one sample."""
-    h = (anchors[block] @ keys.t()).sub_(positive[block, None])
-    return h, anchor_ids[block, None] == key_ids
-
-
-def _log_sum_exp(x: Tensor) -> Tensor:
-    if x.size(1) == 0:
-        return x.new_full((x.size(0),), -torch.inf)
-    return x.logsumexp(1)
+    counts = same.rows_others, same.columns_others
+    return [NegativeTerms(*x) for x in zip(found[::2], found[1::2], counts)]
 
 
 def two_view_terms(
@@ -221,14 +159,12 @@ def two_view_terms(
     )
     if isinstance(tau, Tensor) and tau.dim():
         tau = tau.repeat(2)
-    return negative_terms(
-        torch.cat([view1, view2]),
-        torch.cat([view2, view1]),
-        torch.cat([all_view1, all_view2]),
-        tau,
-        ids.repeat(2),
-        all_ids.repeat(2),
-    )
+    anchors, anchor_ids = torch.cat([view1, view2]), ids.repeat(2)
+    keys, key_ids = anchors, anchor_ids
+    if not _are_all(view1, view2, ids, all_view1, all_view2, all_ids):
+        keys, key_ids = torch.cat([all_view1, all_view2]), all_ids.repeat(2)
+    positives = torch.cat([view2, view1])
+    return negative_terms(anchors, positives, keys, tau, anchor_ids, key_ids)
 
 
 def two_modality_terms(
@@ -262,10 +198,19 @@ def two_modality_terms(
     ids, all_view1, all_view2, all_ids = _filled(
         view1, view2, ids, all_view1, all_view2, all_ids
     )
+    if _are_all(view1, view2, ids, all_view1, all_view2, all_ids):
+        taus = [tau1, tau2]
+        return tuple(_terms(view1, view2, None, taus, ids, ids))
     return (
         negative_terms(view1, view2, all_view2, tau1, ids, all_ids),
         negative_terms(view2, view1, all_view1, tau2, ids, all_ids),
     )
+
+
+def _are_all(view1, view2, ids, all_view1, all_view2, all_ids) -> bool:
+    """Whether the negatives come from the anchors themselves."""
+    pairs = (view1, all_view1), (view2, all_view2), (ids, all_ids)
+    return all(own is every for own, every in pairs)
 
 
 def _filled(view1, view2, ids, all_view1, all_view2, all_ids):

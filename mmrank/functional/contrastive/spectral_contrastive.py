@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from .negative_terms import unit_rows
+from .unit_rows import unit_rows
 
 
 def capped_rows(x: Tensor, mu: float) -> Tensor:

@@ -26,11 +26,13 @@ class _BlockedCrossSum(Function):
             for j in range(0, len(right), block):
                 cols = slice(j, j + block)
                 scores = left[rows] @ right[cols].t()
-                losses = loss.negative(scores)
+                if wanted:
+                    losses, slope = loss.negative_and_slope(scores)
+                else:
+                    losses = loss.negative(scores)
                 total += left_weights[rows] @ (losses @ right_weights[cols])
                 if not wanted:
                     continue
-                slope = loss.negative_slope(scores)
                 grads[0][rows].addmm_(slope, weighted_right[cols])
                 grads[1][cols].addmm_(slope.t(), weighted_left[rows])
         if wanted:

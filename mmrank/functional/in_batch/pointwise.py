@@ -27,6 +27,13 @@ class Pointwise:
         """Derivative of ``l-``, of the shape of ``scores``."""
         raise NotImplementedError
 
+    def negative_and_slope(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """``l-`` and its derivative, where both are needed.
+
+        A subclass may define it to compute once what the two share.
+        """
+        return self.negative(scores), self.negative_slope(scores)
+
 
 class SquarePointwise(Pointwise):
     """``(y - s)^2 / 2`` with y = 1 or 0."""
@@ -58,6 +65,19 @@ class LogisticPointwise(Pointwise):
     def negative_slope(self, scores: Tensor) -> Tensor:
         """``sigmoid(s)``."""
         return torch.sigmoid(scores)
+
+    def negative_and_slope(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Both from one exponential.
+
+        ``log(1 + exp(s)) = max(s, 0) - log(1 - min(p, 1 - p))`` with ``p =
+        sigmoid(s)``, to the rounding of the larger part.
+        """
+        if type(self) is not LogisticPointwise:
+            # A subclass may define either of them anew.
+            return super().negative_and_slope(scores)
+        slope = torch.sigmoid(scores)
+        rest = torch.minimum(slope, 1 - slope).neg_().log1p_()
+        return scores.relu().sub_(rest), slope
 
 
 POINTWISE = {'square': SquarePointwise, 'logistic': LogisticPointwise}

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from .retrieval.counting import row_counts
+
 #: Scores held at a time.
 _MAX_SCORES = 1 << 22
 
@@ -76,5 +78,5 @@ def best_positive_rank(
             best.scatter_reduce_(0, pairs[0], own, 'amax')
             # What is left are the negatives.
             scores[pairs] = -torch.inf
-            places.append(1 + (scores >= best[:, None]).sum(1))
+            places.append(1 + row_counts(scores.ge_(best[:, None])))
     return torch.cat(places) if places else rows.new_zeros(0)

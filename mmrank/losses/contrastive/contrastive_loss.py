@@ -12,8 +12,8 @@ from mmrank.functional.contrastive.negative_terms import (
     NegativeTerms,
     two_modality_terms,
     two_view_terms,
-    unit_rows,
 )
+from mmrank.functional.contrastive.unit_rows import unit_rows
 from mmrank.functional.distributed import (
     all_gather_rows,
     join,

@@ -6,7 +6,7 @@ import torch
 from mmengine.model import BaseModel
 from torch import Tensor, nn
 
-from mmrank.functional.contrastive.negative_terms import unit_rows
+from mmrank.functional.contrastive.unit_rows import unit_rows
 from mmrank.registry import MODELS
 
 from .zero_shot_prompts import ZeroShotPrompts

@@ -360,3 +360,15 @@ def test_nan_is_not_hidden():
     scores[0, 0] = torch.nan
     loss = loss_of(scores, tuple(PAIRS[:3]), 'unbiased', 'logistic')
     assert loss.isnan()
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+def test_logistic_loss_and_slope_of_one_exponential(dtype):
+    scores = torch.tensor([-100.0, -30, -1e-3, 0, 1e-3, 0.5, 30, 100])
+    exact = scores.double().requires_grad_()
+    expected = torch.log1p(exact.exp())
+    (slope,) = torch.autograd.grad(expected.sum(), exact)
+    got = build_pointwise('logistic').negative_and_slope(scores.to(dtype))
+    rtol = 4 * torch.finfo(dtype).eps
+    for x, y in zip(got, (expected.detach(), slope)):
+        torch.testing.assert_close(x.double(), y, rtol=rtol, atol=1e-38)

@@ -11,10 +11,10 @@ from torch import Tensor
 
 # Comparisons read the row once per threshold, bins about this many times.
 _MOST_COMPARISONS = 16
-# Eight bools are added as one 64-bit word; 128 words leave each byte below
-# 256, so no carry reaches its neighbour.
-_WORDS = 128
-ROW_MULTIPLE = 8 * _WORDS
+# Scores that a CPU counts at once: what fits its cache.
+_IN_CACHE = 2**18
+# Widths are rounded up to a multiple, which leaves the order of a sum alone.
+ROW_MULTIPLE = 1024
 # Bytes of temporary tensors per score, all of a row's scores sharing a bin.
 BYTES_PER_SCORE = 64
 
@@ -27,13 +27,21 @@ def count_rows_at_or_above(scores: Tensor, thresholds: Tensor) -> Tensor:
 
     Args:
         scores: (B, W) float32 or float64, no NaN and no +inf; -inf is what
-            is left out. W is a multiple of ``ROW_MULTIPLE``.
+            is left out.
         thresholds: (B, P) of the scores' dtype, at least one finite entry
             per row; +inf where a row has fewer than P.
 
     Returns:
         (B, P) int64 counts; 0 at thresholds of +inf.
     """
+    if scores.device.type != 'cpu':
+        return _count(scores, thresholds)
+    rows = max(_IN_CACHE // max(scores.size(1), 1), 1)
+    parts = zip(scores.split(rows), thresholds.split(rows))
+    return torch.cat([_count(*x) for x in parts])
+
+
+def _count(scores: Tensor, thresholds: Tensor) -> Tensor:
     if thresholds.size(1) <= _MOST_COMPARISONS:
         return _count_by_comparing(scores, thresholds)
     if scores.dtype == torch.float32:
@@ -44,14 +52,33 @@ def count_rows_at_or_above(scores: Tensor, thresholds: Tensor) -> Tensor:
 
 
 def _count_by_comparing(scores: Tensor, thresholds: Tensor) -> Tensor:
-    rows = scores.size(0)
-    reached = torch.empty_like(scores, dtype=torch.bool)
-    counts = []
-    for column in thresholds.split(1, dim=1):
-        torch.ge(scores, column, out=reached)
-        words = reached.view(torch.int64).view(rows, -1, _WORDS).sum(2)
-        counts.append(words.view(torch.uint8).sum(1, dtype=torch.int64))
+    # A CPU writes ones and zeros of the scores' own type four times as fast
+    # as bools, a GPU reads bools four times as fast.
+    on_cpu = scores.device.type == 'cpu'
+    reached = torch.empty_like(
+        scores,
+        dtype=scores.dtype if on_cpu else torch.bool,
+        memory_format=torch.contiguous_format,
+    )
+    counts = [
+        row_counts(torch.ge(scores, column, out=reached))
+        for column in thresholds.split(1, dim=1)
+    ]
     return torch.stack(counts, dim=1)
+
+
+def row_counts(reached: Tensor) -> Tensor:
+    """Number of ones in each row, exactly.
+
+    Args:
+        reached: (B, W) bool, or ones and zeros as floats.
+
+    Returns:
+        (B,) int64.
+    """
+    if reached.is_floating_point() and reached.size(1) > 2**24:
+        return reached.sum(1, dtype=torch.float64).long()
+    return reached.sum(1).long()
 
 
 def _count_by_bins(scores: Tensor, thresholds: Tensor) -> Tensor:

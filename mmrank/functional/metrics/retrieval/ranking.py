@@ -58,8 +58,12 @@ class RowWorkers:
 
 # A matrix product gains nothing from more queries at once.
 _MOST_QUERIES = 512
-# Scores that are ranked at once: what fits the cache, or keeps a GPU busy.
-_TILE = {'cpu': 2**18, 'other': 2**24}
+# Scores that are ranked at once: so many that the calls cost little beside
+# the counting, which goes through fewer on its own.
+_TILE = {'cpu': 2**21, 'other': 2**24}
+# Numbers between the rows of a panel: a multiple of 4 KiB would let the cache
+# keep few of them.
+_GAP = 16
 # Temporary tensors of the ranks, per positive.
 _BYTES_PER_POSITIVE = 128
 
@@ -111,17 +115,19 @@ def rank_positives(
         rows, tile = _panel_shape(
             sets, sizes[0], memory_limit, workers.count, bytes_per_query
         )
+        width = _width(sets)
         panel = sets.queries.new_full(
-            (min(rows, total), _width(sets)), float('-inf')
-        )
+            (min(rows, total), width + _GAP), float('-inf')
+        )[:, :width]
         begins = _own_share(range(0, total, rows), group)
         own_total = sum(min(rows, total - begin) for begin in begins)
         done = 0
         for begin in begins:
             chosen = order[begin : min(begin + rows, total)]
             scores = _fill_panel(sets, chosen, panel)
-            tiles = scores.split(tile), chosen.split(tile)
-            rank = partial(_rank_tile, sets, sizes[begin], reduce)
+            most = sizes[begin : begin + rows : tile]
+            tiles = scores.split(tile), chosen.split(tile), most
+            rank = partial(_rank_tile, sets, reduce)
             for of_tile, part in zip(tiles[1], workers.map(rank, *tiles)):
                 for whole, values in zip(results, part):
                     whole[of_tile] = values
@@ -163,7 +169,7 @@ def _panel_shape(
 ) -> tuple[int, int]:
     """Queries of a panel, and of a tile of it, which is ranked at once."""
     device, width = sets.queries.device.type, _width(sets)
-    panel_row = width * sets.queries.element_size()
+    panel_row = (width + _GAP) * sets.queries.element_size()
     tile_row = BYTES_PER_SCORE * width + bytes_per_query
     tile_row += _BYTES_PER_POSITIVE * (most_positives + 1)
     tile_row *= workers
@@ -175,6 +181,8 @@ def _panel_shape(
             f'on {workers} threads'
         )
     tile = _TILE.get(device, _TILE['other']) // width
+    # Every worker gets several tiles of a panel.
+    tile = min(tile, _MOST_QUERIES // (4 * workers) if workers > 1 else tile)
     tile = max(min(tile, memory_limit // 2 // tile_row), 1)
     rows = (memory_limit - tile * tile_row) // panel_row
     return max(min(rows, _MOST_QUERIES), 1), tile
@@ -195,10 +203,10 @@ def _fill_panel(sets: RetrievalSets, chosen: Tensor, panel: Tensor) -> Tensor:
 
 def _rank_tile(
     sets: RetrievalSets,
-    most: int,
     reduce: Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]],
     scores: Tensor,
     chosen: Tensor,
+    most: int,
 ) -> Sequence[Tensor]:
     size, itself = sets.gallery.size(0), int(sets.own is not None)
     place = torch.arange(most + itself, device=scores.device)

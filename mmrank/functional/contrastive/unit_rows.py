@@ -1,0 +1,54 @@
+"""Rows of length 1."""
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+
+class _UnitRows(Function):
+    """Division by the length, whose gradient reads the rows three times.
+
+    That of ``torch.nn.functional.normalize`` reads and writes them a dozen
+    times. It is made of operations that autograd knows, so it can be
+    differentiated.
+    """
+
+    @staticmethod
+    def forward(ctx, x):
+        scale = torch.maximum(
+            x.amax(1, keepdim=True), x.amin(1, keepdim=True).neg_()
+        )
+        zero = scale < 2**16 * torch.finfo(x.dtype).tiny
+        # x / inf = 0, and so is the gradient of a row that counts as zero.
+        # The squares of x itself may leave the range.
+        rows = x / scale.masked_fill_(zero, torch.inf)
+        length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+        rows /= length.masked_fill_(zero, 1)
+        ctx.save_for_backward(x, rows, length.mul_(scale))
+        return rows
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, rows, length = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            length = torch.linalg.vecdot(x, rows)[:, None]
+            length = torch.where(length > 0, length, torch.inf)
+        along = torch.linalg.vecdot(grad, rows)[:, None]
+        return torch.addcmul(grad, rows, along, value=-1) / length
+
+
+def unit_rows(x: Tensor) -> Tensor:
+    """Divide each row by its Euclidean length.
+
+    Args:
+        x: (n, D) floats. A row of 1e-30 or 1e30, whose squares leave the
+            range of float32, has a length like any other.
+
+    Returns:
+        (n, D), at least float32: in half precision close cosines tie. A row
+        of zeros stays zero and has no gradient. A row of entries below 8e-34
+        (2e-303 in float64) counts as one: its gradient, which is that of the
+        direction divided by the length, would not be finite.
+    """
+    x = x.to(torch.promote_types(x.dtype, torch.float32))
+    return _UnitRows.apply(x) if x.numel() else x
