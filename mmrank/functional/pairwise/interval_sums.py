@@ -99,6 +99,9 @@ class IntervalSums:
         pos_mask: Tensor,
         neg: Tensor,
         neg_mask: Tensor | None,
+        *,
+        values: bool = True,
+        slopes: bool = True,
     ) -> tuple[Tensor, Tensor, tuple]:
         """Sums, their slopes by ``pos`` and what the gradient will need."""
         if self._is_fused(pos.shape, neg.device):
