@@ -77,7 +77,9 @@ def _groups(pos_mask: Tensor, width: int) -> list[_Group]:
     counts = pos_mask.sum(1)
     if 4 * int(counts.sum()) >= 3 * pos_mask.numel():
         return everything
-    first = pos_mask.to(torch.int8).argsort(1, descending=True, stable=True)
+    first = pos_mask.to(torch.int8).argsort(
+        dim=1, descending=True, stable=True
+    )
     # frexp: the exponent e has 2^(e-1) <= count - 1/2 < 2^e.
     level = torch.frexp(counts - 0.5).exponent
     groups = []
