@@ -41,13 +41,34 @@ def _blocks(scores: Tensor) -> Iterator[tuple[slice, slice]]:
         yield slice(None), part
 
 
-def _look_up(table: Tensor, bins: Tensor) -> Tensor:
+class _Buffers:
+    """Memory that the passes share, so that it stays in the cache."""
+
+    def __init__(self) -> None:
+        self._memory: dict[str, Tensor] = {}
+
+    def like(self, name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
+        """Uninitialised memory of the shape of ``values``."""
+        size = values.numel()
+        memory = self._memory.get(name)
+        if memory is None or memory.numel() < size:
+            memory = torch.empty(size, dtype=dtype, device=values.device)
+            self._memory[name] = memory
+        return memory[:size].view(values.shape)
+
+    def copy(self, name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
+        """A copy of ``values``."""
+        return self.like(name, values, dtype).copy_(values)
+
+
+def _look_up(table: Tensor, bins: Tensor, out: Tensor) -> Tensor:
     """Entries of the (R, K) table for (R, n) bins.
 
     On the CPU ``bins`` are (R * n,) entries of the flat table.
     """
     if bins.dim() == 1:
-        return table.reshape(-1).index_select(0, bins)
+        torch.index_select(table.reshape(-1), 0, bins, out=out.view(-1))
+        return out
     return table.gather(1, bins.long())
 
 
@@ -59,16 +80,26 @@ def _flat(bins: Tensor, table: Tensor) -> Tensor:
     return bins.reshape(-1)
 
 
-def _add_moments(moments: Tensor, bins: Tensor, u: Tensor) -> None:
-    """Add count, sum and sum of squares of u to (3, R, K) moments."""
+def _add_moments(
+    moments: Tensor, bins: Tensor, u: Tensor, buffers: _Buffers
+) -> None:
+    """Add count, sum and sum of squares of u to (3, R, K) moments.
+
+    Args:
+        moments: What to add to.
+        bins: (R, n) bins or, on the CPU, (R * n,) entries of the flat table.
+        u: (R, n) float64 values, which are overwritten.
+        buffers: Memory to use.
+    """
     if bins.dim() == 1:
         count, first, second = (m.view(-1) for m in moments.unbind(0))
+        u = u.view(-1)
         # The fastest of the ways to count on a CPU; on a GPU it would
         # synchronise with the host.
         count += torch.bincount(bins, minlength=count.numel())
-        bins = bins.long()
+        bins = buffers.copy('bins', bins, torch.int64)
         first.scatter_add_(0, bins, u)
-        second.scatter_add_(0, bins, u.square_())
+        second.scatter_add_(0, bins, u.mul_(u))
         return
     bins = bins.long()
     moments[0].scatter_add_(1, bins, torch.ones_like(u))
@@ -99,6 +130,7 @@ class IntervalSums:
     def __init__(self, tau: float, backend: str = 'auto') -> None:
         self.tau, self.backend = tau, backend
         self.tables: PairwiseTables | None = None
+        self.is_finite = False
 
     def _is_fused(self, shape: torch.Size, device: torch.device) -> bool:
         """Whether the kernels take (L, P) positives on that device."""
@@ -140,8 +172,8 @@ class IntervalSums:
         self.tables = tables
         all_bins = torch.empty(neg.shape, dtype=torch.int32, device=neg.device)
         moments = tables.p.new_zeros(3, *tables.anchors.shape)
-        finite, has_anchors = _is_finite(neg), tables.has_anchors
-        binner = None
+        self.is_finite = finite = _is_finite(neg)
+        has_anchors, buffers, binner = tables.has_anchors, _Buffers(), None
         for rows, part in _blocks(neg):
             if part.start == 0:
                 binner = ScoreBinner(tables.thresholds[rows], neg.size(1))
@@ -152,18 +184,21 @@ class IntervalSums:
             if neg_mask is not None:
                 # Interval 0 lies below all windows: it takes what is left out.
                 bins.masked_fill_(~neg_mask[rows, part], 0)
-            u = self._in_units(scores, rows)
+            u = self._in_units(scores, rows, buffers)
             if rows != slice(None):
-                bins, u = _flat(bins, tables.anchors[rows]), u.view(-1)
+                bins = _flat(bins, tables.anchors[rows])
             if has_anchors:
-                u -= _look_up(tables.anchors[rows], bins)
-            _add_moments(moments[:, rows], bins, u)
+                out = buffers.like('entries', u, u.dtype)
+                u -= _look_up(tables.anchors[rows], bins, out)
+            _add_moments(moments[:, rows], bins, u, buffers)
         total, slope = tables.reduce(moments)
         return total, slope / self.tau, (all_bins,)
 
-    def _in_units(self, scores: Tensor, rows: slice) -> Tensor:
+    def _in_units(
+        self, scores: Tensor, rows: slice, buffers: _Buffers
+    ) -> Tensor:
         """(R, n) float64 scores in units of tau around the centres."""
-        y = scores.to(torch.float64, copy=True)
+        y = buffers.copy('scores', scores, torch.float64)
         return y.sub_(self.tables.centre[rows]).div_(self.tau)
 
     def gradient_of_negatives(
@@ -178,16 +213,17 @@ class IntervalSums:
         (all_bins,) = extra
         const, by_y = self.tables.slope_coefficients(grad / self.tau)
         out = torch.empty_like(neg, memory_format=torch.contiguous_format)
-        finite = _is_finite(neg)
+        finite, buffers = self.is_finite, _Buffers()
         for rows, part in _blocks(neg):
             scores = neg[rows, part]
             scores = scores if finite else clamp_infinite(scores.double())
-            y = self._in_units(scores, rows)
+            y = self._in_units(scores, rows, buffers)
             bins = all_bins[rows, part]
             if rows != slice(None):
                 bins = _flat(bins, const[rows])
-            slope, base = (_look_up(x[rows], bins) for x in (by_y, const))
-            y.mul_(slope.view_as(y)).add_(base.view_as(y))
+            entries = buffers.like('entries', y, y.dtype)
+            y *= _look_up(by_y[rows], bins, entries)
+            y += _look_up(const[rows], bins, entries)
             out[rows, part] = y
         return out
 

@@ -15,7 +15,8 @@ and the moments are those of ``u = y - a``, which is in ``[-1, 1]``.
 mispredicted branch per halving and score on a CPU: 90 ms for 3.5 M scores and
 1,500 thresholds, six times a whole binary cross-entropy step. A uniform grid
 over the thresholds answers most scores with one table look-up; only the
-scores that share a grid cell with a threshold are searched.
+scores that share a grid cell with a threshold are compared with those of the
+cell, one after the other, or searched where a cell holds many.
 """
 
 from collections.abc import Iterator
@@ -33,9 +34,11 @@ CHUNK = 2**17
 # Grid cells per threshold, and their least and largest number: the share of
 # scores to be searched falls with the first, the table leaves the cache
 # beyond the last.
-_CELLS_PER_THRESHOLD = 64
+_CELLS_PER_THRESHOLD = 16
 _MIN_CELLS = 2**10
 _MAX_CELLS = 2**20
+# Thresholds of a cell up to which comparing is cheaper than searching.
+_MAX_COMPARISONS = 8
 # Below this many scores the search itself is cheaper than building the grid.
 _MIN_SCORES_FOR_GRID = 65536
 # Anchors up to this far from the centre are all moved to it, which saves a
@@ -84,7 +87,14 @@ class ScoreBinner:
         per_cell = torch.bincount(cell, minlength=self.num_cells)
         below = per_cell.cumsum(0) - per_cell
         # A cell that holds a threshold is marked by a negative entry.
-        self.table = torch.where(per_cell > 0, -1, below).to(torch.int32)
+        self.table = torch.where(per_cell > 0, -1 - below, below).to(
+            torch.int32
+        )
+        # NaN, which is above nothing, has to find the highest cell closed.
+        most = self.num_cells if per_cell[-1] else int(per_cell.max())
+        self.comparisons = most if most <= _MAX_COMPARISONS else None
+        end = self.thresholds.new_full((1,), torch.inf)
+        self.ends = torch.cat([self.thresholds, end])
 
     def _cell(self, scores: Tensor) -> Tensor:
         """Grid cell of each score, by operations that are monotone.
@@ -114,9 +124,13 @@ class ScoreBinner:
         torch.index_select(self.table, 0, self._cell(scores), out=out)
         # Several times faster than nonzero() where there are few.
         open_ = torch.from_numpy(np.flatnonzero(out.numpy() < 0))
-        found = torch.bucketize(
-            scores.index_select(0, open_), self.thresholds, out_int32=True
-        )
+        scores = scores.index_select(0, open_)
+        if self.comparisons is None:
+            found = torch.bucketize(scores, self.thresholds, out_int32=True)
+        else:
+            found = -1 - out.index_select(0, open_)
+            for _ in range(self.comparisons):
+                found += scores > self.ends.index_select(0, found)
         out.index_copy_(0, open_, found)
 
 
