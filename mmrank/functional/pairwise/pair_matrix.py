@@ -96,7 +96,15 @@ def _pairs(groups: list[_Group], neg: Tensor) -> int:
 
 
 class _Differences:
-    """Score differences of a group, block by block."""
+    """Score differences of a group, block by block.
+
+    Args:
+        group: Lists to take.
+        pos: (L, P) scores of the positives.
+        neg: (L, N) scores of the negatives.
+        mask: (L, N) bool, False for what is no negative, or None.
+        vanishes: Whether the surrogate is 0 far above 0.
+    """
 
     def __init__(
         self,
@@ -106,21 +114,22 @@ class _Differences:
         mask: Tensor | None,
         vanishes: bool,
     ) -> None:
-        self.pos = clamp_infinite(group.positives(pos).double())
-        self.neg = clamp_infinite(group.rows(neg).double())
-        self.keep = None if mask is None else group.rows(mask)
-        if mask is not None and vanishes:
-            # Once for a score, not for a pair.
-            self.neg = torch.where(self.keep, self.neg, _FAR_BELOW)
-            self.keep = None
+        self.pos = clamp_infinite(group.positives(pos).double()).unsqueeze(2)
+        self.neg = group.rows(neg)
+        self.mask = None if mask is None else group.rows(mask)
+        self.vanishes = vanishes
 
     def __call__(
         self, rows: slice, part: slice
     ) -> tuple[Tensor, Tensor | None]:
         """(G, W, n) differences of the block and what counts of them."""
-        x = self.pos[rows, :, None] - self.neg[rows, None, part]
-        keep = self.keep
-        return x, None if keep is None else keep[rows, None, part]
+        neg = clamp_infinite(self.neg[rows, part].double())
+        keep = None if self.mask is None else self.mask[rows, part]
+        if keep is not None and self.vanishes:
+            # Once for a score, not for a pair.
+            neg, keep = torch.where(keep, neg, _FAR_BELOW), None
+        x = self.pos[rows] - neg.unsqueeze(1)
+        return x, None if keep is None else keep.unsqueeze(1)
 
 
 class PairMatrix:
