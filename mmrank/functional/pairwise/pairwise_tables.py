@@ -238,9 +238,7 @@ class PairwiseTables:
         # anchor for what lies in it, the centre is.
         anchors = torch.nn.functional.pad(anchors, (0, 1))
         anchors = torch.where(covered, anchors, 0)
-        if anchors.device.type == 'cpu' and bool(
-            anchors.abs().max() <= _NEAR
-        ):
+        if anchors.device.type == 'cpu' and bool(anchors.abs().max() <= _NEAR):
             # One part of the window, with the centre as its anchor.
             edges = [low, low, low, high]
             anchors, top = torch.zeros_like(anchors), torch.zeros_like(top)
