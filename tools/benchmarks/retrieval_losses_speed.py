@@ -35,6 +35,7 @@ LOSSES = {
     ),
     'SOPRC': dict(type='mmrank.SOPRCLoss'),
     'SmoothAP': dict(type='mmrank.SmoothAPLoss'),
+    'AP-Loss': dict(type='mmrank.APLoss', delta=0.05),
     'list-wise AP': dict(type='mmrank.ListwiseAPLoss'),
     'BlackBox AP': dict(type='mmrank.BlackBoxAPLoss'),
     'AUC, sigmoid': dict(type='mmrank.AUCLoss'),

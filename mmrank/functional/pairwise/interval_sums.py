@@ -12,7 +12,7 @@ from .pairwise_tables import (
     ScoreBinner,
     column_blocks,
 )
-from .surrogates import clamp_infinite
+from .surrogates import SCORE_LIMIT, clamp_infinite
 from .triton.sums import (
     TritonIntervalSums,
     can_run,
@@ -24,41 +24,95 @@ from .triton.sums import (
 _DEVICE_CHUNK = 2**22
 
 
-def _blocks(scores: Tensor) -> Iterator[tuple[int | slice, slice]]:
+def _blocks(scores: Tensor) -> Iterator[tuple[slice, slice]]:
     """Yield (lists, columns): cache-sized on the CPU, large elsewhere."""
     num_lists, width = scores.shape
     if scores.device.type == 'cpu':
-        for row in range(num_lists):
+        lists = max(CHUNK // max(width, 1), 1)
+        for top in range(0, num_lists, lists):
+            rows = slice(top, min(top + lists, num_lists))
             for part in column_blocks(width, CHUNK):
-                yield row, part
+                yield rows, part
         return
+    # slice(None) is the path of accelerators.
     for part in column_blocks(
         width, max(_DEVICE_CHUNK // max(num_lists, 1), 1)
     ):
         yield slice(None), part
 
 
-def _look_up(table: Tensor, bins: Tensor) -> Tensor:
-    """Entries of the (K,) or (L, K) table for (n,) or (L, n) bins."""
-    if table.dim() == 1:
-        return table.index_select(0, bins)
+class _Buffers:
+    """Memory that the passes share, so that it stays in the cache."""
+
+    def __init__(self) -> None:
+        self._memory: dict[str, Tensor] = {}
+
+    def like(self, name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
+        """Uninitialised memory of the shape of ``values``."""
+        size = values.numel()
+        memory = self._memory.get(name)
+        if memory is None or memory.numel() < size:
+            memory = torch.empty(size, dtype=dtype, device=values.device)
+            self._memory[name] = memory
+        return memory[:size].view(values.shape)
+
+    def copy(self, name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
+        """A copy of ``values``."""
+        return self.like(name, values, dtype).copy_(values)
+
+
+def _look_up(table: Tensor, bins: Tensor, out: Tensor) -> Tensor:
+    """Entries of the (R, K) table for (R, n) bins.
+
+    On the CPU ``bins`` are (R * n,) entries of the flat table.
+    """
+    if bins.dim() == 1:
+        torch.index_select(table.reshape(-1), 0, bins, out=out.view(-1))
+        return out
     return table.gather(1, bins.long())
 
 
-def _add_moments(moments: Tensor, bins: Tensor, u: Tensor) -> None:
-    """Add count, sum and sum of squares of u to (3, K) or (3, L, K)."""
+def _flat(bins: Tensor, table: Tensor) -> Tensor:
+    """(R, n) bins as (R * n,) entries of the flat (R, K) table."""
+    if len(bins) > 1:
+        first = torch.arange(len(bins)) * table.size(1)
+        bins = bins + first[:, None]
+    return bins.reshape(-1)
+
+
+def _add_moments(
+    moments: Tensor, bins: Tensor, u: Tensor, buffers: _Buffers
+) -> None:
+    """Add count, sum and sum of squares of u to (3, R, K) moments.
+
+    Args:
+        moments: What to add to.
+        bins: (R, n) bins or, on the CPU, (R * n,) entries of the flat table.
+        u: (R, n) float64 values, which are overwritten.
+        buffers: Memory to use.
+    """
     if bins.dim() == 1:
-        # Several times faster than a scatter-add on the CPU; on a GPU it
-        # would synchronise with the host.
-        size = moments.size(-1)
-        moments[0] += torch.bincount(bins, minlength=size)
-        moments[1] += torch.bincount(bins, u, minlength=size)
-        moments[2] += torch.bincount(bins, u.square_(), minlength=size)
+        count, first, second = (m.view(-1) for m in moments.unbind(0))
+        u = u.view(-1)
+        # The fastest of the ways to count on a CPU; on a GPU it would
+        # synchronise with the host.
+        count += torch.bincount(bins, minlength=count.numel())
+        bins = buffers.copy('bins', bins, torch.int64)
+        first.scatter_add_(0, bins, u)
+        second.scatter_add_(0, bins, u.mul_(u))
         return
     bins = bins.long()
     moments[0].scatter_add_(1, bins, torch.ones_like(u))
     moments[1].scatter_add_(1, bins, u)
     moments[2].scatter_add_(1, bins, u.square())
+
+
+def _is_finite(scores: Tensor) -> bool:
+    """Whether all scores are within the limit; False on a GPU."""
+    if scores.device.type != 'cpu' or not scores.numel():
+        return False
+    low, high = torch.aminmax(scores)
+    return bool(low >= -SCORE_LIMIT) and bool(high <= SCORE_LIMIT)
 
 
 class IntervalSums:
@@ -76,6 +130,7 @@ class IntervalSums:
     def __init__(self, tau: float, backend: str = 'auto') -> None:
         self.tau, self.backend = tau, backend
         self.tables: PairwiseTables | None = None
+        self.is_finite = False
 
     def _is_fused(self, shape: torch.Size, device: torch.device) -> bool:
         """Whether the kernels take (L, P) positives on that device."""
@@ -99,6 +154,9 @@ class IntervalSums:
         pos_mask: Tensor,
         neg: Tensor,
         neg_mask: Tensor | None,
+        *,
+        values: bool = True,
+        slopes: bool = True,
     ) -> tuple[Tensor, Tensor, tuple]:
         """Sums, their slopes by ``pos`` and what the gradient will need."""
         if self._is_fused(pos.shape, neg.device):
@@ -114,26 +172,34 @@ class IntervalSums:
         self.tables = tables
         all_bins = torch.empty(neg.shape, dtype=torch.int32, device=neg.device)
         moments = tables.p.new_zeros(3, *tables.anchors.shape)
-        binner = None
-        for row, part in _blocks(neg):
-            if isinstance(row, int) and part.start == 0:
-                binner = ScoreBinner(tables.thresholds[row], neg.size(1))
-            scores = clamp_infinite(neg[row, part].to(dtype))
-            if binner is not None:
-                bins = binner(scores)
-            else:
-                bins = torch.searchsorted(
-                    tables.thresholds, scores.contiguous(), out_int32=True
-                )
+        self.is_finite = finite = _is_finite(neg)
+        has_anchors, buffers, binner = tables.has_anchors, _Buffers(), None
+        for rows, part in _blocks(neg):
+            if part.start == 0:
+                binner = ScoreBinner(tables.thresholds[rows], neg.size(1))
+            scores = neg[rows, part].to(dtype).contiguous()
+            scores = scores if finite else clamp_infinite(scores)
+            bins = all_bins[rows, part]
+            binner(scores, bins)
             if neg_mask is not None:
                 # Interval 0 lies below all windows: it takes what is left out.
-                bins.masked_fill_(~neg_mask[row, part], 0)
-            all_bins[row, part] = bins
-            u = (scores.double() - tables.centre[row]).div_(self.tau)
-            u -= _look_up(tables.anchors[row], bins)
-            _add_moments(moments[:, row], bins, u)
+                bins.masked_fill_(~neg_mask[rows, part], 0)
+            u = self._in_units(scores, rows, buffers)
+            if rows != slice(None):
+                bins = _flat(bins, tables.anchors[rows])
+            if has_anchors:
+                out = buffers.like('entries', u, u.dtype)
+                u -= _look_up(tables.anchors[rows], bins, out)
+            _add_moments(moments[:, rows], bins, u, buffers)
         total, slope = tables.reduce(moments)
         return total, slope / self.tau, (all_bins,)
+
+    def _in_units(
+        self, scores: Tensor, rows: slice, buffers: _Buffers
+    ) -> Tensor:
+        """(R, n) float64 scores in units of tau around the centres."""
+        y = buffers.copy('scores', scores, torch.float64)
+        return y.sub_(self.tables.centre[rows]).div_(self.tau)
 
     def gradient_of_negatives(
         self, grad: Tensor, neg: Tensor, *extra
@@ -147,12 +213,18 @@ class IntervalSums:
         (all_bins,) = extra
         const, by_y = self.tables.slope_coefficients(grad / self.tau)
         out = torch.empty_like(neg, memory_format=torch.contiguous_format)
-        for row, part in _blocks(neg):
-            y = clamp_infinite(neg[row, part].double())
-            y.sub_(self.tables.centre[row]).div_(self.tau)
-            bins = all_bins[row, part]
-            y.mul_(_look_up(by_y[row], bins))
-            out[row, part] = y.add_(_look_up(const[row], bins))
+        finite, buffers = self.is_finite, _Buffers()
+        for rows, part in _blocks(neg):
+            scores = neg[rows, part]
+            scores = scores if finite else clamp_infinite(scores.double())
+            y = self._in_units(scores, rows, buffers)
+            bins = all_bins[rows, part]
+            if rows != slice(None):
+                bins = _flat(bins, const[rows])
+            entries = buffers.like('entries', y, y.dtype)
+            y *= _look_up(by_y[rows], bins, entries)
+            y += _look_up(const[rows], bins, entries)
+            out[rows, part] = y
         return out
 
 

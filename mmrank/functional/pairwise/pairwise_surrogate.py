@@ -6,8 +6,6 @@ surrogates, and problems too small to gain, go through the pair matrix in
 blocks of bounded size.
 """
 
-from collections.abc import Iterator
-
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -16,72 +14,27 @@ from torch.autograd import Function
 from mmrank.functional.second_order import once_differentiable
 
 from .interval_sums import IntervalSums
-from .surrogates import OneSidedHuber, Surrogate, clamp_infinite
+from .opaque_operator import is_compiling
+from .pair_matrix import PairMatrix
+from .surrogates import OneSidedHuber, Surrogate
 
-# Pairs of one block of the pair matrix, each a float64: 32 MiB a temporary.
-_PAIRS_PER_BLOCK = 2**22
-
-
-class PairMatrix:
-    """Any surrogate, over blocks of the (L, P, N) pair matrix in float64."""
-
-    def __init__(self, surrogate: Surrogate) -> None:
-        self.surrogate = surrogate
-
-    @staticmethod
-    def _blocks(
-        pos: Tensor, neg: Tensor, neg_mask: Tensor | None
-    ) -> Iterator[tuple[slice, Tensor, Tensor | None]]:
-        """Yield columns, their score differences and what counts of them."""
-        pos = clamp_infinite(pos.double()).unsqueeze(2)
-        size = max(_PAIRS_PER_BLOCK // max(pos.numel(), 1), 1)
-        for begin in range(0, neg.size(1), size):
-            part = slice(begin, begin + size)
-            x = pos - clamp_infinite(neg[:, part].double()).unsqueeze(1)
-            keep = None if neg_mask is None else neg_mask[:, None, part]
-            yield part, x, keep
-
-    def sums(
-        self,
-        pos: Tensor,
-        pos_mask: Tensor,
-        neg: Tensor,
-        neg_mask: Tensor | None,
-    ) -> tuple[Tensor, Tensor, tuple]:
-        """Sums, their slopes by ``pos`` and what the gradient will need."""
-        total = torch.zeros_like(pos, dtype=torch.float64)
-        slope = torch.zeros_like(total)
-        for _, x, keep in self._blocks(pos, neg, neg_mask):
-            value, change = self.surrogate(x), self.surrogate.derivative(x)
-            if keep is not None:
-                value = torch.where(keep, value, 0)
-                change = torch.where(keep, change, 0)
-            total += value.sum(2)
-            slope += change.sum(2)
-        return total, slope, (pos, neg_mask)
-
-    def gradient_of_negatives(
-        self, grad: Tensor, neg: Tensor, pos: Tensor, neg_mask: Tensor | None
-    ) -> Tensor:
-        """Gradient by ``neg`` from that of the sums, in its dtype."""
-        out = torch.empty_like(neg, memory_format=torch.contiguous_format)
-        for part, x, keep in self._blocks(pos, neg, neg_mask):
-            change = self.surrogate.derivative(x).neg_()
-            if keep is not None:
-                change = torch.where(keep, change, 0)
-            out[:, part] = torch.einsum('lp,lpn->ln', grad, change)
-        return out
-
-
+# Pairs of one block of the pair matrix, each a float64: 8 MiB a temporary.
+_PAIRS_PER_BLOCK = 2**20
 # Pairs up to which the pair matrix is the faster of the two paths.
 DENSE_PAIRS = 2**18
+# Positives of a list up to which it is, on a CPU, for any number of pairs: a
+# pair costs 4 ns there, a score of the intervals 35 ns.
+_FEW_POSITIVES = 8
 _METHODS = ('auto', 'intervals', 'triton', 'pairs')
 
 
 class _PairwiseSum(Function):
     @staticmethod
     def forward(ctx, pos, neg, pos_mask, neg_mask, method, group):
-        total, slope, extra = method.sums(pos, pos_mask, neg, neg_mask)
+        slopes = is_compiling() or any(ctx.needs_input_grad[:2])
+        total, slope, extra = method.sums(
+            pos, pos_mask, neg, neg_mask, slopes=slopes
+        )
         if group is not None:
             # Sums over negatives add up over the ranks that hold them.
             both = torch.stack([total, slope])
@@ -104,8 +57,23 @@ class _PairwiseSum(Function):
         return grad_pos, grad_neg, None, None, None, None
 
 
+def has_few_positives(pos_mask: Tensor) -> bool:
+    """Whether the pair matrix is the faster path, however many negatives.
+
+    Args:
+        pos_mask: (L, P) bool, False for padding.
+    """
+    if pos_mask.device.type != 'cpu' or is_compiling():
+        # Not measured there, and the host would wait for the count.
+        return False
+    lists, width = pos_mask.shape
+    if width <= _FEW_POSITIVES:
+        return True
+    return int(pos_mask.sum()) <= _FEW_POSITIVES * lists
+
+
 def pair_evaluator(
-    surrogate: Surrogate, pairs: int, method: str = 'auto'
+    surrogate: Surrogate, pairs: int, method: str = 'auto', few: bool = False
 ) -> PairMatrix | IntervalSums:
     """What evaluates the surrogate over that many pairs.
 
@@ -113,6 +81,7 @@ def pair_evaluator(
         surrogate: The pair surrogate l.
         pairs: Positives times negatives, padding included.
         method: See :func:`pairwise_surrogate_sum`.
+        few: Result of :func:`has_few_positives`.
 
     Returns:
         A fresh evaluator with ``sums`` and ``gradient_of_negatives``.
@@ -134,10 +103,10 @@ def pair_evaluator(
         not is_huber
         or method == 'pairs'
         or pairs == 0
-        or (method == 'auto' and pairs <= DENSE_PAIRS)
+        or (method == 'auto' and (few or pairs <= DENSE_PAIRS))
     )
     if dense:
-        return PairMatrix(surrogate)
+        return PairMatrix(surrogate, _PAIRS_PER_BLOCK)
     backend = {'auto': 'auto', 'intervals': 'torch', 'triton': 'triton'}
     return IntervalSums(surrogate.tau, backend[method])
 
@@ -218,9 +187,10 @@ def pairwise_surrogate_sum(
                 f'{name} must have shape {tuple(of.shape)}, got '
                 f'{tuple(mask.shape)}'
             )
-    how = pair_evaluator(surrogate, pos.numel() * neg.size(1), method)
     if pos_mask is None:
         pos_mask = torch.ones_like(pos, dtype=torch.bool)
+    pairs = pos.numel() * neg.size(1)
+    how = pair_evaluator(surrogate, pairs, method, has_few_positives(pos_mask))
     return _PairwiseSum.apply(pos, neg, pos_mask, neg_mask, how, group)
 
 

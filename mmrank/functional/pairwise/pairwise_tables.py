@@ -15,27 +15,35 @@ and the moments are those of ``u = y - a``, which is in ``[-1, 1]``.
 mispredicted branch per halving and score on a CPU: 90 ms for 3.5 M scores and
 1,500 thresholds, six times a whole binary cross-entropy step. A uniform grid
 over the thresholds answers most scores with one table look-up; only the
-scores that share a grid cell with a threshold are searched.
+scores that share a grid cell with a threshold are compared with those of the
+cell, one after the other, or searched where a cell holds many.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from .surrogates import clamp_infinite
 
-# Scores per pass: the float64 temporaries of a pass stay in a core's cache.
-CHUNK = 32768
+# Scores per pass: few enough that the temporaries of a pass stay in cache,
+# many enough that the calls cost little.
+CHUNK = 2**17
 # Grid cells per threshold, and their least and largest number: the share of
 # scores to be searched falls with the first, the table leaves the cache
 # beyond the last.
-_CELLS_PER_THRESHOLD = 64
+_CELLS_PER_THRESHOLD = 16
 _MIN_CELLS = 2**10
 _MAX_CELLS = 2**20
+# Thresholds of a cell up to which comparing is cheaper than searching.
+_MAX_COMPARISONS = 8
 # Below this many scores the search itself is cheaper than building the grid.
 _MIN_SCORES_FOR_GRID = 65536
+# Anchors up to this far from the centre are all moved to it, which saves a
+# look-up for each score and at most two decimal digits of float64.
+_NEAR = 8.0
 
 
 def column_blocks(width: int, size: int) -> Iterator[slice]:
@@ -45,21 +53,23 @@ def column_blocks(width: int, size: int) -> Iterator[slice]:
 
 
 class ScoreBinner:
-    """Counts, for each score, the thresholds strictly below it.
+    """Counts, for each score, the thresholds of its list strictly below it.
 
     Args:
-        thresholds: (T,) sorted ascending, float32 or float64, T >= 1.
-        num_scores: How many scores will be binned; decides whether a grid
-            pays.
+        thresholds: (R, T) sorted ascending, float32 or float64, T >= 1.
+        num_scores: How many scores of each list will be binned; decides
+            whether a grid pays.
     """
 
     def __init__(self, thresholds: Tensor, num_scores: int) -> None:
         self.thresholds = thresholds
         self.use_grid = (
             thresholds.device.type == 'cpu'
+            and len(thresholds) == 1
             and num_scores >= _MIN_SCORES_FOR_GRID
         )
         if self.use_grid:
+            self.thresholds = thresholds[0]
             self._build_grid(num_scores)
 
     def _build_grid(self, num_scores: int) -> None:
@@ -77,7 +87,14 @@ class ScoreBinner:
         per_cell = torch.bincount(cell, minlength=self.num_cells)
         below = per_cell.cumsum(0) - per_cell
         # A cell that holds a threshold is marked by a negative entry.
-        self.table = torch.where(per_cell > 0, -1, below).to(torch.int32)
+        self.table = torch.where(per_cell > 0, -1 - below, below).to(
+            torch.int32
+        )
+        # NaN, which is above nothing, has to find the highest cell closed.
+        most = self.num_cells if per_cell[-1] else int(per_cell.max())
+        self.comparisons = most if most <= _MAX_COMPARISONS else None
+        end = self.thresholds.new_full((1,), torch.inf)
+        self.ends = torch.cat([self.thresholds, end])
 
     def _cell(self, scores: Tensor) -> Tensor:
         """Grid cell of each score, by operations that are monotone.
@@ -85,24 +102,36 @@ class ScoreBinner:
         Rounding keeps the order, so a score in a lower (higher) cell than a
         threshold is below (above) it: the look-up is exact, not a guess.
         """
-        cell = (scores - self.low).mul_(self.scale).add_(1)
+        # Not by one fused operation: it would round the last few scores of
+        # a tensor in another way than those before.
+        cell = torch.sub(scores, self.low).mul_(self.scale).add_(1)
         cell.clamp_(0, self.num_cells - 1)
         return cell.nan_to_num_(nan=self.num_cells - 1).to(torch.int32)
 
-    def __call__(self, scores: Tensor) -> Tensor:
-        """Bin (n,) scores of the thresholds' dtype; NaN goes to the top.
+    def __call__(self, scores: Tensor, out: Tensor) -> None:
+        """Bin scores of the thresholds' dtype; NaN goes to the top.
 
-        Returns:
-            (n,) int32 counts in ``[0, T]``.
+        Args:
+            scores: (R, n) scores.
+            out: (R, n) int32, receives counts in ``[0, T]``.
         """
         if not self.use_grid:
-            return torch.bucketize(scores, self.thresholds, out_int32=True)
-        bins = self.table.index_select(0, self._cell(scores))
-        open_ = (bins < 0).nonzero().squeeze(1)
-        found = torch.bucketize(
-            scores.index_select(0, open_), self.thresholds, out_int32=True
-        )
-        return bins.index_copy_(0, open_, found)
+            out.copy_(
+                torch.searchsorted(self.thresholds, scores, out_int32=True)
+            )
+            return
+        scores, out = scores[0], out[0]
+        torch.index_select(self.table, 0, self._cell(scores), out=out)
+        # Several times faster than nonzero() where there are few.
+        open_ = torch.from_numpy(np.flatnonzero(out.numpy() < 0))
+        scores = scores.index_select(0, open_)
+        if self.comparisons is None:
+            found = torch.bucketize(scores, self.thresholds, out_int32=True)
+        else:
+            found = -1 - out.index_select(0, open_)
+            for _ in range(self.comparisons):
+                found += scores > self.ends.index_select(0, found)
+        out.index_copy_(0, open_, found)
 
 
 # A window of one unit covers intervals of at most three neighbouring anchors.
@@ -135,9 +164,10 @@ class PairwiseTables:
             padding is +inf at the end.
         centre: (L, 1) float64 origin of y in units of the scores.
         covered: (L, K) bool, True where some positive's window lies.
-        anchors: (L, K) float64 whole numbers, 0 where not covered.
+        anchors: (L, K) float64 whole numbers, 0 where not covered; on a CPU
+            all are 0 where all would be near the centre.
         p: (L, P) float64 positives in units of tau around the centre.
-        q: (L, P) float64 ``1 - p + top anchor of the window``, in [0, 1].
+        q: (L, P) float64 ``1 - p + top anchor of the window``.
         edges: four (L, P) index tensors: the intervals of positive i's window
             are ``edges[0] <= k < edges[3]``; inside, ``edges[1]`` and
             ``edges[2]`` are where the anchor is first ``top - 1`` and
@@ -151,6 +181,11 @@ class PairwiseTables:
     p: Tensor
     q: Tensor
     edges: tuple[Tensor, Tensor, Tensor, Tensor]
+
+    @property
+    def has_anchors(self) -> bool:
+        """Whether an anchor is not 0; on a GPU it is not looked at."""
+        return self.anchors.device.type != 'cpu' or bool(self.anchors.any())
 
     @classmethod
     def build(
@@ -203,6 +238,10 @@ class PairwiseTables:
         # anchor for what lies in it, the centre is.
         anchors = torch.nn.functional.pad(anchors, (0, 1))
         anchors = torch.where(covered, anchors, 0)
+        if anchors.device.type == 'cpu' and bool(anchors.abs().max() <= _NEAR):
+            # One part of the window, with the centre as its anchor.
+            edges = [low, low, low, high]
+            anchors, top = torch.zeros_like(anchors), torch.zeros_like(top)
         return cls(
             thresholds, centre, covered, anchors, p, 1 - p + top, tuple(edges)
         )

@@ -23,7 +23,14 @@ def clamp_infinite(scores: Tensor) -> Tensor:
 
 
 class Surrogate(Protocol):
-    """What a loss needs of a pair surrogate."""
+    """What a loss needs of a pair surrogate.
+
+    One that is 0 far above 0, with a slope of 0, may have a method
+    ``pair_terms(x, values, slopes)`` too, which the pair matrix then calls in
+    place of the other two: it may overwrite the (L, P, N) differences ``x``
+    and returns the (L, P) sums of their values and their (L, P, N) slopes
+    divided by its ``slope_factor``, each None where it is not asked for.
+    """
 
     def __call__(self, x: Tensor) -> Tensor:
         """Value at the score differences ``x``, any shape."""
@@ -117,6 +124,21 @@ class OneSidedHuber:
     def derivative(self, x: Tensor) -> Tensor:
         return one_sided_huber_derivative(x, self.tau)
 
+    @property
+    def slope_factor(self) -> float:
+        return -2 / self.tau
+
+    def pair_terms(
+        self, x: Tensor, values: bool, slopes: bool
+    ) -> tuple[Tensor | None, Tensor | None]:
+        z = torch.add(x.new_ones(()), x, alpha=-1 / self.tau, out=x)
+        # The slope without its factor; the value is 2 c (z - c/2).
+        c = z.clamp(0, 1)
+        total = None
+        if values:
+            total = 2 * z.sub_(c, alpha=0.5).mul_(c).sum(-1)
+        return total, c if slopes else None
+
     def bound(self, low: float, high: float) -> float:
         _check_range(low, high)
         return 1 + 2 * (high - low) / self.tau
@@ -180,6 +202,18 @@ class Sigmoid:
         s = torch.sigmoid(-x / self.tau)
         return s * (1 - s) * (-2 / self.tau)
 
+    @property
+    def slope_factor(self) -> float:
+        return -2 / self.tau
+
+    def pair_terms(
+        self, x: Tensor, values: bool, slopes: bool
+    ) -> tuple[Tensor | None, Tensor | None]:
+        s = x.mul_(-1 / self.tau).sigmoid_()
+        total = 2 * s.sum(-1) if values else None
+        change = s.addcmul_(s, s, value=-1) if slopes else None
+        return total, change
+
     def bound(self, low: float, high: float) -> float:
         _check_range(low, high)
         return 2 / (1 + math.exp(-(high - low) / self.tau))
@@ -206,6 +240,15 @@ class OneSidedSigmoid:
         steep = (x < 0) | x.isnan()
         value = one_sided_sigmoid(x, self.tau)
         return (1 - value.square()) * (steep / (-2 * self.tau))
+
+    slope_factor = 1.0
+
+    def pair_terms(
+        self, x: Tensor, values: bool, slopes: bool
+    ) -> tuple[Tensor | None, Tensor | None]:
+        change = self.derivative(x) if slopes else None
+        value = x.clamp_(max=0).mul_(-1 / (2 * self.tau)).tanh_()
+        return value.sum(-1) if values else None, change
 
     def bound(self, low: float, high: float) -> float:
         _check_range(low, high)

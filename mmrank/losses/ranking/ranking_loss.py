@@ -14,6 +14,7 @@ from mmrank.functional.distributed import (
     scale_gradient,
     world_group,
 )
+from mmrank.functional.pairwise.opaque_operator import is_compiling
 from mmrank.functional.ranking.lists import (
     check_classified,
     one_vs_all,
@@ -315,7 +316,11 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
             values = rest[0] if rest else None
             pos_mask = masks[: pos.size(0)]
         if self.ignores_empty_lists:
-            scores = torch.where(pos_mask.any(1, keepdim=True), scores, 0)
+            counted = pos_mask.any(1, keepdim=True)
+            # Elsewhere the host would wait for the answer.
+            on_host = counted.device.type == 'cpu' and not is_compiling()
+            if not (on_host and counted.all()):
+                scores = torch.where(counted, scores, 0)
             pos = torch.where(pos_mask, pos, 0)
         return RankedLists(
             pos,

@@ -12,7 +12,9 @@ from mmrank.functional import (
     pairwise_surrogate_mean,
     pairwise_surrogate_sum,
 )
+from mmrank.functional.pairwise import pair_matrix
 from mmrank.functional.pairwise.pairwise_surrogate import DENSE_PAIRS
+from mmrank.functional.pairwise.surrogates import OneSidedSigmoid
 
 
 def brute_force_sum(pos, neg, tau):
@@ -195,6 +197,89 @@ def test_lists_with_masks_equal_one_list_at_a_time():
         torch.testing.assert_close(leaf.grad[i][neg_mask[i]], n.grad)
     assert (got[~pos_mask] == 0).all()
     assert (leaf.grad[~neg_mask] == 0).all()
+
+
+def _lists_of_many_lengths(lists, positives, negatives):
+    """A few lists with many positives, most with one or none."""
+    g = torch.Generator().manual_seed(5)
+    pos = torch.randn(lists, positives, generator=g, dtype=torch.float64)
+    neg = torch.randn(lists, negatives, generator=g, dtype=torch.float64)
+    counts = torch.randint(0, 3, (lists, 1), generator=g)
+    counts[::17] = torch.randint(
+        0, positives + 1, counts[::17].shape, generator=g
+    )
+    order = torch.rand(lists, positives, generator=g).argsort(1)
+    return pos, neg, order < counts, torch.rand(neg.shape, generator=g) < 0.9
+
+
+@pytest.mark.parametrize('name', [*sorted(SURROGATES), 'one_sided_sigmoid'])
+@pytest.mark.parametrize('kept', [True, False])
+def test_padding_is_left_out_of_the_pair_matrix(name, kept, monkeypatch):
+    """Positives anywhere in a row, lists without any, NaN at what is out."""
+    if not kept:
+        monkeypatch.setattr(pair_matrix, '_KEPT_PAIRS', 0)
+    pos, neg, pos_mask, neg_mask = _lists_of_many_lengths(150, 20, 40)
+    groups = pair_matrix._groups(pos_mask, 40)
+    assert len(groups) > 2
+    work = sum(group.keep.numel() for group in groups)
+    assert work <= 2 * pos_mask.sum() < pos_mask.numel() / 4
+    surrogate = (
+        OneSidedSigmoid(0.6)
+        if name == 'one_sided_sigmoid'
+        else build_surrogate(name, 0.6)
+    )
+    leaves = [
+        torch.where(mask, x, torch.nan).requires_grad_()
+        for x, mask in ((pos, pos_mask), (neg, neg_mask))
+    ]
+    got = pairwise_surrogate_sum(
+        *leaves,
+        surrogate,
+        pos_mask=pos_mask,
+        neg_mask=neg_mask,
+        method='pairs',
+    )
+    up = torch.rand_like(got)
+    got_grads = torch.autograd.grad(got, leaves, up)
+    pos.requires_grad_(), neg.requires_grad_()
+    pairs = pos_mask[..., None] & neg_mask[:, None]
+    value = surrogate(pos[..., None] - neg[:, None])
+    expected = torch.where(pairs, value, 0).sum(2)
+    torch.testing.assert_close(got, expected)
+    for a, b in zip(got_grads, torch.autograd.grad(expected, (pos, neg), up)):
+        torch.testing.assert_close(a, b)
+
+
+def test_few_positives_take_the_pair_matrix_whatever_the_padding():
+    pos, neg, pos_mask, neg_mask = _lists_of_many_lengths(150, 20, 900)
+    assert pos.numel() * 900 > DENSE_PAIRS
+
+    def run(method):
+        return pairwise_surrogate_sum(
+            pos,
+            neg,
+            OneSidedHuber(0.3),
+            pos_mask=pos_mask,
+            neg_mask=neg_mask,
+            method=method,
+        )
+
+    assert torch.equal(run('auto'), run('pairs'))
+    torch.testing.assert_close(run('auto'), run('intervals'))
+
+
+@pytest.mark.parametrize('spread', [1.0, 100.0])
+@pytest.mark.parametrize('clustered', [False, True])
+def test_scores_at_the_thresholds_of_a_cell(spread, clustered):
+    """Ties of scores and thresholds, many thresholds in a cell of the grid."""
+    g = torch.Generator().manual_seed(6)
+    pos = spread * torch.randn(200, generator=g)
+    if clustered:
+        pos[10:] = pos[0] + 1e-6 * torch.randn(190, generator=g)
+    at = torch.cat([pos, pos - 1, pos + 1e-6])
+    neg = torch.cat([at, spread * torch.randn(70_000, generator=g)])
+    assert max(compare(pos.double(), neg.double(), 1.0)) < 1e-11
+    assert max(compare(pos, neg, 1.0)) < 1e-6
 
 
 def test_permutation_invariant_and_strided():

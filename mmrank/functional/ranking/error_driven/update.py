@@ -16,7 +16,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
 
-from mmrank.functional.pairwise.pairwise_surrogate import pair_evaluator
+from mmrank.functional.pairwise.pairwise_surrogate import (
+    has_few_positives,
+    pair_evaluator,
+)
 from mmrank.functional.pairwise.surrogates import OneSidedHuber
 from mmrank.functional.second_order import once_differentiable
 
@@ -96,9 +99,12 @@ class StepSums:
             OneSidedHuber(2 * self.delta),
             pos.numel() * scores.size(1),
             self.method,
+            has_few_positives(pos_mask),
         )
         shifted = pos.double() + self.delta
-        _, slope, extra = self._evaluator.sums(shifted, pos_mask, scores, mask)
+        _, slope, extra = self._evaluator.sums(
+            shifted, pos_mask, scores, mask, values=False
+        )
         count = -self.delta * slope
         if group is not None:
             dist.all_reduce(count, group=group)
