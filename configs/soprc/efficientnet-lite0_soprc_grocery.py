@@ -4,6 +4,7 @@ _base_ = '../_base_/retrieval_grocery.py'
 
 model = dict(
     head=dict(
+        num_classes=40,
         loss=dict(
             type='mmrank.SOPRCLoss',
             mode='per_class',
