@@ -2,7 +2,7 @@
 
 import mmrank.models.retrievers  # noqa: F401  registers its class
 
-from .backbones import DeepFeatureMixup, SmallConvNet
+from .backbones import DeepFeatureMixup, SmallConvNet, TIMMStages
 from .calibration import (
     CalibratedModel,
     Calibration,
@@ -49,6 +49,7 @@ __all__ = [
     'RetrievalHead',
     'SmallConvNet',
     'SparseLinearTower',
+    'TIMMStages',
     'TextTransformer',
     'TwoTower',
     'TwoViewPreprocessor',

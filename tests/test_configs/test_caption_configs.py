@@ -17,7 +17,10 @@ from mmpretrain.structures import DataSample
 from mmrank import losses
 
 ROOT = Path(__file__).parents[2] / 'configs' / 'clip'
-CONFIGS = sorted(ROOT.glob('*.py'))
+# Those on stored features: test_grocery_configs.py.
+CONFIGS = sorted(
+    path for path in ROOT.glob('*.py') if not path.stem.endswith('grocery')
+)
 NAMED = {
     'clip': losses.CLIPLoss,
     'cyclip': losses.CyCLIPLoss,

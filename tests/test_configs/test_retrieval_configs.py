@@ -36,6 +36,7 @@ TRAINED = [
 NAMED = {
     'stable-ap': losses.StableAPLoss,
     'stable-ap-xbm': losses.StableAPLoss,
+    'stable-ap-mixup': losses.StableAPLoss,
     'soprc': losses.SOPRCLoss,
     'smooth-ap': losses.SmoothAPLoss,
     'listwise-ap': losses.ListwiseAPLoss,

@@ -62,6 +62,18 @@ def test_an_image_that_is_not_there_is_named(cache, tmp_path):
         load({'img_path': str(tmp_path / 'images' / 'z.jpg')})
 
 
+def test_images_and_cache_move_together(cache, tmp_path, monkeypatch):
+    _, _, maps = cache
+    moved = tmp_path / 'elsewhere'
+    moved.mkdir()
+    (tmp_path / 'cache').rename(moved / 'cache')
+    monkeypatch.chdir(tmp_path)
+    load = LoadCachedFeatures('elsewhere/cache/maps')
+    item = load({'img_path': 'elsewhere/images/b/c.jpg'})
+    expected = maps[1, 0].transpose(1, 2, 0)
+    np.testing.assert_array_equal(item['img'], expected)
+
+
 def test_an_absent_cache_is_named(tmp_path):
     with pytest.raises(UserError, match=r'no none\.json.*cache_features'):
         LoadCachedFeatures(str(tmp_path / 'none'))

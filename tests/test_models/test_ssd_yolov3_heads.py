@@ -79,7 +79,7 @@ HEADS = {
         ),
     ),
 }
-SHOW_ALL = ConfigDict(TEST_CFG, score_thr=0.0, nms_pre=-1)
+SHOW_ALL = ConfigDict(TEST_CFG, score_thr=0.0, nms_pre=100_000)
 
 
 def build(name, loss=STABLE_AP, **kwargs):

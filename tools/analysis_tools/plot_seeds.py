@@ -38,6 +38,12 @@ def parse_args() -> argparse.Namespace:
         default=1.0,
         help='factor of the values, 100 for percent (default: %(default)s)',
     )
+    parser.add_argument(
+        '--unit',
+        choices=['seed', 'fold'],
+        default='seed',
+        help='what a dot is (default: %(default)s)',
+    )
     parser.add_argument('--out', default='boxplot.png', help='PNG to write')
     return parser.parse_args()
 
@@ -49,7 +55,11 @@ def main() -> None:
     values = read_values(args.runs, args.metrics, args.scale)
     metrics = list(next(iter(values.values())))
     path = draw_box_plot(
-        values, metrics, args.out, lower_better=args.lower_better
+        values,
+        metrics,
+        args.out,
+        lower_better=args.lower_better,
+        unit=args.unit,
     )
     print(f'Wrote {path}')
 

@@ -19,7 +19,8 @@ class FeatureCache:
 
     ``FILE.npy`` holds (N, 1 + V, C, H, W) in float16, the view of the test
     pipeline first; ``FILE.json`` holds the paths of the N images, relative to
-    ``root``, and what made them.
+    their common folder, that folder relative to its own, and what made them.
+    So images and cache may move together.
 
     Args:
         path: ``FILE``, without a suffix.
@@ -43,7 +44,7 @@ class FeatureCache:
             )
         content = json.loads(index.read_text(encoding='utf-8'))
         self.maps = np.load(array, mmap_mode='r')
-        self.root = content['root']
+        self.root = os.path.realpath(stem.parent / content['root'])
         self.made_by = content['made_by']
         self._rows = {name: row for row, name in enumerate(content['paths'])}
         if list(self.maps.shape) != content['shape']:
@@ -67,7 +68,7 @@ class FeatureCache:
         Raises:
             UserError: If the cache does not have it.
         """
-        name = os.path.relpath(img_path, self.root)
+        name = os.path.relpath(os.path.realpath(img_path), self.root)
         try:
             return self._rows[name]
         except KeyError:
@@ -99,6 +100,7 @@ class FeatureCache:
         index, array = cls.files(Path(path))
         array.parent.mkdir(parents=True, exist_ok=True)
         index.unlink(missing_ok=True)
+        paths = [os.path.realpath(path) for path in paths]
         root = os.path.commonpath([os.path.dirname(x) for x in paths])
         views = list(views)
         part = array.with_name(array.name + '.part.npy')
@@ -124,7 +126,7 @@ class FeatureCache:
         del maps
         part.replace(array)
         content = {
-            'root': root,
+            'root': os.path.relpath(root, os.path.realpath(array.parent)),
             'shape': shape,
             'made_by': made_by,
             'paths': [os.path.relpath(x, root) for x in paths],

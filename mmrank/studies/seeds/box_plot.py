@@ -28,6 +28,7 @@ def draw_box_plot(
     path: str | os.PathLike,
     *,
     lower_better: Collection[str] = (),
+    unit: str = 'seed',
 ) -> Path:
     """Draw a box per method with each seed as a dot, a panel per metric.
 
@@ -41,6 +42,7 @@ def draw_box_plot(
         metrics: What to show, the first one decides the order.
         path: PNG file to write.
         lower_better: Those of the metrics of which less is better.
+        unit: What a dot is, in the singular: a seed or a fold.
 
     Returns:
         ``path``.
@@ -73,7 +75,7 @@ def draw_box_plot(
     counts = {len(values[name][metrics[0]]) for name in names}
     seeds = ' to '.join(map(str, sorted({min(counts), max(counts)})))
     figure.suptitle(
-        f'Test data, {seeds} {"seed" if counts == {1} else "seeds"}: a dot '
+        f'Test data, {seeds} {unit}{"" if counts == {1} else "s"}: a dot '
         'each; the line in a box is the median',
         fontsize=_FONT,
     )

@@ -118,7 +118,11 @@ def report(
     ]
     write_atomically(text.encode(), files[0])
     draw_box_plot(
-        values, plan.metrics, files[-1], lower_better=plan.lower_better
+        values,
+        plan.metrics,
+        files[-1],
+        lower_better=plan.lower_better,
+        unit='fold' if plan.folds else 'seed',
     )
 
     table = Table(title=f'test data, baseline {plan.baseline}')
