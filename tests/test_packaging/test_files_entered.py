@@ -11,10 +11,11 @@ SCRIPT = Path(__file__).resolve().parents[1] / 'files_entered.py'
 @pytest.mark.parametrize(
     ('name', 'most'),
     [
-        ('StableAPLoss', 12),
-        ('APLoss', 12),
-        ('SmoothAPLoss', 9),
-        ('ISogCLRLoss', 11),
+        # One more each for the pair matrix, two for sums over both directions.
+        ('StableAPLoss', 13),
+        ('APLoss', 14),
+        ('SmoothAPLoss', 10),
+        ('ISogCLRLoss', 13),
     ],
 )
 def test_files_entered_by_one_step(name, most):
