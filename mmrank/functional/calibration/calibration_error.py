@@ -64,8 +64,11 @@ def reliability_bins(
                 f'{x.min().item():g} to {x.max().item():g}; pass '
                 'probabilities, for example scores.sigmoid()'
             )
-    edges = torch.arange(num_bins + 1, device=scores.device) / float(num_bins)
-    place = torch.searchsorted(edges.double(), scores.contiguous()) - 1
+    # In float64, as the scores: 0.7 in float32 is another edge.
+    edges = torch.arange(
+        num_bins + 1, dtype=torch.float64, device=scores.device
+    ).div(num_bins)
+    place = torch.searchsorted(edges, scores.contiguous()) - 1
     place = place.clamp_(min=0)
     count = torch.bincount(place, minlength=num_bins)
     means = [

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mmrank.functional import (
@@ -67,6 +67,8 @@ boxes = st.lists(
 
 
 @given(boxes, st.sampled_from([1, 4, 5, 10, 25]))
+@example([(0.75, 1.0, 0), (0.7, 0.5, 0)], 10)
+@example([(0.75, 0.0, 0), (0.7, 1.0, 0)], 10)
 def test_errors_are_those_of_the_definitions(found, num_bins):
     scores, ious, labels = zip(*found)
     s, u = (torch.tensor(x, dtype=torch.float64) for x in (scores, ious))
