@@ -5,8 +5,11 @@ flat, or close to 0 or 1, different scores may become equal, and average
 precision changes. :func:`keep_order` undoes that exactly.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 #: float32 numbers in [0, 1] are 0 to 2^30 steps above 0.
 _STEPS = 2.0**-30
@@ -67,9 +70,9 @@ def platt_map(scores: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
         TypeError: If the scores have 64 bits.
     """
     x = _as_float32(scores).double().clamp(_LOWEST, _HIGHEST)
-    logits = x.log() - (-x).log1p()
+    logits = _alike(torch.log, x) - _alike(torch.log1p, -x)
     scale, offset = scale.double()[:, None], offset.double()[:, None]
-    return keep_order(scores, (scale * logits + offset).sigmoid())
+    return keep_order(scores, _alike(torch.sigmoid, scale * logits + offset))
 
 
 def interpolated_map(scores: Tensor, knots: Tensor, values: Tensor) -> Tensor:
@@ -104,6 +107,18 @@ def interpolated_map(scores: Tensor, knots: Tensor, values: Tensor) -> Tensor:
     # Each step of the arithmetic rises with x, so that the result does.
     between = y0 + (x - x0).clamp(min=0) * slope
     return keep_order(scores, torch.minimum(between, y1))
+
+
+def _alike(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Values that are equal for equal entries, wherever they stand.
+
+    Torch computes whole vectors by another code than what is left over, with
+    other last bits: here nothing is, neither at the end nor between threads.
+    """
+    flat = x.reshape(-1)
+    whole = pad(flat, (0, -flat.numel() % 64), value=0.5)
+    parts = [function(part) for part in whole.split(2**14)]
+    return torch.cat([*parts, flat[:0]])[: flat.numel()].view(x.shape)
 
 
 def _as_float32(scores: Tensor) -> Tensor:

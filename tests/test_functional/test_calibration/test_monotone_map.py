@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mmrank.functional import interpolated_map, keep_order, platt_map
@@ -93,6 +93,7 @@ def test_any_isotonic_map_keeps_order_and_ties(points, scores):
     st.floats(-1e4, 1e4),
     st.lists(scores_32, min_size=2, max_size=50),
 )
+@example(1.5, 0.0, [0.0] * 7 + [0.23927578330039978] * 2)
 def test_any_platt_map_keeps_order_and_ties(scale, offset, scores):
     row = torch.tensor([scores])
     got = platt_map(row, torch.tensor([scale]), torch.tensor([offset]))[0]
