@@ -3,7 +3,7 @@
 # scores is new and learns ten times as fast. The loss is set by the inheriting
 # config.
 _base_ = [
-    'mmpretrain::_base_/default_runtime.py',
+    './fine_tuning_runtime.py',
     './models/efficientnet-lite0_cached_one_vs_rest.py',
     './datasets/grocery_one_vs_rest.py',
 ]
@@ -11,8 +11,6 @@ _base_ = [
 max_iters = 120
 train_cfg = dict(
     type='IterBasedTrainLoop', max_iters=max_iters, val_interval=max_iters + 1)
-val_cfg = dict()
-test_cfg = dict()
 optim_wrapper = dict(
     optimizer=dict(type='AdamW', lr=1e-4, weight_decay=0.01),
     paramwise_cfg=dict(custom_keys={'head': dict(lr_mult=10.0)}))
@@ -23,13 +21,7 @@ param_scheduler = [
 ]
 auto_scale_lr = dict(base_batch_size=96)
 default_hooks = dict(
-    logger=dict(interval=50),
-    checkpoint=dict(
-        type='mmrank.AtomicCheckpointHook',
-        by_epoch=False,
-        interval=max_iters,
-        save_optimizer=False,
-        max_keep_ckpts=1))
+    logger=dict(interval=50), checkpoint=dict(interval=max_iters))
 custom_hooks = [
     dict(type='mmrank.ClassCountsHook'),
     dict(
@@ -38,5 +30,3 @@ custom_hooks = [
     dict(type='mmrank.RankingMonitorHook'),
     dict(type='mmrank.RNGStateHook'),
 ]
-log_processor = dict(by_epoch=False, window_size=10)
-randomness = dict(seed=0)

@@ -2,7 +2,7 @@
 # iterations of 56 images; the embedding is new and learns ten times as fast. The
 # loss is set by the inheriting config.
 _base_ = [
-    'mmpretrain::_base_/default_runtime.py',
+    './fine_tuning_runtime.py',
     './models/efficientnet-lite0_cached_retriever.py',
     './datasets/grocery_cached_pk.py',
 ]
@@ -10,8 +10,6 @@ _base_ = [
 max_iters = 90
 train_cfg = dict(
     type='IterBasedTrainLoop', max_iters=max_iters, val_interval=max_iters + 1)
-val_cfg = dict()
-test_cfg = dict()
 optim_wrapper = dict(
     optimizer=dict(type='AdamW', lr=1e-4, weight_decay=4e-4),
     paramwise_cfg=dict(custom_keys={'image_encoder.2': dict(lr_mult=10.0)}))
@@ -22,16 +20,4 @@ param_scheduler = [
 ]
 auto_scale_lr = dict(base_batch_size=56)
 default_hooks = dict(
-    logger=dict(interval=30),
-    checkpoint=dict(
-        type='mmrank.AtomicCheckpointHook',
-        by_epoch=False,
-        interval=max_iters,
-        save_optimizer=False,
-        max_keep_ckpts=1))
-custom_hooks = [
-    dict(type='mmrank.RankingMonitorHook'),
-    dict(type='mmrank.RNGStateHook'),
-]
-log_processor = dict(by_epoch=False, window_size=10)
-randomness = dict(seed=0)
+    logger=dict(interval=30), checkpoint=dict(interval=max_iters))

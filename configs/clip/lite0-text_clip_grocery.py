@@ -1,7 +1,7 @@
 # CLIP on grocery photographs and their captions, the image network frozen (locked
 # image tuning). The other losses of grocery_losses.yaml inherit from this file.
 _base_ = [
-    'mmpretrain::_base_/default_runtime.py',
+    '../_base_/fine_tuning_runtime.py',
     '../_base_/datasets/grocery_captions.py',
 ]
 
@@ -22,8 +22,6 @@ model = dict(
 max_iters = 300
 train_cfg = dict(
     type='IterBasedTrainLoop', max_iters=max_iters, val_interval=max_iters + 1)
-val_cfg = dict()
-test_cfg = dict()
 # CLIP spares its temperature the weight decay.
 optim_wrapper = dict(
     optimizer=dict(type='AdamW', lr=1e-3, weight_decay=0.02),
@@ -37,17 +35,9 @@ param_scheduler = [
 ]
 auto_scale_lr = dict(base_batch_size=128)
 default_hooks = dict(
-    logger=dict(interval=41),
-    checkpoint=dict(
-        type='mmrank.AtomicCheckpointHook',
-        by_epoch=False,
-        interval=max_iters,
-        save_optimizer=False,
-        max_keep_ckpts=1))
+    logger=dict(interval=41), checkpoint=dict(interval=max_iters))
 custom_hooks = [
     dict(type='mmrank.SampleIndexHook'),
     dict(type='mmrank.RankingMonitorHook'),
     dict(type='mmrank.RNGStateHook'),
 ]
-log_processor = dict(by_epoch=False, window_size=10)
-randomness = dict(seed=0)

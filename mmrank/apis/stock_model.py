@@ -57,7 +57,7 @@ def stock_model(
     :func:`mmrank.models.centre_folding.fold_centres`: boxes and scores stay.
     Where an ``EMAHook`` averaged the weights, the average is taken: the hook
     puts it into the ``state_dict`` of the checkpoint, and into
-    ``ema_state_dict`` the weights that the training goes on from.
+    ``ema_state_dict`` the weights that the training continues from.
 
     Args:
         cfg: The config of the training.

@@ -12,7 +12,10 @@ from mmengine.runner import Runner
 pytest.importorskip('mmpretrain')
 pytest.importorskip('timm')
 
-from mmrank.datasets.transforms import FeatureCache, load_cached_features
+from mmrank.datasets.transforms.load_cached_features import (
+    FeatureCache,
+    opened,
+)
 from mmrank.studies.seeds.plan import load_config
 from mmrank.studies.seeds.plan_file import read_plan
 
@@ -76,7 +79,7 @@ def test_config_trains_and_is_tested(path, data, tmp_path, monkeypatch):
     if path.parent.name == 'metric_learning':
         pytest.importorskip('pytorch_metric_learning')
     monkeypatch.chdir(data.parents[1])  # the paths of configs start at data/
-    monkeypatch.setattr(load_cached_features, '_OPEN', {})
+    opened.cache_clear()
     cfg = Config.fromfile(path)
     init_default_scope(cfg.default_scope)
     parts = cfg.model.get('image_encoder', cfg.model.get('backbone'))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mmrank.errors import UserError
-from mmrank.studies.paper_tables.catalogue import TABLES, table_named
+from mmrank.studies.paper_tables import TABLES, table_named
 from mmrank.studies.paper_tables.entry import (
     PAGE,
     RUN,

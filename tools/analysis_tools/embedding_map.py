@@ -22,16 +22,16 @@ import argparse
 import sys
 from pathlib import Path
 
-from mmrank.apis.entry_point import add_checkpoint_options
 from mmrank.errors import show_user_errors
 from mmrank.studies.retrieval.embedding_map import (
     choose_samples,
     make_map,
     plot_maps,
 )
-from mmrank.studies.retrieval.entries import parse_entries
-from mmrank.studies.retrieval.result import check_same_test_set
-from mmrank.studies.retrieval.tested_features import features_of
+from mmrank.studies.retrieval.tested_features import (
+    add_model_options,
+    features_by_name,
+)
 
 
 def parse_args() -> argparse.Namespace:
@@ -40,13 +40,7 @@ def parse_args() -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        'models',
-        nargs='+',
-        metavar='[NAME=]PATH[,CHECKPOINT]',
-        help='config with checkpoint, or .npz file of features; the name '
-        "defaults to the path's",
-    )
+    add_model_options(parser)
     parser.add_argument(
         '--out',
         type=Path,
@@ -72,14 +66,6 @@ def parse_args() -> argparse.Namespace:
         help='of t-SNE: neighbours that count (default: %(default)s)',
     )
     parser.add_argument('--seed', type=int, default=0)
-    parser.add_argument(
-        '--cfg-options',
-        nargs='+',
-        default=[],
-        metavar='KEY=VALUE',
-        help='overrides of all configs that are run',
-    )
-    add_checkpoint_options(parser)
     args = parser.parse_args()
     for name in ('classes', 'per_class', 'perplexity'):
         if not getattr(args, name) > 0:
@@ -92,17 +78,7 @@ def parse_args() -> argparse.Namespace:
 def main() -> int:
     """Read or test, place, draw."""
     args = parse_args()
-    models = {
-        entry.name: features_of(
-            entry,
-            args.out.parent,
-            args.cfg_options,
-            trust_checkpoint=args.trust_checkpoint,
-            allow_partial=args.allow_partial,
-        )
-        for entry in parse_entries(args.models)
-    }
-    check_same_test_set(models)
+    models = features_by_name(args, args.out.parent)
     first = next(iter(models.values()))
     rows = choose_samples(
         first.labels.numpy(), args.classes, args.per_class, args.seed

@@ -32,9 +32,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mmrank.apis.entry_point import add_checkpoint_options
 from mmrank.errors import show_user_errors
-from mmrank.studies.retrieval.entries import parse_entries
 from mmrank.studies.retrieval.pages import draw_sheets
 from mmrank.studies.retrieval.plots import (
     plot_precision_recall,
@@ -42,16 +40,16 @@ from mmrank.studies.retrieval.plots import (
     write_curves,
 )
 from mmrank.studies.retrieval.query_selection import CHOICES
-from mmrank.studies.retrieval.result import (
-    check_same_test_set,
-    evaluate_features,
-)
+from mmrank.studies.retrieval.result import evaluate_features
 from mmrank.studies.retrieval.table import (
     describe_test_set,
     rich_retrieval,
     write_retrieval_table,
 )
-from mmrank.studies.retrieval.tested_features import features_of
+from mmrank.studies.retrieval.tested_features import (
+    add_model_options,
+    features_by_name,
+)
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
@@ -60,13 +58,7 @@ def parse_args(arguments=None) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        'models',
-        nargs='+',
-        metavar='[NAME=]PATH[,CHECKPOINT]',
-        help='config with checkpoint, or .npz file of features; the name '
-        "defaults to the path's",
-    )
+    add_model_options(parser)
     parser.add_argument(
         '--out-dir',
         default='work_dirs/retrieval_report',
@@ -115,14 +107,6 @@ def parse_args(arguments=None) -> argparse.Namespace:
         '--device',
         help='where to rank: cpu, cuda, ... (default: a GPU if there is one)',
     )
-    parser.add_argument(
-        '--cfg-options',
-        nargs='+',
-        default=[],
-        metavar='KEY=VALUE',
-        help='overrides of all configs that are run',
-    )
-    add_checkpoint_options(parser)
     args = parser.parse_args(arguments)
     for name in ('num_queries', 'top_k'):
         if getattr(args, name) < 1:
@@ -143,17 +127,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
     from mmengine.device import get_device
 
     device = args.device or get_device()
-    models = {}
-    for entry in parse_entries(args.models):
-        models[entry.name] = features_of(
-            entry,
-            args.out_dir,
-            args.cfg_options,
-            trust_checkpoint=args.trust_checkpoint,
-            allow_partial=args.allow_partial,
-            say=partial(say, console),
-        )
-    check_same_test_set(models)
+    models = features_by_name(args, args.out_dir, partial(say, console))
     results = []
     for name, features in models.items():
         with console.status('') as status:

@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mmrank.errors import UserError, show_user_errors
-from mmrank.studies.paper_tables.catalogue import TABLES, table_named
+from mmrank.studies.paper_tables import TABLES, table_named
 from mmrank.studies.paper_tables.entry import (
     RUNNABLE,
     STATES,

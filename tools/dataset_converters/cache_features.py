@@ -191,9 +191,7 @@ def main() -> None:
                 'views': args.views,
                 'pooled': args.pool,
                 'seed': args.seed,
-                'model_name': config.model.get(
-                    'image_encoder', [config.model.get('backbone')]
-                )[0]['model_name'],
+                'model_name': stages.model_name,
             },
         )
     print(f'Wrote {len(items)} images x {1 + args.views} views to {args.out}')

@@ -12,11 +12,5 @@ model = dict(
             init_cfg=dict(
                 type='Pretrained',
                 checkpoint='data/pretrained/efficientnet_lite0.pth')),
-        dict(type='mmpretrain.GlobalAveragePooling'),
-        dict(
-            type='mmpretrain.LinearNeck',
-            in_channels=1280,
-            out_channels=256,
-            norm_cfg=None,
-            act_cfg=None),
+        *_base_.model.image_encoder[1:],
     ])

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -134,7 +135,8 @@ class FeatureCache:
         write_atomically(json.dumps(content, indent=0).encode(), index)
 
 
-_OPEN: dict[str, FeatureCache] = {}
+#: One mapping for the pipelines of all data sets of a process.
+opened = cache(FeatureCache)
 
 
 @TRANSFORMS.register_module()
@@ -162,9 +164,8 @@ class LoadCachedFeatures(BaseTransform):
 
     def __init__(self, cache: str, random_view: bool = False) -> None:
         self.cache, self.random_view = cache, random_view
-        if cache not in _OPEN:
-            _OPEN[cache] = FeatureCache(cache)
-        if random_view and _OPEN[cache].maps.shape[1] < 2:
+        views = opened(cache).maps.shape[1]
+        if random_view and views < 2:
             raise UserError(
                 f'random_view=True, but the cache {cache} has no random view. '
                 'Fix: write it with --views 4'
@@ -172,7 +173,7 @@ class LoadCachedFeatures(BaseTransform):
 
     @cache_randomness
     def _view(self) -> int:
-        return 1 + np.random.randint(_OPEN[self.cache].maps.shape[1] - 1)
+        return 1 + np.random.randint(opened(self.cache).maps.shape[1] - 1)
 
     def transform(self, results: dict) -> dict:
         """Read the map.
@@ -183,9 +184,9 @@ class LoadCachedFeatures(BaseTransform):
         Returns:
             The item with the map.
         """
-        cache = _OPEN[self.cache]
+        stored = opened(self.cache)
         view = self._view() if self.random_view else 0
-        values = cache.maps[cache.row(results['img_path']), view]
+        values = stored.maps[stored.row(results['img_path']), view]
         image = np.ascontiguousarray(
             values.transpose(1, 2, 0), dtype=np.float32
         )

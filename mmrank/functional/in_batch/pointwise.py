@@ -73,7 +73,7 @@ class LogisticPointwise(Pointwise):
         sigmoid(s)``, to the rounding of the larger part.
         """
         if type(self) is not LogisticPointwise:
-            # A subclass may define either of them anew.
+            # A subclass may override either of them.
             return super().negative_and_slope(scores)
         slope = torch.sigmoid(scores)
         rest = torch.minimum(slope, 1 - slope).neg_().log1p_()

@@ -70,22 +70,27 @@ class TIMMStages(BaseModule):
         for index in range(count - 1):
             if not start <= index < end:
                 model.blocks[index] = nn.Identity()
-        self.timm_model = model
+        self.model_name, self.timm_model = model_name, model
         self.start, self.stop, self.frozen_stages = start, end, frozen_stages
         self.freeze_bn = freeze_bn
         for layer in self._frozen():
             layer.requires_grad_(False)
         self.train(self.training)
 
+    def _stages(self) -> list[list[nn.Module]]:
+        """The layers of every stage; those that are not here do nothing."""
+        model = self.timm_model
+        return [
+            [model.conv_stem, model.bn1, model.blocks[0]],
+            *([block] for block in model.blocks[1:]),
+            [model.conv_head, model.bn2],
+        ]
+
     def _frozen(self) -> list[nn.Module]:
-        model, frozen = self.timm_model, []
+        frozen = [x for s in self._stages()[: self.frozen_stages] for x in s]
         if self.freeze_bn:
-            frozen = [m for m in model.modules() if isinstance(m, _BatchNorm)]
-        if self.frozen_stages:
-            frozen += [model.conv_stem, model.bn1]
-            frozen += model.blocks[: self.frozen_stages]
-        if self.frozen_stages > len(model.blocks):
-            frozen += [model.conv_head, model.bn2]
+            layers = self.timm_model.modules()
+            frozen += [x for x in layers if isinstance(x, _BatchNorm)]
         return frozen
 
     def train(self, mode: bool = True):
@@ -104,19 +109,12 @@ class TIMMStages(BaseModule):
         Returns:
             Tuple of (B, C, H', W').
         """
-        model = self.timm_model
-        layers = [
-            nn.Sequential(model.conv_stem, model.bn1, model.blocks[0]),
-            *model.blocks[1:],
-            nn.Sequential(model.conv_head, model.bn2),
-        ]
         x = inputs
-        for stage, layer in enumerate(layers):
-            frozen = stage < self.frozen_stages
-            with torch.set_grad_enabled(
-                torch.is_grad_enabled() and not frozen
-            ):
-                x = layer(x)
+        for number, stage in enumerate(self._stages()):
+            trained = number >= self.frozen_stages
+            with torch.set_grad_enabled(torch.is_grad_enabled() and trained):
+                for layer in stage:
+                    x = layer(x)
         return (x,)
 
 

@@ -1,4 +1,4 @@
-"""Probabilities in the place of scores, at test time."""
+"""Probabilities instead of scores, at test time."""
 
 from .calibrated_model import CalibratedMixin, CalibratedModel, is_calibrated
 from .calibration import (

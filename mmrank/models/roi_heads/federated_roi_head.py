@@ -11,7 +11,7 @@ from .listwise_bbox_head import ListwiseBBoxMixin
 
 
 class FederatedRoIMixin(MadeClass):
-    """Put before a RoI head: tells its box heads about the images.
+    """Put before a RoI head: passes the images to its box heads.
 
     A box head gets proposals without the meta information of their images.
     """

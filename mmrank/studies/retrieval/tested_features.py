@@ -5,6 +5,12 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from mmrank.apis.entry_point import (
+    add_checkpoint_options,
+    add_config_option,
+    build_runner,
+    load,
+)
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import (
     RetrievalFeatures,
@@ -12,9 +18,61 @@ from mmrank.evaluation.retrieval_features import (
 )
 from mmrank.studies.common.model_entry import Entry
 from mmrank.studies.retrieval.entries import (
+    parse_entries,
     plan_features,
     use_retrieval_metric,
 )
+from mmrank.studies.retrieval.result import check_same_test_set
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Add the models of a command line and how their configs are run."""
+    parser.add_argument(
+        'models',
+        nargs='+',
+        metavar='[NAME=]PATH[,CHECKPOINT]',
+        help='config with checkpoint, or .npz file of features; the name '
+        "defaults to the path's",
+    )
+    parser.add_argument(
+        '--cfg-options',
+        nargs='+',
+        default=[],
+        metavar='KEY=VALUE',
+        help='overrides of all configs that are run',
+    )
+    add_checkpoint_options(parser)
+
+
+def features_by_name(
+    args: argparse.Namespace,
+    out_dir: str | os.PathLike,
+    say: Callable[[str], None] = print,
+) -> dict[str, RetrievalFeatures]:
+    """Read or make the features of every model of a command line.
+
+    Args:
+        args: What the parser of :func:`add_model_options` returned.
+        out_dir: Folder that keeps the features and the logs of tests.
+        say: Called with lines for the user.
+
+    Raises:
+        UserError: If a config cannot be tested, or the models have several
+            test sets.
+    """
+    models = {
+        entry.name: features_of(
+            entry,
+            out_dir,
+            args.cfg_options,
+            trust_checkpoint=args.trust_checkpoint,
+            allow_partial=args.allow_partial,
+            say=say,
+        )
+        for entry in parse_entries(args.models)
+    }
+    check_same_test_set(models)
+    return models
 
 
 def features_of(
@@ -42,8 +100,6 @@ def features_of(
     if not entry.is_config:
         return load_features(entry.path)
     from mmengine.device import get_device
-
-    from mmrank.apis.entry_point import add_config_option, build_runner, load
 
     parser = argparse.ArgumentParser()
     add_config_option(parser)
