@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mmengine.config import Config
-from mmengine.registry import init_default_scope
+from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import Runner
 
 pytest.importorskip('mmpretrain')
@@ -25,6 +25,13 @@ CONFIGS = sorted(
     for path in ROOT.glob('configs/[!_]*/*_grocery.py')
     if 'frozen' not in path.stem
 )
+# One of each kind of task and head. The others differ from them by the loss
+# alone, which has tests of its own.
+TRAINED = {
+    'efficientnet-lite0_stable-ap_grocery',
+    'efficientnet-lite0_xbm_grocery',
+    'lite0-text_isogclr_grocery',
+}
 PLANS = sorted(ROOT.glob('configs/*/grocery_losses.yaml'))
 CLASSES, EACH = 81, 3
 
@@ -75,6 +82,27 @@ def data(tmp_path_factory):
 
 
 @pytest.mark.parametrize('path', CONFIGS, ids=lambda p: p.stem)
+def test_model_is_built(path, monkeypatch):
+    if path.parent.name == 'metric_learning':
+        pytest.importorskip('pytorch_metric_learning')
+    monkeypatch.chdir(ROOT)
+    cfg = Config.fromfile(path)
+    init_default_scope(cfg.default_scope)
+    cfg.model.pop('zero_shot', None)  # reads a file of the data
+    model = MODELS.build(cfg.model)
+    assert any(value.requires_grad for value in model.parameters())
+
+
+@pytest.mark.parametrize(
+    'path',
+    [
+        pytest.param(
+            path, marks=() if path.stem in TRAINED else pytest.mark.slow
+        )
+        for path in CONFIGS
+    ],
+    ids=lambda p: p.stem,
+)
 def test_config_trains_and_is_tested(path, data, tmp_path, monkeypatch):
     if path.parent.name == 'metric_learning':
         pytest.importorskip('pytorch_metric_learning')
