@@ -138,7 +138,8 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
         if not use_sigmoid:
             raise UserError(
                 'use_sigmoid=False is not supported: a ranking loss scores '
-                'every class independently; set use_sigmoid=True'
+                'every class independently. Fix: use_sigmoid=True, or leave '
+                'it out'
             )
         self.num_classes, self.mode = num_classes, mode
         self.activation, self.scope = activation, scope

@@ -132,7 +132,7 @@ class ListwiseDETRMixin(MadeClass):
         self.centre_scores = centre_scores
         self.balance_boxes = balance_boxes
         self.training_set = TrainingSet()
-        self._warned = False
+        self._said: set[str] = set()
         self._matching, self._denoising = [], []
         loss = self.loss_cls
         two_stage = getattr(self, 'as_two_stage', False)
@@ -315,11 +315,12 @@ class ListwiseDETRMixin(MadeClass):
         # The assigner works on the host: this number is there already.
         if objects and not targets[4]:
             self._warn_once(
+                'no match',
                 f'{type(self.assigner).__name__} matches no query to any of '
                 f'the {objects} objects of a batch: a ranking without a '
                 'positive has no loss. Fix: train_cfg.assigner='
                 "dict(type='HungarianAssigner', ...), which matches each "
-                'object'
+                'object',
             )
         return targets
 
@@ -327,15 +328,16 @@ class ListwiseDETRMixin(MadeClass):
         objects = max((len(truth) for truth in truths), default=0)
         if objects > queries:
             self._warn_once(
+                'few queries',
                 f'An image has {objects} objects, but the detector only '
                 f'{queries} queries: the objects that are left over train '
                 f'nothing. Fix: model.num_queries={objects} or more, as the '
-                'largest number of objects in an image requires'
+                'largest number of objects in an image requires',
             )
 
-    def _warn_once(self, text: str) -> None:
-        if not self._warned:
-            self._warned = True
+    def _warn_once(self, what: str, text: str) -> None:
+        if what not in self._said:
+            self._said.add(what)
             print_log(text, logger='current', level=logging.WARNING)
 
     def predict_by_feat(self, all_layers_cls_scores: Tensor, *args, **kwargs):
