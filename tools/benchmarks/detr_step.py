@@ -9,7 +9,7 @@ by a few per cent from one turn to the next, whatever their losses;
 ``exchanged`` is the median step on focal loss after the difference of the two
 ``loss`` parts, which is known more exactly.
 
-A step on images of 256 x 256 takes 7 seconds of one core: about five minutes
+A step on images of 256 x 256 takes 7 seconds of one core: about four minutes
 for the defaults. Larger images leave the loss as it is and make the rest of
 the step longer, so ratios of small images are upper bounds.
 
@@ -135,7 +135,7 @@ def main():
     )
     parser.add_argument('--boxes', type=int, default=8, help='per image')
     parser.add_argument(
-        '--repeats', type=int, default=3, help='of the step; 0 leaves it out'
+        '--repeats', type=int, default=2, help='of the step; 0 leaves it out'
     )
     parser.add_argument('--loss-repeats', type=int, default=9)
     parser.add_argument('--threads', type=int, default=1)
