@@ -346,6 +346,25 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
         """
         raise NotImplementedError
 
+    #: Whether :meth:`separate_losses` serves this loss as it is set up.
+    can_be_separate: bool = False
+
+    def separate_losses(self, lists: RankedLists) -> Tensor:
+        """Losses of lists that have nothing to do with each other.
+
+        A loss may offer it beside :meth:`list_losses`, for
+        :func:`~mmrank.losses.ranking.separate_rankings.separate_rankings`.
+        Its buffers of one number then have one for each list.
+
+        Args:
+            lists: One ranking for each list.
+
+        Returns:
+            (L,) losses >= 0, without ``loss_weight``; :attr:`diagnostics`
+            are (L,), too.
+        """
+        raise NotImplementedError
+
     def reduce_lists(self, losses: Tensor, has_positive: Tensor) -> Tensor:
         """Put the losses of the lists together as ``reduction`` says.
 
