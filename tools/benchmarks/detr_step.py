@@ -20,6 +20,7 @@ the step longer, so ratios of small images are upper bounds.
 
 import argparse
 import copy
+import sys
 
 import torch
 from mmengine.hub import get_config
@@ -155,7 +156,7 @@ def main():
     for queries in args.queries:
         for classes in args.classes:
             for part, times in compare(args, queries, classes).items():
-                table.add_row(
+                row = (
                     *(str(queries), str(classes), part),
                     *(
                         f'{1e3 * times[x][0]:.0f}'
@@ -163,6 +164,9 @@ def main():
                     ),
                     f'{times[args.loss][1]:.3f}',
                 )
+                table.add_row(*row)
+                # The table comes minutes later.
+                print(*row, file=sys.stderr, flush=True)
     Console().print(table)
 
 
