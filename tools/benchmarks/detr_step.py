@@ -99,6 +99,8 @@ def compare(args, queries, classes):
             reference = detector.state_dict()
             outputs = head_arguments(detector, batch)
         detector.load_state_dict(reference, strict=False)
+        if loss is not None and args.one_by_one:
+            detector.bbox_head.loss_cls.together = False
         parts[name] = (loss_part, (detector.bbox_head, outputs))
         steps[name] = (step, (detector, wrapper, batch))
     found = {'loss': cpu_in_turn(parts, args.loss_repeats)}
@@ -135,6 +137,12 @@ def main():
         metavar=('HEIGHT', 'WIDTH'),
     )
     parser.add_argument('--boxes', type=int, default=8, help='per image')
+    parser.add_argument(
+        '--one-by-one',
+        action='store_true',
+        help='a call for each decoder layer, as for losses that cannot rank '
+        'them together',
+    )
     parser.add_argument(
         '--repeats', type=int, default=2, help='of the step; 0 leaves it out'
     )
