@@ -11,6 +11,7 @@ from mmengine.runner import Runner
 
 from mmrank.errors import UserError
 from mmrank.losses.loss_type import model_type
+from mmrank.models.dense_heads.host_heads import derives_from
 from mmrank.registry import HOOKS
 
 #: What no stock file may hold.
@@ -65,8 +66,10 @@ _OWN_ARGUMENTS = {
         'balance_boxes',
         'pointwise_loss',
         'num_layers',
+        'federated',
     ),
     'ListwiseBBoxHead': ('balance_boxes', 'box_average'),
+    'FederatedRoIHead': (),
 }
 #: Of mmdet's ``BBoxHead``.
 _BOX_CLASSES = 80
@@ -75,6 +78,7 @@ _COUNTERPARTS = {
     'AtomicCheckpointHook': ('CheckpointHook', ()),
     'CheckedCocoDataset': ('mmdet.CocoDataset', ('verify_images',)),
     'IndexedConcatDataset': ('ConcatDataset', ()),
+    'LVISDataset': ('mmdet.LVISV1Dataset', ('verify_images',)),
     'one_size_collate': ('default_collate', ()),
 }
 #: The assigner of mmdet's RetinaNet. Its ATSS assigner needs a number that
@@ -86,6 +90,8 @@ _MAX_IOU = dict(
     min_pos_iou=0,
     ignore_iof_thr=-1,
 )
+#: What SUM is for some s: SGD, with Nesterov's momentum or without.
+_UNIFIED = {0: False, 1: True}
 #: Transforms that check and change nothing.
 _CHECKS = ('CheckFinite',)
 #: Settings of one run, which say nothing about the model.
@@ -196,7 +202,14 @@ def _counterpart(name: str, node: dict, path: str, changes: list[str]) -> Any:
         node['type'] = node.pop('head_type')
         if name == 'ListwiseBBoxHead':
             return _box_head(node, path, changes)
+        if name == 'FederatedRoIHead':
+            changes.append(f'{path}: {_shown(node["type"])}')
+            return node
         return _dense_head(node, path, changes)
+    if name == 'SUM' and node.get('s', 0) in _UNIFIED:
+        changes.append(f'{path}: SGD for {NAME}.{name}')
+        node['nesterov'] = _UNIFIED[node.pop('s', 0)]
+        return dict(node, type='SGD')
     if name in _COUNTERPARTS:
         node['type'], arguments = _COUNTERPARTS[name]
         for key in arguments:
@@ -239,6 +252,12 @@ def _remedy(path: str) -> str:
 
 def _dense_head(node: dict, path: str, changes: list[str]) -> dict:
     host = model_type(node['type'])
+    if derives_from(host, 'SSDHead'):
+        raise UserError(
+            f'{path}.head_type={_shown(node["type"])!r}: the stock SSD head '
+            'has a softmax over C + 1 channels, which no weights of C '
+            f'sigmoids fit.\n  Fix: {_remedy("model")}'
+        )
     settings = dict(loss_cls=_FOCAL)
     for base in host.__mro__:
         if base.__name__ in STOCK_SETTINGS:
@@ -271,10 +290,14 @@ def _box_head(node: dict, path: str, changes: list[str]) -> dict:
 
 
 def _note_head(node: dict, path: str, changes: list[str]) -> None:
-    kind = node['type']
-    if isinstance(kind, type):
-        kind = f'{kind.__module__}.{kind.__qualname__}'
+    kind = _shown(node['type'])
     changes.append(f'{path}: {kind} with {node["loss_cls"]["type"]}')
+
+
+def _shown(kind: str | type) -> str:
+    if isinstance(kind, type):
+        return f'{kind.__module__}.{kind.__qualname__}'
+    return kind
 
 
 def _copy(value: Any) -> Any:

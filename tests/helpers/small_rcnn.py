@@ -22,6 +22,9 @@ ALL_ROIS = dict(
     neg_pos_ub=-1,
     add_gt_as_proposals=True,
 )
+LISTWISE_BOXES = dict(
+    type='mmrank.ListwiseBBoxHead', head_type='mmdet.Shared2FCBBoxHead'
+)
 RANKING_RPN = dict(
     type='mmrank.ListwiseHead',
     head_type='mmdet.RPNHead',
@@ -92,6 +95,23 @@ def build_detector(*args, **kwargs):
     init_default_scope('mmdet')
     torch.manual_seed(0)
     model = MODELS.build(detector_config(*args, **kwargs))
+    model.init_weights()
+    return model.train()
+
+
+def federated_detector(kind='faster', bbox_head=LISTWISE_BOXES):
+    """A small detector whose RoI head is federated.
+
+    Args:
+        kind: See :func:`detector_config`.
+        bbox_head: See there; None leaves the stock box head.
+    """
+    init_default_scope('mmdet')
+    torch.manual_seed(0)
+    config = detector_config(kind, bbox_head)
+    config.roi_head.head_type = f'mmdet.{config.roi_head.type}'
+    config.roi_head.type = 'mmrank.FederatedRoIHead'
+    model = MODELS.build(config)
     model.init_weights()
     return model.train()
 

@@ -16,11 +16,9 @@ from mmrank.models.federated_annotations import (
 pytest.importorskip('mmdet')
 from covered_heads import MORE_HEADS, build_covered, covered_losses
 from mmdet.models.roi_heads import StandardRoIHead
-from mmdet.registry import MODELS
-from mmengine.registry import init_default_scope
 from query_heads import QUERY_HEADS, build_query_head, query_inputs
 from small_heads import CLASSES, FOCAL, HEADS, STABLE_AP
-from small_rcnn import detector_config, make_batch
+from small_rcnn import federated_detector, make_batch
 
 from mmrank.models.roi_heads.federated_roi_head import federated_roi_class
 
@@ -234,23 +232,6 @@ def test_queries_are_masked_by_image(name):
         head.loss_by_feat(*query_inputs(name))
 
 
-LISTWISE_BOXES = dict(
-    type='mmrank.ListwiseBBoxHead', head_type='mmdet.Shared2FCBBoxHead'
-)
-
-
-def rcnn(kind='faster', bbox_head=LISTWISE_BOXES):
-    """A small detector whose RoI head is federated."""
-    init_default_scope('mmdet')
-    torch.manual_seed(0)
-    config = detector_config(kind, bbox_head)
-    config.roi_head.head_type = f'mmdet.{config.roi_head.type}'
-    config.roi_head.type = 'mmrank.FederatedRoIHead'
-    model = MODELS.build(config)
-    model.init_weights()
-    return model.train()
-
-
 def rcnn_batch(labels=EXHAUSTIVE):
     batch = make_batch()
     for sample, own in zip(batch['data_samples'], labels):
@@ -260,7 +241,7 @@ def rcnn_batch(labels=EXHAUSTIVE):
 
 @pytest.mark.parametrize('kind', ['faster', 'cascade'])
 def test_proposals_are_masked_by_image(kind):
-    model = rcnn(kind)
+    model = federated_detector(kind)
     heads = model.roi_head._box_heads()
     assert len(heads) == (3 if kind == 'cascade' else 1)
     calls, rois = [], []
@@ -294,11 +275,11 @@ def test_proposals_are_masked_by_image(kind):
 
 def test_stock_box_heads_are_refused():
     with pytest.raises(UserError, match='mmrank.ListwiseBBoxHead'):
-        rcnn(bbox_head=None)
+        federated_detector(bbox_head=None)
 
 
 def test_roi_head_is_one_class_and_pickled():
-    model = rcnn()
+    model = federated_detector()
     kind = federated_roi_class(StandardRoIHead)
     assert type(model.roi_head) is kind
     assert kind.__name__ == 'FederatedStandardRoIHead'

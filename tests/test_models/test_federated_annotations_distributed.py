@@ -6,8 +6,10 @@ import torch.distributed as dist
 from gloo_processes import run_on_ranks
 
 pytest.importorskip('mmdet')
+from mmengine.structures import InstanceData
 from query_heads import build_query_head, query_inputs
 from small_heads import STABLE_AP, build_head, make_inputs
+from small_rcnn import federated_detector, make_batch
 
 LABELS = [[0, 2], [1]]
 MODES = ('flatten', 'per_class')
@@ -44,6 +46,34 @@ def _queries(images, mode):
     return scores, losses['loss_cls'] + losses['d0.loss_cls']
 
 
+def _proposals(images, kind):
+    """RoI head and loss of given proposals on given features."""
+    import mmrank.registry  # noqa: F401, a spawned process has not seen it
+
+    head = federated_detector(kind).double().roi_head
+    g = torch.Generator().manual_seed(3)
+
+    def random(*shape):
+        return torch.rand(*shape, generator=g, dtype=torch.float64)
+
+    features = [
+        random(2, 16, 24 // 2**level, 24 // 2**level) for level in range(4)
+    ]
+    proposals = []
+    for number in (9, 14):
+        corner = 60 * random(number, 2)
+        boxes = torch.cat([corner, corner + 6 + 30 * random(number, 2)], 1)
+        proposals.append(InstanceData(bboxes=boxes, scores=random(number)))
+    samples = make_batch()['data_samples']
+    for sample, own in zip(samples, LABELS):
+        sample.gt_instances.bboxes = sample.gt_instances.bboxes.double()
+        sample.set_metainfo(dict(exhaustive_labels=own))
+    losses = head.loss(
+        [x[images] for x in features], proposals[images], samples[images]
+    )
+    return head, sum(v for k, v in losses.items() if k.endswith('loss_cls'))
+
+
 def _train(images):
     """Value and gradient of each head and mode."""
     results = []
@@ -57,6 +87,11 @@ def _train(images):
         scores, loss = _queries(images, mode)
         loss.backward()
         results += [loss.detach().double(), scores.grad.double()]
+    for kind in ('faster', 'cascade'):
+        head, loss = _proposals(images, kind)
+        loss.backward()
+        results.append(loss.detach())
+        results += [p.grad for p in head.parameters() if p.grad is not None]
     return results
 
 

@@ -129,6 +129,55 @@ def test_each_ranking_has_state_of_its_own():
         assert torch.equal(a, b)
 
 
+@pytest.mark.parametrize('name', ['DABDETRHead', 'DINOHead'])
+def test_layers_together_are_the_layers_one_by_one(name):
+    """Losses, gradients and state, also of batches without an object."""
+    # mmdet makes the targets of denoising queries in float32.
+    exact = name != 'DINOHead'
+    dtype = torch.float64 if exact else torch.float32
+    results = []
+    for together in (True, False):
+        head = build_query_head(name).to(dtype)
+        losses = head.loss_cls
+        assert losses.together
+        losses.together = together
+        found = []
+        for seed, boxes in enumerate([BOXES, ([], []), (*BOXES[1:], [])]):
+            args = query_inputs(name, boxes, seed)
+            for i, x in enumerate(args):
+                if isinstance(x, torch.Tensor):
+                    args[i] = x.detach().to(dtype).requires_grad_()
+            for truth in next(x for x in args if isinstance(x, list)):
+                truth.bboxes = truth.bboxes.to(dtype)
+            parts = head.loss_by_feat(*args)
+            assert losses._waiting is None
+            _objective(parts).backward()
+            found += [parts[key].detach() for key in sorted(parts)]
+            found += [x.grad for x in args if isinstance(x, torch.Tensor)]
+        state = [x.double() for x in head.state_dict().values()]
+        results.append((found, state))
+    (found, state), (expected, kept) = results
+    error = 1e-12 if exact else 1e-6
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=error, atol=error)
+    for ours, theirs in zip(state, kept, strict=True):
+        # Buffers are in float32.
+        torch.testing.assert_close(ours, theirs, rtol=2e-7, atol=0)
+
+
+def test_a_zero_that_the_head_does_not_return_is_an_error():
+    head = build_query_head('DETRHead')
+    losses = head.loss_cls
+    given = losses.finish
+
+    def without_the_last(found):
+        return given({k: v for k, v in found.items() if k != 'loss_cls'})
+
+    losses.finish = without_the_last
+    with pytest.raises(RuntimeError, match='1 of 2 classification losses'):
+        head.loss_by_feat(*query_inputs('DETRHead'))
+
+
 @pytest.mark.parametrize('loss', ['RankSortLoss', 'ALRPLoss', 'APLoss'])
 @pytest.mark.parametrize('name', ['DETRHead', 'DINOHead'])
 def test_losses_with_box_values(name, loss):

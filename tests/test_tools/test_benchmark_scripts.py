@@ -107,7 +107,7 @@ def test_detr_step():
         *('--batch-size', '1', '--image-size', '64', '64', '--boxes', '2'),
         *('--repeats', '1', '--loss-repeats', '1'),
     )
-    for part in ('loss', 'step'):
+    for part in ('loss', 'step', 'exchanged'):
         row = re.search(rf'│ 20 +│ 5 +│ {part} +│(.*)│', out).group(1)
         focal, ours, ratio = (float(x) for x in row.split('│'))
         assert min(focal, ours, ratio) > 0

@@ -318,7 +318,7 @@ KINDS = (
 )
 
 
-NONE_REFUSED = ('HOOKS', 'TASK_UTILS')
+NONE_REFUSED = ('HOOKS', 'OPTIMIZERS', 'TASK_UTILS')
 
 
 @pytest.mark.parametrize('kind', KINDS)
@@ -328,7 +328,7 @@ def test_each_registered_name_is_replaced_or_refused_by_name(kind):
     refused = 0
     assert ours.module_dict
     for name in ours.module_dict:
-        if name.startswith('Listwise') and 'Head' in name:
+        if name.startswith(('Listwise', 'Federated')) and 'Head' in name:
             continue  # above
         entry = dict(type=f'mmrank.{name}')
         text = ''
@@ -347,6 +347,53 @@ def test_each_registered_name_is_replaced_or_refused_by_name(kind):
     assert (refused == 0) == (kind in NONE_REFUSED)
 
 
+@pytest.mark.parametrize(('s', 'nesterov'), [(0.0, False), (1.0, True)])
+def test_sum_is_sgd_at_its_ends(s, nesterov):
+    settings = dict(lr=0.1, momentum=0.9, weight_decay=0.01)
+    head = head_config('RetinaHead', STABLE_AP)
+    own = dict(settings, type='mmrank.SUM', s=s)
+    stock, changes = stock_config(
+        config_of(head, optim_wrapper=dict(optimizer=own))
+    )
+    config = stock.optim_wrapper.optimizer.to_dict()
+    assert config == dict(settings, type='SGD', nesterov=nesterov)
+    assert 'optim_wrapper.optimizer: SGD for mmrank.SUM' in changes
+    weights = []
+    for kind in (own, config):
+        weight = torch.nn.Parameter(torch.ones(3, dtype=torch.double))
+        optimizer = registry.OPTIMIZERS.build(dict(kind, params=[weight]))
+        for step in range(4):
+            weight.grad = weight.detach() ** 2 * (step + 1)
+            optimizer.step()
+        weights.append(weight.detach())
+    torch.testing.assert_close(*weights)
+    with pytest.raises(UserError, match=r"'mmrank.SUM' has no counterpart"):
+        stock_config(
+            config_of(head, optim_wrapper=dict(optimizer=dict(own, s=0.5)))
+        )
+
+
+def test_what_federated_annotations_need_goes():
+    bbox_head = dict(RANKING_BOX_HEAD, loss_cls=STABLE_AP)
+    roi = detector_config('faster', bbox_head).roi_head
+    roi.update(type='mmrank.FederatedRoIHead', head_type='StandardRoIHead')
+    dense = head_config('RetinaHead', STABLE_AP, federated=True)
+    data = dict(type='mmrank.LVISDataset', verify_images=True, ann_file='a')
+    stock, changes = stock_config(
+        config_of(
+            dict(type='FasterRCNN', rpn_head=dense, roi_head=roi),
+            train_dataloader=dict(dataset=data),
+        )
+    )
+    assert stock.model.roi_head.type == 'StandardRoIHead'
+    assert stock.model.roi_head.bbox_head.type == 'mmdet.Shared2FCBBoxHead'
+    assert 'federated' not in stock.model.rpn_head
+    assert stock.train_dataloader.dataset.to_dict() == dict(
+        type='mmdet.LVISV1Dataset', ann_file='a'
+    )
+    assert 'model.roi_head: StandardRoIHead' in changes
+
+
 def test_settings_name_heads_of_mmdet():
     import mmdet.models.dense_heads as dense_heads
 
@@ -358,9 +405,11 @@ def test_settings_name_heads_of_mmdet():
 
 
 def configs_of_detectors():
-    for path in sorted((ROOT / 'configs').rglob('*.py')):
-        if re.search(r'mmrank\.Listwise(BBox)?Head', path.read_text()):
-            yield path
+    return [
+        path
+        for path in sorted((ROOT / 'configs').rglob('*.py'))
+        if re.search(r'mmrank\.Listwise(BBox)?Head', path.read_text())
+    ]
 
 
 @pytest.mark.slow
@@ -370,6 +419,10 @@ def configs_of_detectors():
 def test_configs_of_this_project(path):
     """The stock model has the weights of the trained one, losses apart."""
     cfg = read_config(str(path))
+    if path.stem.startswith('ssd'):
+        with pytest.raises(UserError, match=r'softmax over C \+ 1'):
+            stock_config(cfg)
+        return
     stock, _ = stock_config(cfg)
     with DefaultScope.overwrite_default_scope('mmdet'):
         ours = MODELS.build(cfg.model).state_dict()

@@ -138,7 +138,8 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
         if not use_sigmoid:
             raise UserError(
                 'use_sigmoid=False is not supported: a ranking loss scores '
-                'every class independently; set use_sigmoid=True'
+                'every class independently. Fix: use_sigmoid=True, or leave '
+                'it out'
             )
         self.num_classes, self.mode = num_classes, mode
         self.activation, self.scope = activation, scope
@@ -342,6 +343,25 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
 
         Returns:
             Scalar >= 0, or a dict of such, without ``loss_weight``.
+        """
+        raise NotImplementedError
+
+    #: Whether :meth:`separate_losses` serves this loss as it is set up.
+    can_be_separate: bool = False
+
+    def separate_losses(self, lists: RankedLists) -> Tensor:
+        """Losses of lists that have nothing to do with each other.
+
+        A loss may offer it beside :meth:`list_losses`, for
+        :func:`~mmrank.losses.ranking.separate_rankings.separate_rankings`.
+        Its buffers of one number then have one for each list.
+
+        Args:
+            lists: One ranking for each list.
+
+        Returns:
+            (L,) losses >= 0, without ``loss_weight``; :attr:`diagnostics`
+            are (L,), too.
         """
         raise NotImplementedError
 

@@ -1,5 +1,7 @@
 """Stable AP as a registered loss."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -190,8 +192,32 @@ class StableAPLoss(RankingLoss):
                 num_classes if per_class else 1, largest=largest
             )
 
+    @property
+    def can_be_separate(self) -> bool:
+        """Whether :meth:`separate_losses` serves this loss."""
+        # A subclass may compute something else, and eq. 6 notes the mean of
+        # a batch in the module itself.
+        return (
+            type(self) is StableAPLoss
+            and self.mode == 'flatten'
+            and self.mean_positive.mode != 'exact'
+        )
+
     def list_losses(self, lists: RankedLists) -> Tensor:
         """Stable AP of the lists and the score regulariser."""
+        weighted, terms, rho, mu = self._terms(lists)
+        loss = self.reduce_lists(terms.loss, weighted.has_positive)
+        return self._penalised(loss, lists, terms, rho, mu.mean(), torch.sum)
+
+    def separate_losses(self, lists: RankedLists) -> Tensor:
+        """The same of each list, the state a number for each list."""
+        _, terms, rho, mu = self._terms(lists)
+        return self._penalised(terms.loss, lists, terms, rho, mu, _list_sums)
+
+    def _terms(
+        self, lists: RankedLists
+    ) -> tuple[WeightedRisk, StableAPTerms, Tensor, Tensor]:
+        """Terms of the lists, their rho and mean positive scores."""
         pos, pos_mask = lists.pos, lists.pos_mask
         mu = self.mean_positive.update(
             pos, pos_mask, lists.state_group, lists.list_classes
@@ -210,10 +236,30 @@ class StableAPLoss(RankingLoss):
             group=lists.group,
         )
         rho = self._rho(weighted, lists)
-        terms = stable_ap_of_risk(weighted, rho, self.eps)
-        loss = self.reduce_lists(terms.loss, weighted.has_positive)
-        penalty = self.score_penalty * self._score_offset(pos, pos_mask)
-        self._note(terms, rho, mu, pos_mask, penalty)
+        return weighted, stable_ap_of_risk(weighted, rho, self.eps), rho, mu
+
+    def _penalised(
+        self,
+        loss: Tensor,
+        lists: RankedLists,
+        terms: StableAPTerms,
+        rho: Tensor,
+        mean: Tensor,
+        total: Callable[[Tensor], Tensor],
+    ) -> Tensor:
+        """Add the score regulariser and note the diagnostics.
+
+        Args:
+            loss: () or (L,) stable AP.
+            lists: The rankings of the batch.
+            terms: What it was computed from.
+            rho: (L,) imbalances.
+            mean: () or (L,) mean positive score to note.
+            total: Adds up (L, P) or (L,) values: all, or those of each list.
+        """
+        pos, pos_mask = lists.pos, lists.pos_mask
+        penalty = self.score_penalty * self._score_offset(pos, pos_mask, total)
+        self._note(terms, rho, mean, pos_mask, penalty, total)
         # Without a positive both parts are 0 and still hang on the scores,
         # through the empty gather: DDP finds no unused parameter.
         loss = loss + penalty
@@ -256,34 +302,49 @@ class StableAPLoss(RankingLoss):
             rows,
         )
 
-    def _score_offset(self, pos: Tensor, pos_mask: Tensor) -> Tensor:
-        total = torch.where(pos_mask, pos.double(), 0).sum()
+    def _score_offset(
+        self,
+        pos: Tensor,
+        pos_mask: Tensor,
+        total: Callable[[Tensor], Tensor],
+    ) -> Tensor:
+        offset = total(torch.where(pos_mask, pos.double(), 0))
         if self.penalty_reduction == 'mean':
-            total = total / pos_mask.sum().clamp(min=1)
-        return total.square()
+            offset = offset / total(pos_mask).clamp(min=1)
+        return offset.square()
 
     @torch.no_grad()
     def _note(
         self,
         terms: StableAPTerms,
         rho: Tensor,
-        mu: Tensor,
+        mean: Tensor,
         pos_mask: Tensor,
         penalty: Tensor,
+        total: Callable[[Tensor], Tensor],
     ) -> None:
         weighted = terms.weighted
-        count = pos_mask.sum().clamp(min=1)
-        mean_weight = weighted.weight.sum() / count
-        spread = torch.where(pos_mask, weighted.weight - mean_weight, 0)
+        number = total(pos_mask)
+        count = number.clamp(min=1)
+        mean_weight = total(weighted.weight) / count
+        spread = weighted.weight - mean_weight.reshape(-1, 1)
+        spread = torch.where(pos_mask, spread, 0)
         has = weighted.has_positive
-        lists = has.sum().clamp(min=1)
+        lists = total(has).clamp(min=1)
         self.diagnostics = {
-            'argument': torch.where(has, terms.argument, 0).sum() / lists,
-            'rho': torch.where(has, rho, 0).sum() / lists,
-            'risk': torch.where(has, weighted.risk.detach(), 0).sum() / lists,
-            'mean_positive': mu.mean(),
-            'weight_spread': (spread.square().sum() / count).sqrt()
+            'argument': total(torch.where(has, terms.argument, 0)) / lists,
+            'rho': total(torch.where(has, rho, 0)) / lists,
+            'risk': total(torch.where(has, weighted.risk.detach(), 0)) / lists,
+            'mean_positive': mean,
+            'weight_spread': (total(spread.square()) / count).sqrt()
             / mean_weight.clamp(min=1e-12),
             'score_penalty': penalty.detach(),
-            'num_positive': pos_mask.sum(),
+            'num_positive': number,
         }
+
+
+def _list_sums(values: Tensor) -> Tensor:
+    """(L,) sums of (L, P) or (L,) values."""
+    if values.dim() == 2:
+        return values.sum(1)
+    return values.long() if values.dtype == torch.bool else values

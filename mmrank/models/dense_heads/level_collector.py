@@ -85,20 +85,20 @@ class LevelCollector(nn.Module):
         self._calls.append((pred, target, weight, avg_factor))
         return pred.new_zeros(())
 
-    def close(
-        self, federated: tuple[Tensor, Tensor] | None = None, **boxes: Tensor
-    ) -> Tensor | dict[str, Tensor]:
-        """Call the loss on all that was gathered.
+    def gather(
+        self, federated: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None, float | None]:
+        """End the recording and join what was recorded.
 
         Args:
             federated: (N, C) bool of
                 :func:`~mmrank.models.federated_annotations.\
 exhaustive_classes` and the (n,) image of each row that was gathered; None
                 where each image is annotated for all classes.
-            **boxes: Box values that the loss requires, passed on.
 
         Returns:
-            What the loss returns.
+            Arguments of the loss: (n, C) scores, (n,) targets, weights or
+            None, and the head's normaliser.
 
         Raises:
             RuntimeError: If the head never called its classification loss,
@@ -135,7 +135,25 @@ exhaustive_classes` and the (n,) image of each row that was gathered; None
             )
         if self.probabilities:
             pred = to_logits(pred)
-        return self.loss(pred, target, weight, avg_factor=factors[0], **boxes)
+        return pred, target, weight, factors[0]
+
+    def close(
+        self, federated: tuple[Tensor, Tensor] | None = None, **boxes: Tensor
+    ) -> Tensor | dict[str, Tensor]:
+        """Call the loss on all that was gathered.
+
+        Args:
+            federated: See :meth:`gather`.
+            **boxes: Box values that the loss requires, passed on.
+
+        Returns:
+            What the loss returns.
+
+        Raises:
+            RuntimeError: See :meth:`gather`.
+        """
+        *arguments, factor = self.gather(federated)
+        return self.loss(*arguments, avg_factor=factor, **boxes)
 
     @torch.no_grad()
     def _answer(self, pred, target, weight, avg_factor, reduction):

@@ -1,6 +1,5 @@
 """Runs a head of the DETR family with a loss that ranks all queries."""
 
-import copy
 import logging
 from collections.abc import Callable
 
@@ -26,71 +25,12 @@ from .box_collector import (
     check_box_loss,
     scale_to_classification,
 )
+from .decoder_losses import DecoderLosses
 from .level_collector import LevelCollector
 
 #: Decoder layers of mmdet's configs; heads that share one classification
 #: layer do not know how many there are.
 DECODER_LAYERS = 6
-
-
-class DecoderLosses(nn.Module):
-    """Replaces ``loss_cls`` of a query head: one loss for each ranking.
-
-    The scores of a decoder layer over all queries and images are one ranking.
-    Those of the encoder, of which two-stage detectors take the best as
-    queries, are another, and so are those of the denoising queries of each
-    layer: their positives are objects with noise, which no prediction has to
-    compete with.
-
-    Args:
-        loss: The loss; each ranking gets a copy, so that the EMA state of one
-            ranking never sees the scores of another.
-        num_layers: Number of decoder layers.
-        encoder: Whether the head also trains the proposals of the encoder.
-        denoising: Whether it trains denoising queries.
-
-    Attributes:
-        layers: Collectors of the decoder layers, the last one shown at test
-            time.
-        encoder: That of the encoder or None.
-        denoising: Those of the denoising queries; empty without.
-        current: The collector that the head's calls go to.
-    """
-
-    def __init__(
-        self, loss: nn.Module, num_layers: int, encoder: bool, denoising: bool
-    ) -> None:
-        super().__init__()
-        self.use_sigmoid = True
-
-        def collectors(number: int) -> nn.ModuleList:
-            return nn.ModuleList(
-                LevelCollector(copy.deepcopy(loss)) for _ in range(number)
-            )
-
-        self.layers = collectors(num_layers)
-        self.encoder = collectors(1)[0] if encoder else None
-        self.denoising = collectors(num_layers if denoising else 0)
-        # Not a second path to the same buffers in the state_dict.
-        self._current: list[LevelCollector] = []
-
-    def open(self, collector: LevelCollector) -> None:
-        """Send the next calls to this collector."""
-        collector.open()
-        self._current = [collector]
-
-    def forward(self, *args, **kwargs) -> Tensor:
-        """Record a call of the head; returns a scalar 0.
-
-        Raises:
-            RuntimeError: If the head calls it outside ``loss_by_feat``.
-        """
-        if not self._current:
-            raise RuntimeError(
-                'the classification loss of a listwise head was called '
-                'outside loss_by_feat'
-            )
-        return self._current[0](*args, **kwargs)
 
 
 class ListwiseDETRMixin(MadeClass):
@@ -132,7 +72,7 @@ class ListwiseDETRMixin(MadeClass):
         self.centre_scores = centre_scores
         self.balance_boxes = balance_boxes
         self.training_set = TrainingSet()
-        self._warned = False
+        self._said: set[str] = set()
         self._matching, self._denoising = [], []
         loss = self.loss_cls
         two_stage = getattr(self, 'as_two_stage', False)
@@ -143,8 +83,14 @@ class ListwiseDETRMixin(MadeClass):
             check_balance(loss, balance_boxes)
             check_box_loss(self.loss_iou, type(loss).__name__)
             self.loss_iou = BoxCollector(self.loss_iou, loss.box_input)
+        # A head of another package may change the losses of its layers.
+        of_mmdet = self.host.loss_by_feat.__module__.startswith('mmdet.')
         self.loss_cls = DecoderLosses(
-            loss, self._decoder_layers(num_layers), two_stage, denoising
+            loss,
+            self._decoder_layers(num_layers),
+            two_stage,
+            denoising,
+            together=of_mmdet,
         )
 
     def _decoder_layers(self, num_layers: int | None) -> int:
@@ -208,7 +154,9 @@ class ListwiseDETRMixin(MadeClass):
             self._exhaustive = exhaustive_classes(
                 metas, self.num_classes, all_layers_cls_scores.device, name
             )
+        self.loss_cls.begin()
         losses = super().loss_by_feat(all_layers_cls_scores, *args, **kwargs)
+        losses = self.loss_cls.finish(losses)
         self._exhaustive = None
         if self.balance_boxes:
             losses = scale_to_classification(
@@ -273,8 +221,8 @@ class ListwiseDETRMixin(MadeClass):
             told[BOX_ARGUMENTS[boxes.kind]] = boxes.close(
                 collector.targets, self.num_classes
             )
-        ranked = collector.close(
-            self._federated(collector, cls_scores), **told
+        ranked = self.loss_cls.rank(
+            collector, self._federated(collector, cls_scores), **told
         )
         if not isinstance(ranked, dict):
             return ranked, loss_bbox, loss_iou
@@ -315,11 +263,12 @@ class ListwiseDETRMixin(MadeClass):
         # The assigner works on the host: this number is there already.
         if objects and not targets[4]:
             self._warn_once(
+                'no match',
                 f'{type(self.assigner).__name__} matches no query to any of '
                 f'the {objects} objects of a batch: a ranking without a '
                 'positive has no loss. Fix: train_cfg.assigner='
                 "dict(type='HungarianAssigner', ...), which matches each "
-                'object'
+                'object',
             )
         return targets
 
@@ -327,15 +276,16 @@ class ListwiseDETRMixin(MadeClass):
         objects = max((len(truth) for truth in truths), default=0)
         if objects > queries:
             self._warn_once(
+                'few queries',
                 f'An image has {objects} objects, but the detector only '
                 f'{queries} queries: the objects that are left over train '
                 f'nothing. Fix: model.num_queries={objects} or more, as the '
-                'largest number of objects in an image requires'
+                'largest number of objects in an image requires',
             )
 
-    def _warn_once(self, text: str) -> None:
-        if not self._warned:
-            self._warned = True
+    def _warn_once(self, what: str, text: str) -> None:
+        if what not in self._said:
+            self._said.add(what)
             print_log(text, logger='current', level=logging.WARNING)
 
     def predict_by_feat(self, all_layers_cls_scores: Tensor, *args, **kwargs):
