@@ -1,6 +1,6 @@
 """Time and memory of the exact retrieval figures, beside the bare products.
 
-Both sides run in one process and in turn, so the ratio holds on a busy
+All sides run in one process and in turn, so the ratios hold on a busy
 machine; single times do not. The bare side multiplies the same blocks of
 queries with the gallery into a buffer, and does nothing with the result.
 
@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mmrank.functional import retrieval_metrics
-from mmrank.studies.common.timing import times_in_turn
+from mmrank.studies.common.timing import both_times_in_turn, median_ratio
 
 # Queries of a block of the bare products: as many as the metric takes.
 BLOCK = 512
@@ -86,35 +86,40 @@ def main():
         args.device,
     )
 
-    figures = []
+    figures = {}
 
-    def metric():
-        figures[:] = [
-            retrieval_metrics(x, labels, memory_limit=args.memory_limit)
-        ]
+    def metric(name, **options):
+        figures[name] = retrieval_metrics(
+            x, labels, memory_limit=args.memory_limit, **options
+        )
 
-    steps = {'bare': (bare_products, (x,)), 'ours': (metric, ())}
-    bare, ours = times_in_turn(steps, args.repeats).values()
-    ratios = sorted(a / b for a, b in zip(ours, bare))
+    def recall(name):
+        metric(name, recall_only=True)
+
+    steps = {
+        'bare products': (bare_products, (x,)),
+        'all figures': (metric, ('all figures',)),
+        'Recall@K alone': (recall, ('Recall@K alone',)),
+    }
+    times = both_times_in_turn(steps, args.repeats)
+    bare = times['bare products']
 
     table = Table(
-        'side',
-        'median s',
-        'x bare products',
+        *('side', 'CPU s, median', 'x products, CPU', 'x products, wall'),
         title=f'{args.samples} x {args.samples} x {args.dimensions} float32, '
         f'classes of {args.class_size}, {args.device}, {args.threads} '
         f'threads, {args.repeats} repeats in turn',
     )
-    table.add_row('bare products', f'{statistics.median(bare):.2f}', '1')
-    table.add_row(
-        'retrieval_metrics',
-        f'{statistics.median(ours):.2f}',
-        f'{statistics.median(ratios):.2f} '
-        f'({ratios[0]:.2f} to {ratios[-1]:.2f})',
-    )
+    for name, own in times.items():
+        table.add_row(
+            name,
+            f'{statistics.median(own.cpu):.2f}',
+            f'{median_ratio(own.cpu, bare.cpu):.2f}',
+            f'{median_ratio(own.wall, bare.wall):.2f}',
+        )
     console.print(table)
     console.print(f'peak memory: {peak_memory(args.device) / 2**30:.2f} GiB')
-    summary = figures[0].summary()
+    summary = figures['all figures'].summary()
     for name, value in summary.items():
         text = f'{value:.4f}' if isinstance(value, float) else str(value)
         console.print(f'{name}: {text}')

@@ -99,8 +99,9 @@ def _peers(name: str, settings: dict, leaf, labels, sizes: Sizes) -> dict:
     theirs = settings['loss']['type'] if name == 'PMLLoss' else name
     same = sizes.queries == sizes.gallery
     if theirs == 'SmoothAPLoss':
-        # It takes classes of one size.
+        # It takes classes of one size, and memory of the cube of the batch.
         same = same and sizes.queries % sizes.class_size == 0
+        same = same and sizes.queries <= 256
     elif name != 'PMLLoss':
         same = False
     if not same or not importlib.util.find_spec('pytorch_metric_learning'):

@@ -92,7 +92,9 @@ def _view_peers(config: dict, sizes: Sizes) -> dict[str, Step]:
             def loss():
                 return regular(views[0], ref_emb=views[1])
         else:
-            entropy = theirs.NTXentLoss(config['tau'])
+            # With two views its InfoNCE, which NTXentLoss computes in
+            # memory of the cube of the batch.
+            entropy = theirs.SupConLoss(config['tau'])
             label = ids.repeat(2).to(sizes.device)
 
             def loss():
