@@ -7,6 +7,7 @@ queries with the gallery into a buffer, and does nothing with the result.
     python tools/benchmarks/retrieval_speed.py
     python tools/benchmarks/retrieval_speed.py --class-size 200
     python tools/benchmarks/retrieval_speed.py --samples 60502 --repeats 1
+    python tools/benchmarks/retrieval_speed.py --samples 60502 --queries 1024
 
 Embeddings are random unit vectors that lean to the mean of their class.
 Peak memory is that of the whole process, embeddings included.
@@ -39,10 +40,10 @@ def make_set(samples, dimensions, class_size, spread, device):
     return torch.nn.functional.normalize(x).to(device), labels.to(device)
 
 
-def bare_products(x):
-    buffer = x.new_empty(BLOCK, x.size(0))
-    for part in x.split(BLOCK):
-        torch.mm(part, x.T, out=buffer[: part.size(0)])
+def bare_products(queries, gallery):
+    buffer = gallery.new_empty(BLOCK, gallery.size(0))
+    for part in queries.split(BLOCK):
+        torch.mm(part, gallery.T, out=buffer[: part.size(0)])
 
 
 def peak_memory(device):
@@ -58,6 +59,11 @@ def main():
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument('--samples', type=int, default=20_000)
+    parser.add_argument(
+        '--queries',
+        type=int,
+        help='only so many of them search, to extrapolate from (default: all)',
+    )
     parser.add_argument('--dimensions', type=int, default=512)
     parser.add_argument(
         '--class-size',
@@ -88,16 +94,21 @@ def main():
 
     figures = {}
 
+    sets, queries = (x, labels), x
+    if args.queries is not None:
+        queries = x[: args.queries]
+        sets = queries, labels[: args.queries], x, labels
+
     def metric(name, **options):
         figures[name] = retrieval_metrics(
-            x, labels, memory_limit=args.memory_limit, **options
+            *sets, memory_limit=args.memory_limit, **options
         )
 
     def recall(name):
         metric(name, recall_only=True)
 
     steps = {
-        'bare products': (bare_products, (x,)),
+        'bare products': (bare_products, (queries, x)),
         'all figures': (metric, ('all figures',)),
         'Recall@K alone': (recall, ('Recall@K alone',)),
     }
@@ -106,7 +117,7 @@ def main():
 
     table = Table(
         *('side', 'CPU s, median', 'x products, CPU', 'x products, wall'),
-        title=f'{args.samples} x {args.samples} x {args.dimensions} float32, '
+        title=f'{len(queries)} x {args.samples} x {args.dimensions} float32, '
         f'classes of {args.class_size}, {args.device}, {args.threads} '
         f'threads, {args.repeats} repeats in turn',
     )

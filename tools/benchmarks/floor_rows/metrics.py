@@ -111,7 +111,7 @@ def _retrieval(sizes: Sizes) -> Sides:
         peers['faiss, 100 nearest, no mAP'] = search
     x = x.to(sizes.device)
     return Sides(
-        lambda: bare_products(x),
+        lambda: bare_products(x, x),
         _finished(metric, _kept(metric, samples)),
         peers,
     )
