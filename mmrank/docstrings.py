@@ -1,8 +1,10 @@
 """Google-style docstrings of functions and classes made from others."""
 
+import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 
 def sections(doc: str | None) -> dict[str, str]:
@@ -17,7 +19,7 @@ def sections(doc: str | None) -> dict[str, str]:
     """
     found, title = {'': []}, ''
     for line in inspect.cleandoc(doc or '').splitlines():
-        if re.fullmatch(r'[A-Z]\w+:', line):
+        if line.endswith(':') and re.fullmatch(r'[A-Z]\w+:', line):
             title = line[:-1]
             found[title] = []
         else:
@@ -25,18 +27,19 @@ def sections(doc: str | None) -> dict[str, str]:
     return {key: '\n'.join(lines).strip('\n') for key, lines in found.items()}
 
 
-def arguments(doc: str | None) -> dict[str, str]:
+@functools.cache  # a base is read once for each of its subclasses
+def arguments(doc: str | None) -> Mapping[str, str]:
     """Split the ``Args`` section of a docstring.
 
     Args:
         doc: Docstring, or None.
 
     Returns:
-        Indented entry by the name of the argument, in order.
+        Indented entry by the name of the argument, in order; read-only.
     """
     entries = re.split(r'\n(?=    \S)', sections(doc).get('Args', ''))
     named = ((re.match(r'    \**(\w+)', entry), entry) for entry in entries)
-    return {match[1]: entry for match, entry in named if match}
+    return MappingProxyType({x[1]: entry for x, entry in named if x})
 
 
 def docstring(parts: dict[str, str]) -> str:

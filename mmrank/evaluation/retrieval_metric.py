@@ -80,6 +80,7 @@ def random_galleries(
 
 
 _COUNTS = ('queries', 'queries_without_positive')
+_OF_ALL_POSITIVES = ('mAP', 'R_precision', 'MAP_at_R')
 
 
 @METRICS.register_module()
@@ -112,6 +113,8 @@ class RetrievalMetric(FeatureMetric):
         split_seed: Seed of these draws.
         similarity: ``'cosine'`` or ``'dot'``.
         recall_at: The K of Recall@K.
+        recall_only: Only Recall@K, which takes one comparison of a query's
+            scores in place of one for each of its positives.
         device: Where to compute; None takes the first GPU if there is one.
         memory_limit: Bytes of temporary tensors there.
         out_file: ``.npz`` file for embeddings, labels and image paths, which
@@ -143,6 +146,7 @@ class RetrievalMetric(FeatureMetric):
         split_seed: int = 0,
         similarity: str = 'cosine',
         recall_at: Sequence[int] = (1, 10, 100, 1000),
+        recall_only: bool = False,
         device: str | None = None,
         memory_limit: int = 2**30,
         out_file: str | None = None,
@@ -183,7 +187,7 @@ class RetrievalMetric(FeatureMetric):
         self.num_splits = num_splits
         self.split_seed = split_seed
         self.similarity = similarity
-        self.recall_at = tuple(recall_at)
+        self.recall_at, self.recall_only = tuple(recall_at), recall_only
         self.memory_limit = memory_limit
         self.out_file = out_file
         self.path_key = path_key
@@ -201,6 +205,8 @@ class RetrievalMetric(FeatureMetric):
     ) -> dict[str, float]:
         """mAP, R_precision, MAP_at_R and recall@K in percent, and counts.
 
+        With ``recall_only`` the first three are left out.
+
         Raises:
             ValueError: If there is a sample that is not finite.
         """
@@ -216,6 +222,7 @@ class RetrievalMetric(FeatureMetric):
             retrieval_metrics(
                 *replace(samples, in_gallery=mask).sets(),
                 similarity=self.similarity,
+                recall_only=self.recall_only,
                 memory_limit=self.memory_limit,
                 progress=RetrievalProgress(),
                 group=group,
@@ -228,6 +235,7 @@ class RetrievalMetric(FeatureMetric):
             if name in _COUNTS
             else 100 * sum(x[name] for x in summaries) / len(summaries)
             for name, value in summaries[0].items()
+            if not (self.recall_only and name in _OF_ALL_POSITIVES)
         }
 
     def in_gallery(self, sample: dict) -> bool | None:

@@ -65,6 +65,18 @@ def test_equals_the_function_in_percent():
     }
 
 
+def test_recall_alone():
+    x, y = make_set()
+    whole, alone = (
+        evaluate(data_samples(x, y), recall_only=only, recall_at=[1, 3])
+        for only in (False, True)
+    )
+    names = ('recall@1', 'recall@3', 'queries', 'queries_without_positive')
+    assert alone == {
+        f'retrieval/{name}': whole[f'retrieval/{name}'] for name in names
+    }
+
+
 def test_options_reach_the_function():
     x, y = make_set()
     x = x * torch.linspace(0.1, 9, 61)[:, None]

@@ -20,38 +20,18 @@ def run(script, *arguments):
     return done.stdout
 
 
-def test_ranking_losses_speed():
-    out = run(
-        'ranking_losses_speed',
-        *('--negatives', '3000', '--positives', '20', '--repeats', '1'),
-    )
-    rows = re.findall(r'│ (AP-Loss|aLRP|Rank & Sort) +│(.*)│', out)
-    assert len(rows) == 3
-    assert all(float(row.split('│')[-1]) > 0 for _, row in rows)
-
-
 def test_retrieval_speed():
     out = run(
         'retrieval_speed',
         *('--samples', '600', '--dimensions', '8', '--repeats', '1'),
     )
-    ratio = re.search(r'retrieval_metrics +│ [\d.]+ +│ ([\d.]+)', out)
-    assert float(ratio.group(1)) > 0
+    for name in ('bare products', 'all figures', 'Recall@K alone'):
+        ratios = re.search(rf'│ {name} +│ [\d.]+ +│ ([\d.]+) +│ ([\d.]+)', out)
+        assert min(map(float, ratios.groups())) > 0
     # Linux counts the memory of the parent until exec: no bound here.
     assert re.search(r'peak memory: \d+\.\d+ GiB', out)
     assert re.search(r'mAP: 0\.\d{4}\n', out)
     assert re.search(r'queries_without_positive: \d+\n', out)
-
-
-def test_retrieval_losses_speed():
-    out = run(
-        'retrieval_losses_speed',
-        *('--sizes', '24x24', '24x40', '--repeats', '1', '--dimensions', '8'),
-    )
-    for name in ('cosines alone', 'SmoothAP', 'list-wise AP', 'BlackBox AP'):
-        row = re.search(rf'│ {name} +│(.*)│', out).group(1)
-        assert all(float(x) > 0 for x in row.split('│'))
-        assert len(row.split('│')) == 4
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ the logits, and the CPU time of the two runs that one measurement takes.
 import argparse
 import sys
 import time
+from collections.abc import Callable
 
 import torch
 from memory_peak import peak_extra_memory
@@ -54,38 +55,44 @@ def parse_args() -> argparse.Namespace:
     return args
 
 
-def make_batch(args: argparse.Namespace) -> tuple:
+def make_batch(rows: int, classes: int, positives: int) -> tuple:
     """Logits, class indices and a mask."""
     generator = torch.Generator().manual_seed(0)
-    shape = args.rows, args.classes
-    target = torch.full((args.rows,), args.classes)
-    chosen = torch.randperm(args.rows, generator=generator)[: args.positives]
-    classes = torch.randint(
-        args.classes, (args.positives,), generator=generator
-    )
-    target[chosen] = classes
+    shape = rows, classes
+    target = torch.full((rows,), classes)
+    chosen = torch.randperm(rows, generator=generator)[:positives]
+    of_chosen = torch.randint(classes, (positives,), generator=generator)
+    target[chosen] = of_chosen
     counted = torch.randint(2, shape, dtype=torch.bool, generator=generator)
-    counted[chosen, classes] = True
+    counted[chosen, of_chosen] = True
     scores = torch.randn(shape, generator=generator, requires_grad=True)
     return scores, target, counted
+
+
+def make_step(loss, positives: int, device: str = 'cpu') -> Callable:
+    """Forward and backward of a loss, told what it requires of the boxes."""
+    name = {'quality': 'quality', 'loss': 'box_loss'}
+    name = name.get(getattr(loss, 'box_input', None))
+    told = {name: torch.rand(positives, device=device)} if name else {}
+
+    def step(scores, target, weight=None) -> None:
+        if getattr(loss, 'keeps_samples', False):
+            told['sample_idx'] = torch.arange(len(scores))
+        value = loss(scores, target, weight, **told)
+        parts = value.values() if isinstance(value, dict) else [value]
+        sum(parts).backward()
+
+    return step
 
 
 def measure(name: str, mode: str, args: argparse.Namespace) -> float:
     """Peak bytes over those of the logits."""
     config = dict(type=f'mmrank.{name}', mode=mode)
     loss = build_loss('loss', config, args.classes)
-    told = {
-        None: {},
-        'quality': dict(quality=torch.rand(args.positives)),
-        'loss': dict(box_loss=torch.rand(args.positives)),
-    }[loss.box_input]
-
-    def step(scores, target, counted) -> None:
-        value = loss(scores, target, counted, **told)
-        parts = value.values() if isinstance(value, dict) else [value]
-        sum(parts).backward()
-
-    peak = peak_extra_memory(step, lambda: make_batch(args))
+    sizes = args.rows, args.classes, args.positives
+    peak = peak_extra_memory(
+        make_step(loss, args.positives), lambda: make_batch(*sizes)
+    )
     return peak / (args.rows * args.classes * 4)
 
 

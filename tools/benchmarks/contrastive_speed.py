@@ -2,11 +2,10 @@
 
 Timed is forward + backward of the loss from embeddings to their gradient,
 with the look-up and update of the state of each sample, and, as the plain
-side, forward + backward of a ResNet-18 on the two views of the batch. The bare
-products are the similarities of two views, once in forward and once in
-backward, and the two products of their gradient: ``8 B^2 D`` operations. All
+side, forward + backward of a ResNet-18 on the two views of the batch. All
 sides run in one process and in turn, so the ratios hold on a busy machine;
-single times do not.
+single times do not. ``floors.py`` shows the losses beside their matrix
+products.
 
     python tools/benchmarks/contrastive_speed.py
     python tools/benchmarks/contrastive_speed.py --dimensions 8192
@@ -33,6 +32,7 @@ def losses(samples: int) -> dict:
     state = dict(num_samples=samples)
     return {
         'InfoNCE': dict(type='mmrank.InfoNCELoss', tau=0.5),
+        'TaU + SimCLR': dict(type='mmrank.TaUSimCLRLoss'),
         'SogCLR': dict(type='mmrank.SogCLRLoss', **state),
         'iSogCLR': dict(type='mmrank.ISogCLRLoss', **state),
         'iSogCLR, host': dict(
@@ -49,6 +49,7 @@ def losses(samples: int) -> dict:
         ),
         'CLIP': dict(type='mmrank.CLIPLoss'),
         'CyCLIP': dict(type='mmrank.CyCLIPLoss'),
+        'CLIP, individual': dict(type='mmrank.IndividualCLIPLoss', **state),
         'SogCLR, images and texts': dict(
             type='mmrank.SogCLRLoss', bimodal=True, **state
         ),
@@ -62,7 +63,7 @@ def losses(samples: int) -> dict:
 
 def make_network(args):
     """Forward and backward of a ResNet-18 on both views."""
-    network = resnet18(num_classes=args.dimensions).to(args.device)
+    network = resnet18(num_classes=args.width).to(args.device)
     images = torch.randn(
         2 * args.batch, 3, args.size, args.size, device=args.device
     )
@@ -74,16 +75,26 @@ def make_network(args):
     return step
 
 
-def make_step(config: dict, args):
-    """Forward and backward of a loss; other samples at every call."""
-    loss = MODELS.build(config).to(args.device)
+def make_views(args) -> list:
+    """Two leaves of embeddings."""
     g = torch.Generator().manual_seed(0)
-    views = [
-        torch.randn(args.batch, args.dimensions, generator=g)
+    return [
+        torch.randn(args.batch, args.width, generator=g)
         .to(args.device)
         .requires_grad_()
         for _ in range(2)
     ]
+
+
+def make_step(config: dict, args):
+    """Forward and backward of a loss; other samples at every call.
+
+    Returns:
+        The step, and the bytes of the loss's state.
+    """
+    loss = MODELS.build(config).to(args.device)
+    g = torch.Generator().manual_seed(0)
+    views = make_views(args)
 
     def step():
         for view in views:
@@ -93,25 +104,6 @@ def make_step(config: dict, args):
 
     states = loss.states() if hasattr(loss, 'states') else []
     return step, sum(x.num_bytes for x in states)
-
-
-def make_products(args):
-    """The products that two directions and their gradients cannot do without.
-
-    Nothing is done with their results.
-    """
-    left, right = (
-        torch.randn(args.batch, args.dimensions, device=args.device)
-        for _ in range(2)
-    )
-
-    def step():
-        for _ in range(2):
-            scores = left @ right.t()
-        scores @ right
-        scores.t() @ left
-
-    return step
 
 
 def make_state_step(storage: str, args):
@@ -138,7 +130,7 @@ def main():
     )
     parser.add_argument('--batch', type=int, default=256)
     parser.add_argument('--size', type=int, default=32, help='of the images')
-    parser.add_argument('--dimensions', type=int, default=128)
+    parser.add_argument('--dimensions', dest='width', type=int, default=128)
     parser.add_argument('--samples', type=int, default=10_000_000)
     parser.add_argument('--repeats', type=int, default=9)
     parser.add_argument('--threads', type=int, default=1)
@@ -148,7 +140,6 @@ def main():
 
     steps = {
         'ResNet-18': (make_network(args), ()),
-        'bare products': (make_products(args), ()),
         'state alone': (make_state_step('device', args), ()),
         'state alone, host': (make_state_step('host', args), ()),
     }
@@ -161,9 +152,8 @@ def main():
         'forward + backward',
         'median ms',
         '% of ResNet-18',
-        'x products',
         'state, MB',
-        title=f'{args.batch} samples, {args.dimensions}-d, '
+        title=f'{args.batch} samples, {args.width}-d, '
         f'{args.samples} in all; ResNet-18 at {args.size} x {args.size}; '
         f'{args.device}, {args.threads} threads',
     )
@@ -173,7 +163,6 @@ def main():
             name,
             f'{1e3 * seconds:.2f}',
             f'{100 * ratio:.2f}',
-            f'{ratio / results["bare products"][1]:.2f}',
             size,
         )
     Console().print(table)

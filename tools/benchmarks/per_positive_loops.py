@@ -2,8 +2,7 @@
 
 Each function takes 1-D logits and targets (> 0 positive, 0 negative, < 0 left
 out) and returns its values and the gradient by the logits. They are the
-reference of the tests, in float64, and the slow side of
-``ranking_losses_speed.py``.
+reference of the tests, in float64, and the slow peers of ``floors.py``.
 """
 
 import torch

@@ -1,12 +1,13 @@
 """Time and memory of the exact retrieval figures, beside the bare products.
 
-Both sides run in one process and in turn, so the ratio holds on a busy
+All sides run in one process and in turn, so the ratios hold on a busy
 machine; single times do not. The bare side multiplies the same blocks of
 queries with the gallery into a buffer, and does nothing with the result.
 
     python tools/benchmarks/retrieval_speed.py
     python tools/benchmarks/retrieval_speed.py --class-size 200
     python tools/benchmarks/retrieval_speed.py --samples 60502 --repeats 1
+    python tools/benchmarks/retrieval_speed.py --samples 60502 --queries 1024
 
 Embeddings are random unit vectors that lean to the mean of their class.
 Peak memory is that of the whole process, embeddings included.
@@ -21,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mmrank.functional import retrieval_metrics
-from mmrank.studies.common.timing import times_in_turn
+from mmrank.studies.common.timing import both_times_in_turn, median_ratio
 
 # Queries of a block of the bare products: as many as the metric takes.
 BLOCK = 512
@@ -39,10 +40,10 @@ def make_set(samples, dimensions, class_size, spread, device):
     return torch.nn.functional.normalize(x).to(device), labels.to(device)
 
 
-def bare_products(x):
-    buffer = x.new_empty(BLOCK, x.size(0))
-    for part in x.split(BLOCK):
-        torch.mm(part, x.T, out=buffer[: part.size(0)])
+def bare_products(queries, gallery):
+    buffer = gallery.new_empty(BLOCK, gallery.size(0))
+    for part in queries.split(BLOCK):
+        torch.mm(part, gallery.T, out=buffer[: part.size(0)])
 
 
 def peak_memory(device):
@@ -58,6 +59,11 @@ def main():
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument('--samples', type=int, default=20_000)
+    parser.add_argument(
+        '--queries',
+        type=int,
+        help='only so many of them search, to extrapolate from (default: all)',
+    )
     parser.add_argument('--dimensions', type=int, default=512)
     parser.add_argument(
         '--class-size',
@@ -86,35 +92,45 @@ def main():
         args.device,
     )
 
-    figures = []
+    figures = {}
 
-    def metric():
-        figures[:] = [
-            retrieval_metrics(x, labels, memory_limit=args.memory_limit)
-        ]
+    sets, queries = (x, labels), x
+    if args.queries is not None:
+        queries = x[: args.queries]
+        sets = queries, labels[: args.queries], x, labels
 
-    steps = {'bare': (bare_products, (x,)), 'ours': (metric, ())}
-    bare, ours = times_in_turn(steps, args.repeats).values()
-    ratios = sorted(a / b for a, b in zip(ours, bare))
+    def metric(name, **options):
+        figures[name] = retrieval_metrics(
+            *sets, memory_limit=args.memory_limit, **options
+        )
+
+    def recall(name):
+        metric(name, recall_only=True)
+
+    steps = {
+        'bare products': (bare_products, (queries, x)),
+        'all figures': (metric, ('all figures',)),
+        'Recall@K alone': (recall, ('Recall@K alone',)),
+    }
+    times = both_times_in_turn(steps, args.repeats)
+    bare = times['bare products']
 
     table = Table(
-        'side',
-        'median s',
-        'x bare products',
-        title=f'{args.samples} x {args.samples} x {args.dimensions} float32, '
+        *('side', 'CPU s, median', 'x products, CPU', 'x products, wall'),
+        title=f'{len(queries)} x {args.samples} x {args.dimensions} float32, '
         f'classes of {args.class_size}, {args.device}, {args.threads} '
         f'threads, {args.repeats} repeats in turn',
     )
-    table.add_row('bare products', f'{statistics.median(bare):.2f}', '1')
-    table.add_row(
-        'retrieval_metrics',
-        f'{statistics.median(ours):.2f}',
-        f'{statistics.median(ratios):.2f} '
-        f'({ratios[0]:.2f} to {ratios[-1]:.2f})',
-    )
+    for name, own in times.items():
+        table.add_row(
+            name,
+            f'{statistics.median(own.cpu):.2f}',
+            f'{median_ratio(own.cpu, bare.cpu):.2f}',
+            f'{median_ratio(own.wall, bare.wall):.2f}',
+        )
     console.print(table)
     console.print(f'peak memory: {peak_memory(args.device) / 2**30:.2f} GiB')
-    summary = figures[0].summary()
+    summary = figures['all figures'].summary()
     for name, value in summary.items():
         text = f'{value:.4f}' if isinstance(value, float) else str(value)
         console.print(f'{name}: {text}')

@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch.utils.benchmark import Timer
@@ -58,11 +59,56 @@ def in_turn(steps: Steps, repeats: int) -> dict[str, tuple[float, float]]:
     return _medians(times_in_turn(steps, repeats))
 
 
-def cpu_in_turn(steps: Steps, repeats: int) -> dict[str, tuple[float, float]]:
-    """The same for long functions, in seconds of this process's CPU time.
+@dataclass(frozen=True)
+class Times:
+    """Seconds of a call, turn by turn.
 
-    What other processes do does not count. Each function runs once before it
-    is timed.
+    Attributes:
+        wall: Of the clock on the wall.
+        cpu: Of this process's CPU, all threads together.
+    """
+
+    wall: list[float]
+    cpu: list[float]
+
+
+def both_times_in_turn(
+    steps: Steps, repeats: int, long: float = 1.0
+) -> dict[str, Times]:
+    """Run functions in turn and measure wall time and CPU time together.
+
+    A turn repeats a function until it lasts :data:`TURN`.
+
+    Args:
+        steps: See :func:`times_in_turn`.
+        repeats: Turns of each function.
+        long: The first run of a function warms it up and does not count,
+            unless it takes more seconds than this. Then it is the first turn.
+
+    Returns:
+        Times by name, ``repeats`` of each.
+    """
+    calls, times = {}, {}
+    for name, (function, args) in steps.items():
+        wall, cpu = _seconds(function, args, 1)
+        calls[name] = max(1, round(TURN / max(wall, 1e-9)))
+        counts = wall > long
+        times[name] = Times([wall] * counts, [cpu] * counts)
+    for turn in range(repeats):
+        for name, (function, args) in steps.items():
+            own = times[name]
+            if len(own.wall) > turn:
+                continue
+            wall, cpu = _seconds(function, args, calls[name])
+            own.wall.append(wall)
+            own.cpu.append(cpu)
+    return times
+
+
+def cpu_in_turn(steps: Steps, repeats: int) -> dict[str, tuple[float, float]]:
+    """The same as :func:`in_turn` in seconds of this process's CPU time.
+
+    What other processes do does not count.
 
     Args:
         steps: See :func:`times_in_turn`; the first one is the reference.
@@ -71,14 +117,29 @@ def cpu_in_turn(steps: Steps, repeats: int) -> dict[str, tuple[float, float]]:
     Returns:
         As :func:`in_turn`.
     """
-    times = {name: [] for name in steps}
-    for turn in range(repeats + 1):
-        for name, (function, args) in steps.items():
-            start = time.process_time()
-            function(*args)
-            if turn:
-                times[name].append(time.process_time() - start)
-    return _medians(times)
+    times = both_times_in_turn(steps, repeats)
+    return _medians({name: own.cpu for name, own in times.items()})
+
+
+def median_ratio(own: list[float], reference: list[float]) -> float:
+    """Median of the ratios of the same turns.
+
+    Args:
+        own: Seconds, turn by turn.
+        reference: Likewise.
+    """
+    return statistics.median(a / b for a, b in zip(own, reference))
+
+
+def _seconds(function: Callable, args: tuple, calls: int) -> tuple:
+    """Wall and CPU seconds of a call, the mean of some."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(calls):
+        function(*args)
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    cpu = time.process_time() - cpu
+    return (time.perf_counter() - wall) / calls, cpu / calls
 
 
 def _medians(
@@ -86,9 +147,6 @@ def _medians(
 ) -> dict[str, tuple[float, float]]:
     first = next(iter(times.values()))
     return {
-        name: (
-            statistics.median(own),
-            statistics.median(a / b for a, b in zip(own, first)),
-        )
+        name: (statistics.median(own), median_ratio(own, first))
         for name, own in times.items()
     }

@@ -30,6 +30,12 @@ def check(
     got = retrieval_metrics(
         queries, labels, gallery, gallery_labels, **options
     )
+    alone = retrieval_metrics(
+        queries, labels, gallery, gallery_labels, recall_only=True, **options
+    )
+    assert torch.equal(alone.first_rank, got.first_rank)
+    assert torch.equal(alone.num_positives, got.num_positives)
+    assert torch.stack(alone[:3]).isnan().all()
     same_set = gallery is None
     if same_set:
         gallery, gallery_labels = queries, labels

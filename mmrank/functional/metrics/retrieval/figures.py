@@ -127,3 +127,21 @@ def figures_of_ranks(
         position[:, 0],
         sizes,
     )
+
+
+def first_ranks(
+    positives: Tensor, sizes: Tensor, at_or_above: Tensor
+) -> tuple[Tensor]:
+    """Places of the best positives, as in :func:`figures_of_ranks`.
+
+    Args:
+        positives: (B, P) scores of the positives, descending, -inf at the
+            padding.
+        sizes: (B,) int64 number of positives, at least 1.
+        at_or_above: (B, 1) int64 gallery scores >= that of the best one.
+
+    Returns:
+        (B,) int64, from 1.
+    """
+    tied = (positives == positives[:, :1]).sum(1)
+    return (at_or_above[:, 0] - tied + 1,)

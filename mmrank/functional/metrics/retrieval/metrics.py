@@ -9,7 +9,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .figures import RetrievalFigures, empty_figures, figures_of_ranks
+from .figures import (
+    RetrievalFigures,
+    empty_figures,
+    figures_of_ranks,
+    first_ranks,
+)
 from .input import prepare_retrieval
 from .ranking import count_positives, rank_positives
 
@@ -22,6 +27,7 @@ def retrieval_metrics(
     gallery_labels: Tensor | None = None,
     *,
     similarity: str = 'cosine',
+    recall_only: bool = False,
     memory_limit: int = 2**30,
     progress: Callable[[int, int], None] | None = None,
     group: 'dist.ProcessGroup | None' = None,
@@ -51,6 +57,9 @@ def retrieval_metrics(
             the queries themselves.
         gallery_labels: (N,) integers.
         similarity: ``'cosine'`` (a row of zeros scores 0) or ``'dot'``.
+        recall_only: Compute the best positive's rank alone, for Recall@K:
+            one comparison of a query's scores, not one for each positive.
+            The other figures are NaN.
         memory_limit: Bytes of temporary tensors, beside normalised copies of
             queries and gallery and a few indices for each row of them.
         progress: Called as ``progress(done, total)`` after each panel, with
@@ -79,11 +88,15 @@ def retrieval_metrics(
         queries, query_labels, gallery, gallery_labels, similarity
     )
     result = empty_figures(count_positives(sets))
+    if recall_only:
+        nothing = torch.full_like(result.average_precision, float('nan'))
+        result = RetrievalFigures(nothing, nothing, nothing, *result[-2:])
     rank_positives(
         sets,
-        figures_of_ranks,
-        result[:-1],
+        first_ranks if recall_only else figures_of_ranks,
+        [result.first_rank] if recall_only else result[:-1],
         memory_limit=memory_limit,
+        best_only=recall_only,
         progress=progress,
         group=group,
     )

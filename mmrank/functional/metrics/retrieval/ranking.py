@@ -80,6 +80,7 @@ def rank_positives(
     *,
     memory_limit: int,
     bytes_per_query: int = 0,
+    best_only: bool = False,
     progress: Callable[[int, int], None] | None = None,
     group: 'dist.ProcessGroup | None' = None,
 ) -> None:
@@ -96,6 +97,8 @@ def rank_positives(
         memory_limit: Bytes of temporary tensors.
         bytes_per_query: What ``reduce`` needs of them for a row, beside a
             few values per positive.
+        best_only: Count for the best positive alone; ``reduce`` gets (B, 1)
+            numbers of scores at or above it.
         progress: Called as ``progress(done, total)`` after each panel, with
             numbers of this rank's queries.
         group: Processes that share the work; None for this one alone.
@@ -127,7 +130,7 @@ def rank_positives(
             scores = _fill_panel(sets, chosen, panel)
             most = sizes[begin : begin + rows : tile]
             tiles = scores.split(tile), chosen.split(tile), most
-            rank = partial(_rank_tile, sets, reduce)
+            rank = partial(_rank_tile, sets, reduce, best_only)
             for of_tile, part in zip(tiles[1], workers.map(rank, *tiles)):
                 for whole, values in zip(results, part):
                     whole[of_tile] = values
@@ -204,6 +207,7 @@ def _fill_panel(sets: RetrievalSets, chosen: Tensor, panel: Tensor) -> Tensor:
 def _rank_tile(
     sets: RetrievalSets,
     reduce: Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]],
+    best_only: bool,
     scores: Tensor,
     chosen: Tensor,
     most: int,
@@ -217,7 +221,8 @@ def _rank_tile(
     found = found.sort(1, descending=True).values[:, :most].contiguous()
     sizes = sets.size[chosen] - itself
     real = place[:most] < sizes[:, None]
-    counts = count_rows_at_or_above(
-        scores, found.masked_fill(~real, float('inf'))
-    )
+    thresholds = found.masked_fill(~real, float('inf'))
+    if best_only:
+        thresholds = thresholds[:, :1]
+    counts = count_rows_at_or_above(scores, thresholds)
     return reduce(found, sizes, counts)

@@ -1,0 +1,93 @@
+"""Every loss and metric has a row in the table of floors."""
+
+import csv
+import sys
+from pathlib import Path
+
+import pytest
+from registered_losses import loss_names
+
+import mmrank.losses
+from mmrank.errors import UserError
+from mmrank.registry import METRICS, MODELS
+from mmrank.studies.common import timing
+
+BENCHMARKS = Path(__file__).parents[2] / 'tools/benchmarks'
+sys.path.insert(0, str(BENCHMARKS))
+import floors  # noqa: E402
+from floor_rows.row import QUICK, Sizes  # noqa: E402
+
+#: Bases of losses, which compute nothing themselves.
+BASES = {
+    'ClassCountLoss',
+    'ContrastiveLoss',
+    'ErrorDrivenLoss',
+    'PaddedLoss',
+    'RankingLoss',
+}
+
+
+def test_every_loss_and_metric_has_a_row():
+    rows = {row.name for row in floors.all_rows(Sizes())}
+    METRICS.import_from_location()
+    assert rows == {*loss_names(), *METRICS.module_dict}
+    exported = {x for x in mmrank.losses.__all__ if x.endswith('Loss')}
+    assert exported - rows == BASES
+    assert not BASES & {*MODELS.module_dict}
+
+
+@pytest.fixture
+def single_calls(monkeypatch):
+    """A turn is one call, not as many as last 20 ms."""
+    monkeypatch.setattr(timing, 'TURN', 0.0)
+
+
+@pytest.mark.parametrize(
+    'row',
+    floors.all_rows(QUICK),
+    ids=lambda row: f'{row.name}-{row.setting}'.replace(' ', '_'),
+)
+def test_sides_of_a_row_run(row, single_calls):
+    for line in floors.measure(row, 1):
+        assert line[0].startswith(row.name)
+        figures = [x for x in line if isinstance(x, float)]
+        assert len(figures) == (4 if line[7] == '' else 7)
+        assert min(figures) > 0
+
+
+def test_table_is_shown_and_written(
+    tmp_path, capsys, monkeypatch, single_calls
+):
+    monkeypatch.setenv('COLUMNS', '200')
+    words = ['--only', 'APLoss', 'TopKMetric', '--quick', '--repeats', '2']
+    words += ['--size', 'rows=40', '--out', str(tmp_path / 'floors')]
+    monkeypatch.setattr(sys, 'argv', ['floors.py', *words])
+    floors.main()
+    assert '40 x 3 scores' in capsys.readouterr().out
+    with open(tmp_path / 'floors.csv', newline='') as file:
+        rows = [*csv.DictReader(file)]
+    assert {x['loss or metric'] for x in rows} == {
+        'APLoss',
+        'APLoss (retrieval)',
+        'TopKMetric',
+    }
+    peers = [x['peer'] for x in rows if x['loss or metric'] == 'APLoss']
+    assert peers == ['cross-entropy', 'loop over positives']
+    for row in rows:
+        ratio = float(row['ours, CPU ms']) / float(row['floor, CPU ms'])
+        assert 0.2 < ratio / float(row['x floor, CPU']) < 5
+    assert (tmp_path / 'floors.md').read_text().startswith('# Losses')
+
+
+def test_unknown_names_are_refused(capsys):
+    rows = floors.all_rows(QUICK)
+    with pytest.raises(UserError, match='--only Nothing: there is no such'):
+        floors.chosen_rows(rows, ['Nothing', 'APLoss'])
+    for words, said in (
+        (['--size', 'nothing=3'], 'is not NAME=VALUE'),
+        (['--size', 'batch=0'], 'is not NAME=VALUE'),
+        (['--repeats', '0'], '--repeats must be >= 1'),
+    ):
+        with pytest.raises(SystemExit):
+            floors.parse_args(words)
+        assert said in capsys.readouterr().err

@@ -1,0 +1,288 @@
+r"""What a user waits for before anything is computed, in CPU seconds.
+
+    python tools/benchmarks/cold_paths.py imports
+    python tools/benchmarks/cold_paths.py check --images 120000
+    python tools/benchmarks/cold_paths.py table --images 5000
+    python tools/benchmarks/cold_paths.py train CONFIG
+
+imports: each package after ``import torch``, in processes of their own, which
+take turns; bytecode is cached by a first run that does not count.
+
+check: the check of a synthetic COCO file beside ``json.load`` of it.
+
+table: ``coco_table.py`` on predictions for a synthetic file beside the
+evaluator alone.
+
+train: ``tools/train.py CONFIG`` up to the first iteration, stage by stage.
+Nothing is trained; workers of the data loader are not counted.
+"""
+
+import argparse
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from mmrank.errors import UserError, show_user_errors
+
+TOOLS = Path(__file__).resolve().parents[1]
+MODULES = (
+    *('mmrank', 'mmrank.functional', 'mmengine.registry', 'mmrank.losses'),
+)
+IMPORT = """
+import importlib, sys, time
+import torch
+start = time.process_time()
+importlib.import_module(sys.argv[1])
+print(time.process_time() - start)
+"""
+TRAIN = """
+import json, runpy, sys, time
+
+def note(name):
+    print('STAGE', json.dumps([name, time.process_time()]), flush=True)
+
+import torch
+note('import torch')
+import mmrank.apis.entry_point as entry_point
+import mmrank.engine.hooks
+note('imports of train.py')
+
+def wrap(name):
+    function = getattr(entry_point, name)
+    def call(*args, **kwargs):
+        found = function(*args, **kwargs)
+        note(name)
+        return found
+    setattr(entry_point, name, call)
+
+for name in ('load', 'check_data', 'build_runner'):
+    wrap(name)
+from mmengine.runner import loops
+
+def stop(self, *args, **kwargs):
+    note('up to the first iteration')
+    raise SystemExit(0)
+
+loops.EpochBasedTrainLoop.run_iter = stop
+loops.IterBasedTrainLoop.run_iter = stop
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name='__main__')
+"""
+STAGES = {
+    'load': 'config, and the packages it names',
+    'check_data': 'check of the data',
+    'build_runner': 'runner',
+}
+
+
+def parse_args() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parts = parser.add_subparsers(dest='part', required=True)
+    for name, images in (('check', 120_000), ('table', 5000)):
+        part = parts.add_parser(name)
+        part.add_argument('--images', type=int, default=images)
+        part.add_argument('--objects', type=float, default=7.0)
+    imports, train = parts.add_parser('imports'), parts.add_parser('train')
+    train.add_argument('config')
+    for part, repeats in (
+        (imports, 5),
+        (train, 1),
+        (parts.choices['check'], 3),
+        (parts.choices['table'], 1),
+    ):
+        part.add_argument('--repeats', type=int, default=repeats, help='turns')
+    args = parser.parse_args()
+    for name in ('images', 'repeats'):
+        if getattr(args, name, 1) < 1:
+            parser.error(f'--{name} must be >= 1, got {getattr(args, name)}')
+    return args
+
+
+def child(code: str, *words: str, cache: Path) -> str:
+    """Output of Python code in a process of its own, bytecode cached.
+
+    Raises:
+        UserError: If it fails.
+    """
+    environment = dict(os.environ, PYTHONPYCACHEPREFIX=str(cache))
+    environment.pop('PYTHONDONTWRITEBYTECODE', None)
+    done = subprocess.run(
+        [sys.executable, '-c', code, *words],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    if done.returncode:
+        raise UserError(
+            f'{" ".join(words)} has failed: {done.stderr.strip()[-500:]}. '
+            'Fix: run it by itself'
+        )
+    return done.stdout
+
+
+def measure_imports(args: argparse.Namespace, cache: Path) -> list[list]:
+    """CPU milliseconds of each package above torch."""
+    times = {name: [] for name in MODULES}
+    for turn in range(args.repeats + 1):
+        for name, own in times.items():
+            seconds = float(child(IMPORT, name, cache=cache))
+            if turn:
+                own.append(seconds)
+    return [
+        [f'import {name}', 1e3 * statistics.median(own), 1e3 * min(own)]
+        for name, own in times.items()
+    ]
+
+
+def measure_training(args: argparse.Namespace, cache: Path) -> list[list]:
+    """CPU seconds of the stages of a start."""
+    runs = []
+    with tempfile.TemporaryDirectory() as folder:
+        words = (
+            *(str(TOOLS / 'train.py'), args.config, '--work-dir', folder),
+            *('--cfg-options', 'train_dataloader.num_workers=0'),
+            'train_dataloader.persistent_workers=False',
+        )
+        for _ in range(args.repeats + 1):
+            lines = child(TRAIN, *words, cache=cache).splitlines()
+            marks = [
+                json.loads(line.removeprefix('STAGE'))
+                for line in lines
+                if line.startswith('STAGE')
+            ]
+            runs.append([0.0, *(seconds for _, seconds in marks)])
+    names = [STAGES.get(name, name) for name, _ in marks]
+    # The first run writes the bytecode.
+    spans = [[*(b - a for a, b in pairwise(run)), run[-1]] for run in runs[1:]]
+    return [
+        [name, statistics.median(own), min(own)]
+        for name, own in zip([*names, 'in all'], zip(*spans))
+    ]
+
+
+def write_document(args: argparse.Namespace, folder: Path) -> Path:
+    """A synthetic annotation file."""
+    from mmrank.studies.synthetic.boxes import make_annotations
+
+    document = make_annotations(
+        images=args.images, classes=80, objects=args.objects
+    )
+    path = folder / 'annotations.json'
+    path.write_text(json.dumps(document), 'utf-8')
+    return path
+
+
+def measure_check(args: argparse.Namespace, folder: Path) -> list[list]:
+    """CPU seconds of reading and of checking, in turn."""
+    from mmrank.datasets.checks.coco_inspect import inspect_coco_file
+
+    path = write_document(args, folder)
+
+    def read() -> None:
+        with path.open(encoding='utf-8') as file:
+            json.load(file)
+
+    def check() -> None:
+        inspect_coco_file(path).raise_if_bad()
+
+    times = {'json.load': [], 'check': []}
+    for _ in range(args.repeats):
+        for own, step in zip(times.values(), (read, check)):
+            gc.collect()
+            start = time.process_time()
+            step()
+            own.append(time.process_time() - start)
+    return _rows(times)
+
+
+def measure_table(args: argparse.Namespace, folder: Path) -> list[list]:
+    """CPU seconds of the evaluator alone and of the tool."""
+    from mmrank.studies.coco.evaluators import find_evaluators
+    from mmrank.studies.synthetic.boxes import make_predictions
+
+    path = write_document(args, folder)
+    boxes = make_predictions(json.loads(path.read_text('utf-8')), false=20)
+    (folder / 'a.bbox.json').write_text(json.dumps(boxes), 'utf-8')
+    times = {'evaluator alone': [], 'coco_table.py': []}
+    for _ in range(args.repeats):
+        one = find_evaluators()[0]
+        start = time.process_time()
+        one.evaluate(one.load_truth(path), boxes)
+        times['evaluator alone'].append(time.process_time() - start)
+        before = os.times()
+        subprocess.run(
+            [
+                *(sys.executable, TOOLS / 'benchmarks/coco_table.py'),
+                *(folder / 'a.bbox.json', '--ann-file', path),
+                *('--out-dir', folder / 'out'),
+            ],
+            check=True,
+            capture_output=True,
+        )
+        after = os.times()
+        times['coco_table.py'].append(
+            after.children_user
+            + after.children_system
+            - before.children_user
+            - before.children_system
+        )
+    return _rows(times)
+
+
+def _rows(times: dict[str, list[float]]) -> list[list]:
+    """The ratio is to the first one of the same turn."""
+    first = next(iter(times.values()))
+    return [
+        [
+            name,
+            statistics.median(own),
+            statistics.median(a / b for a, b in zip(own, first)),
+        ]
+        for name, own in times.items()
+    ]
+
+
+@show_user_errors(OSError, subprocess.CalledProcessError)
+def main() -> None:
+    """Measure and show."""
+    args = parse_args()
+    header = {
+        'imports': ('above torch', 'CPU ms, median', 'least'),
+        'train': ('stage', 'CPU s, median', 'least'),
+        'check': ('', 'CPU s, median', 'x json.load'),
+        'table': ('', 'CPU s, median', 'x evaluator'),
+    }[args.part]
+    measure = {
+        'imports': measure_imports,
+        'train': measure_training,
+        'check': measure_check,
+        'table': measure_table,
+    }[args.part]
+    progress = Console(stderr=True)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        progress.status(f'{args.part} ...'),
+    ):
+        found = measure(args, Path(folder))
+    table = Table(*header, title=f'{args.repeats} turns')
+    for name, *numbers in found:
+        table.add_row(name, *(f'{x:.3g}' for x in numbers))
+    Console().print(table)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

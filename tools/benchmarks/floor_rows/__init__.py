@@ -1,0 +1,1 @@
+"""Rows of ``floors.py``: each loss and metric, its work and its floor."""

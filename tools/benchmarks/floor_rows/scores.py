@@ -1,0 +1,177 @@
+"""Losses of a table of scores beside reading and writing the scores."""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from class_memory import make_batch, make_step
+from per_positive_loops import alrp_loop, ap_loop, rank_sort_loop
+from torch.nn.functional import (
+    binary_cross_entropy_with_logits,
+    cross_entropy,
+    one_hot,
+)
+
+from mmrank.losses import RankSorter
+from mmrank.losses.loss_type import build_loss
+
+from .row import Row, Sides, Sizes
+
+FLOOR = 'read, read and write the scores once'
+#: Settings of the losses of one list or one per class.
+LOSSES = (
+    ('StableAPLoss', {}),
+    ('StableAPLoss', dict(mode='per_class')),
+    ('APLoss', {}),
+    ('ALRPLoss', {}),
+    ('RankSortLoss', {}),
+    ('DRLoss', {}),
+    ('SOPRCLoss', {}),
+    ('SmoothAPLoss', {}),
+    ('AUCLoss', {}),
+    ('AUCLoss', dict(surrogate='one_sided_huber', tau=0.5)),
+    ('ListwiseAPLoss', {}),
+    ('BlackBoxAPLoss', {}),
+    ('SumLoss', {}),
+    ('SOAPLoss', {}),
+)
+#: Of which every pair of a positive and a negative is computed.
+OF_PAIRS = ('SmoothAPLoss', 'AUCLoss', 'SumLoss')
+#: Losses of rows that all have a class.
+CLASSIFIERS = (
+    ('MAUCLoss', {}),
+    ('ClassBalancedCELoss', {}),
+    ('ClassBalancedCELoss', dict(use_sigmoid=False)),
+    ('LDAMLoss', {}),
+    ('LDAMLoss', dict(use_sigmoid=False)),
+)
+#: Delta, and the loop over positives that defines the loss.
+LOOPS = {
+    'APLoss': (1.0, lambda x, t, e: ap_loop(x, t)),
+    'ALRPLoss': (1.0, alrp_loop),
+    'RankSortLoss': (0.5, lambda x, t, e: rank_sort_loop(x, t)),
+}
+PARTS = [dict(type='mmrank.StableAPLoss'), dict(type='mmrank.AUCLoss')]
+
+
+def score_rows(sizes: Sizes) -> list[Row]:
+    """Rows of all losses of scores."""
+    found = [
+        _row(name, settings, sizes.positives, sizes)
+        for name, settings in LOSSES
+    ]
+    found += [
+        _row(name, settings, sizes.rows, sizes)
+        for name, settings in CLASSIFIERS
+    ]
+    lists, length = 16, sizes.listed
+    work = f'{lists} lists of {length} scores'
+    floor = 'its sorter alone'
+    return [
+        *found,
+        Row('SoDeepLoss', '', work, floor, lambda: _sodeep(length, lists)),
+    ]
+
+
+def _row(name: str, settings: dict, positives: int, sizes: Sizes) -> Row:
+    if name in OF_PAIRS and 'surrogate' not in settings:
+        # A hundredth of the pairs.
+        sizes = replace(sizes, rows=max(sizes.rows // 10, 10))
+        positives = max(positives // 10, 1)
+    return Row(
+        name,
+        ', '.join(f'{k}={v}' for k, v in settings.items()),
+        f'{sizes.rows} x {sizes.classes} scores, {positives} positives',
+        FLOOR,
+        lambda: _sides(name, settings, positives, sizes),
+    )
+
+
+def _required(name: str, target, sizes: Sizes) -> dict:
+    """Settings without which the loss cannot be built."""
+    if name == 'SumLoss':
+        return dict(losses=PARTS, weights=[1.0, 0.5])
+    if name == 'SOAPLoss':
+        return dict(num_samples=sizes.rows)
+    if name in ('ClassBalancedCELoss', 'LDAMLoss'):
+        counts = torch.bincount(target, minlength=sizes.classes)
+        return dict(class_counts=counts.tolist())
+    return {}
+
+
+def _sides(name: str, settings: dict, positives: int, sizes: Sizes) -> Sides:
+    scores, target, _ = make_batch(sizes.rows, sizes.classes, positives)
+    settings = dict(settings, **_required(name, target, sizes))
+    config = dict(type=f'mmrank.{name}', **settings)
+    loss = build_loss('loss', config, sizes.classes).to(sizes.device)
+    scores = scores.detach().to(sizes.device).requires_grad_()
+    target = target.to(sizes.device)
+    step = make_step(loss, positives, sizes.device)
+
+    def ours() -> None:
+        scores.grad = None
+        step(scores, target)
+
+    read = torch.randn_like(scores), torch.randn_like(scores)
+    out = torch.empty_like(scores)
+    label = one_hot(target, sizes.classes + 1)[:, :-1].to(scores)
+
+    def entropy() -> None:
+        scores.grad = None
+        if settings.get('use_sigmoid', True):
+            binary_cross_entropy_with_logits(scores, label).backward()
+        else:
+            cross_entropy(scores, target).backward()
+
+    slow_peers = {}
+    if name in LOOPS:
+        slow_peers['loop over positives'] = _loop(name, scores, label)
+    return Sides(
+        lambda: torch.add(*read, out=out),
+        ours,
+        {'cross-entropy': entropy},
+        slow_peers,
+    )
+
+
+def _loop(name: str, scores, label):
+    """As the authors' code: only negatives near the lowest positive."""
+    delta, function = LOOPS[name]
+    logits, targets = scores.detach().flatten(), label.flatten()
+    g = torch.Generator().manual_seed(1)
+    chosen = targets > 0
+    count = int(chosen.sum())
+    quality = (0.1 + 0.9 * torch.rand(count, generator=g)).to(logits)
+    errors = torch.rand(count, generator=g).to(logits)
+    targets = targets.masked_scatter(chosen, quality)
+
+    def step() -> None:
+        relevant = logits >= logits[targets > 0].min() - delta
+        function(logits[relevant], targets[relevant], errors)
+
+    return step
+
+
+def _sodeep(length: int, lists: int) -> Sides:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / 'sorter.pth'
+        RankSorter(length).save(path, 0.0)
+        config = dict(
+            type='mmrank.SoDeepLoss', sorter=str(path), mode='per_class'
+        )
+        loss = build_loss('loss', config, lists)
+    scores = torch.randn(length, lists, requires_grad=True)
+    target = torch.arange(length) % (2 * lists)
+    target = target.clamp(max=lists)
+    alone = torch.randn(lists, length, requires_grad=True)
+
+    def ours() -> None:
+        scores.grad = None
+        loss(scores, target).backward()
+
+    def floor() -> None:
+        alone.grad = None
+        loss.sorter(alone).sum().backward()
+
+    return Sides(floor, ours)

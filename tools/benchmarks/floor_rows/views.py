@@ -1,0 +1,203 @@
+"""Losses of two views and of two towers beside their bare products."""
+
+import importlib.util
+from collections.abc import Callable
+
+import torch
+from contrastive_speed import losses, make_step, make_views
+from torch.nn.functional import (
+    binary_cross_entropy_with_logits,
+    cross_entropy,
+    normalize,
+    softplus,
+)
+
+from mmrank.registry import MODELS
+
+from .row import Row, Sides, Sizes, Step, products
+
+#: A temperature of LibAUC, for time alone.
+TAU = 0.05
+
+
+def view_rows(sizes: Sizes) -> list[Row]:
+    """Rows of all contrastive losses."""
+    b, d = sizes.batch, sizes.width
+    return [
+        _view_row(label, config, *_floor(config, b, d), sizes)
+        for label, config in losses(sizes.samples).items()
+    ]
+
+
+def _view_row(label: str, config: dict, words: str, shapes, sizes) -> Row:
+    def prepare() -> Sides:
+        ours, _ = make_step(config, sizes)
+        return Sides(
+            products(shapes, sizes.device), ours, _view_peers(config, sizes)
+        )
+
+    return Row(
+        config['type'].removeprefix('mmrank.'),
+        label,
+        f'{sizes.batch} samples, {sizes.width}-d',
+        words,
+        prepare,
+    )
+
+
+def _floor(config: dict, b: int, d: int) -> tuple[str, list]:
+    """The products, once forward and what goes back, in words and shapes."""
+    name = config['type'].removeprefix('mmrank.')
+    if name == 'BarlowTwinsLoss':
+        return '3 products of views', [(d, b, d), (b, d, d), (b, d, d)]
+    if name == 'VICRegLoss':
+        shapes = [(d, b, d)] * 2 + [(b, d, d)] * 2
+        return '4 products of views', shapes
+    if name == 'SpectralContrastiveLoss':
+        shapes = [(b, d, b), (b, b, d), (b, b, d)]
+        return '3 products B x D x B', shapes
+    bimodal = name in ('BimodalISogCLRLoss', 'IndividualCLIPLoss', 'SimCoLoss')
+    if bimodal or 'CLIP' in name or config.get('bimodal'):
+        shapes = [(b, d, b)] * 2 + [(b, b, d)] * 2
+        return '4 products B x D x B', shapes
+    b = 2 * b
+    return '2 products 2B x D x 2B', [(b, d, b), (b, b, d)]
+
+
+def _view_peers(config: dict, sizes: Sizes) -> dict[str, Step]:
+    name = config['type'].removeprefix('mmrank.')
+    views = make_views(sizes)
+    ids = torch.arange(sizes.batch)
+    loss: Callable | None = None
+    if name == 'CLIPLoss':
+        label = ids.to(sizes.device)
+
+        def loss():
+            left, right = map(normalize, views)
+            scores = left @ right.t() / TAU
+            return cross_entropy(scores, label) + cross_entropy(
+                scores.t(), label
+            )
+
+        found = 'PyTorch, two softmaxes'
+    elif name in ('InfoNCELoss', 'VICRegLoss') and importlib.util.find_spec(
+        'pytorch_metric_learning'
+    ):
+        from pytorch_metric_learning import losses as theirs
+
+        found = 'pytorch-metric-learning'
+        if name == 'VICRegLoss':
+            regular = theirs.VICRegLoss()
+
+            def loss():
+                return regular(views[0], ref_emb=views[1])
+        else:
+            # With two views its InfoNCE, which NTXentLoss computes in
+            # memory of the cube of the batch.
+            entropy = theirs.SupConLoss(config['tau'])
+            label = ids.repeat(2).to(sizes.device)
+
+            def loss():
+                return entropy(torch.cat(views), label)
+
+    elif 'SogCLR' in name and importlib.util.find_spec('libauc'):
+        from libauc.losses import GCLoss
+
+        individual = 'ISogCLR' in name
+        options = dict(N=sizes.samples, tau=TAU)
+        if name == 'BimodalISogCLRLoss' or config.get('bimodal'):
+            scheme = (
+                'individual_learnable' if individual else 'global_constant'
+            )
+            options.update(mode='bimodal', temperature_scheme=scheme)
+        else:
+            options.update(device=sizes.device, enable_isogclr=individual)
+        contrast = GCLoss(**options)
+
+        def loss():
+            unit = views
+            if options.get('mode'):
+                # The other form does it itself.
+                unit = map(normalize, views)
+            found = contrast(*unit, ids)
+            return found[0] if isinstance(found, tuple) else found
+
+        found = 'LibAUC'
+    return {} if loss is None else {found: _step(loss, views)}
+
+
+def _step(loss: Callable, leaves) -> Step:
+    def step() -> None:
+        for leaf in leaves:
+            leaf.grad = None
+        loss().backward()
+
+    return step
+
+
+def pair_rows(sizes: Sizes) -> list[Row]:
+    """Rows of the losses of two-tower models."""
+    n, c = sizes.pairs, sizes.channels
+    scores = '3 products of the scores', [(n, c, n), (n, n, c), (n, n, c)]
+    grams = '4 products of the rows', [(c, n, c)] * 2 + [(n, c, c)] * 2
+    work = f'{n} pairs, {c}-d'
+    return [
+        Row(
+            name,
+            pointwise,
+            work,
+            words,
+            lambda name=name, pointwise=pointwise, shapes=shapes: _pairs(
+                name, pointwise, shapes, sizes
+            ),
+        )
+        for name, pointwise, (words, shapes) in (
+            ('InBatchLoss', 'square', grams),
+            ('InBatchLoss', 'logistic', scores),
+            ('LabelledPairLoss', 'square', scores),
+            ('LabelledPairLoss', 'logistic', scores),
+        )
+    ]
+
+
+def _pairs(name: str, pointwise: str, shapes, sizes: Sizes) -> Sides:
+    config = dict(type=f'mmrank.{name}', pointwise=pointwise)
+    module = MODELS.build(config).to(sizes.device)
+    g = torch.Generator().manual_seed(0)
+    size = sizes.pairs, sizes.channels
+    left, right = leaves = [
+        torch.randn(size, generator=g).to(sizes.device).requires_grad_()
+        for _ in range(2)
+    ]
+    order = torch.arange(sizes.pairs, device=sizes.device)
+    same = torch.eye(sizes.pairs, device=sizes.device) > 0
+    if name == 'InBatchLoss':
+        module.set_pairs(order, order, (sizes.pairs,) * 2)
+        rest = order, order
+    else:
+        rest = same, order, order
+
+    def plain():
+        scores = left @ right.t()
+        if name == 'InBatchLoss':
+            return cross_entropy(scores, order)
+        if pointwise == 'logistic':
+            return binary_cross_entropy_with_logits(scores, same.to(scores))
+        return (scores - same.to(scores)).square().mean()
+
+    def logistic():
+        # Each positive pair counts as a negative, too.
+        scores = left @ right.t()
+        own = softplus(-scores.diagonal()).mean()
+        return own + softplus(scores).mean()
+
+    peers = {'PyTorch, plain': plain}
+    if name == 'InBatchLoss':
+        peers = {'PyTorch, softmax': plain}
+        if pointwise == 'logistic':
+            peers['PyTorch, logistic'] = logistic
+    return Sides(
+        products(shapes, sizes.device),
+        _step(lambda: module(left, right, *rest), leaves),
+        {key: _step(loss, leaves) for key, loss in peers.items()},
+    )

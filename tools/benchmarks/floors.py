@@ -1,0 +1,222 @@
+"""Every loss and metric beside the floor of its work, and its best peer.
+
+    python tools/benchmarks/floors.py
+    python tools/benchmarks/floors.py --only CLIPLoss SogCLRLoss
+    python tools/benchmarks/floors.py --only CLIPLoss --size batch=4096
+    python tools/benchmarks/floors.py --threads 1 --out work_dirs/floors
+
+The floor is work that no implementation can do without, measured here: one
+pass over the scores that reads them twice and writes their gradient, or the
+bare matrix products of the embeddings. A loss is timed forward and backward,
+from scores or embeddings to their gradient, a metric from what it keeps of
+the batches to its figures. Peers are other libraries, where they are
+installed, the loop that defines a loss, or a plain loss of the same shape.
+
+The sides of a row run in one process and in turn. The ratios are medians over
+the turns: of CPU time, which other processes hardly disturb, and of wall
+time. Below 1 in "x peer" we are faster.
+"""
+
+import argparse
+import statistics
+import sys
+from dataclasses import fields, replace
+
+import torch
+from floor_rows.metrics import metric_rows
+from floor_rows.queries import query_rows
+from floor_rows.row import QUICK, Row, Sizes, Step
+from floor_rows.scores import score_rows
+from floor_rows.views import pair_rows, view_rows
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from mmrank.errors import UserError, show_user_errors
+from mmrank.studies.common.timing import (
+    Times,
+    both_times_in_turn,
+    median_ratio,
+)
+from mmrank.visualization.tables import write_table
+
+HEADER = (
+    *('loss or metric', 'work', 'floor'),
+    *('floor, CPU ms', 'ours, CPU ms', 'x floor, CPU', 'x floor, wall'),
+    *('peer', 'peer, CPU ms', 'x peer, CPU', 'x peer, wall'),
+)
+
+
+def size(text: str) -> tuple[str, int]:
+    """NAME=VALUE of ``--size``."""
+    name, _, value = text.partition('=')
+    known = [x.name for x in fields(Sizes) if x.name != 'device']
+    if name not in known or not value.isdecimal() or not int(value):
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is not NAME=VALUE with a number from 1 on and a NAME '
+            f'of {", ".join(known)}'
+        )
+    return name, int(value)
+
+
+def parse_args(arguments=None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        '--only', nargs='+', metavar='NAME', help='registered names'
+    )
+    parser.add_argument(
+        '--size',
+        nargs='+',
+        type=size,
+        default=[],
+        metavar='NAME=VALUE',
+        help='sizes: '
+        + ', '.join(
+            f'{x.name}={x.default}'
+            for x in fields(Sizes)
+            if x.name != 'device'
+        ),
+    )
+    parser.add_argument(
+        '--threads', type=int, default=1, help='default: %(default)s'
+    )
+    parser.add_argument(
+        '--repeats', type=int, default=5, help='turns (default: %(default)s)'
+    )
+    parser.add_argument(
+        '--quick', action='store_true', help='tiny sizes, to try it out'
+    )
+    parser.add_argument('--device', choices=['cpu', 'cuda'], default='cpu')
+    parser.add_argument(
+        '--out', metavar='STEM', help='also write STEM.md and STEM.csv'
+    )
+    args = parser.parse_args(arguments)
+    for name in ('threads', 'repeats'):
+        if getattr(args, name) < 1:
+            parser.error(f'--{name} must be >= 1, got {getattr(args, name)}')
+    return args
+
+
+def all_rows(sizes: Sizes) -> list[Row]:
+    """Rows of all losses and metrics; nothing is prepared yet."""
+    return [
+        *score_rows(sizes),
+        *query_rows(sizes),
+        *view_rows(sizes),
+        *pair_rows(sizes),
+        *metric_rows(sizes),
+    ]
+
+
+def chosen_rows(rows: list[Row], only: list[str] | None) -> list[Row]:
+    """Rows of some names.
+
+    Raises:
+        UserError: If there is no row of a name.
+    """
+    if only is None:
+        return rows
+    known = sorted({row.name for row in rows})
+    unknown = sorted({*only} - {*known})
+    if unknown:
+        raise UserError(
+            f'--only {" ".join(unknown)}: there is no such loss or metric. '
+            f'Fix: use some of {", ".join(known)}'
+        )
+    return [row for row in rows if row.name in only]
+
+
+def measure(row: Row, repeats: int) -> list[list]:
+    """Lines of the table: one for each peer, at least one."""
+    sides = row.prepare()
+    steps = {'floor': sides.floor, 'ours': sides.ours, **sides.peers}
+    times = _times(steps, repeats)
+    floor, ours = times['floor'], times['ours']
+    name = row.name + (f' ({row.setting})' if row.setting else '')
+    head = [
+        *(name, row.work, row.floor),
+        *(1e3 * statistics.median(x.cpu) for x in (floor, ours)),
+        *_ratios(ours, floor),
+    ]
+    beside = {peer: (ours, times[peer]) for peer in sides.peers}
+    for peer, step in sides.slow_peers.items():
+        once = _times({'ours': sides.ours, peer: step}, 1, long=0.0)
+        beside[peer] = once['ours'], once[peer]
+    lines = [
+        [
+            *(*head, peer, 1e3 * statistics.median(theirs.cpu)),
+            *_ratios(own, theirs),
+        ]
+        for peer, (own, theirs) in beside.items()
+    ]
+    return lines or [[*head, '', '', '', '']]
+
+
+def _times(steps: dict[str, Step], repeats: int, **options):
+    steps = {name: (step, ()) for name, step in steps.items()}
+    return both_times_in_turn(steps, repeats, **options)
+
+
+def _ratios(own: Times, other: Times) -> list[float]:
+    """Of CPU time and of wall time."""
+    return [
+        median_ratio(own.cpu, other.cpu),
+        median_ratio(own.wall, other.wall),
+    ]
+
+
+def show(lines: list[list], title: str, console: Console) -> None:
+    """Print the table, without what the floors are."""
+    shown = [i for i, name in enumerate(HEADER) if name != 'floor']
+    table = Table(title=title)
+    for i in shown:
+        right = 'ms' in HEADER[i] or ' x ' in f' {HEADER[i]}'
+        table.add_column(
+            HEADER[i],
+            justify='right' if right else 'left',
+            overflow='fold',
+        )
+    for line in lines:
+        cells = (line[i] for i in shown)
+        table.add_row(
+            *(f'{x:.3g}' if isinstance(x, float) else x for x in cells)
+        )
+    console.print(table)
+
+
+@show_user_errors(OSError)
+def main() -> None:
+    """Measure and show."""
+    args = parse_args()
+    torch.set_num_threads(args.threads)
+    sizes = QUICK if args.quick else Sizes()
+    sizes = replace(sizes, device=args.device, **dict(args.size))
+    rows = chosen_rows(all_rows(sizes), args.only)
+    progress = Console(stderr=True)
+    title = (
+        f'{args.threads} threads, {args.device}, torch {torch.__version__}, '
+        f'medians of {args.repeats} turns'
+    )
+    lines = []
+    for row in track(rows, 'measuring', console=progress, transient=True):
+        progress.print(f'{row.name} {row.setting}', style='dim')
+        lines += measure(row, args.repeats)
+        if args.out:
+            # After every row: what is measured outlives an interruption.
+            write_table(
+                HEADER,
+                lines,
+                args.out,
+                'Losses and metrics beside their floors',
+                title,
+                align='lll' + 'rrrr' + 'lrrr',
+            )
+    show(lines, title, Console())
+
+
+if __name__ == '__main__':
+    sys.exit(main())
