@@ -50,6 +50,8 @@ def _node(name: str, root: str, *locations: str):
 
 MODELS = _node('model', 'MODELS', 'mmrank.losses', 'mmrank.models')
 HOOKS = _node('hook', 'HOOKS', 'mmrank.engine.hooks')
+RUNNERS = _node('runner', 'RUNNERS', 'mmrank.engine.flexible')
+STRATEGIES = _node('strategy', 'STRATEGIES', 'mmrank.engine.flexible')
 OPTIMIZERS = _node('optimizer', 'OPTIMIZERS', 'mmrank.engine.optimizers')
 DATASETS = _node('dataset', 'DATASETS', 'mmrank.datasets.registered')
 DATA_SAMPLERS = _node(
@@ -77,6 +79,8 @@ __all__ = [
     'METRICS',
     'MODELS',
     'OPTIMIZERS',
+    'RUNNERS',
+    'STRATEGIES',
     'TASK_UTILS',
     'TRANSFORMS',
 ]

@@ -162,7 +162,7 @@ def set_resume(cfg: Config, resume: str) -> None:
             return
         print(f'Resuming from {found}')
         resume = found
-    elif not Path(resume).is_file() and '://' not in resume:
+    elif not Path(resume).exists() and '://' not in resume:
         raise UserError(
             f'--resume: checkpoint {resume!r} does not exist.\n  Fix: pass '
             'its path, or --resume alone to use the last one in '

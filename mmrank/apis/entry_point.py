@@ -273,6 +273,12 @@ def prepare_cpu_processes(cfg: Config) -> None:
         broadcast_buffers=False,
     )
     cfg.model_wrapper_cfg = dict(wrapper, device_ids=None)
+    strategy = cfg.get('strategy') or dict(type='DDPStrategy')
+    if 'runner_type' in cfg and strategy['type'] == 'DDPStrategy':
+        wrapper = strategy.get('model_wrapper') or wrapper
+        cfg.strategy = dict(
+            strategy, model_wrapper=dict(wrapper, device_ids=None)
+        )
 
 
 def build_runner(
@@ -293,6 +299,8 @@ def build_runner(
 
     if cfg.launcher == 'pytorch' and get_device() == 'cpu':
         prepare_cpu_processes(cfg)
+    if cfg.get('runner_type') in ('FlexibleRunner', 'mmengine.FlexibleRunner'):
+        cfg.runner_type = 'mmrank.FlexibleRunner'  # the same, and safe
     build = RUNNERS.build if 'runner_type' in cfg else Runner.from_cfg
     runner = build(cfg)
     runner.register_hook(CheckpointMatchHook(strict, allow_partial))

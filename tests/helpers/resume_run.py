@@ -20,9 +20,10 @@ from mmengine.config import Config
 from mmengine.evaluator import BaseMetric
 from mmengine.hooks import Hook
 from mmengine.model import BaseModel
-from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS
+from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS, RUNNERS
 from mmengine.runner import Runner
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.utils.data import Dataset
 
 import mmrank.files.atomic_file as atomic_file_module
@@ -232,7 +233,7 @@ def make_config(work_dir: str, **options) -> Config:
         work_dir: Folder of the run.
         **options: ``optimizer``, ``workers``, ``accumulate``, ``iterations``
             (an iteration-based loop), ``seed``, ``loss``, ``checkpoint``,
-            ``hooks``, ``distributed``.
+            ``hooks``, ``distributed``, ``engine`` (settings of the runner).
     """
     by_epoch = not options.get('iterations')
     loader = {
@@ -312,8 +313,18 @@ def make_config(work_dir: str, **options) -> Config:
             },
             'default_scope': 'mmengine',
             'log_level': 'WARNING',
+            **options.get('engine', {}),
         }
     )
+
+
+def gathered(node):
+    """Nested containers with whole tensors in place of shards."""
+    if isinstance(node, DTensor):
+        return node.full_tensor()
+    if isinstance(node, dict):
+        return {key: gathered(value) for key, value in node.items()}
+    return node
 
 
 def train_rank(rank: int, world_size: int, port: int, *arguments) -> None:
@@ -344,15 +355,16 @@ def train(
             kill_in_write(*kill)
     config = make_config(work_dir, **options)
     config.resume = resume
-    runner = Runner.from_cfg(config)
+    build = RUNNERS.build if 'runner_type' in config else Runner.from_cfg
+    runner = build(config)
     runner.train()
     ema = next(hook for hook in runner.hooks if hasattr(hook, 'ema_model'))
     scalars = runner.message_hub.log_scalars
     torch.save(
         {
-            'model': runner.model.state_dict(),
-            'ema': ema.ema_model.state_dict(),
-            'optimizer': runner.optim_wrapper.state_dict(),
+            'model': gathered(runner.model.state_dict()),
+            'ema': gathered(ema.ema_model.state_dict()),
+            'optimizer': gathered(runner.optim_wrapper.state_dict()),
             'schedulers': [s.state_dict() for s in runner.param_schedulers],
             'history': {
                 key: torch.as_tensor(scalars[key].data[0])
