@@ -17,6 +17,7 @@ try:
         add_common_options,
         build_runner,
         check_data,
+        check_folder,
         is_main_process,
         load,
         run,
@@ -168,6 +169,7 @@ def set_resume(cfg: Config, resume: str) -> None:
             'its path, or --resume alone to use the last one in '
             f'{cfg.work_dir}'
         )
+    check_folder(cfg, resume)
     cfg.resume = True
     cfg.load_from = resume
 

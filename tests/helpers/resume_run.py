@@ -53,10 +53,18 @@ class NoisyDataset(Dataset):
 
 @MODELS.register_module(force=True)
 class NoisyModel(BaseModel):
-    """A perceptron with batch normalisation and dropout."""
+    """A perceptron with batch normalisation and dropout.
 
-    def __init__(self, loss: dict | None = None) -> None:
+    Args:
+        loss: Config of a listwise loss; None: binary cross-entropy.
+        learned_scale: Whether scores are multiplied by a learned number.
+    """
+
+    def __init__(
+        self, loss: dict | None = None, learned_scale: bool = False
+    ) -> None:
         super().__init__()
+        self.scale = nn.Parameter(torch.ones(())) if learned_scale else 1
         self.net = nn.Sequential(
             nn.Linear(4, 8),
             nn.BatchNorm1d(8),
@@ -68,7 +76,7 @@ class NoisyModel(BaseModel):
 
     def forward(self, inputs, data_samples=None, mode='tensor'):
         """Give the loss, or the mean distance to the labels."""
-        scores = self.net(torch.stack(list(inputs))).squeeze(1)
+        scores = self.net(torch.stack(list(inputs))).squeeze(1) * self.scale
         labels = torch.stack(list(data_samples))
         if mode == 'predict':
             return [score - label for score, label in zip(scores, labels)]
@@ -232,8 +240,9 @@ def make_config(work_dir: str, **options) -> Config:
     Args:
         work_dir: Folder of the run.
         **options: ``optimizer``, ``workers``, ``accumulate``, ``iterations``
-            (an iteration-based loop), ``seed``, ``loss``, ``checkpoint``,
-            ``hooks``, ``distributed``, ``engine`` (settings of the runner).
+            (an iteration-based loop), ``seed``, ``loss``,
+            ``learned_scale``, ``clip_grad``, ``checkpoint``, ``hooks``,
+            ``distributed``, ``engine`` (settings of the runner).
     """
     by_epoch = not options.get('iterations')
     loader = {
@@ -251,7 +260,11 @@ def make_config(work_dir: str, **options) -> Config:
     return Config(
         {
             'work_dir': work_dir,
-            'model': {'type': 'NoisyModel', 'loss': options.get('loss')},
+            'model': {
+                'type': 'NoisyModel',
+                'loss': options.get('loss'),
+                'learned_scale': options.get('learned_scale', False),
+            },
             'train_dataloader': {
                 **loader,
                 'sampler': {'type': sampler, 'shuffle': True},
@@ -273,6 +286,7 @@ def make_config(work_dir: str, **options) -> Config:
                     'optimizer', {'type': 'SGD', 'lr': 0.1, 'momentum': 0.9}
                 ),
                 'accumulative_counts': options.get('accumulate', 1),
+                'clip_grad': options.get('clip_grad'),
             },
             'param_scheduler': [
                 {

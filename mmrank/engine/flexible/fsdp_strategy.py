@@ -29,6 +29,9 @@ from mmrank.engine.resume.sharded_checkpoint import (
 from mmrank.errors import UserError
 from mmrank.registry import STRATEGIES
 
+#: Parts of a checkpoint that a test does not need.
+_TRAINING = ('optimizer', 'mmrank_previous_weights')
+
 
 @STRATEGIES.register_module()
 class FSDPStrategy(DDPStrategy):
@@ -197,7 +200,11 @@ class FSDPStrategy(DDPStrategy):
 
         self.logger.info(f'Load checkpoint from {filename}')
         if os.path.isdir(filename):
-            checkpoint = load_sharded(filename, self._placement())
+            checkpoint = load_sharded(
+                filename,
+                self._placement(),
+                without=() if hasattr(self, 'optim_wrapper') else _TRAINING,
+            )
         else:
             checkpoint = _load_checkpoint(filename, map_location='cpu')
             spread(checkpoint, self._placement())
