@@ -9,6 +9,7 @@ validation.
 import os
 import random
 import signal
+import socket
 import stat
 from datetime import timedelta
 from pathlib import Path
@@ -183,7 +184,7 @@ class StateHook(Hook):
             'ema_state_dict': ema[0].state_dict() if ema else None,
         }
         path = Path(runner.work_dir) / f'{name}_{runner.rank}.pt'
-        torch.save(content, path)
+        torch.save(gathered(content), path)
 
     def before_train(self, runner) -> None:
         """What the checkpoint gave."""
@@ -339,6 +340,27 @@ def gathered(node):
     if isinstance(node, dict):
         return {key: gathered(value) for key, value in node.items()}
     return node
+
+
+def run_ranks(
+    context, world_size: int, work_dir, options: dict, kill=None, resume=False
+) -> list[int]:
+    """Run :func:`train` on several processes; give their exit statuses."""
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        port = probe.getsockname()[1]
+    ranks = [
+        context.Process(
+            target=train_rank,
+            args=(rank, world_size, port, str(work_dir), options, kill, resume),
+        )
+        for rank in range(world_size)
+    ]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join(120)
+    return [rank.exitcode for rank in ranks]
 
 
 def train_rank(rank: int, world_size: int, port: int, *arguments) -> None:
