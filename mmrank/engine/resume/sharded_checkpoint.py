@@ -9,7 +9,7 @@ by all of them and one that all have by the first. Everything else is in
 
 import pickle
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +140,7 @@ def spread(checkpoint: dict, place: Placement) -> dict:
         ``checkpoint``.
     """
     tensors: dict[Path_, Tensor] = {}
-    _take_out(checkpoint, (), tensors)
+    _take_out(checkpoint, (), tensors, lambda path, tensor: True)
     for path, tensor in tensors.items():
         like = place(path, tensor.shape)
         if like is None or isinstance(tensor, DTensor):
@@ -224,24 +224,34 @@ for _name in ('PosixPath', 'WindowsPath', 'PurePosixPath'):
         _ALLOWED[_module, _name] = lambda *parts: '/'.join(map(str, parts))
 
 
-def _take_out(node: Any, path: Path_, tensors: dict[Path_, Tensor]) -> Any:
-    """Copy nested containers with None for each large tensor."""
+def _is_large(path: Path_, tensor: Tensor) -> bool:
+    return isinstance(tensor, DTensor) or path[0] in _SHARED
+
+
+def _take_out(
+    node: Any,
+    path: Path_,
+    tensors: dict[Path_, Tensor],
+    chosen: Callable[[Path_, Tensor], bool] = _is_large,
+) -> Any:
+    """Copy nested containers with None for each chosen tensor."""
     if isinstance(node, Tensor):
-        if isinstance(node, DTensor) or path[0] in _SHARED:
+        if chosen(path, node):
             tensors[path] = node.detach()
             return None
         return node
-    if isinstance(node, Mapping) and type(node) in (dict, OrderedDict):
+    if type(node) in (dict, OrderedDict):
         made = type(node)()
         for key, item in node.items():
-            made[key] = (
-                _take_out(item, (*path, key), tensors)
-                if isinstance(key, str | int)
-                else item
-            )
+            if isinstance(key, str | int):
+                item = _take_out(item, (*path, key), tensors, chosen)
+            made[key] = item
         return made
     if type(node) is list:
-        return [_take_out(x, (*path, i), tensors) for i, x in enumerate(node)]
+        return [
+            _take_out(item, (*path, i), tensors, chosen)
+            for i, item in enumerate(node)
+        ]
     return node
 
 
