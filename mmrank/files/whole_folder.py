@@ -55,7 +55,7 @@ def write_manifest(folder: str | os.PathLike, files: dict) -> None:
         folder: The folder, with all of its files.
         files: What :func:`measure` has found, of all files.
     """
-    text = json.dumps({'format': _FORMAT, 'files': dict(sorted(files.items()))})
+    text = json.dumps({'format': _FORMAT, 'files': files}, sort_keys=True)
     for parent, _, _ in os.walk(folder):
         sync_folder(parent)
     write_atomically(text.encode(), Path(folder, MANIFEST))

@@ -352,7 +352,10 @@ def run_ranks(
     ranks = [
         context.Process(
             target=train_rank,
-            args=(rank, world_size, port, str(work_dir), options, kill, resume),
+            args=(
+                *(rank, world_size, port),
+                *(str(work_dir), options, kill, resume),
+            ),
         )
         for rank in range(world_size)
     ]

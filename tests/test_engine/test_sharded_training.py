@@ -153,9 +153,7 @@ def test_strategies_that_lose_something_are_refused():
 
 def test_one_process_without_a_launcher(tmp_path):
     with pytest.raises(UserError, match='over the processes of a launcher'):
-        FSDPStrategy(
-            work_dir=str(tmp_path), env_kwargs={'launcher': 'none'}
-        )
+        FSDPStrategy(work_dir=str(tmp_path), env_kwargs={'launcher': 'none'})
 
 
 def test_folder_needs_the_strategy(tmp_path, uninterrupted):

@@ -134,10 +134,14 @@ def test_whole_at_every_step(monkeypatch, tmp_path):
 
 def test_error_leaves_nothing(tmp_path):
     save(tmp_path / 'epoch_1.pth', 1)
-    with pytest.raises(OSError, match='full'):
+
+    def fill_the_disk():
         with whole_checkpoint(tmp_path / 'epoch_1.pth') as temp:
             save_sharded(content(2), temp)
             raise OSError('disk full')
+
+    with pytest.raises(OSError, match='full'):
+        fill_the_disk()
     assert [x.name for x in tmp_path.iterdir()] == ['epoch_1.pth']
     assert load_sharded(tmp_path / 'epoch_1.pth')['meta']['epoch'] == 1
 

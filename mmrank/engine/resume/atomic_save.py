@@ -85,7 +85,9 @@ def _declare_whole(folder: Path) -> None:
     own = measure(folder, listed[0][get_rank() :: get_world_size()])
     parts = all_gather_object(own)
     if is_main_process():
-        write_manifest(folder, {k: v for part in parts for k, v in part.items()})
+        write_manifest(
+            folder, {k: v for part in parts for k, v in part.items()}
+        )
 
 
 def _discard(path: Path) -> None:
