@@ -17,8 +17,10 @@ from mmengine.runner import (
     Runner,
 )
 
-from mmrank.engine.flexible import FlexibleRunner as OurFlexibleRunner
-from mmrank.engine.flexible import FSDPStrategy
+from mmrank.engine.flexible.flexible_runner import (
+    FlexibleRunner as OurFlexibleRunner,
+)
+from mmrank.engine.flexible.fsdp_strategy import FSDPStrategy
 from mmrank.engine.hooks import (
     PreviousWeightsHook,
     RNGStateHook,

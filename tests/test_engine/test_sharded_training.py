@@ -12,7 +12,7 @@ from forked_processes import process_context
 from mmengine.config import Config
 from training_ends import assert_same, read_losses
 
-from mmrank.engine.flexible import FSDPStrategy
+from mmrank.engine.flexible.fsdp_strategy import FSDPStrategy
 from mmrank.engine.resume.strategies import refuse_strategy
 from mmrank.errors import UserError
 

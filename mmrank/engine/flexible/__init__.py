@@ -1,6 +1,4 @@
-"""mmengine's ``FlexibleRunner`` and sharded training, made safe."""
+"""mmengine's ``FlexibleRunner`` and sharded training, made safe.
 
-from .flexible_runner import FlexibleRunner
-from .fsdp_strategy import FSDPStrategy
-
-__all__ = ['FSDPStrategy', 'FlexibleRunner']
+Nothing is imported here: the strategy needs a newer torch than the runner.
+"""

@@ -20,7 +20,7 @@ class FlexibleRunner(_FlexibleRunner):
 
     * A checkpoint gets its name when its content is on the disk: a file of
       ``SingleDeviceStrategy`` or ``DDPStrategy``, a folder of
-      :class:`FSDPStrategy`.
+      :class:`~mmrank.engine.flexible.fsdp_strategy.FSDPStrategy`.
     * Hooks are called before a checkpoint is loaded, as by ``Runner``. In
       mmengine's the ``EMAHook`` fails on a resume, and
       :class:`~mmrank.engine.hooks.AtomicCheckpointHook` cannot choose the
@@ -38,6 +38,9 @@ class FlexibleRunner(_FlexibleRunner):
         >>> runner_type = 'mmrank.FlexibleRunner'
         >>> strategy = dict(type='mmrank.FSDPStrategy')
     """
+
+    #: Asked by hooks.
+    saves_whole_checkpoints = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._has_begun = False

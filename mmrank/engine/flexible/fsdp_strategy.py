@@ -16,8 +16,6 @@ from mmengine.model import BaseDataPreprocessor
 from mmengine.optim import OptimWrapperDict
 from mmengine.utils import get_git_hash
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor
 
 from mmrank.engine.resume.sharded_checkpoint import (
     Path_,
@@ -26,6 +24,7 @@ from mmrank.engine.resume.sharded_checkpoint import (
     save_sharded,
     spread,
 )
+from mmrank.engine.resume.strategies import is_spread
 from mmrank.errors import UserError
 from mmrank.registry import STRATEGIES
 
@@ -57,8 +56,8 @@ class FSDPStrategy(DDPStrategy):
         **kwargs: See ``mmengine._strategy.DDPStrategy``.
 
     Raises:
-        UserError: There is one process without a launcher, torch is too old,
-            or no module has a class of ``wrap``.
+        UserError: There is one process without a launcher, torch is older
+            than 2.6, or no module has a class of ``wrap``.
 
     Examples:
         >>> runner_type = 'mmrank.FlexibleRunner'
@@ -115,18 +114,14 @@ class FSDPStrategy(DDPStrategy):
         return model
 
     def _shard(self, model: nn.Module, whole: set[nn.Parameter]) -> None:
-        try:
-            from torch.distributed.fsdp import (
-                CPUOffloadPolicy,
-                MixedPrecisionPolicy,
-                OffloadPolicy,
-                fully_shard,
-            )
-        except ImportError as error:
-            raise UserError(
-                'FSDPStrategy requires torch>=2.6, installed is '
-                f"{torch.__version__}. Fix: pip install 'torch>=2.6'"
-            ) from error
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import (
+            CPUOffloadPolicy,
+            MixedPrecisionPolicy,
+            OffloadPolicy,
+            fully_shard,
+        )
+
         policy = {
             name: getattr(torch, value) if isinstance(value, str) else value
             for name, value in self.mixed_precision.items()
@@ -220,13 +215,14 @@ class FSDPStrategy(DDPStrategy):
         """How saved tensors are spread: like the parameter they belong to."""
         names = dict(self.model.named_parameters(remove_duplicate=False))
 
-        def place(path: Path_, size: torch.Size) -> DTensor | None:
+        def place(path: Path_, size: torch.Size) -> torch.Tensor | None:
             if path[0] == 'optimizer':
                 found = self._optimised(path)
             else:
                 found = names.get(str(path[-1]).removeprefix('module.'))
-            spreads = isinstance(found, DTensor) and found.shape == size
-            return found if spreads else None
+            if found is None or not is_spread(found) or found.shape != size:
+                return None
+            return found
 
         return place
 

@@ -17,9 +17,6 @@ from mmengine.runner import (
     IterBasedTrainLoop,
 )
 
-from mmrank.engine.flexible.flexible_runner import (
-    FlexibleRunner as WholeFlexibleRunner,
-)
 from mmrank.engine.resume.atomic_save import remove_checkpoint
 from mmrank.engine.resume.checkpoint import (
     ATOMIC_BACKEND,
@@ -36,7 +33,6 @@ from mmrank.engine.resume.recorded_files import (
     note_outdated,
     recorded_outdated,
 )
-from mmrank.engine.resume.sharded_checkpoint import load_sharded
 from mmrank.engine.resume.strategies import (
     accumulates_gradients,
     has_own_statistics,
@@ -219,8 +215,8 @@ class AtomicCheckpointHook(CheckpointHook):
             )
 
     def _use_atomic_backend(self, runner) -> None:
-        if isinstance(runner, FlexibleRunner) and not isinstance(
-            runner, WholeFlexibleRunner
+        if isinstance(runner, FlexibleRunner) and not getattr(
+            runner, 'saves_whole_checkpoints', False
         ):
             runner.logger.warning(
                 'AtomicCheckpointHook cannot write atomically here: '
@@ -386,6 +382,10 @@ class AtomicCheckpointHook(CheckpointHook):
         with TemporaryDirectory(dir=source.parent, prefix='.publish-') as temp:
             link = Path(temp) / source.name
             if source.is_dir():
+                from mmrank.engine.resume.sharded_checkpoint import (
+                    load_sharded,
+                )
+
                 torch.save(load_sharded(source), link)
             else:
                 link.symlink_to(source)

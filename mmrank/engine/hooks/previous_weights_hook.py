@@ -9,10 +9,9 @@ from mmengine.hooks import Hook
 from mmengine.model import BaseModel
 from mmengine.optim import OptimWrapperDict
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from mmrank.engine.resume.rng_state import get_rng_state, set_rng_state
-from mmrank.engine.resume.strategies import has_global_state
+from mmrank.engine.resume.strategies import has_global_state, is_spread
 from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.registry import HOOKS
 from mmrank.state import MeanPositiveScore
@@ -32,9 +31,8 @@ class PreviousWeightsHook(Hook):
     The extra forward leaves no trace: random generators are set back, buffers
     such as batch-norm statistics are updated in copies, the batch is copied.
     It costs one forward and one copy of the weights, on the device and in each
-    checkpoint, from which they are resumed. With
-    :class:`~mmrank.engine.flexible.FSDPStrategy` each process keeps the copy
-    of its own shards.
+    checkpoint, from which they are resumed. With ``mmrank.FSDPStrategy`` each
+    process keeps the copy of its own shards.
 
     Raises:
         ValueError: Before training, if no module of the model requires it,
@@ -121,7 +119,7 @@ class PreviousWeightsHook(Hook):
         """Put the kept weights into the checkpoint."""
         if self._previous is not None:
             checkpoint[_CHECKPOINT_KEY] = {
-                n: p if isinstance(p, DTensor) else p.cpu()
+                n: p if is_spread(p) else p.cpu()
                 for n, p in self._previous.items()
             }
 
@@ -137,7 +135,7 @@ class PreviousWeightsHook(Hook):
 
 
 def _are_sharded(tensors: Mapping[str, Tensor]) -> bool:
-    return any(isinstance(tensor, DTensor) for tensor in tensors.values())
+    return any(map(is_spread, tensors.values()))
 
 
 def _copy_into(

@@ -16,11 +16,20 @@ from typing import Any
 import torch
 from mmengine.dist import is_main_process
 from torch import Tensor
-from torch.distributed import checkpoint as dcp
-from torch.distributed.checkpoint import filesystem, metadata
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from mmrank.checkpoint_loading import CheckpointError, guarded_loader
+from mmrank.errors import UserError
+
+try:
+    from torch.distributed import checkpoint as dcp
+    from torch.distributed.checkpoint import filesystem, metadata
+    from torch.distributed.fsdp import fully_shard  # noqa: F401
+    from torch.distributed.tensor import DTensor, distribute_tensor
+except ImportError as error:
+    raise UserError(
+        'training in shards requires torch>=2.6, installed is '
+        f"{torch.__version__}. Fix: pip install 'torch>=2.6'"
+    ) from error
 
 REST = 'rest.pth'
 _METADATA = '.metadata'
@@ -34,7 +43,7 @@ _VERSIONS = 'mmrank_versions'
 Path_ = tuple[str | int, ...]
 #: Gives a spread tensor like which one of this path and shape is to be, or
 #: None for a whole one on each process.
-Placement = Callable[[Path_, torch.Size], DTensor | None]
+Placement = Callable[[Path_, torch.Size], Tensor | None]
 
 
 def save_sharded(checkpoint: dict, folder: str | Path) -> None:
