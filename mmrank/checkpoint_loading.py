@@ -12,6 +12,7 @@ import os
 import pickle
 import re
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -99,6 +100,12 @@ def guard_torch_load(trust: bool = False) -> None:
         trust: Let checkpoints run code after all.
     """
     torch.load = partial(load_checkpoint, trust=trust)
+
+
+def guarded_loader() -> Callable[..., Any]:
+    """The loader that :func:`guard_torch_load` has set, or the strict one."""
+    is_set = getattr(torch.load, 'func', None) is load_checkpoint
+    return torch.load if is_set else load_checkpoint
 
 
 _torch_load = torch.serialization.load

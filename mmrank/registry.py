@@ -50,6 +50,10 @@ def _node(name: str, root: str, *locations: str):
 
 MODELS = _node('model', 'MODELS', 'mmrank.losses', 'mmrank.models')
 HOOKS = _node('hook', 'HOOKS', 'mmrank.engine.hooks')
+RUNNERS = _node('runner', 'RUNNERS', 'mmrank.engine.flexible.flexible_runner')
+STRATEGIES = _node(
+    'strategy', 'STRATEGIES', 'mmrank.engine.flexible.fsdp_strategy'
+)
 OPTIMIZERS = _node('optimizer', 'OPTIMIZERS', 'mmrank.engine.optimizers')
 DATASETS = _node('dataset', 'DATASETS', 'mmrank.datasets.registered')
 DATA_SAMPLERS = _node(
@@ -77,6 +81,8 @@ __all__ = [
     'METRICS',
     'MODELS',
     'OPTIMIZERS',
+    'RUNNERS',
+    'STRATEGIES',
     'TASK_UTILS',
     'TRANSFORMS',
 ]

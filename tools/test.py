@@ -18,6 +18,7 @@ try:
         add_common_options,
         build_runner,
         check_data,
+        check_folder,
         load,
         run,
     )
@@ -199,13 +200,14 @@ def check_out(args: argparse.Namespace) -> None:
 def main(args: argparse.Namespace) -> None:
     """Evaluate."""
     check_out(args)
-    if not Path(args.checkpoint).is_file() and '://' not in args.checkpoint:
+    if not Path(args.checkpoint).exists() and '://' not in args.checkpoint:
         raise UserError(
             f'checkpoint {args.checkpoint!r} does not exist.\n  Fix: pass the '
             '.pth file that training wrote into its work folder '
             '(work_dirs/<name of the config>)'
         )
     cfg = load(args)
+    check_folder(cfg, args.checkpoint)
     if not cfg.get('test_dataloader') or not cfg.get('test_evaluator'):
         raise UserError(
             f'{args.config} has no test_dataloader or test_evaluator: it '

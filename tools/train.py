@@ -17,6 +17,7 @@ try:
         add_common_options,
         build_runner,
         check_data,
+        check_folder,
         is_main_process,
         load,
         run,
@@ -162,12 +163,13 @@ def set_resume(cfg: Config, resume: str) -> None:
             return
         print(f'Resuming from {found}')
         resume = found
-    elif not Path(resume).is_file() and '://' not in resume:
+    elif not Path(resume).exists() and '://' not in resume:
         raise UserError(
             f'--resume: checkpoint {resume!r} does not exist.\n  Fix: pass '
             'its path, or --resume alone to use the last one in '
             f'{cfg.work_dir}'
         )
+    check_folder(cfg, resume)
     cfg.resume = True
     cfg.load_from = resume
 

@@ -22,6 +22,7 @@ from mmengine.runner import Runner
 
 from mmrank import interruption
 from mmrank.checkpoint_loading import guard_torch_load
+from mmrank.engine.resume.checkpoint import find_damage
 from mmrank.errors import UserError, show_user_errors
 
 #: Import name, and the distribution to install, of each optional package.
@@ -273,6 +274,37 @@ def prepare_cpu_processes(cfg: Config) -> None:
         broadcast_buffers=False,
     )
     cfg.model_wrapper_cfg = dict(wrapper, device_ids=None)
+    strategy = cfg.get('strategy') or dict(type='DDPStrategy')
+    if 'runner_type' in cfg and strategy['type'] == 'DDPStrategy':
+        wrapper = strategy.get('model_wrapper') or wrapper
+        cfg.strategy = dict(
+            strategy, model_wrapper=dict(wrapper, device_ids=None)
+        )
+
+
+def check_folder(cfg: Config, path: str) -> None:
+    """Check that a checkpoint, if it is a folder, is whole and can be loaded.
+
+    Raises:
+        UserError: It is not, or the config does not train in shards.
+    """
+    if not Path(path).is_dir():
+        return
+    damage = find_damage(path)
+    if damage is not None:
+        raise UserError(
+            f'checkpoint {path} {damage}.\n  Fix: pass another one, or '
+            '--resume alone'
+        )
+    strategy = cfg.get('strategy') or {}
+    if not str(strategy.get('type')).endswith('FSDPStrategy'):
+        raise UserError(
+            f'checkpoint {path} is a folder of shards, and this config does '
+            'not train in shards.\n  Fix: python '
+            f'tools/model_converters/gather_checkpoint.py {path} OUT.pth, and '
+            "pass OUT.pth; or set runner_type='mmrank.FlexibleRunner' and "
+            "strategy=dict(type='mmrank.FSDPStrategy')"
+        )
 
 
 def build_runner(
@@ -293,6 +325,8 @@ def build_runner(
 
     if cfg.launcher == 'pytorch' and get_device() == 'cpu':
         prepare_cpu_processes(cfg)
+    if cfg.get('runner_type') in ('FlexibleRunner', 'mmengine.FlexibleRunner'):
+        cfg.runner_type = 'mmrank.FlexibleRunner'  # the same, and safe
     build = RUNNERS.build if 'runner_type' in cfg else Runner.from_cfg
     runner = build(cfg)
     runner.register_hook(CheckpointMatchHook(strict, allow_partial))

@@ -4,8 +4,9 @@ import csv
 import io
 import os
 import re
+import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +16,8 @@ TEMP_SUFFIX = '.tmp'
 
 # Older versions wrote no host.
 _TEMP_NAME = re.compile(
-    rf'\..+\.(?P<pid>\d{{1,10}})(@(?P<host>[\w-]+))?{re.escape(TEMP_SUFFIX)}'
+    r'\.(?P<name>.+)\.(?P<pid>\d{1,10})(@(?P<host>[\w-]+))?'
+    + re.escape(TEMP_SUFFIX)
 )
 _DAY = 24 * 3600
 
@@ -37,7 +39,7 @@ def write_atomically(data: bytes, path: str | os.PathLike) -> None:
     """
     path = Path(path).absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
-    temp = path.with_name(f'.{path.name}.{os.getpid()}@{_host()}{TEMP_SUFFIX}')
+    temp = temporary_name(path)
     try:
         with open(temp, 'wb') as file:
             file.write(data)
@@ -50,12 +52,34 @@ def write_atomically(data: bytes, path: str | os.PathLike) -> None:
         if isinstance(error, OSError) and error.errno and not error.filename:
             error.filename = str(path)  # a full disk does not name it
         raise
-    if os.name == 'posix':  # elsewhere a folder cannot be opened
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    sync_folder(path.parent)
+
+
+def temporary_name(path: str | os.PathLike, mark: str = '') -> Path:
+    """Where this process writes what is to become ``path``.
+
+    Args:
+        path: Final name of a file or folder.
+        mark: Begins the name, to tell temporary files apart.
+
+    Returns:
+        A hidden name in the same folder, with this process and its host.
+    """
+    path = Path(path).absolute()
+    return path.with_name(
+        f'.{mark}{path.name}.{os.getpid()}@{_host()}{TEMP_SUFFIX}'
+    )
+
+
+def sync_folder(folder: str | os.PathLike) -> None:
+    """Write the names in a folder to the disk."""
+    if os.name != 'posix':  # elsewhere a folder cannot be opened
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_csv_atomically(
@@ -77,16 +101,33 @@ def write_csv_atomically(
 
 
 def remove_temporary_files(folder: str | os.PathLike) -> None:
-    """Remove what a killed :func:`write_atomically` left in ``folder``.
+    """Remove what killed processes left under :func:`temporary_name`.
 
     Files of processes that live stay. Whether a process of another host
     lives cannot be told: its files go when they are a day old.
+    """
+    for temp, _ in left_behind(folder):
+        if temp.is_dir() and not temp.is_symlink():
+            shutil.rmtree(temp, ignore_errors=True)
+        else:
+            with suppress(FileNotFoundError):
+                temp.unlink()
+
+
+def left_behind(folder: str | os.PathLike) -> Iterator[tuple[Path, str]]:
+    """Temporary files and folders of processes that have died.
+
+    Args:
+        folder: Where they lie.
+
+    Yields:
+        The path, and the name that it was to get, its mark included.
     """
     for temp in Path(folder).glob(f'.*{TEMP_SUFFIX}'):
         match = _TEMP_NAME.fullmatch(temp.name)
         with suppress(FileNotFoundError):
             if match is not None and _is_left_behind(temp, match):
-                temp.unlink()
+                yield temp, match['name']
 
 
 def _is_left_behind(temp: Path, match: re.Match) -> bool:

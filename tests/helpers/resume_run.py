@@ -9,6 +9,7 @@ validation.
 import os
 import random
 import signal
+import socket
 import stat
 from datetime import timedelta
 from pathlib import Path
@@ -20,9 +21,10 @@ from mmengine.config import Config
 from mmengine.evaluator import BaseMetric
 from mmengine.hooks import Hook
 from mmengine.model import BaseModel
-from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS
+from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS, RUNNERS
 from mmengine.runner import Runner
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.utils.data import Dataset
 
 import mmrank.files.atomic_file as atomic_file_module
@@ -52,10 +54,18 @@ class NoisyDataset(Dataset):
 
 @MODELS.register_module(force=True)
 class NoisyModel(BaseModel):
-    """A perceptron with batch normalisation and dropout."""
+    """A perceptron with batch normalisation and dropout.
 
-    def __init__(self, loss: dict | None = None) -> None:
+    Args:
+        loss: Config of a listwise loss; None: binary cross-entropy.
+        learned_scale: Whether scores are multiplied by a learned number.
+    """
+
+    def __init__(
+        self, loss: dict | None = None, learned_scale: bool = False
+    ) -> None:
         super().__init__()
+        self.scale = nn.Parameter(torch.ones(())) if learned_scale else 1
         self.net = nn.Sequential(
             nn.Linear(4, 8),
             nn.BatchNorm1d(8),
@@ -67,7 +77,7 @@ class NoisyModel(BaseModel):
 
     def forward(self, inputs, data_samples=None, mode='tensor'):
         """Give the loss, or the mean distance to the labels."""
-        scores = self.net(torch.stack(list(inputs))).squeeze(1)
+        scores = self.net(torch.stack(list(inputs))).squeeze(1) * self.scale
         labels = torch.stack(list(data_samples))
         if mode == 'predict':
             return [score - label for score, label in zip(scores, labels)]
@@ -174,7 +184,7 @@ class StateHook(Hook):
             'ema_state_dict': ema[0].state_dict() if ema else None,
         }
         path = Path(runner.work_dir) / f'{name}_{runner.rank}.pt'
-        torch.save(content, path)
+        torch.save(gathered(content), path)
 
     def before_train(self, runner) -> None:
         """What the checkpoint gave."""
@@ -231,8 +241,9 @@ def make_config(work_dir: str, **options) -> Config:
     Args:
         work_dir: Folder of the run.
         **options: ``optimizer``, ``workers``, ``accumulate``, ``iterations``
-            (an iteration-based loop), ``seed``, ``loss``, ``checkpoint``,
-            ``hooks``, ``distributed``.
+            (an iteration-based loop), ``seed``, ``loss``,
+            ``learned_scale``, ``clip_grad``, ``checkpoint``, ``hooks``,
+            ``distributed``, ``engine`` (settings of the runner).
     """
     by_epoch = not options.get('iterations')
     loader = {
@@ -250,7 +261,11 @@ def make_config(work_dir: str, **options) -> Config:
     return Config(
         {
             'work_dir': work_dir,
-            'model': {'type': 'NoisyModel', 'loss': options.get('loss')},
+            'model': {
+                'type': 'NoisyModel',
+                'loss': options.get('loss'),
+                'learned_scale': options.get('learned_scale', False),
+            },
             'train_dataloader': {
                 **loader,
                 'sampler': {'type': sampler, 'shuffle': True},
@@ -272,6 +287,7 @@ def make_config(work_dir: str, **options) -> Config:
                     'optimizer', {'type': 'SGD', 'lr': 0.1, 'momentum': 0.9}
                 ),
                 'accumulative_counts': options.get('accumulate', 1),
+                'clip_grad': options.get('clip_grad'),
             },
             'param_scheduler': [
                 {
@@ -312,8 +328,42 @@ def make_config(work_dir: str, **options) -> Config:
             },
             'default_scope': 'mmengine',
             'log_level': 'WARNING',
+            **options.get('engine', {}),
         }
     )
+
+
+def gathered(node):
+    """Nested containers with whole tensors in place of shards."""
+    if isinstance(node, DTensor):
+        return node.full_tensor()
+    if isinstance(node, dict):
+        return {key: gathered(value) for key, value in node.items()}
+    return node
+
+
+def run_ranks(
+    context, world_size: int, work_dir, options: dict, kill=None, resume=False
+) -> list[int]:
+    """Run :func:`train` on several processes; give their exit statuses."""
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        port = probe.getsockname()[1]
+    ranks = [
+        context.Process(
+            target=train_rank,
+            args=(
+                *(rank, world_size, port),
+                *(str(work_dir), options, kill, resume),
+            ),
+        )
+        for rank in range(world_size)
+    ]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join(120)
+    return [rank.exitcode for rank in ranks]
 
 
 def train_rank(rank: int, world_size: int, port: int, *arguments) -> None:
@@ -344,15 +394,16 @@ def train(
             kill_in_write(*kill)
     config = make_config(work_dir, **options)
     config.resume = resume
-    runner = Runner.from_cfg(config)
+    build = RUNNERS.build if 'runner_type' in config else Runner.from_cfg
+    runner = build(config)
     runner.train()
     ema = next(hook for hook in runner.hooks if hasattr(hook, 'ema_model'))
     scalars = runner.message_hub.log_scalars
     torch.save(
         {
-            'model': runner.model.state_dict(),
-            'ema': ema.ema_model.state_dict(),
-            'optimizer': runner.optim_wrapper.state_dict(),
+            'model': gathered(runner.model.state_dict()),
+            'ema': gathered(ema.ema_model.state_dict()),
+            'optimizer': gathered(runner.optim_wrapper.state_dict()),
             'schedulers': [s.state_dict() for s in runner.param_schedulers],
             'history': {
                 key: torch.as_tensor(scalars[key].data[0])

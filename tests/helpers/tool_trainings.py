@@ -1,4 +1,4 @@
-"""Three small trainings of published configs, and their start by the tool."""
+"""Small trainings of published configs, and their start by the tool."""
 
 import socket
 from pathlib import Path
@@ -84,6 +84,16 @@ def isogclr(folder: Path) -> Config:
     return cfg
 
 
+def sharded(folder: Path) -> Config:
+    """The training of iSogCLR, in shards, with an average of the weights."""
+    cfg = isogclr(folder)
+    cfg.runner_type = 'FlexibleRunner'
+    cfg.strategy = dict(type='mmrank.FSDPStrategy', wrap=['Conv2d'])
+    cfg.default_hooks.checkpoint.update(max_keep_ckpts=2)
+    cfg.custom_hooks.append(dict(type='EMAHook', momentum=0.1))
+    return cfg
+
+
 def two_tower(folder: Path) -> Config:
     """Two embedding tables with the in-batch loss: 12 epochs of 7."""
     from mmrank.studies.synthetic.interactions import (
@@ -101,7 +111,7 @@ def two_tower(folder: Path) -> Config:
     return cfg
 
 
-TRAININGS = {f.__name__: f for f in (detector, isogclr, two_tower)}
+TRAININGS = {f.__name__: f for f in (detector, isogclr, sharded, two_tower)}
 
 
 def write_config(name: str, folder: Path, ranks: int, hooks=()) -> Path:
@@ -154,7 +164,8 @@ def start(config: Path, work_dir: Path, ranks: int) -> list:
     """
     options = ['--work-dir', work_dir, '--resume']
     env = {'OMP_NUM_THREADS': '1'}
-    if ranks > 1:
+    in_shards = 'FSDPStrategy' in Path(config).read_text()
+    if ranks > 1 or in_shards:
         options += ['--launcher', 'pytorch']
         with socket.socket() as probe:
             probe.bind(('127.0.0.1', 0))
@@ -166,7 +177,7 @@ def start(config: Path, work_dir: Path, ranks: int) -> list:
         )
     processes = []
     for rank in range(ranks):
-        if ranks > 1:
+        if 'WORLD_SIZE' in env:
             env.update(RANK=str(rank), LOCAL_RANK=str(rank))
         log = f'{work_dir}_{rank}.log'
         processes.append(

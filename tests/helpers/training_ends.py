@@ -4,6 +4,8 @@ from pathlib import Path
 
 import torch
 
+from mmrank.engine.resume.sharded_checkpoint import load_sharded
+
 
 def assert_same(actual, expected, where='') -> None:
     """Compare nested containers of tensors bit by bit."""
@@ -35,7 +37,10 @@ def read_losses(work_dir: Path, rank: int = 0) -> dict[str, str]:
 
 def contents(path: Path) -> dict:
     """What two equal trainings have in common in a checkpoint."""
-    checkpoint = torch.load(path, weights_only=False)
+    if path.is_dir():
+        checkpoint = load_sharded(path)
+    else:
+        checkpoint = torch.load(path, weights_only=False)
     meta, hub = checkpoint.pop('meta'), checkpoint.pop('message_hub')
     checkpoint['at'] = {key: meta[key] for key in ('epoch', 'iter', 'seed')}
     checkpoint['logged'] = {

@@ -2,7 +2,6 @@
 
 import random
 import signal
-import socket
 
 import pytest
 import resume_run
@@ -25,6 +24,13 @@ KEEP_ONE = {
 STABLE_AP = {
     'loss': {'type': 'mmrank.StableAPLoss', 'mean_mode': 'plain'},
     'optimizer': {'type': 'mmrank.SUM', 'lr': 0.05, 'momentum': 0.9, 's': 1.0},
+}
+FLEXIBLE = {
+    **KEEP_ONE,
+    'engine': {
+        'runner_type': 'mmrank.FlexibleRunner',
+        'strategy': {'type': 'SingleDeviceStrategy'},
+    },
 }
 EXACT_MEAN = {
     **STABLE_AP,
@@ -123,6 +129,7 @@ def iteration_kills(seed: int, times: int = 1) -> list[tuple[str, int]]:
         pytest.param(ITERATIONS, [('iteration', 8)], id='by-iteration'),
         pytest.param(STABLE_AP, [('iteration', 7)], id='stable-ap-sum'),
         pytest.param(EXACT_MEAN, [('iteration', 8)], id='stable-ap-exact'),
+        pytest.param(FLEXIBLE, [('iteration', 8)], id='flexible-runner'),
     ],
 )
 def test_resume_is_exact(processes, uninterrupted, tmp_path, options, kills):
@@ -162,27 +169,13 @@ def test_resume_is_exact_with_two_processes(processes, tmp_path):
         'hooks': [{'type': 'SyncBuffersHook'}],
     }
 
-    def run_both(work_dir, kill=None, resume=False):
-        with socket.socket() as probe:
-            probe.bind(('127.0.0.1', 0))
-            port = probe.getsockname()[1]
-        ranks = [
-            processes.Process(
-                target=resume_run.train_rank,
-                args=(rank, 2, port, str(work_dir), options, kill, resume),
-            )
-            for rank in range(2)
-        ]
-        for rank in ranks:
-            rank.start()
-        for rank in ranks:
-            rank.join(120)
-        return [rank.exitcode for rank in ranks]
+    def run_both(*arguments, **settings):
+        return resume_run.run_ranks(processes, 2, *arguments, **settings)
 
     whole, work_dir = tmp_path / 'whole', tmp_path / 'resumed'
-    assert run_both(whole) == [0, 0]
-    assert 0 not in run_both(work_dir, kill=('iteration', 5))
-    assert run_both(work_dir, resume=True) == [0, 0]
+    assert run_both(whole, options) == [0, 0]
+    assert 0 not in run_both(work_dir, options, ('iteration', 5))
+    assert run_both(work_dir, options, resume=True) == [0, 0]
     assert_same_end(work_dir, whole, options)
     assert read_losses(work_dir, 1) == read_losses(whole, 1)
     losses = [read_losses(whole, rank) for rank in range(2)]

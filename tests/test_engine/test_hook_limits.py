@@ -17,6 +17,10 @@ from mmengine.runner import (
     Runner,
 )
 
+from mmrank.engine.flexible.flexible_runner import (
+    FlexibleRunner as OurFlexibleRunner,
+)
+from mmrank.engine.flexible.fsdp_strategy import FSDPStrategy
 from mmrank.engine.hooks import (
     PreviousWeightsHook,
     RNGStateHook,
@@ -24,6 +28,7 @@ from mmrank.engine.hooks import (
 )
 from mmrank.engine.resume.strategies import (
     accumulates_gradients,
+    has_global_state,
     has_own_statistics,
     hides_checkpoints,
     shards_weights,
@@ -91,9 +96,12 @@ def test_runner_that_writes_by_itself(tmp_path):
         config.env_cfg = {'dist_cfg': {'backend': 'gloo'}}
         config.custom_hooks = [{'type': 'mmrank.RNGStateHook'}]
 
-    said = warnings_of(tmp_path, change, FlexibleRunner.from_cfg)
+    said = warnings_of(tmp_path / 'theirs', change, FlexibleRunner.from_cfg)
     assert 'SingleDeviceStrategy of FlexibleRunner writes' in said
+    assert "Set runner_type='mmrank.FlexibleRunner'" in said
     assert 'RNGStateHook' not in said
+    said = warnings_of(tmp_path / 'ours', change, OurFlexibleRunner.from_cfg)
+    assert 'Hook' not in said
 
 
 def test_loop_of_the_user(tmp_path):
@@ -154,11 +162,17 @@ def test_strategies_are_told_apart():
     runner = flexible_runner(DeepSpeedStrategy())
     assert shards_weights(runner)
     assert hides_checkpoints(runner)
+    assert not has_global_state(runner)
     fsdp = flexible_runner(type('FSDPStrategy', (), {})())
     assert shards_weights(fsdp)
     assert not hides_checkpoints(fsdp)
+    assert not has_global_state(fsdp)
+    ours = flexible_runner(object.__new__(FSDPStrategy))
+    assert shards_weights(ours)
+    assert has_global_state(ours)
     ddp = flexible_runner(type('DDPStrategy', (), {})())
     assert not shards_weights(ddp)
+    assert has_global_state(ddp)
 
 
 def test_random_state_that_no_checkpoint_takes():

@@ -150,11 +150,3 @@ def test_other_names_come_after_the_own(tmp_path, monkeypatch, contents):
     assert find_last_whole_checkpoint(tmp_path).endswith('iter_5.pth')
     os.truncate(tmp_path / 'iter_5.pth', 100)
     assert find_last_whole_checkpoint(tmp_path).endswith('epoch_1.pth')
-
-
-def test_folder_of_deepspeed_is_left_to_mmengine(tmp_path):
-    (tmp_path / 'epoch_3.pth').mkdir()
-    pointer = tmp_path / 'last_checkpoint'
-    pointer.write_text(str(tmp_path / 'epoch_3.pth'))
-    folder = checkpoint.pointed_folder(tmp_path)
-    assert folder == tmp_path / 'epoch_3.pth'

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import torch
 from mmengine.dist import barrier, get_world_size, is_main_process, master_only
 from mmengine.fileio import LocalBackend, get_file_backend
 from mmengine.hooks import CheckpointHook
@@ -16,11 +17,12 @@ from mmengine.runner import (
     IterBasedTrainLoop,
 )
 
+from mmrank.engine.resume.atomic_save import remove_checkpoint
 from mmrank.engine.resume.checkpoint import (
     ATOMIC_BACKEND,
     POINTER_NAME,
     find_last_whole_checkpoint,
-    pointed_folder,
+    pointed_foreign_folder,
 )
 from mmrank.engine.resume.missed_validation import (
     missed_validation,
@@ -38,6 +40,7 @@ from mmrank.engine.resume.strategies import (
 )
 from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.files.atomic_file import remove_temporary_files, write_atomically
+from mmrank.files.whole_folder import recover_folders
 from mmrank.registry import HOOKS
 
 GRADIENT_KEY = 'accumulated_gradients'
@@ -101,10 +104,12 @@ class AtomicCheckpointHook(CheckpointHook):
         if not runner._resume or runner._load_from is not None:
             return
         pointer = Path(runner.work_dir) / POINTER_NAME
+        if is_main_process():
+            recover_folders(runner.work_dir)
         if (
             is_main_process()
             and os.path.lexists(pointer)
-            and pointed_folder(runner.work_dir) is None
+            and pointed_foreign_folder(runner.work_dir) is None
         ):
             whole = find_last_whole_checkpoint(runner.work_dir)
             if whole is None:
@@ -139,8 +144,9 @@ class AtomicCheckpointHook(CheckpointHook):
         self._warn_of_limits(runner)
         super().before_train(runner)
         if self._atomic and is_main_process():
-            remove_temporary_files(self.out_dir)
-            remove_temporary_files(runner.work_dir)
+            for folder in (self.out_dir, runner.work_dir):
+                recover_folders(folder)
+                remove_temporary_files(folder)
         if runner.iter > 0:
             self._restore_gradients(runner)
             self._take_up_last_checkpoint(runner)
@@ -209,13 +215,14 @@ class AtomicCheckpointHook(CheckpointHook):
             )
 
     def _use_atomic_backend(self, runner) -> None:
-        if isinstance(runner, FlexibleRunner):
+        if isinstance(runner, FlexibleRunner) and not getattr(
+            runner, 'saves_whole_checkpoints', False
+        ):
             runner.logger.warning(
                 'AtomicCheckpointHook cannot write atomically here: '
                 f'{type(runner.strategy).__name__} of FlexibleRunner writes '
                 'its checkpoints itself. A kill while one is written leaves '
-                'it torn. Use mmengine.runner.Runner where one process holds '
-                'the whole model.'
+                "it torn. Set runner_type='mmrank.FlexibleRunner'."
             )
             return
         backend = get_file_backend(
@@ -362,10 +369,7 @@ class AtomicCheckpointHook(CheckpointHook):
         ]
 
     def _remove(self, path: str) -> None:
-        if self.file_backend.isfile(path):
-            self.file_backend.remove(path)
-        elif self.file_backend.isdir(path):  # saved by DeepSpeed
-            self.file_backend.rmtree(path)
+        remove_checkpoint(path)  # only called where the storage is local
 
     @master_only
     def _publish_model(self, runner, ckpt_path: str) -> None:
@@ -377,7 +381,14 @@ class AtomicCheckpointHook(CheckpointHook):
         source = Path(ckpt_path).absolute()
         with TemporaryDirectory(dir=source.parent, prefix='.publish-') as temp:
             link = Path(temp) / source.name
-            link.symlink_to(source)
+            if source.is_dir():
+                from mmrank.engine.resume.sharded_checkpoint import (
+                    load_sharded,
+                )
+
+                torch.save(load_sharded(source), link)
+            else:
+                link.symlink_to(source)
             super()._publish_model(runner, str(link))
             for made in Path(temp).iterdir():
                 if made.name != source.name:

@@ -16,7 +16,7 @@ from mmrank.engine.resume.matching import (
     without_folded,
 )
 from mmrank.engine.resume.recorded_files import confine_best_checkpoints
-from mmrank.engine.resume.strategies import shards_weights
+from mmrank.engine.resume.strategies import has_global_state
 from mmrank.registry import HOOKS
 
 
@@ -55,7 +55,7 @@ class CheckpointMatchHook(Hook):
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
         """Compare, and take out what does not fit but may differ."""
         name = runner._load_from or 'of the work folder'
-        if shards_weights(runner):
+        if not has_global_state(runner):
             runner.logger.warning(
                 f'{type(runner.strategy).__name__} keeps a part of the '
                 f'weights in each process: checkpoint {name} is loaded '

@@ -1,15 +1,17 @@
 """Scores every batch again under the previous weights."""
 
 import copy
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 
 import torch
 from mmengine.hooks import Hook
 from mmengine.model import BaseModel
 from mmengine.optim import OptimWrapperDict
+from torch import Tensor, nn
 
 from mmrank.engine.resume.rng_state import get_rng_state, set_rng_state
-from mmrank.engine.resume.strategies import shards_weights
+from mmrank.engine.resume.strategies import has_global_state, is_spread
 from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.registry import HOOKS
 from mmrank.state import MeanPositiveScore
@@ -29,13 +31,14 @@ class PreviousWeightsHook(Hook):
     The extra forward leaves no trace: random generators are set back, buffers
     such as batch-norm statistics are updated in copies, the batch is copied.
     It costs one forward and one copy of the weights, on the device and in each
-    checkpoint, from which they are resumed.
+    checkpoint, from which they are resumed. With ``mmrank.FSDPStrategy`` each
+    process keeps the copy of its own shards.
 
     Raises:
         ValueError: Before training, if no module of the model requires it,
-            or where it cannot score a batch: with weights that are spread
-            over processes, several optimisers, or a model without a data
-            preprocessor.
+            or where it cannot score a batch: with weights that another
+            strategy spreads over processes, several optimisers, or a model
+            without a data preprocessor.
     """
 
     def __init__(self) -> None:
@@ -62,7 +65,7 @@ class PreviousWeightsHook(Hook):
                 'which adds a forward pass per iteration'
             )
         reason = None
-        if shards_weights(runner):
+        if not has_global_state(runner):
             reason = (
                 f'{type(runner.strategy).__name__} keeps a part of the '
                 'weights in each process'
@@ -89,14 +92,10 @@ class PreviousWeightsHook(Hook):
         if self._previous is None:
             self._previous = {n: p.clone() for n, p in params.items()}
         self._score(runner, data_batch)
-        names = list(params)
-        torch._foreach_copy_(
-            [self._previous[n] for n in names], [params[n] for n in names]
-        )
+        _copy_into(self._previous, params)
 
     def _score(self, runner, data_batch) -> None:
         model = self._model(runner)
-        buffers = {n: b.clone() for n, b in model.named_buffers()}
         generators = get_rng_state()
         with ExitStack() as stack:
             stack.callback(set_rng_state, generators)
@@ -106,18 +105,22 @@ class PreviousWeightsHook(Hook):
                 stack.enter_context(state.probing())
             data = model.data_preprocessor(copy.deepcopy(data_batch), True)
             args, kwargs = ((), data) if isinstance(data, dict) else (data, {})
-            torch.func.functional_call(
-                model,
-                {**self._previous, **buffers},
-                args,
-                {**kwargs, 'mode': 'loss'},
-            )
+            kwargs = {**kwargs, 'mode': 'loss'}
+            if _are_sharded(self._previous):
+                # Its forward gathers the shards that the model itself has.
+                stack.enter_context(_lent_weights(model, self._previous))
+                model(*args, **kwargs)
+            else:
+                tensors = {n: b.clone() for n, b in model.named_buffers()}
+                tensors.update(self._previous)
+                torch.func.functional_call(model, tensors, args, kwargs)
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
         """Put the kept weights into the checkpoint."""
         if self._previous is not None:
             checkpoint[_CHECKPOINT_KEY] = {
-                n: p.cpu() for n, p in self._previous.items()
+                n: p if is_spread(p) else p.cpu()
+                for n, p in self._previous.items()
             }
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
@@ -129,3 +132,38 @@ class PreviousWeightsHook(Hook):
             name: kept[name].to(p.device, p.dtype)
             for name, p in self._model(runner).named_parameters()
         }
+
+
+def _are_sharded(tensors: Mapping[str, Tensor]) -> bool:
+    return any(map(is_spread, tensors.values()))
+
+
+def _copy_into(
+    targets: Mapping[str, Tensor], sources: Mapping[str, Tensor]
+) -> None:
+    if not _are_sharded(targets):
+        names = list(targets)
+        torch._foreach_copy_(
+            [targets[n] for n in names], [sources[n] for n in names]
+        )
+        return
+    for name, target in targets.items():
+        target.copy_(sources[name])
+
+
+@contextmanager
+def _lent_weights(
+    model: nn.Module, weights: Mapping[str, Tensor]
+) -> Iterator[None]:
+    """Let a model have other weights; put its own and its buffers back."""
+    own = {
+        name: tensor.detach()
+        for named in (model.named_parameters(), model.named_buffers())
+        for name, tensor in named
+    }
+    kept = {name: tensor.clone() for name, tensor in own.items()}
+    _copy_into({name: own[name] for name in weights}, weights)
+    try:
+        yield
+    finally:
+        _copy_into(own, kept)

@@ -19,7 +19,12 @@ import torch
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.logging import print_log
 
-from mmrank.files.atomic_file import write_atomically
+from mmrank.files.atomic_file import left_behind, write_atomically
+from mmrank.files.whole_folder import (
+    MANIFEST,
+    REMOVED,
+    find_folder_damage,
+)
 
 POINTER_NAME = 'last_checkpoint'
 ATOMIC_BACKEND = 'mmrank_atomic_local'
@@ -48,10 +53,10 @@ class AtomicLocalBackend(LocalBackend):
 
 
 def is_whole_checkpoint(path: str | os.PathLike) -> bool:
-    """Tell whether a checkpoint file is complete and undamaged.
+    """Tell whether a checkpoint is complete and undamaged.
 
     Args:
-        path: A checkpoint file, see :func:`find_damage`.
+        path: A checkpoint, see :func:`find_damage`.
 
     Returns:
         Whether there is no damage.
@@ -60,22 +65,23 @@ def is_whole_checkpoint(path: str | os.PathLike) -> bool:
 
 
 def find_damage(path: str | os.PathLike) -> str | None:
-    """Say what is wrong with a checkpoint file, without unpickling it.
+    """Say what is wrong with a checkpoint, without unpickling it.
 
     A file of torch's zip format has its directory at the very end, so a
     truncated one has none; each record's CRC is compared as well, which reads
     the file once. A file of torch's older format has neither: only running
-    its pickle would tell, so it does not count as whole.
+    its pickle would tell, so it does not count as whole. A folder is judged
+    by its manifest, see :func:`mmrank.files.whole_folder.find_folder_damage`.
 
     Args:
-        path: A checkpoint file. A folder (DeepSpeed, FSDP) is not judged.
+        path: A checkpoint, a file or a folder.
 
     Returns:
         What is wrong, to follow the file's name in a message; None if the
-        file is whole.
+        checkpoint is whole.
     """
     if os.path.isdir(path):
-        return 'is a folder, which cannot be judged'
+        return find_folder_damage(path)
     if os.path.exists(path) and not os.path.isfile(path):
         return 'is no file'  # to open a pipe would wait for ever
     try:
@@ -120,7 +126,7 @@ def _find_zip_damage(path: str | os.PathLike) -> str | None:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A checkpoint file by its name: ``<prefix><step>.pth``."""
+    """A file or folder by its name: ``<prefix><step>.pth``."""
 
     path: Path
     prefix: str
@@ -137,7 +143,8 @@ def find_last_whole_checkpoint(work_dir: str | os.PathLike) -> str | None:
     did not come to write, and not one that another training left behind.
     Files named otherwise (``iter_...`` beside ``epoch_...``) that are older
     than the pointer come last. Temporary files, ``best_*`` and published
-    checkpoints are not considered.
+    checkpoints are not considered, but a folder is that a killed process was
+    about to name: it has its manifest.
 
     Args:
         work_dir: Folder of the training, with the pointer file
@@ -170,10 +177,16 @@ def find_last_whole_checkpoint(work_dir: str | os.PathLike) -> str | None:
     return None
 
 
-def pointed_folder(work_dir: str | os.PathLike) -> Path | None:
-    """The folder that ``last_checkpoint`` names, as DeepSpeed writes one."""
+def pointed_foreign_folder(work_dir: str | os.PathLike) -> Path | None:
+    """The folder that ``last_checkpoint`` names, if it has no manifest.
+
+    A strategy of mmengine has written it; whether it is whole only that
+    strategy can tell.
+    """
     target, _ = _read_pointer(Path(work_dir))
-    return target if target is not None and os.path.isdir(target) else None
+    if target is None or not target.is_dir():
+        return None
+    return None if (target / MANIFEST).exists() else target
 
 
 def _read_pointer(work_dir: Path) -> tuple[Path | None, float]:
@@ -204,13 +217,20 @@ def _read_pointer(work_dir: Path) -> tuple[Path | None, float]:
 
 
 def _list_candidates(folder: Path) -> list[_Candidate]:
+    paths = [(path, path.name) for path in folder.glob('*.pth')]
+    # Not renamed here: other processes are looking, too.
+    paths += [
+        (path, name)
+        for path, name in left_behind(folder)
+        if (path / MANIFEST).is_file() and not os.path.lexists(folder / name)
+    ]
     found = []
-    for path in folder.glob('*.pth'):
-        match = _STEP.match(path.name)
+    for path, name in paths:
+        match = _STEP.match(name)
         if (
             match is None
-            or path.name.startswith(('.', 'best_'))
-            or _PUBLISHED.search(path.name)
+            or name.startswith(('.', 'best_', REMOVED))
+            or _PUBLISHED.search(name)
         ):
             continue
         mtime = os.lstat(path).st_mtime  # of a dangling link as well

@@ -3,14 +3,58 @@
 from mmengine.hooks import EMAHook, SyncBuffersHook
 from mmengine.optim import OptimWrapperDict
 from mmengine.runner import FlexibleRunner
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from mmrank.errors import UserError
 
 #: Strategies of ``FlexibleRunner`` with the whole model in each process, and
 #: one file as a checkpoint.
 _WHOLE_MODEL = ('SingleDeviceStrategy', 'DDPStrategy')
 #: Strategies that give hooks the checkpoint that they save.
 _CALL_HOOKS = (*_WHOLE_MODEL, 'FSDPStrategy')
+#: Strategies of mmengine from which no exact resume is possible, and why.
+_REFUSED = {
+    'FSDPStrategy': (
+        'writes shards that only the same number of processes can load, and '
+        'it needs a GPU'
+    ),
+    'DeepSpeedStrategy': (
+        'does not show its checkpoints to hooks, so that random states and '
+        'averages of the weights are lost by a resume, and it reads them as '
+        'pickles, which can run code'
+    ),
+    'ColossalAIStrategy': (
+        'does not show its checkpoints to hooks, so that random states and '
+        'averages of the weights are lost by a resume'
+    ),
+}
+
+
+def refuse_strategy(strategy) -> None:
+    """Refuse a strategy whose checkpoints cannot be resumed from exactly.
+
+    Args:
+        strategy: A config or an object of ``FlexibleRunner``; None for its
+            default.
+
+    Raises:
+        UserError: It is one of mmengine's that shard.
+    """
+    if isinstance(strategy, dict):
+        kind = strategy.get('type', '')
+    else:
+        kind = type(strategy)
+    if isinstance(kind, type):
+        scope, name = kind.__module__.partition('.')[0], kind.__name__
+    else:
+        scope, _, name = str(kind).rpartition('.')
+    if name in _REFUSED and scope in ('', 'mmengine'):
+        raise UserError(
+            f"strategy.type: mmengine's {name} {_REFUSED[name]}. Fix: "
+            "strategy=dict(type='mmrank.FSDPStrategy'), whose checkpoints "
+            'have all of it'
+        )
 
 
 def shards_weights(runner) -> bool:
@@ -23,6 +67,26 @@ def shards_weights(runner) -> bool:
         ``False`` for ``Runner``.
     """
     return _has_other_strategy(runner, _WHOLE_MODEL)
+
+
+def has_global_state(runner) -> bool:
+    """Whether states have the keys and shapes of those of one process.
+
+    Args:
+        runner: mmengine's ``Runner`` or ``FlexibleRunner``.
+
+    Returns:
+        ``True`` as well for ``mmrank.FSDPStrategy``, whose tensors are in
+        shards but know their whole shape.
+    """
+    return not shards_weights(runner) or getattr(
+        runner.strategy, 'has_global_state', False
+    )
+
+
+def is_spread(tensor: Tensor) -> bool:
+    """Whether each process has a shard of it: a ``DTensor``."""
+    return hasattr(tensor, 'full_tensor')  # an older torch has no such class
 
 
 def hides_checkpoints(runner) -> bool:

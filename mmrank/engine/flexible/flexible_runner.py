@@ -1,0 +1,102 @@
+"""``FlexibleRunner`` with whole checkpoints and a safe resume."""
+
+import os
+from typing import Any
+
+from mmengine.fileio import LocalBackend, get_file_backend
+from mmengine.runner import FlexibleRunner as _FlexibleRunner
+
+from mmrank.engine.resume.atomic_save import whole_checkpoint
+from mmrank.engine.resume.strategies import refuse_strategy
+from mmrank.registry import RUNNERS
+
+
+@RUNNERS.register_module()
+class FlexibleRunner(_FlexibleRunner):
+    """mmengine's ``FlexibleRunner`` that a kill at any moment cannot harm.
+
+    A drop-in for ``runner_type='FlexibleRunner'``, which ``tools/train.py``
+    replaces by it. What differs:
+
+    * A checkpoint gets its name when its content is on the disk: a file of
+      ``SingleDeviceStrategy`` or ``DDPStrategy``, a folder of
+      :class:`~mmrank.engine.flexible.fsdp_strategy.FSDPStrategy`.
+    * Hooks are called before a checkpoint is loaded, as by ``Runner``. In
+      mmengine's the ``EMAHook`` fails on a resume, and
+      :class:`~mmrank.engine.hooks.AtomicCheckpointHook` cannot choose the
+      last whole checkpoint.
+    * A strategy whose checkpoints cannot be resumed from exactly is refused.
+
+    Args:
+        *args: See :class:`mmengine.runner.FlexibleRunner`.
+        **kwargs: The same.
+
+    Raises:
+        UserError: The strategy is mmengine's FSDP, DeepSpeed or ColossalAI.
+
+    Examples:
+        >>> runner_type = 'mmrank.FlexibleRunner'
+        >>> strategy = dict(type='mmrank.FSDPStrategy')
+    """
+
+    #: Asked by hooks.
+    saves_whole_checkpoints = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._has_begun = False
+        super().__init__(*args, **kwargs)
+
+    def build_strategy(
+        self,
+        strategy: Any = None,
+        *args: Any,
+        env_cfg: dict | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Build a strategy, unless its checkpoints cannot be made whole."""
+        refuse_strategy(strategy)
+        return super().build_strategy(
+            strategy, *args, env_cfg=env_cfg or {}, **kwargs
+        )
+
+    def load_or_resume(self) -> None:
+        """Call the hooks that prepare for a checkpoint, then load it."""
+        self.call_hook('before_run')
+        self._has_begun = True
+        super().load_or_resume()
+
+    def call_hook(self, fn_name: str, **kwargs: Any) -> None:
+        """Call all hooks; ``before_run`` once a run."""
+        if fn_name == 'before_run' and self._has_begun:
+            self._has_begun = False  # mmengine's own call, after the load
+            return
+        super().call_hook(fn_name, **kwargs)
+
+    def save_checkpoint(
+        self,
+        out_dir: str,
+        filename: str,
+        file_client_args: dict | None = None,
+        *args: Any,
+        backend_args: dict | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Save a checkpoint, whole or not at all; all processes call it.
+
+        Another storage than a local disk has no such promise.
+        """
+        backend = get_file_backend(str(out_dir), backend_args=backend_args)
+        if file_client_args is not None or not isinstance(
+            backend, LocalBackend
+        ):
+            super().save_checkpoint(
+                out_dir,
+                filename,
+                file_client_args,
+                *args,
+                backend_args=backend_args,
+                **kwargs,
+            )
+            return
+        with whole_checkpoint(os.path.join(out_dir, filename)) as temp:
+            super().save_checkpoint(out_dir, temp.name, None, *args, **kwargs)

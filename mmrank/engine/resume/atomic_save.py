@@ -1,0 +1,97 @@
+"""Checkpoints of several processes that are either whole or absent."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from mmengine.dist import (
+    all_gather_object,
+    barrier,
+    broadcast_object_list,
+    get_rank,
+    get_world_size,
+    is_main_process,
+)
+
+from mmrank.files.atomic_file import sync_folder, temporary_name
+from mmrank.files.whole_folder import (
+    install_folder,
+    measure,
+    remove_folder,
+    write_manifest,
+)
+
+
+@contextmanager
+def whole_checkpoint(path: str | os.PathLike) -> Iterator[Path]:
+    """Give a temporary name, which becomes ``path`` in the end.
+
+    All processes enter it. Each writes its part of the file or folder of that
+    name, or nothing. When all have left the block, the content is flushed
+    to the disk, a folder gets its manifest, and the first process renames
+    it. An error in the block removes what was written.
+
+    Args:
+        path: Final name, on a disk that all processes share.
+
+    Yields:
+        The temporary name, the same on all processes.
+    """
+    names = [str(temporary_name(path))]
+    if is_main_process():
+        _discard(Path(names[0]))
+    broadcast_object_list(names)
+    temp = Path(names[0])
+    try:
+        yield temp
+    except BaseException:
+        if is_main_process():
+            _discard(temp)
+        raise
+    barrier()
+    if temp.is_dir():
+        _declare_whole(temp)
+        if is_main_process():
+            install_folder(temp, path)
+    elif is_main_process():
+        with open(temp, 'rb') as file:
+            os.fsync(file.fileno())
+        os.replace(temp, path)
+        sync_folder(temp.parent)
+    barrier()
+
+
+def remove_checkpoint(path: str | os.PathLike) -> None:
+    """Remove a file or a folder, if it is there."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        remove_folder(path)
+    else:
+        with suppress(FileNotFoundError):
+            os.remove(path)
+
+
+def _declare_whole(folder: Path) -> None:
+    """Write the manifest; the processes share the reading."""
+    listed = [
+        sorted(
+            str(path.relative_to(folder))
+            for path in folder.rglob('*')
+            if path.is_file()
+        )
+    ]
+    broadcast_object_list(listed)
+    own = measure(folder, listed[0][get_rank() :: get_world_size()])
+    parts = all_gather_object(own)
+    if is_main_process():
+        write_manifest(
+            folder, {k: v for part in parts for k, v in part.items()}
+        )
+
+
+def _discard(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

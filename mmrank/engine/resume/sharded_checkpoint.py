@@ -1,0 +1,292 @@
+"""A checkpoint as a folder to which each process writes its part.
+
+The folder holds what a file of mmengine's ``Runner`` holds. Its large tensors
+are in the format of ``torch.distributed.checkpoint`` (``__<rank>_0.distcp``
+and ``.metadata``), where a tensor that is spread over processes is written
+by all of them and one that all have by the first. Everything else is in
+``rest.pth``. It loads on any number of processes.
+"""
+
+import pickle
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from mmengine.dist import is_main_process
+from torch import Tensor
+
+from mmrank.checkpoint_loading import CheckpointError, guarded_loader
+from mmrank.errors import UserError
+
+try:
+    from torch.distributed import checkpoint as dcp
+    from torch.distributed.checkpoint import filesystem, metadata
+    from torch.distributed.fsdp import fully_shard  # noqa: F401
+    from torch.distributed.tensor import DTensor, distribute_tensor
+except ImportError as error:
+    raise UserError(
+        'training in shards requires torch>=2.6, installed is '
+        f"{torch.__version__}. Fix: pip install 'torch>=2.6'"
+    ) from error
+
+REST = 'rest.pth'
+_METADATA = '.metadata'
+#: Parts whose tensors are large, and the same on all processes unless spread.
+_SHARED = ('state_dict', 'ema_state_dict', 'optimizer')
+#: Where ``rest.pth`` says which tensor is where.
+_KEYS = 'mmrank_tensors'
+_VERSIONS = 'mmrank_versions'
+
+#: Where a tensor is in nested containers.
+Path_ = tuple[str | int, ...]
+#: Gives a spread tensor like which one of this path and shape is to be, or
+#: None for a whole one on each process.
+Placement = Callable[[Path_, torch.Size], Tensor | None]
+
+
+def save_sharded(checkpoint: dict, folder: str | Path) -> None:
+    """Write a checkpoint; all processes call it.
+
+    Args:
+        checkpoint: What ``Runner`` would save, in nested containers.
+        folder: A new folder.
+    """
+    tensors: dict[Path_, Tensor] = {}
+    rest = _take_out(checkpoint, (), tensors)
+    keys = {_key(path): path for path in tensors}
+    dcp.save(
+        {_key(path): tensor for path, tensor in tensors.items()},
+        storage_writer=dcp.FileSystemWriter(folder, sync_files=False),
+        planner=dcp.DefaultSavePlanner(
+            flatten_state_dict=False, dedup_save_to_lowest_rank=True
+        ),
+    )
+    if is_main_process():
+        rest[_KEYS] = keys
+        rest[_VERSIONS] = {
+            name: {key: dict(value) for key, value in versions.items()}
+            for name in _SHARED
+            if (versions := getattr(checkpoint.get(name), '_metadata', None))
+        }
+        torch.save(rest, Path(folder, REST))
+
+
+def load_sharded(
+    folder: str | Path,
+    place: Placement | None = None,
+    without: tuple[str, ...] = (),
+) -> dict:
+    """Read a checkpoint; all processes call it, or one alone.
+
+    Args:
+        folder: What :func:`save_sharded` has written, on any number of
+            processes.
+        place: Says how each tensor is spread. None: this process alone reads
+            all of them.
+        without: Parts to leave out.
+
+    Returns:
+        The checkpoint, on the CPU where a tensor is not spread.
+
+    Raises:
+        CheckpointError: It holds more than data, or is no such folder.
+    """
+    folder = Path(folder)
+    if not (folder / REST).is_file() or not (folder / _METADATA).is_file():
+        raise CheckpointError(
+            f'checkpoint {folder} is a folder without {REST} or {_METADATA}: '
+            'no mmrank.FSDPStrategy wrote it. Fix: resume with the strategy '
+            'that did'
+        )
+    rest = guarded_loader()(folder / REST, map_location='cpu')
+    keys, versions = _popped(rest, folder)
+    reader = DataReader(folder)
+    saved = reader.read_metadata().state_dict_metadata
+    tensors = {}
+    for key, path in keys.items():
+        if path[0] in without:
+            continue
+        entry = saved.get(key)
+        if not isinstance(entry, metadata.TensorStorageMetadata):
+            raise CheckpointError(
+                f'checkpoint {folder} has no tensor {key}. Fix: copy it '
+                'again, or pass another one'
+            )
+        like = place(path, entry.size) if place is not None else None
+        dtype = entry.properties.dtype
+        tensors[key] = (
+            torch.empty(entry.size, dtype=dtype)
+            if like is None
+            else torch.empty_like(like, dtype=dtype, requires_grad=False)
+        )
+    if tensors:
+        dcp.load(
+            tensors,
+            storage_reader=reader,
+            planner=dcp.DefaultLoadPlanner(flatten_state_dict=False),
+            no_dist=place is None,
+        )
+    for part in without:
+        rest.pop(part, None)
+    for key, tensor in tensors.items():
+        _put(rest, keys[key], tensor)
+    for name, values in versions.items():
+        if name in rest:
+            rest[name]._metadata = OrderedDict(values)
+    return rest
+
+
+def spread(checkpoint: dict, place: Placement) -> dict:
+    """Spread the whole tensors of a file over the processes, in place.
+
+    Args:
+        checkpoint: Nested containers, the same on all processes.
+        place: Says how each tensor is spread.
+
+    Returns:
+        ``checkpoint``.
+    """
+    tensors: dict[Path_, Tensor] = {}
+    _take_out(checkpoint, (), tensors, lambda path, tensor: True)
+    for path, tensor in tensors.items():
+        like = place(path, tensor.shape)
+        if like is None or isinstance(tensor, DTensor):
+            continue
+        _put(checkpoint, path, spread_like(tensor, like))
+    return checkpoint
+
+
+def spread_like(tensor: Tensor, like: DTensor) -> DTensor:
+    """Keep this process's part of a tensor that all have. Sends nothing."""
+    return distribute_tensor(
+        tensor.to(like.device),
+        like.device_mesh,
+        like.placements,
+        src_data_rank=None,
+    )
+
+
+class DataReader(dcp.FileSystemReader):
+    """Torch's reader of such a folder, without running code from it.
+
+    ``.metadata`` is a pickle. Only the data classes that torch puts there
+    are built from it, and only files of the folder are opened.
+    """
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> metadata.Metadata:
+        """Read ``.metadata``.
+
+        Raises:
+            CheckpointError: It holds something else.
+        """
+        path = Path(self.path, _METADATA)
+        try:
+            with open(path, 'rb') as file:
+                found = _MetadataUnpickler(file).load()
+            names = {x.relative_path for x in found.storage_data.values()}
+            if any(Path(name).name != name for name in names):
+                raise pickle.UnpicklingError('a file of another folder')
+        # Damaged bytes raise anything.
+        except Exception as error:
+            raise CheckpointError(
+                f'checkpoint {path} is damaged or holds more than data: '
+                f'{error}. Fix: copy it again, or pass another one'
+            ) from error
+        found.storage_meta = metadata.StorageMeta(load_id=self.load_id)
+        return found
+
+
+class _MetadataUnpickler(pickle.Unpickler):
+    """Builds the data classes of ``.metadata`` and nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in _ALLOWED:
+            return _ALLOWED[module, name]
+        dtype = getattr(torch, name, None) if module == 'torch' else None
+        if isinstance(dtype, torch.dtype):
+            return dtype
+        raise pickle.UnpicklingError(f'it calls {module}.{name}')
+
+
+_ALLOWED: dict[tuple[str, str], Any] = {
+    (kind.__module__, kind.__qualname__): kind
+    for kind in (
+        metadata.Metadata,
+        metadata.TensorStorageMetadata,
+        metadata.BytesStorageMetadata,
+        metadata.ChunkStorageMetadata,
+        metadata.TensorProperties,
+        metadata.MetadataIndex,
+        metadata.StorageMeta,
+        metadata._MEM_FORMAT_ENCODING,
+        filesystem._StorageInfo,
+        OrderedDict,
+    )
+}
+_ALLOWED['torch', 'Size'] = torch.Size
+# Strided is the only layout here, and where it was written does not matter.
+_ALLOWED['torch.serialization', '_get_layout'] = lambda name: torch.strided
+for _name in ('PosixPath', 'WindowsPath', 'PurePosixPath'):
+    for _module in ('pathlib', 'pathlib._local'):  # before and since 3.13
+        _ALLOWED[_module, _name] = lambda *parts: '/'.join(map(str, parts))
+
+
+def _is_large(path: Path_, tensor: Tensor) -> bool:
+    return isinstance(tensor, DTensor) or path[0] in _SHARED
+
+
+def _take_out(
+    node: Any,
+    path: Path_,
+    tensors: dict[Path_, Tensor],
+    chosen: Callable[[Path_, Tensor], bool] = _is_large,
+) -> Any:
+    """Copy nested containers with None for each chosen tensor."""
+    if isinstance(node, Tensor):
+        if chosen(path, node):
+            tensors[path] = node.detach()
+            return None
+        return node
+    if type(node) in (dict, OrderedDict):
+        made = type(node)()
+        for key, item in node.items():
+            if isinstance(key, str | int):
+                item = _take_out(item, (*path, key), tensors, chosen)
+            made[key] = item
+        return made
+    if type(node) is list:
+        return [
+            _take_out(item, (*path, i), tensors, chosen)
+            for i, item in enumerate(node)
+        ]
+    return node
+
+
+def _put(node: Any, path: Path_, tensor: Tensor) -> None:
+    for name in path[:-1]:
+        node = node[name]
+    node[path[-1]] = tensor
+
+
+def _popped(rest: Any, folder: Path) -> tuple[dict, dict]:
+    """Take where tensors belong and versions of modules out of the rest.
+
+    Raises:
+        CheckpointError: The file is another one.
+    """
+    keys = rest.pop(_KEYS, None) if isinstance(rest, dict) else None
+    try:
+        for path in keys.values():
+            _put(rest, path, None)
+        return keys, rest.pop(_VERSIONS)
+    except (AttributeError, KeyError, IndexError, TypeError) as error:
+        raise CheckpointError(
+            f'checkpoint {folder} is damaged: {REST} does not say where its '
+            'tensors belong. Fix: copy it again, or pass another one'
+        ) from error
+
+
+def _key(path: Path_) -> str:
+    return '/'.join(map(str, path))

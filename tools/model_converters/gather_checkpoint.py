@@ -1,0 +1,68 @@
+r"""Write a sharded checkpoint, a folder, as one file.
+
+    python tools/model_converters/gather_checkpoint.py \
+        work_dirs/run/epoch_3.pth epoch_3.pth
+
+takes a folder that mmrank.FSDPStrategy has saved. The file has all of it, as
+mmengine's Runner saves: tools/test.py and train.py --resume take it, in one
+process or several. The folder must be whole. The tensors of the model have to
+fit into the memory of this process; so do those of the optimiser, unless
+--weights-only leaves them out.
+
+exit status: 0 written, 2 wrong input (see the message).
+"""
+
+import argparse
+import io
+import sys
+
+import torch
+
+from mmrank.apis.entry_point import add_trust_option
+from mmrank.checkpoint_loading import guard_torch_load
+from mmrank.engine.resume.checkpoint import find_damage
+from mmrank.engine.resume.sharded_checkpoint import load_sharded
+from mmrank.errors import UserError, show_user_errors
+from mmrank.files.atomic_file import write_atomically
+
+#: What a test or a fine-tuning takes from a checkpoint.
+WEIGHTS = ('state_dict', 'meta', 'message_hub')
+
+
+def parse_args() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument('folder', metavar='FOLDER', help='checkpoint')
+    parser.add_argument('out', metavar='OUT', help='.pth file to write')
+    parser.add_argument(
+        '--weights-only',
+        action='store_true',
+        help='leave out what only a resumed training needs',
+    )
+    add_trust_option(parser)
+    return parser.parse_args()
+
+
+@show_user_errors(OSError)
+def main() -> None:
+    """Gather."""
+    args = parse_args()
+    guard_torch_load(args.trust_checkpoint)
+    damage = find_damage(args.folder)
+    if damage is not None:
+        raise UserError(f'{args.folder} {damage}. Fix: pass another one')
+    without = ('optimizer', 'ema_state_dict') if args.weights_only else ()
+    checkpoint = load_sharded(args.folder, without=without)
+    if args.weights_only:
+        checkpoint = {k: v for k, v in checkpoint.items() if k in WEIGHTS}
+    file = io.BytesIO()
+    torch.save(checkpoint, file)
+    write_atomically(file.getvalue(), args.out)
+    print(f'Wrote {len(checkpoint["state_dict"])} tensors to {args.out}')
+
+
+if __name__ == '__main__':
+    sys.exit(main())
