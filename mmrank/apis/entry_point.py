@@ -289,13 +289,16 @@ def build_runner(
     Returns:
         The runner.
     """
-    from mmrank.engine.hooks import CheckpointMatchHook
+    from mmrank.engine.hooks import CheckpointMatchHook, ShardedStateHook
 
     if cfg.launcher == 'pytorch' and get_device() == 'cpu':
         prepare_cpu_processes(cfg)
     build = RUNNERS.build if 'runner_type' in cfg else Runner.from_cfg
     runner = build(cfg)
     runner.register_hook(CheckpointMatchHook(strict, allow_partial))
+    if not any(isinstance(hook, ShardedStateHook) for hook in runner.hooks):
+        # Does nothing for a model without per-sample state.
+        runner.register_hook(ShardedStateHook())
     return runner
 
 

@@ -1,12 +1,20 @@
 """Tables spread over ranks hold what a whole table holds, bit for bit."""
 
+import warnings
+
 import pytest
 import torch
 from gloo_processes import run_on_ranks
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmrank.state import SampleRanks, SampleTemperature
+from mmrank.errors import UserError
+from mmrank.state import (
+    SampleRanks,
+    SampleTemperature,
+    load_shards,
+    save_shard,
+)
 from mmrank.state.sharding.shard import Shard
 
 CPU = torch.device('cpu')
@@ -117,3 +125,57 @@ def test_shards_equal_the_whole(world):
             results = results[10:]
         for values, expected in zip(results, whole, strict=True):
             assert torch.equal(values, expected)
+
+
+def test_a_shard_of_other_processes_is_refused():
+    state = temperature('sharded', 'float32')
+    assert state.shard.is_whole  # one process
+    state.shard = Shard(SIZE, 0, 2)
+    with pytest.raises(UserError, match='part 0 of 2, .* process 0 of 1'):
+        state.fetch(torch.tensor([1]), CPU)
+
+
+def test_rows_that_nobody_saves_are_mentioned_once():
+    state = temperature('sharded', 'float32')
+    state.before_training()
+    state.shard = Shard(SIZE, 0, 2)
+    with pytest.warns(UserWarning, match='ShardedStateHook'):
+        state.before_training()
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        state.before_training()
+        other = temperature('sharded', 'float32')
+        other.shard = Shard(SIZE, 0, 2)
+        save_shard(other)
+        other.before_training()
+
+
+@pytest.mark.parametrize('parts', [2, 5])
+def test_shards_load_into_a_whole_table(parts):
+    """And a whole one into shards, without mmengine."""
+    whole = temperature('device', 'float32')
+    ids = torch.arange(0, SIZE, 2)
+    whole.update(ids, whole.fetch(ids, CPU), *torch.randn(2, len(ids)))
+    saved, shards = whole.state_dict(), []
+    for part in range(parts):
+        shard = temperature('sharded', 'float32')
+        shard.shard = Shard(SIZE, part, parts)
+        shard._columns = [
+            x[: shard.shard.rows].clone() for x in shard._columns
+        ]
+        shard.load_state_dict(saved)
+        for name, rows in shard.own_rows().items():
+            assert torch.equal(rows, whole.column(name)[part::parts])
+        shards.append(shard)
+    content = [save_shard(x) for x in shards]
+    back = temperature('device', 'float32')
+    back.load_state_dict(shards[0].state_dict())
+    with pytest.raises(UserError, match=f'{parts - 1} of them were not'):
+        load_shards(back, content[1:2])
+    load_shards(back, content)
+    for name in whole.names:
+        assert torch.equal(back.column(name), whole.column(name))
+    fresh = temperature('device', 'float32')
+    fresh.load_state = False
+    fresh.load_state_dict(shards[0].state_dict(), strict=False)
+    fresh.train().fetch(ids, CPU)

@@ -39,6 +39,7 @@ from mmrank.engine.resume.strategies import (
 from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.files.atomic_file import remove_temporary_files, write_atomically
 from mmrank.registry import HOOKS
+from mmrank.state.sharding.shard_files import remove_shards
 
 GRADIENT_KEY = 'accumulated_gradients'
 
@@ -364,6 +365,7 @@ class AtomicCheckpointHook(CheckpointHook):
     def _remove(self, path: str) -> None:
         if self.file_backend.isfile(path):
             self.file_backend.remove(path)
+            remove_shards(path)
         elif self.file_backend.isdir(path):  # saved by DeepSpeed
             self.file_backend.rmtree(path)
 

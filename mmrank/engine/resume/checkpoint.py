@@ -20,6 +20,7 @@ from mmengine.fileio import LocalBackend, register_backend
 from mmengine.logging import print_log
 
 from mmrank.files.atomic_file import write_atomically
+from mmrank.state.sharding.shard_files import named_shards
 
 POINTER_NAME = 'last_checkpoint'
 ATOMIC_BACKEND = 'mmrank_atomic_local'
@@ -65,7 +66,8 @@ def find_damage(path: str | os.PathLike) -> str | None:
     A file of torch's zip format has its directory at the very end, so a
     truncated one has none; each record's CRC is compared as well, which reads
     the file once. A file of torch's older format has neither: only running
-    its pickle would tell, so it does not count as whole.
+    its pickle would tell, so it does not count as whole. A file that names
+    shards needs them all (:class:`mmrank.engine.hooks.ShardedStateHook`).
 
     Args:
         path: A checkpoint file. A folder (DeepSpeed, FSDP) is not judged.
@@ -115,6 +117,10 @@ def _find_zip_damage(path: str | os.PathLike) -> str | None:
             return f'is damaged: record {damaged} has another checksum'
     # torch's own reader is stricter than zipfile in some fields.
     torch._C.PyTorchFileReader(os.fspath(path)).get_all_records()
+    for name in named_shards(path):
+        damage = find_damage(Path(path).with_name(name))
+        if damage is not None:
+            return f'needs {name}, which {damage}'
     return None
 
 

@@ -1,5 +1,8 @@
 """Numbers that are kept for every sample of a data set."""
 
+import math
+from collections.abc import Sequence
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -151,17 +154,17 @@ class SampleState(ShardedState):
         self.flush()
         return dict(zip(self.names, self._columns))
 
-    def refuse_rows(self, key: str, rows: int) -> None:
+    def refuse_rows(self, key: str, shape: Sequence[int]) -> None:
         """Refuse the table of another training set.
 
         Raises:
             ValueError: Always.
         """
         raise ValueError(
-            f'{key} of the checkpoint has {rows} samples, but num_samples='
-            f'{self.size}: the training set is not that of the checkpoint. '
-            'Train on the same data to resume; with other data set '
-            'load_state=False of the loss to start with fresh per-sample '
+            f'{key} of the checkpoint has {math.prod(shape)} samples, but '
+            f'num_samples={self.size}: the training set is not that of the '
+            'checkpoint. Train on the same data to resume; with other data '
+            'set load_state=False of the loss to start with fresh per-sample '
             'values'
         )
 
@@ -232,7 +235,7 @@ class SampleState(ShardedState):
                 loaded.
         """
         if self.training:
-            self.refuse_missing_rows()
+            self.before_training()
         group = self.group
         if group is not None:
             if self._look_up is None or self._look_up[0].ids is not ids:

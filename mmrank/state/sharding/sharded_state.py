@@ -1,6 +1,7 @@
 """Base of state whose rows may be spread over the processes."""
 
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -33,12 +34,15 @@ class ShardedState(nn.Module):
 
     Attributes:
         shard: The rows that this process has.
+        is_saved: Whether anything saves the rows of a shard. Until then the
+            first use in training warns.
     """
 
     def __init__(self, size: int, spread: bool) -> None:
         super().__init__()
         self.spread = spread
         self.shard = Shard.of_this_process(size) if spread else Shard(size)
+        self.is_saved = False
         self._awaited: set[int] = set()
         self._parts_there = 0
 
@@ -46,12 +50,12 @@ class ShardedState(nn.Module):
         """(rows of the shard, ...) tensors by name; the state itself."""
         raise NotImplementedError
 
-    def refuse_rows(self, key: str, rows: int) -> None:
-        """Refuse a saved table of another size.
+    def refuse_rows(self, key: str, shape: Sequence[int]) -> None:
+        """Refuse a saved table of another shape.
 
         Args:
             key: Its key in the checkpoint.
-            rows: Its rows.
+            shape: Its shape; empty if there is none.
 
         Raises:
             ValueError: Always.
@@ -79,8 +83,28 @@ class ShardedState(nn.Module):
             )
         return group
 
+    def before_training(self) -> None:
+        """Refuse rows of a checkpoint that were never loaded.
+
+        Warn, once, where nothing saves them.
+
+        Raises:
+            UserError: If rows were not loaded.
+        """
+        if not (self.shard.is_whole or self.is_saved):
+            self.is_saved = True
+            warnings.warn(
+                f'{type(self).__name__} is spread over {self.shard.parts} '
+                'processes, and nothing saves the rows of all: a checkpoint '
+                'of this training cannot be resumed. Fix: custom_hooks=['
+                "dict(type='mmrank.ShardedStateHook')]; in a loop of your own "
+                'mmrank.state.save_shard, or is_saved=True of the state',
+                stacklevel=2,
+            )
+        self.refuse_missing_rows()
+
     def refuse_missing_rows(self) -> None:
-        """Refuse to go on where a checkpoint's rows were never loaded.
+        """Refuse rows of a checkpoint that were never loaded.
 
         Raises:
             UserError: If so.
@@ -94,6 +118,11 @@ class ShardedState(nn.Module):
                 'mmengine mmrank.state.load_shards; to start with fresh '
                 'values load_state=False'
             )
+
+    @property
+    def awaits_any(self) -> bool:
+        """Whether rows of a checkpoint are still to be loaded."""
+        return bool(self._awaited)
 
     def awaits(self, part: int) -> bool:
         """Whether rows of a saved shard are still to be loaded."""
@@ -111,10 +140,12 @@ class ShardedState(nn.Module):
             ValueError: If it is of another size, or a name is missing.
         """
         own = self.own_rows()
-        for name in own:
-            found = rows[name].size(0) if name in rows else 0
-            if saved.size != self.shard.size or found != saved.rows:
-                self.refuse_rows(name, saved.size if name in rows else 0)
+        for name, values in own.items():
+            found = tuple(rows[name].shape) if name in rows else ()
+            if found != (saved.rows, *values.shape[1:]):
+                self.refuse_rows(name, found and (saved.size, *found[1:]))
+            if saved.size != self.shard.size:
+                self.refuse_rows(name, (saved.size, *found[1:]))
         common = self.shard.common(saved)
         if common is not None:
             here, there = common
@@ -151,7 +182,7 @@ class ShardedState(nn.Module):
         if shards is not None:
             parts, size = shards.tolist()
             if size != self.shard.size:
-                self.refuse_rows(prefix + SHARDS_KEY, size)
+                self.refuse_rows(prefix + SHARDS_KEY, (size,))
             self._parts_there = parts
             self._awaited = {
                 part
@@ -160,8 +191,9 @@ class ShardedState(nn.Module):
             }
         else:
             for name, rows in saved.items():
-                if rows is not None and rows.size(0) != self.shard.size:
-                    self.refuse_rows(prefix + name, rows.size(0))
+                whole = self.shard.size, *own[name].shape[1:]
+                if rows is not None and rows.shape != whole:
+                    self.refuse_rows(prefix + name, rows.shape)
             for name, rows in saved.items():
                 if rows is None:
                     missing_keys.append(prefix + name)
@@ -200,6 +232,8 @@ def save_shard(model: nn.Module) -> dict[str, dict]:
         By name of the module ``shard``, (size, part, parts), and ``rows``,
         the tensors by name; for ``torch.save`` to a file of this rank.
     """
+    for state in sharded_states(model).values():
+        state.is_saved = True
     return {
         name: dict(
             shard=[state.shard.size, state.shard.part, state.shard.parts],
@@ -233,3 +267,26 @@ def load_shards(model: nn.Module, saved: Iterable[Mapping]) -> None:
                 states[name].load_rows(shard, content['rows'])
     for state in states.values():
         state.refuse_missing_rows()
+
+
+def keys_of_other_form(
+    state: ShardedState, prefix: str, here: Mapping, saved: Mapping
+) -> set[str]:
+    """Keys that differ only since one side has shards and the other none.
+
+    Args:
+        state: The state.
+        prefix: Of its keys.
+        here: The state of the model by key.
+        saved: That of a checkpoint.
+
+    Returns:
+        All keys of the state if so; else none.
+    """
+    shards = prefix + SHARDS_KEY
+    rows = {prefix + name for name in state.own_rows()}
+    if shards in saved and shards not in here:
+        return rows | {shards}
+    if shards in here and shards not in saved and rows <= saved.keys():
+        return rows | {shards}
+    return set()
