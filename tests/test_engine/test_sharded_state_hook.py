@@ -139,10 +139,6 @@ def _two_ranks(rank, root):
     return [*whole, *half, *again, *from_whole]
 
 
-def _three_ranks(rank, root):
-    return train(root / 'copy3', 2, 'sharded', 3, resume=True)
-
-
 def shards_in(folder):
     return sorted(x.name for x in Path(folder).glob('*.shard'))
 
@@ -166,7 +162,6 @@ def test_resumes_on_any_number_of_processes(tmp_path):
             assert torch.equal(got, value)
         halves.append(half)
     # Shards load into a whole table, bit for bit.
-    shutil.copytree(tmp_path / 'copy', tmp_path / 'copy3')
     back = train(tmp_path / 'copy', 2, 'device', resume=True)
     for got, value in zip(back[:4], halves[0][:4]):
         assert torch.equal(got, value)
@@ -186,6 +181,27 @@ def test_resumes_on_any_number_of_processes(tmp_path):
     (found,) = read_temperatures(tmp_path / 'half/epoch_4.pth')
     assert torch.equal(torch.as_tensor(found.tau), ranks[0][n + 2 + n])
     assert content['loss.temperature']['rows']['tau'].shape == (SAMPLES // 2,)
+
+
+def _half(rank, root, world, resume):
+    return train(root, 2, 'sharded', world, resume)
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_resumes_two_shards_on_three_processes(tmp_path):
+    saved = run_on_ranks(_half, 2, tmp_path, 2, False)
+    found = run_on_ranks(_half, 3, tmp_path, 3, True)
+    slots = [torch.zeros(SLOTS, *x.shape[1:]) for x in saved[0][4:]]
+    for i, whole in enumerate(slots):
+        for rank in range(2):
+            whole[Shard(SLOTS, rank, 2).place] = saved[rank][4 + i].float()
+    for rank, results in enumerate(found):
+        for got, value in zip(results[:4], saved[0][:4], strict=True):
+            assert torch.equal(got, value)
+        for got, whole in zip(results[4:], slots, strict=True):
+            place = Shard(SLOTS, rank, 3).place
+            assert torch.equal(got.float(), whole[place])
 
 
 def _killed(rank, world, port, root, victim, where, count):

@@ -3,7 +3,13 @@
 import os
 
 import torch
-from mmengine.dist import all_reduce, barrier, get_world_size, is_main_process
+from mmengine.dist import (
+    all_reduce,
+    barrier,
+    broadcast_object_list,
+    get_world_size,
+    is_main_process,
+)
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.runner import IterBasedTrainLoop
 
@@ -102,7 +108,11 @@ class InterruptHook(Hook):
         raise interruption.Interrupted
 
     def _save(self, runner, epoch: int, step: int, name: str) -> None:
-        if self._saved_at != (epoch, step):
+        # The first process alone knows what was saved; all may have to write
+        # a part of it.
+        is_due = [self._saved_at != (epoch, step)]
+        broadcast_object_list(is_due)
+        if is_due[0]:
             self._write(runner, epoch, step, name)
         # A launcher ends all processes as soon as one has ended.
         barrier()
