@@ -321,7 +321,7 @@ def build_runner(
     Returns:
         The runner.
     """
-    from mmrank.engine.hooks import CheckpointMatchHook
+    from mmrank.engine.hooks import CheckpointMatchHook, ShardedStateHook
 
     if cfg.launcher == 'pytorch' and get_device() == 'cpu':
         prepare_cpu_processes(cfg)
@@ -330,6 +330,9 @@ def build_runner(
     build = RUNNERS.build if 'runner_type' in cfg else Runner.from_cfg
     runner = build(cfg)
     runner.register_hook(CheckpointMatchHook(strict, allow_partial))
+    if not any(isinstance(hook, ShardedStateHook) for hook in runner.hooks):
+        # Does nothing for a model without per-sample state.
+        runner.register_hook(ShardedStateHook())
     return runner
 
 

@@ -11,6 +11,7 @@ from .samples.sample_state import SampleState
 from .samples.sample_temperature import SampleTemperature
 from .score_vector import ScoreVector
 from .self_balance import SelfBalance
+from .sharding.sharded_state import ShardedState, load_shards, save_shard
 
 __all__ = [
     'CappedImbalance',
@@ -27,4 +28,7 @@ __all__ = [
     'SampleTemperature',
     'ScoreVector',
     'SelfBalance',
+    'ShardedState',
+    'load_shards',
+    'save_shard',
 ]

@@ -1,12 +1,18 @@
 """Embeddings of the last batches."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from mmrank.errors import UserError
+
 from .saved_state import SavedState
+from .sharding.sharded_state import ShardedState
 from .updates import inside_backward
+
+_ROWS = ('embeddings', 'labels', 'sample_ids')
 
 
 @dataclass
@@ -27,7 +33,7 @@ class MemoryEntries:
     usable: Tensor
 
 
-class CrossBatchMemory(SavedState):
+class CrossBatchMemory(ShardedState, SavedState):
     """Ring of the embeddings of the last ``size`` images.
 
     Features drift slowly, so those of past batches still are worth
@@ -40,15 +46,21 @@ class CrossBatchMemory(SavedState):
     empty slots are part of the share and marked. So is an entry that was not
     finite: one overflow in half precision must not spoil later batches.
 
+    With ``storage='sharded'`` each rank keeps the slots that it searches and
+    no others: the memory takes 1/W of the bytes, nothing more is sent, and
+    the results are the same. See :class:`ShardedState` for how it is saved.
+
     Args:
         size: Number of entries.
         dim: Length D of an embedding.
         start_iter: Batches that only fill the memory before its entries may
             be used: early in training the features drift fast. The paper
             takes 1000.
+        storage: ``device``: all slots on all ranks. ``sharded``.
 
     Attributes:
-        embeddings: (size, dim) float32 buffer.
+        embeddings: (size, dim) float32 buffer. Of a shard the embeddings,
+            labels and indices are its rows and one more, and no buffers.
         labels: (size,) float64 buffer, -1 where there is no entry.
         sample_ids: (size,) float64 buffer.
         next_slot: () float64 buffer, where the next entry goes.
@@ -67,8 +79,13 @@ class CrossBatchMemory(SavedState):
     next_slot: Tensor
     num_batches: Tensor
 
-    def __init__(self, size: int, dim: int, start_iter: int = 0) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        size: int,
+        dim: int,
+        start_iter: int = 0,
+        storage: str = 'device',
+    ) -> None:
         for name, value, least in (
             ('size', size, 1),
             ('dim', dim, 1),
@@ -79,12 +96,25 @@ class CrossBatchMemory(SavedState):
                     f'{name} of the memory must be an int >= {least}, got '
                     f'{value!r}'
                 )
-        self.start_iter = start_iter
-        self.register_buffer('embeddings', torch.zeros(size, dim))
-        for name in ('labels', 'sample_ids'):
-            self.register_buffer(
-                name, torch.full((size,), -1.0, dtype=torch.float64)
+        if storage not in ('device', 'sharded'):
+            raise ValueError(
+                "storage of the memory must be 'device' or 'sharded', got "
+                f'{storage!r}'
             )
+        super().__init__(size, storage == 'sharded')
+        self.start_iter = start_iter
+        whole = self.shard.is_whole
+        # What goes to the slots of other ranks is written to one row more:
+        # to look which those are, the host would wait for the device.
+        rows = size if whole else self.shard.rows + 1
+        values = dict(embeddings=torch.zeros(rows, dim))
+        for name in ('labels', 'sample_ids'):
+            values[name] = torch.full((rows,), -1.0, dtype=torch.float64)
+        for name, value in values.items():
+            if whole:
+                self.register_buffer(name, value)
+            else:
+                setattr(self, name, value)
         for name in ('next_slot', 'num_batches'):
             self.register_buffer(name, torch.zeros((), dtype=torch.float64))
 
@@ -97,11 +127,36 @@ class CrossBatchMemory(SavedState):
             now = getattr(self, name)
             if now.dtype != dtype:
                 setattr(self, name, buffers[name].to(now.device))
+        if not self.shard.is_whole:
+            device = self.next_slot.device
+            for name in _ROWS:
+                setattr(self, name, getattr(self, name).to(device))
         return self
 
     def extra_repr(self) -> str:
-        size, dim = self.embeddings.shape
-        return f'size={size}, dim={dim}, start_iter={self.start_iter}'
+        dim = self.embeddings.size(1)
+        return (
+            f'size={self.shard.size}, dim={dim}, '
+            f'start_iter={self.start_iter}, shards={self.shard.parts}'
+        )
+
+    def own_rows(self) -> dict[str, Tensor]:
+        """(slots of the shard, ...) embeddings, labels and indices."""
+        return {n: getattr(self, n)[: self.shard.rows] for n in _ROWS}
+
+    def refuse_rows(self, key: str, shape: Sequence[int]) -> None:
+        """Refuse a memory of another size or length.
+
+        Raises:
+            ValueError: Always.
+        """
+        own = self.shard.size, self.embeddings.size(1)
+        raise ValueError(
+            f'{key} of the checkpoint has shape {tuple(shape)}, but the '
+            f'memory of the model is {own}: set {self.shape_settings} as in '
+            'the training of the checkpoint, or remove the key from the '
+            'checkpoint to start with fresh values'
+        )
 
     def entries(self, part: int = 0, parts: int = 1) -> MemoryEntries:
         """A share of the slots: every ``parts``-th, from ``part`` on.
@@ -112,8 +167,19 @@ class CrossBatchMemory(SavedState):
 
         Returns:
             Copies, which a later :meth:`enqueue` does not change.
+
+        Raises:
+            UserError: If that is not the share that this process has.
         """
         mine = slice(part, None, parts)
+        if self.group is not None:
+            if (part, parts) != (self.shard.part, self.shard.parts):
+                raise UserError(
+                    "a memory with storage='sharded' is searched by all "
+                    "processes together. Fix: scope='global' of the loss, or "
+                    "storage='device' of the memory"
+                )
+            mine = slice(0, self.shard.rows)
         labels = self.labels[mine].long()
         return MemoryEntries(
             self.embeddings[mine].clone(),
@@ -138,7 +204,7 @@ class CrossBatchMemory(SavedState):
         Raises:
             ValueError: If an embedding is not of the memory's length.
         """
-        size, dim = self.embeddings.shape
+        size, dim = self.shard.size, self.embeddings.size(1)
         if embeddings.dim() != 2 or embeddings.size(1) != dim:
             raise ValueError(
                 f'the memory holds embeddings of length {dim}, got shape '
@@ -147,11 +213,17 @@ class CrossBatchMemory(SavedState):
             )
         if not self.training or inside_backward():
             return
+        self.before_training()
         count = embeddings.size(0)
         slots = self.next_slot + torch.arange(
             count, device=self.embeddings.device
         )
         slots = slots.remainder(size).long()
+        if not self.shard.is_whole:
+            mine = slots % self.shard.parts == self.shard.part
+            slots = torch.where(
+                mine, slots // self.shard.parts, self.shard.rows
+            )
         finite = embeddings.isfinite().all(1)
         embeddings = torch.where(finite[:, None], embeddings, 0)
         labels = torch.where(finite, labels, -1)

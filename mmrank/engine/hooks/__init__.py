@@ -12,6 +12,7 @@ from .previous_weights_hook import PreviousWeightsHook
 from .ranking_monitor_hook import RankingMonitorHook
 from .rng_state_hook import RNGStateHook
 from .sample_index_hook import SampleIndexHook
+from .sharded_state_hook import ShardedStateHook
 from .temperature_hook import TemperatureHook
 
 __all__ = [
@@ -27,5 +28,6 @@ __all__ = [
     'RNGStateHook',
     'RankingMonitorHook',
     'SampleIndexHook',
+    'ShardedStateHook',
     'TemperatureHook',
 ]

@@ -42,6 +42,7 @@ from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.files.atomic_file import remove_temporary_files, write_atomically
 from mmrank.files.whole_folder import recover_folders
 from mmrank.registry import HOOKS
+from mmrank.state.sharding.shard_files import remove_shards
 
 GRADIENT_KEY = 'accumulated_gradients'
 
@@ -370,6 +371,7 @@ class AtomicCheckpointHook(CheckpointHook):
 
     def _remove(self, path: str) -> None:
         remove_checkpoint(path)  # only called where the storage is local
+        remove_shards(path)
 
     @master_only
     def _publish_model(self, runner, ckpt_path: str) -> None:

@@ -9,7 +9,10 @@ from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.registry import HOOKS
 from mmrank.state.samples.sample_temperature import SampleTemperature
 from mmrank.visualization.temperatures.history import TemperatureHistory
-from mmrank.visualization.temperatures.temperatures import temperatures_of
+from mmrank.visualization.temperatures.temperatures import (
+    Temperatures,
+    temperatures_of,
+)
 
 _CHECKPOINT_KEY = 'mmrank_temperature_history'
 
@@ -104,16 +107,20 @@ write_temperature_report` adds the table of all samples, class frequency
         ):
             self._read(runner, runner.iter + 1)
 
-    @master_only
     def after_train(self, runner) -> None:
         """Write the report."""
+        # All processes: they may have a part of the temperatures each.
+        self._report(runner, temperatures_of(self._model(runner)))
+
+    @master_only
+    def _report(self, runner, temperatures: list[Temperatures]) -> None:
         # Imported late: training itself needs no matplotlib.
         from mmrank.visualization.temperatures.report import (
             write_temperature_report,
         )
 
         dataset = runner.train_loop.dataloader.dataset
-        for found in temperatures_of(self._model(runner)):
+        for found in temperatures:
             try:
                 _, correlation = write_temperature_report(
                     found,
@@ -133,12 +140,17 @@ write_temperature_report` adds the table of all samples, class frequency
                 )
         runner.logger.info(f'Temperatures are in {self._folder(runner)}')
 
-    @master_only
     def _read(self, runner, step: int) -> None:
+        self._draw(runner, step, temperatures_of(self._model(runner)))
+
+    @master_only
+    def _draw(
+        self, runner, step: int, temperatures: list[Temperatures]
+    ) -> None:
         from mmrank.visualization.temperatures.plots import plot_history
 
         unit = 'epoch' if self.by_epoch else 'iteration'
-        for found in temperatures_of(self._model(runner)):
+        for found in temperatures:
             history = self._histories[found.name]
             history.add(step, found.tau[found.visited])
             if not history.steps:

@@ -25,6 +25,7 @@ from mmrank.files.whole_folder import (
     REMOVED,
     find_folder_damage,
 )
+from mmrank.state.sharding.shard_files import named_shards
 
 POINTER_NAME = 'last_checkpoint'
 ATOMIC_BACKEND = 'mmrank_atomic_local'
@@ -72,6 +73,8 @@ def find_damage(path: str | os.PathLike) -> str | None:
     the file once. A file of torch's older format has neither: only running
     its pickle would tell, so it does not count as whole. A folder is judged
     by its manifest, see :func:`mmrank.files.whole_folder.find_folder_damage`.
+    A file that names shards needs them all
+    (:class:`mmrank.engine.hooks.ShardedStateHook`).
 
     Args:
         path: A checkpoint, a file or a folder.
@@ -121,6 +124,10 @@ def _find_zip_damage(path: str | os.PathLike) -> str | None:
             return f'is damaged: record {damaged} has another checksum'
     # torch's own reader is stricter than zipfile in some fields.
     torch._C.PyTorchFileReader(os.fspath(path)).get_all_records()
+    for name in named_shards(path):
+        damage = find_damage(Path(path).with_name(name))
+        if damage is not None:
+            return f'needs {name}, which {damage}'
     return None
 
 

@@ -14,6 +14,10 @@ from torch import nn
 
 from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.state import SampleState
+from mmrank.state.sharding.sharded_state import (
+    keys_of_other_form,
+    sharded_states,
+)
 
 from .saved_config import read_saved_config
 
@@ -64,7 +68,8 @@ def compare_states(model: nn.Module, state: Mapping) -> list[Difference]:
     Returns:
         The differences, in the order of the model and then of the state.
         Left out are a missing ``num_batches_tracked``, which old checkpoints
-        lack, and per-sample state that is set to start fresh.
+        lack, per-sample state that is set to start fresh, and state that is
+        in shards on one side only.
     """
     model = bare_model(model)
     fresh = tuple(
@@ -82,6 +87,11 @@ def compare_states(model: nn.Module, state: Mapping) -> list[Difference]:
         for key, value in state.items()
         if hasattr(value, 'shape')
     }
+    for name, table in sharded_states(model).items():
+        prefix = f'{name}.' if name else ''
+        for key in keys_of_other_form(table, prefix, expected, saved):
+            expected.pop(key, None)
+            saved.pop(key, None)
     found = []
     for key, shape in expected.items():
         if key not in saved:

@@ -38,9 +38,10 @@ class IndividualTemperatureLoss(MovingAverageLoss):
         beta1: Weight of the new gradient in the momentum of the temperature,
             in (0, 1]; the paper does not state it, the authors' code has 0.5.
             1: no momentum.
-        storage: Where the state is kept: ``device`` or ``host``. 12 bytes per
-            sample and temperature, 10 with ``momentum_dtype='float16'``, 8
-            without momentum. See :class:`mmrank.state.SampleState`.
+        storage: Where the state is kept: ``device``, ``host`` or ``sharded``
+            over the ranks. 12 bytes per sample and temperature, 10 with
+            ``momentum_dtype='float16'``, 8 without momentum. See
+            :class:`mmrank.state.SampleState`.
         load_state: False resets the state when a checkpoint is loaded.
         momentum_dtype: ``float32`` or ``float16``, which is shorter. See
             :class:`mmrank.state.SampleTemperature`.

@@ -153,8 +153,8 @@ class SogCLRLoss(MovingAverageLoss):
         bimodal: True: the views are modalities; each is contrasted with the
             other one of all other samples and has an average of its own.
             False: with both views of them, one average for both.
-        storage: Where the state is kept: ``device`` or ``host``. See
-            :class:`mmrank.state.SampleState`.
+        storage: Where the state is kept: ``device``, ``host`` or ``sharded``
+            over the ranks. See :class:`mmrank.state.SampleState`.
         load_state: False resets the state when a checkpoint is loaded.
 
     Raises:

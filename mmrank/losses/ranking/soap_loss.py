@@ -35,6 +35,8 @@ class SOAPLoss(RankingLoss):
             authors' code has 0.1 to 0.9, by data set.
         mode: ``per_class``: one ranking per class. ``flatten``: one in all.
         load_state: False resets the averages when a checkpoint is loaded.
+        storage: ``device``: each rank has all averages. ``sharded``: they are
+            spread over the ranks, see :class:`mmrank.state.SampleState`.
         **kwargs: ``activation``, ``scope``, ``loss_weight``, ``use_sigmoid``
             and ``reduction`` of :class:`mmrank.losses.RankingLoss`.
 
@@ -58,12 +60,15 @@ class SOAPLoss(RankingLoss):
         gamma: float = 0.9,
         mode: str = 'per_class',
         load_state: bool = True,
+        storage: str = 'device',
         **kwargs,
     ) -> None:
         super().__init__(num_classes=num_classes, mode=mode, **kwargs)
         self.num_samples = num_samples
         self.margin = SquaredHinge(margin).tau
-        self.ranks = SampleRanks(num_samples, num_classes, gamma, load_state)
+        self.ranks = SampleRanks(
+            num_samples, num_classes, gamma, load_state, storage
+        )
 
     def forward(
         self,

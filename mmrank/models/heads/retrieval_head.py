@@ -43,8 +43,8 @@ class RetrievalHead(BaseModule):
         num_classes: Number of classes C of the training set; labels are
             checked against it. Needed by losses with state per class.
         memory: Config of a :class:`mmrank.state.CrossBatchMemory`: ``size``,
-            ``dim``, ``start_iter``. The batch is added after its loss was
-            computed. None: no memory.
+            ``dim``, ``start_iter``, ``storage``. The batch is added after its
+            loss was computed. None: no memory.
         normalize: Scale embeddings to length 1, so that scores are cosines.
         init_cfg: See mmengine's ``BaseModule``.
 

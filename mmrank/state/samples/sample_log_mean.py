@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from mmrank.functional.contrastive.global_contrastive import moving_log_mean
-from mmrank.functional.distributed import all_gather_rows
 from mmrank.state.updates import SampleGroups, inside_backward
 
 from .sample_state import SampleState
@@ -30,7 +29,8 @@ class SampleLogMean(SampleState):
         **initial: Further quantities of a subclass.
 
     Attributes:
-        log_s: (size,) float32, -inf before the first visit.
+        log_s: (size,) float32, -inf before the first visit; of a shard its
+            rows.
 
     Raises:
         ValueError: On a parameter out of range.
@@ -81,7 +81,8 @@ class SampleLogMean(SampleState):
         Nor does it when a checkpointed forward is recomputed.
 
         Args:
-            ids: (n,) checked indices, on the device of the batch.
+            ids: (n,) indices that were fetched last, on the device of the
+                batch.
             entries: (quantities, n) what :meth:`fetch` gave for them.
             log_batch: (n,) log g.
             gradient: (n,) a further quantity that a subclass requires per row.
@@ -92,20 +93,16 @@ class SampleLogMean(SampleState):
         if not self.training or inside_backward():
             return
         news = [log_batch] if gradient is None else [log_batch, gradient]
-        rows = [ids.double(), *entries.double(), *(x.double() for x in news)]
-        if group is not None:
-            rows = all_gather_rows(torch.stack(rows, dim=1), counts, group)
-            ids, *rows = rows.unbind(1)
-            ids, rows = ids.long(), [ids, *rows]
-        _, *rows = rows
-        entries, news = rows[: len(self.names)], rows[len(self.names) :]
+        ids, entries, news = self.joined(
+            ids, entries, torch.stack(news).double(), counts, group
+        )
         groups = SampleGroups(ids)
-        usable = torch.stack(news).isfinite().all(0)
+        usable = news.isfinite().all(0)
         merged = [groups.log_mean_exp(news[0], usable)]
         merged += [groups.mean(x, usable) for x in news[1:]]
         known = groups.sum(usable) > 0
-        after = self.stepped(torch.stack(entries), *merged)
-        self.store(ids, torch.where(known, after, torch.stack(entries)))
+        after = self.stepped(entries, *merged)
+        self.store(ids, torch.where(known, after, entries))
 
     def stepped(self, entries: Tensor, log_batch: Tensor) -> Tensor:
         """One step of each entry.

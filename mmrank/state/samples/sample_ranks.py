@@ -22,6 +22,7 @@ class SampleRanks(SampleState):
         num_classes: Number of classes.
         gamma: Weight of the batch in (0, 1].
         load_state: See :class:`SampleState`.
+        storage: ``device`` or ``sharded``, see :class:`SampleState`.
 
     Attributes:
         u_positive: (classes * samples,) float32, class by class.
@@ -37,6 +38,7 @@ class SampleRanks(SampleState):
         num_classes: int = 1,
         gamma: float = 0.9,
         load_state: bool = True,
+        storage: str = 'device',
     ) -> None:
         if not 0 < gamma <= 1:
             raise ValueError(f'gamma must be in (0, 1], got {gamma!r}')
@@ -45,9 +47,15 @@ class SampleRanks(SampleState):
                 f'num_samples must be an int >= 1, got {num_samples!r}; set '
                 'it to the number of samples in the training set'
             )
+        if storage not in ('device', 'sharded'):
+            raise ValueError(
+                f"storage must be 'device' or 'sharded', got {storage!r}: "
+                'which samples are positives is known on the device'
+            )
         super().__init__(
             num_samples * num_classes,
             {'u_positive': 0.0, 'u_all': 0.0},
+            storage=storage,
             load_state=load_state,
         )
         self.num_samples, self.num_classes = num_samples, num_classes
@@ -111,10 +119,15 @@ class SampleRanks(SampleState):
         if not self.training or inside_backward():
             return
         entries, batch = entries.flatten(), batch.flatten(1)
+        mask = mask.flatten()
+        if self.group is not None:
+            # All ranks know the batch: each takes what is in its shard.
+            here = entries % self.shard.parts == self.shard.part
+            entries, batch, mask = entries[here], batch[:, here], mask[here]
         groups = SampleGroups(entries)
-        usable = mask.flatten() & batch.float().isfinite().all(0)
+        usable = mask & batch.float().isfinite().all(0)
         mean = torch.stack([groups.mean(x, usable) for x in batch])
-        old = self.fetch(entries, batch.device)
+        old = self._read(entries.to(self.device)).to(batch.device)
         new = moving_ranks(old, mean, self.gamma).to(old.dtype)
         # Padding may share its index with a positive: both store the same.
         self.store(

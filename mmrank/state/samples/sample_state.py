@@ -1,18 +1,28 @@
 """Numbers that are kept for every sample of a data set."""
 
+import math
+from collections.abc import Mapping, Sequence
+
 import torch
-from torch import Tensor, nn
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn.functional import pad
+
+from mmrank.functional.distributed import all_gather_rows
+from mmrank.state.sharding.row_route import LookUp, RowRoute, route_of
+from mmrank.state.sharding.shard import Shard
+from mmrank.state.sharding.sharded_state import ShardedState
 
 from .rows_in_flight import RowsInFlight
 
-STORAGES = ('device', 'host')
+STORAGES = ('device', 'host', 'sharded')
 _HALF_RANGE = (
     torch.finfo(torch.float16).min,
     torch.finfo(torch.float16).max,
 )
 
 
-class SampleState(nn.Module):
+class SampleState(ShardedState):
     """Dense table with one row per quantity, by sample index.
 
     Rows are float32, or float16 where set in ``dtypes``. The table is saved
@@ -32,10 +42,18 @@ class SampleState(nn.Module):
     :class:`RowsInFlight`. Pass the indices as a CPU tensor: the host has to
     wait for those on a GPU.
 
+    With ``storage='sharded'`` each of W ranks holds every W-th sample, where
+    the model is. The entries of a batch come from their owners,
+    :meth:`prefetch` starts that, and what a batch has to say of a sample goes
+    to its owner. The numbers are those of a whole table, bit for bit. All
+    ranks have to call the methods in the same order, in evaluation as well;
+    see :class:`ShardedState` for how they are saved.
+
     Args:
         size: Number of samples in the training set.
         initial: Quantities and the number that all samples start with.
-        storage: ``device``: where the model is. ``host``.
+        storage: ``device``: where the model is. ``host``. ``sharded``: spread
+            over the ranks.
         load_state: False resets the state when a checkpoint is loaded: for a
             model that continues with other data.
         dtypes: Quantities that are not float32, and their dtype.
@@ -52,7 +70,6 @@ class SampleState(nn.Module):
         load_state: bool = True,
         dtypes: dict[str, torch.dtype] | None = None,
     ) -> None:
-        super().__init__()
         if not (type(size) is int and size >= 1):
             raise ValueError(
                 f'num_samples must be an int >= 1, got {size!r}; set it to '
@@ -62,23 +79,30 @@ class SampleState(nn.Module):
             raise ValueError(
                 f'storage={storage!r} is unknown; use one of {STORAGES}'
             )
+        super().__init__(size, storage == 'sharded')
         self.size, self.names = size, tuple(initial)
         self.storage, self.load_state = storage, load_state
         dtypes = dtypes or {}
         self._columns = [
-            torch.full((size,), value, dtype=dtypes.get(name, torch.float32))
+            torch.full(
+                (self.shard.rows,),
+                value,
+                dtype=dtypes.get(name, torch.float32),
+            )
             for name, value in initial.items()
         ]
         self._in_flight = RowsInFlight()
+        self._look_up: tuple[RowRoute, LookUp] | None = None
+        self._route: RowRoute | None = None
 
     def __getstate__(self) -> dict:
         # Copies and pickles cannot carry what is on its way.
         self.flush()
-        return self.__dict__.copy()
+        return self.__dict__ | dict(_look_up=None, _route=None)
 
     def _apply(self, fn, recurse=True):
         super()._apply(fn, recurse)
-        if self.storage == 'device':
+        if self.storage != 'host':
             # A model may be cast, the table only moves.
             device = fn(torch.empty(0, device=self.device)).device
             self._columns = [x.to(device) for x in self._columns]
@@ -97,19 +121,58 @@ class SampleState(nn.Module):
 
     @property
     def num_bytes(self) -> int:
-        """Memory of the table."""
+        """Memory of the table, on this process."""
         return sum(x.nbytes for x in self._columns)
 
     @property
     def table(self) -> Tensor:
-        """(quantities, size) float32; a copy."""
+        """(quantities, size) float32; a copy. Of a shard its rows."""
         self.flush()
         return torch.stack([x.float() for x in self._columns])
 
     def column(self, name: str) -> Tensor:
-        """(size,) values of a quantity; the state itself, not a copy."""
+        """(size,) values of a quantity; the state itself, not a copy.
+
+        Of a shard its rows, see :meth:`gathered`.
+        """
         self.flush()
         return self._columns[self.names.index(name)]
+
+    def gathered(self, name: str) -> Tensor:
+        """(size,) values of a quantity, of all ranks; all have to call it."""
+        column = self.column(name)
+        group = self.group
+        if group is None:
+            return column
+        most = -(-self.size // self.shard.parts)
+        own = pad(column, (0, most - column.numel()))
+        parts = [torch.empty_like(own) for _ in range(self.shard.parts)]
+        dist.all_gather(parts, own, group=group)
+        return torch.stack(parts, dim=1).flatten()[: self.size]
+
+    def own_rows(self) -> dict[str, Tensor]:
+        """(rows of the shard,) values of each quantity."""
+        self.flush()
+        return dict(zip(self.names, self._columns))
+
+    def load_rows(self, saved: Shard, rows: Mapping[str, Tensor]) -> None:
+        """See :class:`ShardedState`; what was asked for is asked again."""
+        self._drop_look_up()
+        super().load_rows(saved, rows)
+
+    def refuse_rows(self, key: str, shape: Sequence[int]) -> None:
+        """Refuse the table of another training set.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError(
+            f'{key} of the checkpoint has {math.prod(shape)} samples, but '
+            f'num_samples={self.size}: the training set is not that of the '
+            'checkpoint. Train on the same data to resume; with other data '
+            'set load_state=False of the loss to start with fresh per-sample '
+            'values'
+        )
 
     def check_ids(self, ids: Tensor, count: int) -> None:
         """Refuse indices that do not fit the table.
@@ -145,15 +208,22 @@ class SampleState(nn.Module):
 
         Args:
             ids: (n,) indices, on the host; where they are on a GPU, nothing
-                is started.
+                is started. For shards pass :meth:`fetch` the same object.
             device: Where :meth:`fetch` is to put the entries.
 
         Raises:
             TypeError: If they are no integers.
             ValueError: If one is out of range.
         """
-        if self._is_far(device) and ids.device.type == 'cpu':
+        if ids.device.type != 'cpu':
+            return
+        group = self.group
+        if group is not None or self._is_far(device):
             self.check_ids(ids, ids.numel())
+        if group is not None:
+            self._drop_look_up()
+            self._look_up = self._asked_owners(ids, group)
+        elif self._is_far(device):
             self._ask(ids, device)
 
     def fetch(self, ids: Tensor, device: torch.device) -> Tensor:
@@ -165,7 +235,20 @@ class SampleState(nn.Module):
 
         Returns:
             (quantities, n) float32, a copy.
+
+        Raises:
+            UserError: In training, if the rows of a checkpoint were never
+                loaded.
         """
+        if self.training:
+            self.before_training()
+        group = self.group
+        if group is not None:
+            if self._look_up is None or self._look_up[0].ids is not ids:
+                self._drop_look_up()
+                self._look_up = self._asked_owners(ids, group)
+            (self._route, look_up), self._look_up = self._look_up, None
+            return look_up.answer().t().contiguous().to(device)
         if self._is_far(device):
             if not self._in_flight.asked(ids):
                 self._ask(ids.to(self.device), device)
@@ -173,14 +256,48 @@ class SampleState(nn.Module):
         self.flush()
         return self._read(ids.to(self.device)).to(device)
 
+    def joined(
+        self,
+        ids: Tensor,
+        entries: Tensor,
+        news: Tensor,
+        counts: list[int] | None,
+        group,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Bring together what the ranks have to say of each sample.
+
+        Args:
+            ids: (n,) indices that were fetched last.
+            entries: (quantities, n) what :meth:`fetch` gave for them.
+            news: (k, n) float64, what to bring together.
+            counts: Rows of each rank, where they are several.
+            group: Process group whose ranks hold different rows; None if
+                these are the whole batch.
+
+        Returns:
+            The arguments of all ranks, in float64: all rows on all ranks, or
+            those of its shard on each; for :meth:`store`.
+        """
+        if self.group is not None:
+            news = self._route.give(news.t()).t()
+            own = self._route.owned
+            return own, self._read(own).double(), news
+        if group is None:
+            return ids, entries.double(), news
+        rows = torch.cat([ids[None].double(), entries.double(), news])
+        rows = all_gather_rows(rows.t(), counts, group).t()
+        ids, rows = rows[0].long(), rows[1:]
+        return ids, rows[: len(entries)], rows[len(entries) :]
+
     def store(self, ids: Tensor, entries: Tensor) -> None:
-        """Write entries back.
+        """Write entries back; of a shard only what it has.
 
         Args:
             ids: (n,) checked indices; what is repeated has equal entries.
             entries: (quantities, n).
         """
         entries = self._rounded(entries)
+        self._drop_look_up()
         if self._is_far(entries.device):
             self._in_flight.send(ids.to(entries.device), entries)
             return
@@ -203,12 +320,22 @@ class SampleState(nn.Module):
         for ids, entries in self._in_flight.arrived(wait):
             self._write(ids, entries)
 
+    def _asked_owners(self, ids: Tensor, group) -> tuple[RowRoute, LookUp]:
+        route = route_of(ids, self.shard, self.device, group)
+        return route, route.ask(self._read(route.owned).t())
+
+    def _drop_look_up(self) -> None:
+        """Forget what was read before a change, or for another batch."""
+        if self._look_up is not None:
+            self._look_up[1].work.wait()
+            self._look_up = None
+
     def _read(self, ids: Tensor) -> Tensor:
-        ids = ids.long()
+        ids = ids.long() // self.shard.parts
         return torch.stack([x[ids].float() for x in self._columns])
 
     def _write(self, ids: Tensor, entries: Tensor) -> None:
-        ids = ids.long()
+        ids = ids.long() // self.shard.parts
         for column, values in zip(self._columns, entries):
             column[ids] = values.to(column.dtype)
 
@@ -226,42 +353,12 @@ class SampleState(nn.Module):
         ]
         return torch.stack(rows)
 
-    def _save_to_state_dict(self, destination, prefix, keep_vars) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        for name in self.names:
-            destination[prefix + name] = self.column(name)
-
-    def _load_from_state_dict(
-        self,
-        state_dict,
-        prefix,
-        local_metadata,
-        strict,
-        missing_keys,
-        unexpected_keys,
-        error_msgs,
-    ) -> None:
+    def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
         if not self.load_state:
             return
-        found = {n: state_dict.get(prefix + n) for n in self.names}
-        for name, values in found.items():
-            # Raised here: mmengine only logs what is put into error_msgs,
-            # and would train on with a fresh table.
-            if values is not None and values.shape != (self.size,):
-                raise ValueError(
-                    f'{prefix}{name} of the checkpoint has '
-                    f'{values.numel()} samples, but num_samples={self.size}: '
-                    'the training set is not that of the checkpoint. Train '
-                    'on the same data to resume; with other data set '
-                    'load_state=False of the loss to start with fresh '
-                    'per-sample values'
-                )
         self._in_flight = RowsInFlight()
-        for name, values in found.items():
-            if values is None:
-                missing_keys.append(prefix + name)
-            else:
-                self.column(name).copy_(values)
+        self._drop_look_up()
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 def check_sample_ids(ids: Tensor, count: int) -> None:

@@ -9,8 +9,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
+from mmrank.checkpoint_loading import load_checkpoint
+from mmrank.errors import UserError
 from mmrank.state.samples.sample_temperature import SampleTemperature
+from mmrank.state.sharding.shard_files import SHARD_FILES_KEY, whole_tables
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Temperatures:
 def temperatures_of(model: nn.Module) -> list[Temperatures]:
     """The temperatures that the losses of a model hold.
 
+    Where they are spread over processes, all have to call it.
+
     Args:
         model: With as many :class:`SampleTemperature` as it likes.
 
@@ -39,7 +43,7 @@ def temperatures_of(model: nn.Module) -> list[Temperatures]:
         One entry for each, copied to the host.
     """
     found = {
-        name: (module.tau, module.column('log_s'))
+        name: (module.gathered('tau'), module.gathered('log_s'))
         for name, module in model.named_modules()
         if isinstance(module, SampleTemperature)
     }
@@ -69,7 +73,10 @@ def read_temperatures(
     try:
         content = load_checkpoint(path, 'cpu', trust=trust)
         states = content.get('state_dict', content)
-    except CheckpointError:
+        shards = content.get(SHARD_FILES_KEY)
+        if shards:
+            states = {**states, **whole_tables(path, shards)}
+    except UserError:
         raise
     except Exception as error:
         raise ValueError(

@@ -1,0 +1,165 @@
+"""Saves and loads state that is spread over the processes."""
+
+import io
+import secrets
+from functools import partial
+from pathlib import Path
+
+import torch
+from mmengine.dist import (
+    all_gather_object,
+    broadcast_object_list,
+    get_rank,
+    get_world_size,
+    is_main_process,
+)
+from mmengine.fileio import LocalBackend, get_file_backend, join_path, put
+from mmengine.hooks import Hook
+from mmengine.runner import FlexibleRunner
+
+from mmrank.engine.unwrap_model import unwrap_model
+from mmrank.errors import UserError
+from mmrank.registry import HOOKS
+from mmrank.state.sharding.shard_files import (
+    SHARD_FILES_KEY,
+    read_shards,
+    remove_lost_shards,
+    remove_shards,
+    shard_names,
+)
+from mmrank.state.sharding.sharded_state import (
+    load_shards,
+    save_shard,
+    sharded_states,
+)
+
+
+@HOOKS.register_module()
+class ShardedStateHook(Hook):
+    """Saves the shards of ``storage='sharded'`` beside each checkpoint.
+
+    mmengine saves what the first process has. With this hook every process
+    first writes its rows to a file of its own, and only then the first one
+    writes the checkpoint, which names them. ``mmrank.AtomicCheckpointHook``
+    takes a checkpoint for whole only with its shards, and removes both
+    together. A resumed training reads its rows from them, on any number of
+    processes; a checkpoint with the whole table loads as well, and shards
+    load into a whole table. ``tools/train.py`` adds the hook.
+
+    The folder of the checkpoints has to be one that all processes see, and
+    that of one training alone. Shards go through the storage backend of the
+    checkpoint; only in local folders are those that are outdated removed.
+
+    Raises:
+        UserError: Before training, if there are shards and a
+            ``FlexibleRunner``, whose strategies save in other ways; if a
+            shard of the checkpoint is missing or damaged.
+
+    Examples:
+        >>> custom_hooks = [dict(type='mmrank.ShardedStateHook')]
+    """
+
+    # No other hook may see a training whose rows are not loaded yet.
+    priority = 'VERY_HIGH'
+
+    def __init__(self) -> None:
+        self._runner: object | None = None
+        self._source: str | None = None  # the checkpoint that was loaded
+        self._loaded: list[str] = []  # its shards
+        self._saved: list[str] = []  # of the checkpoint that is being saved
+        self._swept: set[str] = set()
+
+    def before_run(self, runner) -> None:
+        """Take part in whatever saves and loads a checkpoint."""
+        if self._runner is runner or isinstance(runner, FlexibleRunner):
+            return
+        self._runner = runner
+        runner.save_checkpoint = partial(
+            self._save, runner, runner.save_checkpoint
+        )
+        runner.load_checkpoint = partial(self._load, runner.load_checkpoint)
+
+    def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
+        """Note which shards belong to the checkpoint."""
+        self._loaded = list(checkpoint.get(SHARD_FILES_KEY, []))
+
+    def before_train(self, runner) -> None:
+        """Load the rows of this process.
+
+        A test needs no state: there the files are not read.
+        """
+        model = unwrap_model(runner.model)
+        states = sharded_states(model).values()
+        if isinstance(runner, FlexibleRunner):
+            if any(not state.shard.is_whole for state in states):
+                raise UserError(
+                    "storage='sharded' of a loss needs mmengine's Runner: "
+                    'checkpoints of FlexibleRunner do not take its shards. '
+                    "Fix: runner_type='Runner', or storage='device'"
+                )
+            return
+        for state in states:
+            state.is_saved = True
+        if any(state.awaits_any for state in states):
+            load_shards(model, read_shards(self._source, self._loaded))
+
+    def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
+        """Name the shards. Runs in the main process only."""
+        if self._saved:
+            checkpoint[SHARD_FILES_KEY] = self._saved
+
+    def _load(self, load, filename, *args, **kwargs):
+        self._source = str(filename)
+        return load(filename, *args, **kwargs)
+
+    def _save(self, runner, save, out_dir, filename, *args, **kwargs):
+        content = save_shard(unwrap_model(runner.model))
+        if not content:
+            return save(out_dir, filename, *args, **kwargs)
+        place = dict(backend_args=kwargs.get('backend_args'))
+        is_local = isinstance(
+            get_file_backend(str(out_dir), **place), LocalBackend
+        )
+        if is_local and is_main_process() and str(out_dir) not in self._swept:
+            self._swept.add(str(out_dir))
+            remove_lost_shards(out_dir)
+        # The others wait here for the first process.
+        token = [secrets.token_hex(6)]
+        broadcast_object_list(token)
+        names = shard_names(filename, token[0], get_world_size())
+        own = names[get_rank()]
+        _all_succeed(
+            lambda: _write(content, join_path(out_dir, own, **place), place)
+        )
+        self._saved = names
+        try:
+            result = save(out_dir, filename, *args, **kwargs)
+        finally:
+            self._saved = []
+        if is_local and is_main_process():
+            remove_shards(Path(out_dir) / filename, keep=names)
+        return result
+
+
+def _write(content: dict, path: str, place: dict) -> None:
+    file = io.BytesIO()
+    torch.save(content, file)
+    put(file.getvalue(), path, **place)
+
+
+def _all_succeed(write) -> None:
+    """Write in all processes; if it fails in one, it does in all."""
+    error = None
+    try:
+        write()
+    except OSError as found:
+        error = found
+    said = all_gather_object(None if error is None else str(error))
+    if error is not None:
+        raise error
+    for rank, message in enumerate(said):
+        if message is not None:
+            raise OSError(
+                f'process {rank} could not write its shard of the state: '
+                f'{message}'
+            )

@@ -1,0 +1,1 @@
+"""State whose rows are spread over the processes."""

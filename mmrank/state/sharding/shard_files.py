@@ -1,0 +1,174 @@
+"""Files of the shards beside a checkpoint.
+
+``epoch_3.pth`` has ``epoch_3.pth.<token>.<rank>-of-<W>.shard`` beside it and
+names them. The token is new each time: a file that is saved again under its
+name has other shards, and until it is replaced it is whole with its own.
+"""
+
+import pickletools
+import re
+import zipfile
+from collections.abc import Collection, Iterator
+from glob import escape
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmrank.errors import UserError
+
+from .shard import Shard
+
+#: Key of a checkpoint: names of its shards.
+SHARD_FILES_KEY = 'sample_state_shards'
+_NAME = re.compile(
+    r'(?P<checkpoint>[^/\\\x00]+)\.[0-9a-f]{12}\.[0-9]+-of-[0-9]+\.shard'
+)
+
+
+def shard_names(checkpoint: str, token: str, parts: int) -> list[str]:
+    """Names of the shards of a checkpoint, by rank.
+
+    Args:
+        checkpoint: Name of its file.
+        token: 12 hexadecimal digits.
+        parts: Number of shards.
+    """
+    return [f'{checkpoint}.{token}.{i}-of-{parts}.shard' for i in range(parts)]
+
+
+def named_shards(path: str | Path) -> list[str]:
+    """Names of the shards that a checkpoint needs; its pickle is not run.
+
+    Args:
+        path: A whole checkpoint in torch's zip format.
+    """
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if name.endswith('/data.pkl'):
+                content = archive.read(name)
+                # Most checkpoints have none; the pickle may be long.
+                if SHARD_FILES_KEY.encode() not in content:
+                    return []
+                found = [
+                    value
+                    for _, value, _ in pickletools.genops(content)
+                    if isinstance(value, str) and _NAME.fullmatch(value)
+                ]
+                return list(dict.fromkeys(found))
+    return []
+
+
+def read_shards(
+    checkpoint: str | Path, names: Collection[str]
+) -> Iterator[Any]:
+    """Open the shards of a checkpoint one by one, as data.
+
+    Args:
+        checkpoint: Its path.
+        names: What it names.
+
+    Yields:
+        Of each what :func:`mmrank.state.save_shard` gave. Rows are read when
+        they are used.
+
+    Raises:
+        UserError: If a shard is missing or cannot be read.
+    """
+    for name in names:
+        path = Path(checkpoint).parent / Path(name).name
+        try:
+            yield torch.load(
+                path, map_location='cpu', mmap=True, weights_only=True
+            )
+        # Damaged bytes raise anything.
+        except Exception as error:
+            what = (
+                'is missing'
+                if isinstance(error, FileNotFoundError)
+                else f'cannot be read ({type(error).__name__}: {error})'
+            )
+            raise UserError(
+                f'checkpoint {checkpoint} keeps its state per sample in '
+                f'{len(names)} files beside it, and {path.name} {what}. Fix: '
+                'copy the .shard files into the folder of the checkpoint, '
+                'where all processes can read it; to start with fresh values '
+                'load_state=False of the loss'
+            ) from error
+
+
+def whole_tables(
+    checkpoint: str | Path, names: Collection[str]
+) -> dict[str, Tensor]:
+    """Put the shards of a checkpoint together.
+
+    Args:
+        checkpoint: Its path.
+        names: What it names.
+
+    Returns:
+        Whole tables by the key that a checkpoint without shards has.
+
+    Raises:
+        UserError: If a shard is missing or cannot be read.
+    """
+    tables: dict[str, Tensor] = {}
+    for content in read_shards(checkpoint, names):
+        for module, saved in content.items():
+            shard = Shard(*saved['shard'])
+            for name, rows in saved['rows'].items():
+                key = f'{module}.{name}' if module else name
+                if key not in tables:
+                    tables[key] = rows.new_empty(shard.size, *rows.shape[1:])
+                tables[key][shard.place] = rows
+    return tables
+
+
+def remove_shards(checkpoint: str | Path, keep: Collection[str] = ()) -> None:
+    """Remove the shards of a checkpoint, those of earlier tokens included.
+
+    Args:
+        checkpoint: Its path; it need not exist.
+        keep: Names that stay.
+    """
+    checkpoint = Path(checkpoint)
+    for path in checkpoint.parent.glob(f'{escape(checkpoint.name)}.*.shard'):
+        match = _NAME.fullmatch(path.name)
+        if (
+            match is not None
+            and match['checkpoint'] == checkpoint.name
+            and path.name not in keep
+        ):
+            path.unlink(missing_ok=True)
+
+
+def remove_lost_shards(folder: str | Path) -> None:
+    """Remove the shards that no checkpoint of a folder names.
+
+    A training that was killed while it saved leaves them.
+
+    Args:
+        folder: Where one training saves.
+    """
+    folder, kept = Path(folder), {}
+    for path in folder.glob('*.shard'):
+        match = _NAME.fullmatch(path.name)
+        if match is None:
+            continue
+        name = match['checkpoint']
+        if name not in kept:
+            kept[name] = _named_or_none(folder / name)
+        if kept[name] is not None and path.name not in kept[name]:
+            path.unlink(missing_ok=True)
+
+
+def _named_or_none(checkpoint: Path) -> list[str] | None:
+    """What a checkpoint names; None where that cannot be told."""
+    if not checkpoint.exists():
+        return []
+    try:
+        return named_shards(checkpoint)
+    # Damaged bytes raise anything.
+    except Exception:
+        return None

@@ -1,0 +1,269 @@
+r"""What state that is spread over ranks costs: memory, network and time.
+
+    python tools/analysis_tools/sharded_state_cost.py
+    python tools/analysis_tools/sharded_state_cost.py --samples 400000000 \
+        --ranks 8 --batch 256
+    python tools/analysis_tools/sharded_state_cost.py --measure \
+        --samples 1000000 --ranks 1 2 4 --batch 64 --steps 2
+
+Random batches are drawn, and what the ranks send each other for them with
+storage='sharded' of a loss is counted: the indices, the rows that come from
+their owners and what goes back. The busiest rank decides the time. The
+latency of a message is not part of it, nor is what the network does at the
+same time. Beside it stands storage='device', where every rank has the whole
+state and gathers the rows of all others. The defaults are those of
+mmrank.BimodalISogCLRLoss on 1 billion pairs. With --measure that loss runs on
+as many gloo processes of this machine, with the same batches.
+A table is written as Markdown and CSV, sharded_state_cost.md and .csv.
+
+exit status: 0 written, 2 wrong input (see the message).
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import Tensor
+
+from mmrank.errors import UserError, show_user_errors
+from mmrank.losses import BimodalISogCLRLoss
+from mmrank.state.sharding.shard import Shard
+from mmrank.visualization.tables import write_table
+
+INDEX, NUMBER, MEASURED = 8, 4, 8  # bytes: int64, float32, float64
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a loss keeps and sends of a sample.
+
+    Attributes:
+        states: Tables: 2 for images and texts.
+        quantities: Numbers of a sample in each: log s, tau and momentum.
+        news: What a batch measures of a sample: log g and the gradient of
+            the temperature.
+    """
+
+    states: int
+    quantities: int
+    news: int
+
+    @property
+    def bytes_a_sample(self) -> int:
+        """Memory."""
+        return self.states * self.quantities * NUMBER
+
+
+def sharded_traffic(ids: list[Tensor], layout: Layout) -> tuple[Tensor, ...]:
+    """Bytes of a step with the state in shards.
+
+    Args:
+        ids: (n_r,) indices of the batch of each rank.
+        layout: What is kept.
+
+    Returns:
+        (W,) bytes that each rank sends to others, and that it receives.
+    """
+    ranks = len(ids)
+    asked = torch.stack([(x % ranks).bincount(minlength=ranks) for x in ids])
+    asked.fill_diagonal_(0)
+    wanted, owed = asked.sum(1), asked.sum(0)
+    counts = INDEX * (ranks - 1)
+    up = INDEX + layout.states * layout.news * MEASURED
+    down = layout.states * layout.quantities * NUMBER
+    return (
+        counts + wanted * up + owed * down,
+        counts + owed * up + wanted * down,
+    )
+
+
+def whole_traffic(ids: list[Tensor], layout: Layout) -> int:
+    """Bytes that a rank receives in a step with the whole state on each."""
+    row = 1 + layout.quantities + layout.news
+    others = sum(map(len, ids)) - min(map(len, ids))
+    return others * layout.states * row * MEASURED
+
+
+def parse_args() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for name, default, what in (
+        ('samples', 10**9, 'samples, or pairs, of the training set'),
+        ('batch', 512, 'samples of a rank in a step'),
+        ('states', 2, 'tables: 2 for images and texts, 1 for two views'),
+        ('quantities', 3, 'numbers of a sample in each table'),
+        ('news', 2, 'what a batch measures of a sample: 1 for SogCLR'),
+        ('dim', 512, 'length of an embedding, to compare'),
+        ('steps', 20, 'random batches'),
+    ):
+        parser.add_argument(
+            f'--{name}',
+            type=int,
+            default=default,
+            help=f'{what} (default: %(default)s)',
+        )
+    parser.add_argument(
+        '--ranks',
+        type=int,
+        nargs='+',
+        default=[1, 2, 4, 8, 16, 32, 64],
+        help='numbers of ranks (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--bandwidth',
+        type=float,
+        default=25.0,
+        help='GB/s of a rank, in and out at once (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--out-dir',
+        type=Path,
+        default=Path('work_dirs/sharded_state_cost'),
+        help='default: %(default)s',
+    )
+    parser.add_argument(
+        '--measure',
+        action='store_true',
+        help='also run mmrank.BimodalISogCLRLoss and count what it does',
+    )
+    args = parser.parse_args()
+    if args.measure and (args.states, args.quantities, args.news) != (2, 3, 2):
+        raise UserError(
+            '--measure runs mmrank.BimodalISogCLRLoss, which has --states 2 '
+            '--quantities 3 --news 2. Fix: leave them out'
+        )
+    for name, value in vars(args).items():
+        values = value if isinstance(value, list) else [value]
+        if name not in ('out_dir', 'measure') and not all(
+            x > 0 for x in values
+        ):
+            raise UserError(f'--{name} must be > 0, got {value}')
+    return args
+
+
+def batches(args: argparse.Namespace, ranks: int) -> Iterator[Tensor]:
+    """(ranks, batch) random indices, step by step."""
+    g = torch.Generator().manual_seed(0)
+    for _ in range(args.steps):
+        yield torch.randint(args.samples, (ranks, args.batch), generator=g)
+
+
+def measure_rank(
+    rank: int, args: argparse.Namespace, ranks: int, folder: str
+) -> None:
+    """Train on one of several gloo processes; save what it took."""
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        'gloo',
+        init_method=f'file://{folder}/store',
+        rank=rank,
+        world_size=ranks,
+    )
+    loss = BimodalISogCLRLoss(args.samples, storage='sharded')
+    for state in loss.states():
+        state.is_saved = True  # nothing is to be kept
+    sent, send = [], dist.all_to_all_single
+
+    def counted(output, rows, taken=None, given=None, **kwargs):
+        given = given or [len(rows) // ranks] * ranks
+        row = rows[:1].numel() * rows.element_size()
+        sent[-1] += row * (len(rows) - given[rank])
+        return send(output, rows, taken, given, **kwargs)
+
+    dist.all_to_all_single = counted
+    for ids in batches(args, ranks):
+        sent.append(0)
+        views = torch.randn(2, args.batch, 8).requires_grad_()
+        loss(*views, ids[rank]).backward()
+    took = [sum(x.num_bytes for x in loss.states()), max(sent)]
+    Path(folder, f'{rank}.json').write_text(json.dumps(took), 'utf-8')
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def measured(args: argparse.Namespace, ranks: int) -> tuple[float, ...]:
+    """Most GB of state and KB sent in a step, of any rank."""
+    with TemporaryDirectory() as folder:
+        mp.spawn(measure_rank, (args, ranks, folder), nprocs=ranks)
+        files = [Path(folder, f'{rank}.json') for rank in range(ranks)]
+        took = [json.loads(file.read_text('utf-8')) for file in files]
+    memory, sent = (max(x) for x in zip(*took))
+    return memory / 1e9, sent / 1e3
+
+
+def cost(args: argparse.Namespace, ranks: int) -> tuple[float, ...]:
+    """One row of the table, see :func:`main`."""
+    layout = Layout(args.states, args.quantities, args.news)
+    most = slowest = 0
+    for ids in batches(args, ranks):
+        sent, received = sharded_traffic(list(ids), layout)
+        most = max(most, int(sent.max()))
+        slowest = max(slowest, int(sent.max()), int(received.max()))
+    whole = whole_traffic(list(ids), layout)
+    views = 2 * args.dim * NUMBER * args.batch * (ranks - 1)
+    rate = args.bandwidth * 1e9
+    return (
+        Shard(args.samples, 0, ranks).rows * layout.bytes_a_sample,
+        most,
+        slowest / rate,
+        whole,
+        whole / rate,
+        views,
+    )
+
+
+@show_user_errors()
+def main() -> None:
+    """Count and write the table."""
+    args = parse_args()
+    rows = []
+    for ranks in args.ranks:
+        memory, sent, time, whole, whole_time, views = cost(args, ranks)
+        rows.append(
+            (
+                ranks,
+                memory / 1e9,
+                sent / 1e3,
+                1e6 * time,
+                whole / 1e3,
+                1e6 * whole_time,
+                views / 1e6,
+                *(measured(args, ranks) if args.measure else ()),
+            )
+        )
+    paths = write_table(
+        (
+            'ranks',
+            'state GB a rank',
+            'KB sent a step',
+            'µs',
+            'KB received, whole state',
+            'µs, whole state',
+            'MB of embeddings',
+            *(('measured GB', 'measured KB') if args.measure else ()),
+        ),
+        rows,
+        args.out_dir / 'sharded_state_cost',
+        'State spread over ranks',
+        f'{args.samples:,} samples, {args.batch} a rank and step, '
+        f'{args.states} x {args.quantities} numbers a sample; the busiest '
+        f'rank of {args.steps} random batches, at {args.bandwidth:g} GB/s '
+        'without latency.',
+    )
+    print(paths[0].read_text('utf-8'))
+    for path in paths:
+        print(f'wrote {path}')
+
+
+if __name__ == '__main__':
+    sys.exit(main())
