@@ -66,6 +66,9 @@ METRICS = _node(
     'mmrank.evaluation.retrieval_metric',
     'mmrank.evaluation.top_k_metric',
 )
+OPTIM_WRAPPERS = _node(
+    'optimizer wrapper', 'OPTIM_WRAPPERS', 'mmrank.engine.optimizers'
+)
 TASK_UTILS = _node('task util', 'TASK_UTILS', 'mmrank.models.task_modules')
 TRANSFORMS = _node('transform', 'TRANSFORMS', 'mmrank.datasets.transforms')
 
@@ -77,6 +80,7 @@ __all__ = [
     'METRICS',
     'MODELS',
     'OPTIMIZERS',
+    'OPTIM_WRAPPERS',
     'TASK_UTILS',
     'TRANSFORMS',
 ]

@@ -38,6 +38,7 @@ from .contrastive.negative_terms import (
 from .contrastive.spectral_contrastive import capped_rows, spectral_losses
 from .contrastive.unit_rows import unit_rows
 from .distributed import all_reduce_sum
+from .grad_cache import grad_cache
 from .in_batch.coefficients import IN_BATCH_MODES
 from .in_batch.cross_sum import weighted_cross_sum
 from .in_batch.embedding_loss import in_batch_embedding_loss
@@ -211,6 +212,7 @@ __all__ = [
     'expected_calibration_error',
     'gather_positives',
     'global_contrastive_loss',
+    'grad_cache',
     'in_batch_embedding_loss',
     'in_batch_loss',
     'info_nce_loss',
