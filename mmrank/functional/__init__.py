@@ -35,6 +35,7 @@ from .contrastive.negative_terms import (
     two_modality_terms,
     two_view_terms,
 )
+from .contrastive.sigmoid_contrastive import sigmoid_losses
 from .contrastive.spectral_contrastive import capped_rows, spectral_losses
 from .contrastive.unit_rows import unit_rows
 from .distributed import all_reduce_sum
@@ -50,6 +51,7 @@ from .in_batch.pointwise import (
     SquarePointwise,
     build_pointwise,
 )
+from .key_ring import KeyRing
 from .long_tail.class_balance import (
     effective_number_weights,
     ldam_margins,
@@ -162,6 +164,7 @@ __all__ = [
     'IN_BATCH_MODES',
     'POINTWISE',
     'SURROGATES',
+    'KeyRing',
     'Logistic',
     'LogisticPointwise',
     'MAUCTerms',
@@ -254,6 +257,7 @@ __all__ = [
     'retrieval_metrics',
     'score_lists',
     'semi_variance',
+    'sigmoid_losses',
     'smooth_ap_lists',
     'smooth_ap_loss',
     'smoothed_rank',

@@ -5,6 +5,7 @@ from .contrastive.contrastive_loss import ContrastiveLoss
 from .contrastive.decorrelation_loss import BarlowTwinsLoss, VICRegLoss
 from .contrastive.info_nce_loss import FlatCLRLoss, InfoNCELoss
 from .contrastive.isogclr_loss import BimodalISogCLRLoss, ISogCLRLoss
+from .contrastive.siglip_loss import SigLIPLoss
 from .contrastive.simco_loss import SimCoLoss
 from .contrastive.sogclr_loss import SogCLRLoss
 from .contrastive.spectral_contrastive_loss import SpectralContrastiveLoss
@@ -84,6 +85,7 @@ __all__ = [
     'SOAPLoss',
     'SOPRCLoss',
     'ShiftsLogits',
+    'SigLIPLoss',
     'SimCoLoss',
     'SmoothAPLoss',
     'SoDeepLoss',

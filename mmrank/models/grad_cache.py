@@ -39,9 +39,7 @@ class GradCacheMixin:
         """Modules that :meth:`embed_rows` is called with."""
         raise NotImplementedError
 
-    def embed_rows(
-        self, encode: Callable, rows: Tensor | Sequence
-    ) -> Tensor:
+    def embed_rows(self, encode: Callable, rows: Tensor | Sequence) -> Tensor:
         """Embed a batch, in chunks where gradient caching is on.
 
         Args:
@@ -54,9 +52,7 @@ class GradCacheMixin:
         """
         if self.grad_cache_chunk is None or not torch.is_grad_enabled():
             return encode(rows)
-        return grad_cache(
-            encode, rows, self.grad_cache_chunk, self.encoders()
-        )
+        return grad_cache(encode, rows, self.grad_cache_chunk, self.encoders())
 
     def check_separable(self, batch_norm: str) -> None:
         """Refuse encoders in which the rows of a batch see each other.

@@ -79,13 +79,11 @@ def test_activations_are_those_of_one_chunk():
 
 @pytest.mark.parametrize('state', ['dropout', 'batch norm', 'spectral norm'])
 def test_second_pass_repeats_the_first(state):
-    middle = dict(
-        [
-            ('dropout', nn.Dropout(0.4)),
-            ('batch norm', nn.BatchNorm2d(8, momentum=None)),
-            ('spectral norm', spectral_norm(nn.Conv2d(8, 8, 1))),
-        ]
-    )[state]
+    middle = {
+        'dropout': nn.Dropout(0.4),
+        'batch norm': nn.BatchNorm2d(8, momentum=None),
+        'spectral norm': spectral_norm(nn.Conv2d(8, 8, 1)),
+    }[state]
     net = network(middle)
     other, x = copy.deepcopy(net), images()
     torch.manual_seed(1)
