@@ -51,6 +51,7 @@ from .in_batch.pointwise import (
     SquarePointwise,
     build_pointwise,
 )
+from .in_batch.softmax import in_batch_softmax_losses
 from .key_ring import KeyRing
 from .long_tail.class_balance import (
     effective_number_weights,
@@ -218,6 +219,7 @@ __all__ = [
     'grad_cache',
     'in_batch_embedding_loss',
     'in_batch_loss',
+    'in_batch_softmax_losses',
     'info_nce_loss',
     'info_nce_losses',
     'interpolate_scores',

@@ -45,6 +45,7 @@ from .ranking.soprc_loss import SOPRCLoss
 from .ranking.stable_ap_loss import StableAPLoss
 from .ranking.sum_loss import SumLoss
 from .two_tower.in_batch_loss import InBatchLoss
+from .two_tower.in_batch_softmax_loss import InBatchSoftmaxLoss
 from .two_tower.labelled_pair_loss import LabelledPairLoss
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     'HasLogitCentre',
     'ISogCLRLoss',
     'InBatchLoss',
+    'InBatchSoftmaxLoss',
     'IndividualCLIPLoss',
     'InfoNCELoss',
     'KeepsSampleState',

@@ -11,6 +11,7 @@ from .samples.sample_state import SampleState
 from .samples.sample_temperature import SampleTemperature
 from .score_vector import ScoreVector
 from .self_balance import SelfBalance
+from .streaming_frequency import StreamingFrequency
 
 __all__ = [
     'CappedImbalance',
@@ -27,4 +28,5 @@ __all__ = [
     'SampleTemperature',
     'ScoreVector',
     'SelfBalance',
+    'StreamingFrequency',
 ]

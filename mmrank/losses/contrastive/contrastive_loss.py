@@ -17,6 +17,7 @@ from mmrank.functional.contrastive.unit_rows import unit_rows
 from mmrank.functional.distributed import (
     all_gather_rows,
     join,
+    mean_over_ranks,
     rows_and_dtype,
     world_group,
 )
@@ -214,15 +215,9 @@ class ContrastiveLoss(NamedSettings, nn.Module):
         self._refuse_lone_samples(batch)
         losses = self.row_losses(batch, sample_idx, group)
         self._note(batch)
-        total, rows = losses.sum(), losses.numel()
-        if together:
-            value = total.detach().clone()
-            dist.all_reduce(value, group=group)
-            # The gradient is split over ranks, and DDP averages.
-            size = dist.get_world_size(group)
-            total = value + size * (total - total.detach())
-            rows = sum(batch.counts)
-        return self.loss_weight * total / max(rows, 1)
+        rows = sum(batch.counts) if together else losses.numel()
+        mean = mean_over_ranks(losses, rows, group if together else None)
+        return self.loss_weight * mean
 
     def prefetch(self, sample_idx: Tensor, device: torch.device) -> None:
         """Start to get the state of a batch, while its views are embedded.
