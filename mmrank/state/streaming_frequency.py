@@ -9,9 +9,11 @@ from mmrank.functional.distributed import all_gather_rows
 
 from .saved_state import SavedState
 
-# A prime, so that a multiple of an id is another number for each id.
+# Multiples of an id modulo a prime: different for each id. The factors are
+# large, so that small ids wrap around: else ids that share a bucket of one
+# array would share one of each.
 _PRIME = 2**31 - 1
-_FACTORS = (1, 1103515245, 1664525, 22695477, 134775813, 69069)
+_FACTORS = (1, 1103515245, 1812433253, 1597334677, 2147001325, 1583458089)
 
 
 class StreamingFrequency(SavedState):

@@ -1,6 +1,5 @@
 """Softmax with the logQ correction against its definition."""
 
-import math
 
 import pytest
 import torch
@@ -72,28 +71,32 @@ def test_a_factor_of_all_shares_cancels():
 
 
 def test_the_correction_removes_the_bias_of_sampling():
-    """Batches drawn by popularity estimate the softmax over all entities."""
+    """Batches drawn by popularity pull as the softmax over all entities."""
     g = torch.Generator().manual_seed(0)
     left, right = torch.randn(2, 30, 3, generator=g, dtype=torch.float64)
-    share = torch.softmax(1.5 * torch.randn(30, generator=g).double(), 0)
-    logits = left[0] @ right.t()
-    full = logits.softmax(0)
-    # Gradient of the loss of pair (0, 0) in the scores of its negatives.
-    mean = {True: 0.0, False: 0.0}
-    drawn = torch.multinomial(share.expand(4000, -1), 200, True, generator=g)
-    for corrected in mean:
-        scores = logits - share.log() if corrected else logits
-        kept = torch.where(drawn == 0, -math.inf, scores[drawn])
-        own = scores[:1].expand(len(drawn), 1)
-        weights = torch.cat([own, kept], 1).softmax(1)[:, 1:]
-        total = torch.zeros(30).double()
-        total.index_add_(0, drawn.flatten(), weights.flatten())
-        mean[corrected] = total / len(drawn)
-    # The own entity has one place of 200 + 1, whatever its share is.
-    others = full[1:] / full[1:].sum()
-    found = {k: x[1:] / x[1:].sum() for k, x in mean.items()}
-    assert (found[True] - others).abs().max() < 0.01
-    assert (found[False] - others).abs().max() > 0.05
+    share = torch.softmax(0.8 * torch.randn(30, generator=g).double(), 0)
+    anchor = left[:1]
+    full = (anchor @ right.t()).softmax(1)[0, 1:]
+    error = {}
+    for corrected in (True, False):
+        pull = torch.zeros(30).double()
+        for drawn in torch.multinomial(
+            share.expand(100, -1), 400, True, generator=g
+        ):
+            cols = torch.cat([torch.tensor([0]), drawn])
+            rows = right[cols].requires_grad_()
+            loss = in_batch_softmax_losses(
+                anchor.expand(len(cols), -1),
+                rows,
+                cols,
+                share[cols].log() if corrected else None,
+            )[0]
+            (gradient,) = torch.autograd.grad(loss, rows)
+            pull.index_add_(0, cols, gradient @ anchor[0])
+        found = pull[1:] / pull[1:].sum()
+        error[corrected] = float((found - full / full.sum()).abs().max())
+    assert error[False] > 0.2
+    assert error[True] < 0.4 * error[False]
 
 
 def test_counts_of_the_training_pairs():

@@ -44,7 +44,7 @@ def main():
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        '--batches', type=int, nargs='+', default=[64, 128, 256]
+        '--batches', type=int, nargs='+', default=[32, 64, 128]
     )
     parser.add_argument(
         '--chunk', type=int, default=32, help='views at a time'

@@ -20,7 +20,7 @@ from memory_peak import peak_extra_memory
 from rich.console import Console
 from rich.table import Table
 
-from mmrank.registry import MODELS
+from mmrank import losses
 
 LOSSES = {
     'CLIPLoss': {},
@@ -48,11 +48,10 @@ def measure(rank, args):
         if args.loss == 'SigLIPLoss' and gather == 'all':
             found.append(None)
             continue
-        config = dict(type=f'mmrank.{args.loss}', **LOSSES[args.loss])
+        settings = dict(LOSSES[args.loss])
         if args.loss != 'SigLIPLoss':
-            config['gather'] = gather
-
-        loss = MODELS.build(config)
+            settings['gather'] = gather
+        loss = getattr(losses, args.loss)(**settings)
 
         def step(view1, view2, loss=loss):
             leaves = view1.requires_grad_(), view2.requires_grad_()
@@ -68,8 +67,7 @@ def measure(rank, args):
         return peaks, 0.0
     (_, *one), (_, *other) = found
     difference = max(
-        float((x - y).abs().max() / y.abs().max())
-        for x, y in zip(one, other)
+        float((x - y).abs().max() / y.abs().max()) for x, y in zip(one, other)
     )
     return peaks, difference
 
@@ -92,7 +90,8 @@ def on_ranks(world, args, parser):
     with socket.socket() as s:
         s.bind(('127.0.0.1', 0))
         port = s.getsockname()[1]
-    context = mp.get_context('spawn')
+    # Forked: what is imported is there, and torch has done nothing yet.
+    context = mp.get_context('fork')
     queue = context.Queue()
     workers = [
         context.Process(target=worker, args=(rank, world, args, port, queue))
