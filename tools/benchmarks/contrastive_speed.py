@@ -48,6 +48,7 @@ def losses(samples: int) -> dict:
             **state,
         ),
         'CLIP': dict(type='mmrank.CLIPLoss'),
+        'SigLIP': dict(type='mmrank.SigLIPLoss'),
         'CyCLIP': dict(type='mmrank.CyCLIPLoss'),
         'SogCLR, images and texts': dict(
             type='mmrank.SogCLRLoss', bimodal=True, **state
