@@ -70,6 +70,9 @@ METRICS = _node(
     'mmrank.evaluation.retrieval_metric',
     'mmrank.evaluation.top_k_metric',
 )
+OPTIM_WRAPPERS = _node(
+    'optimizer wrapper', 'OPTIM_WRAPPERS', 'mmrank.engine.optimizers'
+)
 TASK_UTILS = _node('task util', 'TASK_UTILS', 'mmrank.models.task_modules')
 TRANSFORMS = _node('transform', 'TRANSFORMS', 'mmrank.datasets.transforms')
 
@@ -81,6 +84,7 @@ __all__ = [
     'METRICS',
     'MODELS',
     'OPTIMIZERS',
+    'OPTIM_WRAPPERS',
     'RUNNERS',
     'STRATEGIES',
     'TASK_UTILS',

@@ -130,13 +130,17 @@ def set_amp(cfg: Config) -> None:
             'none.\n  Fix: remove --amp, or check tools/check_env.py'
         )
     kind = cfg.optim_wrapper.get('type', 'OptimWrapper')
-    if kind not in ('OptimWrapper', 'AmpOptimWrapper'):
+    mixed = {
+        'OptimWrapper': 'AmpOptimWrapper',
+        'mmrank.GradCacheOptimWrapper': 'mmrank.GradCacheAmpOptimWrapper',
+    }
+    if kind not in (*mixed, *mixed.values()):
         raise UserError(
             f'--amp: optim_wrapper.type is {kind!r}, which --amp cannot '
             'switch.\n  Fix: set mixed precision in the config '
             "(type='AmpOptimWrapper')"
         )
-    cfg.optim_wrapper.type = 'AmpOptimWrapper'
+    cfg.optim_wrapper.type = mixed.get(kind, kind)
     cfg.optim_wrapper.setdefault('loss_scale', 'dynamic')
 
 

@@ -35,9 +35,11 @@ from .contrastive.negative_terms import (
     two_modality_terms,
     two_view_terms,
 )
+from .contrastive.sigmoid_contrastive import sigmoid_losses
 from .contrastive.spectral_contrastive import capped_rows, spectral_losses
 from .contrastive.unit_rows import unit_rows
 from .distributed import all_reduce_sum
+from .grad_cache import grad_cache
 from .in_batch.coefficients import IN_BATCH_MODES
 from .in_batch.cross_sum import weighted_cross_sum
 from .in_batch.embedding_loss import in_batch_embedding_loss
@@ -49,6 +51,8 @@ from .in_batch.pointwise import (
     SquarePointwise,
     build_pointwise,
 )
+from .in_batch.softmax import in_batch_softmax_losses
+from .key_ring import KeyRing
 from .long_tail.class_balance import (
     effective_number_weights,
     ldam_margins,
@@ -161,6 +165,7 @@ __all__ = [
     'IN_BATCH_MODES',
     'POINTWISE',
     'SURROGATES',
+    'KeyRing',
     'Logistic',
     'LogisticPointwise',
     'MAUCTerms',
@@ -211,8 +216,10 @@ __all__ = [
     'expected_calibration_error',
     'gather_positives',
     'global_contrastive_loss',
+    'grad_cache',
     'in_batch_embedding_loss',
     'in_batch_loss',
+    'in_batch_softmax_losses',
     'info_nce_loss',
     'info_nce_losses',
     'interpolate_scores',
@@ -252,6 +259,7 @@ __all__ = [
     'retrieval_metrics',
     'score_lists',
     'semi_variance',
+    'sigmoid_losses',
     'smooth_ap_lists',
     'smooth_ap_loss',
     'smoothed_rank',

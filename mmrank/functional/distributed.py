@@ -174,6 +174,29 @@ def all_reduce_sum(own: Tensor, group) -> Tensor:
     return own if group is None else _AllReduceSum.apply(own, group)
 
 
+def mean_over_ranks(losses: Tensor, rows: int, group) -> Tensor:
+    """Mean of the losses of all ranks, with a gradient for DDP.
+
+    Each rank has the losses of its own rows, and DistributedDataParallel
+    averages the gradients, so that of a rank is multiplied by their number.
+
+    Args:
+        losses: (n_r,) losses of this rank.
+        rows: n_r of all ranks together.
+        group: Process group, or None for a single process.
+
+    Returns:
+        Scalar, the same on all ranks; 0 without rows.
+    """
+    total = losses.sum()
+    if group is not None:
+        value = total.detach().clone()
+        dist.all_reduce(value, group=group)
+        size = dist.get_world_size(group)
+        total = value + size * (total - total.detach())
+    return total / max(rows, 1)
+
+
 class _GatherColumns(Function):
     @staticmethod
     def forward(ctx, own, group):

@@ -5,6 +5,7 @@ from .contrastive.contrastive_loss import ContrastiveLoss
 from .contrastive.decorrelation_loss import BarlowTwinsLoss, VICRegLoss
 from .contrastive.info_nce_loss import FlatCLRLoss, InfoNCELoss
 from .contrastive.isogclr_loss import BimodalISogCLRLoss, ISogCLRLoss
+from .contrastive.siglip_loss import SigLIPLoss
 from .contrastive.simco_loss import SimCoLoss
 from .contrastive.sogclr_loss import SogCLRLoss
 from .contrastive.spectral_contrastive_loss import SpectralContrastiveLoss
@@ -44,6 +45,7 @@ from .ranking.soprc_loss import SOPRCLoss
 from .ranking.stable_ap_loss import StableAPLoss
 from .ranking.sum_loss import SumLoss
 from .two_tower.in_batch_loss import InBatchLoss
+from .two_tower.in_batch_softmax_loss import InBatchSoftmaxLoss
 from .two_tower.labelled_pair_loss import LabelledPairLoss
 
 __all__ = [
@@ -66,6 +68,7 @@ __all__ = [
     'HasLogitCentre',
     'ISogCLRLoss',
     'InBatchLoss',
+    'InBatchSoftmaxLoss',
     'IndividualCLIPLoss',
     'InfoNCELoss',
     'KeepsSampleState',
@@ -84,6 +87,7 @@ __all__ = [
     'SOAPLoss',
     'SOPRCLoss',
     'ShiftsLogits',
+    'SigLIPLoss',
     'SimCoLoss',
     'SmoothAPLoss',
     'SoDeepLoss',

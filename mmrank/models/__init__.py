@@ -10,6 +10,7 @@ from .calibration import (
     read_calibration,
 )
 from .dense_heads import ListwiseHead
+from .grad_cache import GradCacheMixin
 from .heads import (
     ImageTextContrastHead,
     ImageTextInBatchHead,
@@ -37,6 +38,7 @@ __all__ = [
     'DeepFeatureMixup',
     'EmbeddingTower',
     'FederatedRoIHead',
+    'GradCacheMixin',
     'HuggingFaceTextEncoder',
     'ImageTextContrastHead',
     'ImageTextDualEncoder',

@@ -12,6 +12,7 @@ from .samples.sample_temperature import SampleTemperature
 from .score_vector import ScoreVector
 from .self_balance import SelfBalance
 from .sharding.sharded_state import ShardedState, load_shards, save_shard
+from .streaming_frequency import StreamingFrequency
 
 __all__ = [
     'CappedImbalance',
@@ -29,6 +30,7 @@ __all__ = [
     'ScoreVector',
     'SelfBalance',
     'ShardedState',
+    'StreamingFrequency',
     'load_shards',
     'save_shard',
 ]

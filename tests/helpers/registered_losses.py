@@ -56,9 +56,13 @@ SETTINGS = {
         *BOTH_MODES,
         dict(surrogate='one_sided_huber', tau=0.5, activation='sigmoid'),
     ],
-    'BimodalISogCLRLoss': [PER_SAMPLE],
+    'BimodalISogCLRLoss': [PER_SAMPLE, dict(PER_SAMPLE, gather='ring')],
     'BlackBoxAPLoss': BOTH_MODES,
-    'CLIPLoss': [dict(tau=0.3), dict(tau=0.3, learnable=False)],
+    'CLIPLoss': [
+        dict(tau=0.3),
+        dict(tau=0.3, learnable=False),
+        dict(tau=0.3, gather='ring'),
+    ],
     'ClassBalancedCELoss': [COUNTED, dict(COUNTED, use_sigmoid=False)],
     'CyCLIPLoss': [dict(tau=0.3, cross_weight=0.5)],
     'DRLoss': BOTH_MODES,
@@ -66,13 +70,24 @@ SETTINGS = {
     'ISogCLRLoss': [
         PER_SAMPLE,
         dict(PER_SAMPLE, storage='host', gradient_clip=0.1),
+        dict(PER_SAMPLE, gather='ring'),
     ],
     'InBatchLoss': [
         *(dict(mode=mode) for mode in IN_BATCH_MODES),
         dict(pointwise='logistic'),
     ],
+    'InBatchSoftmaxLoss': [
+        dict(num_buckets=5, alpha=0.3),
+        dict(num_buckets=3, num_hashes=2, gather='ring'),
+        dict(frequency='counts', tau=0.5, loss_weight=2.0),
+        dict(frequency='none', gather='ring'),
+    ],
     'IndividualCLIPLoss': [dict(PER_SAMPLE, tau=0.3)],
-    'InfoNCELoss': [{}, dict(bimodal=True, loss_weight=0.5)],
+    'InfoNCELoss': [
+        {},
+        dict(bimodal=True, loss_weight=0.5),
+        dict(gather='ring'),
+    ],
     'LDAMLoss': [
         dict(COUNTED, scale=2.0),
         dict(COUNTED, scale=2.0, use_sigmoid=False),
@@ -99,9 +114,14 @@ SETTINGS = {
         SORTER,
         dict(SORTER, mode='per_class'),
     ],
+    'SigLIPLoss': [{}, dict(tau=0.5, bias=-1.0, loss_weight=0.5)],
     'SimCoLoss': [{}, dict(bimodal=False)],
     'SmoothAPLoss': BOTH_MODES,
-    'SogCLRLoss': [PER_SAMPLE, dict(PER_SAMPLE, bimodal=True)],
+    'SogCLRLoss': [
+        PER_SAMPLE,
+        dict(PER_SAMPLE, bimodal=True),
+        dict(PER_SAMPLE, bimodal=True, gather='ring'),
+    ],
     'StableAPLoss': [
         {},
         dict(rho=1.0),

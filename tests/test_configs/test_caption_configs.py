@@ -24,6 +24,7 @@ CONFIGS = sorted(
 NAMED = {
     'clip': losses.CLIPLoss,
     'cyclip': losses.CyCLIPLoss,
+    'siglip': losses.SigLIPLoss,
     'sogclr': losses.SogCLRLoss,
     'isogclr': losses.BimodalISogCLRLoss,
     'in-batch': losses.InBatchLoss,
@@ -88,7 +89,11 @@ def test_config_trains_and_predicts(path):
         logs = model.train_step(batch(size, texts), wrapper)
     assert logs['loss'].isfinite()
     for group in wrapper.optimizer.param_groups:
-        if any(x is getattr(loss, 'log_tau', None) for x in group['params']):
+        learned = [
+            getattr(loss, name, None)
+            for name in ('log_tau', 'log_scale', 'logit_bias')
+        ]
+        if any(x is y for x in group['params'] for y in learned):
             assert group['weight_decay'] == 0
     model.eval()
     with torch.no_grad():

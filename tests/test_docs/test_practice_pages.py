@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 import torch
 from docs_blocks import PAGES, ROOT
+from mmengine.optim import build_optim_wrapper
+from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from mmrank.engine.resume.checkpoint import find_damage
+from mmrank.engine.optimizers import GradCacheOptimWrapper
 
 SCALING = PAGES / 'scaling.md'
 CALIBRATION = PAGES / 'calibration_and_deployment.md'
@@ -34,6 +37,13 @@ def test_state_of_a_loss_has_the_size_of_the_table(capsys):
     said = capsys.readouterr().out
     assert said == '12 bytes a sample\n'
     assert '| 12 a sample;' in SCALING.read_text('utf-8')
+
+
+def test_gradient_caching():
+    made = run(block(SCALING, 'GradCacheOptimWrapper'))
+    wrapper = build_optim_wrapper(nn.Linear(2, 2), made['optim_wrapper'])
+    assert isinstance(wrapper, GradCacheOptimWrapper)
+    assert wrapper.chunk == 64
 
 
 @pytest.mark.slow

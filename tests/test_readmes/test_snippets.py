@@ -68,6 +68,7 @@ BLOCKS = [
     (CALIBRATION, 'mmrank.CalibratedModel'),
     # tests/test_docs/test_practice_pages.py runs these.
     (SCALING, 'ISogCLRLoss'),
+    (SCALING, 'GradCacheOptimWrapper'),
     (CALIBRATION, 'best_f1_thresholds'),
     (CALIBRATION, 'LogisticRegression'),
     (CALIBRATION, 'torch.export'),

@@ -93,6 +93,32 @@ def test_detr_step():
         assert min(focal, ours, ratio) > 0
 
 
+def test_grad_cache_step():
+    out = run(
+        'grad_cache_step',
+        *('--batches', '2', '4', '--chunk', '2', '--repeats', '1'),
+        *('--size', '16'),
+    )
+    rows = re.findall(r'│ (2|4) +│(.*)│', out)
+    whole, chunks = zip(*(map(float, x.split('│')[:2]) for _, x in rows))
+    assert whole[1] > 1.5 * whole[0]
+    assert chunks[1] < 1.2 * chunks[0]
+
+
+@pytest.mark.slow
+def test_ring_memory():
+    out = run(
+        'ring_memory',
+        *('--ranks', '2', '3', '--batch', '32', '--dimensions', '2048'),
+    )
+    rows = re.findall(r'│ ([23]) +│(.*)│', out)
+    values = [[float(y) for y in x.split('│')] for _, x in rows]
+    for gathered, ring, *_, difference in values:
+        assert ring < gathered
+        assert difference < 1e-5
+    assert values[1][1] < 1.1 * values[0][1]
+
+
 @pytest.mark.slow
 def test_wire_bytes():
     out = run(

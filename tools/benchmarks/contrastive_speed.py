@@ -48,6 +48,7 @@ def losses(samples: int) -> dict:
             **state,
         ),
         'CLIP': dict(type='mmrank.CLIPLoss'),
+        'SigLIP': dict(type='mmrank.SigLIPLoss'),
         'CyCLIP': dict(type='mmrank.CyCLIPLoss'),
         'CLIP, individual': dict(type='mmrank.IndividualCLIPLoss', **state),
         'SogCLR, images and texts': dict(

@@ -5,10 +5,14 @@ train_cfg = dict(
 val_cfg = dict()
 test_cfg = dict()
 
-# CLIP spares its temperature the weight decay.
+# CLIP spares its temperature the weight decay, SigLIP also its bias.
 optim_wrapper = dict(
     optimizer=dict(type='AdamW', lr=3e-3, weight_decay=0.02),
-    paramwise_cfg=dict(custom_keys=dict(log_tau=dict(decay_mult=0.0))))
+    paramwise_cfg=dict(
+        custom_keys=dict(
+            log_tau=dict(decay_mult=0.0),
+            log_scale=dict(decay_mult=0.0),
+            logit_bias=dict(decay_mult=0.0))))
 param_scheduler = [
     dict(
         type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),

@@ -123,15 +123,21 @@ def _places(ids: Tensor, among: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return begin, torch.searchsorted(ordered, ids, right=True) - begin, order
 
 
-def _fill(x: Tensor, index: Tensor, value: float) -> None:
-    """Set the entries that :meth:`SameSample.inside` names."""
+def fill(x: Tensor, index: Tensor, value: float) -> None:
+    """Set entries of a strip.
+
+    Args:
+        x: The strip, which is written to.
+        index: What :meth:`SameSample.inside` returned.
+        value: The number to set.
+    """
     if index.dtype == torch.bool:
         x.masked_fill_(index, value)
     else:
         x.view(-1).index_fill_(0, index, value)
 
 
-class _Sums:
+class ExpSums:
     """Sums of exp over the similarities of anchors, strip by strip.
 
     Args:
@@ -163,13 +169,13 @@ class _Sums:
     def take(self, strip: Tensor, part: slice, dim: int, own: Tensor) -> None:
         """Add a strip to the sums of its anchors."""
         x = self.exponents(strip, part, dim)
-        _fill(x, own, -torch.inf)
+        fill(x, own, -torch.inf)
         before = self.best[part]
         best = torch.maximum(before, x.amax(dim))
         x -= best.unsqueeze(dim)
         powers = x.exp2()
         # 0 * -inf is not a number.
-        _fill(x, own, 0)
+        fill(x, own, 0)
         change, total = before - best, self.total[part]
         scale = change.exp2()
         moment = (self.moment[part] + change * total) * scale
@@ -209,7 +215,7 @@ class _Sums:
         """
         x = self.exponents(strip, part, dim)
         x = x.sub_(log2_sum[part].unsqueeze(dim)).exp2_()
-        _fill(x, own, 0)
+        fill(x, own, 0)
         return x.mul_(per_anchor[part].unsqueeze(dim))
 
 
@@ -285,7 +291,7 @@ class LogMeanExp(Function):
     def forward(ctx, rows, columns, positive, same, limit, *taus):
         matrix = _Matrix(rows, columns, same, limit)
         own = (rows * columns).sum(1) if positive is None else positive
-        sums = [_Sums(own, tau) for tau in taus]
+        sums = [ExpSums(own, tau) for tau in taus]
         wanted = any(ctx.needs_input_grad)
         kept = [] if wanted and matrix.is_small() else None
         for part, first in matrix.strips():
@@ -328,7 +334,7 @@ class LogMeanExp(Function):
             # Without negatives log g is a constant.
             grad = torch.where(counts[k] > 0, grads[2 * k], 0)
             log2_sum = torch.where(counts[k] > 0, ctx.log2_sums[k], 0)
-            sums.append(_Sums(positive, tau))
+            sums.append(ExpSums(positive, tau))
             settings.append((log2_sum, grad / tau))
             # The weights of an anchor add up to 1.
             of_positive -= grad / tau

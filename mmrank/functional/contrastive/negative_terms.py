@@ -5,7 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mmrank.functional.key_ring import KeyRing
+
 from .log_mean_exp import BLOCK_ENTRIES, LogMeanExp, SameSample
+from .ring_log_mean_exp import RingLogMeanExp
 
 
 @dataclass
@@ -33,6 +36,7 @@ def negative_terms(
     anchor_ids: Tensor,
     key_ids: Tensor,
     block_entries: int = BLOCK_ENTRIES,
+    ring: KeyRing | None = None,
 ) -> NegativeTerms:
     """Compare anchors with their negatives.
 
@@ -52,6 +56,8 @@ def negative_terms(
         key_ids: (m,) integer sample of each key. Keys of the anchor's own
             sample are no negatives.
         block_entries: Similarities at a time, at most.
+        ring: Where the keys of other ranks come from; those given are the
+            ones of this rank. Every rank must call this, and run backward.
 
     Returns:
         Terms in at least float32. The gradient reaches anchors, positives,
@@ -73,6 +79,17 @@ def negative_terms(
             f'(n,) and (m,); got {tuple(anchors.shape)}, '
             f'{tuple(positives.shape)}, {tuple(keys.shape)}, '
             f'{tuple(anchor_ids.shape)} and {tuple(key_ids.shape)}'
+        )
+    if ring is not None:
+        return _ring_terms(
+            anchors,
+            positives,
+            keys,
+            tau,
+            anchor_ids,
+            key_ids,
+            block_entries,
+            ring,
         )
     mirrored = keys is anchors and key_ids is anchor_ids
     return _terms(
@@ -127,6 +144,35 @@ def _terms(
     return [NegativeTerms(*x) for x in zip(found[::2], found[1::2], counts)]
 
 
+def _ring_terms(
+    anchors: Tensor,
+    positives: Tensor,
+    keys: Tensor,
+    tau: Tensor | float,
+    anchor_ids: Tensor,
+    key_ids: Tensor,
+    block_entries: int,
+    ring: KeyRing,
+) -> NegativeTerms:
+    dtype = torch.promote_types(anchors.dtype, torch.float32)
+    anchors, positives, keys = (
+        x.to(dtype) for x in (anchors, positives, keys)
+    )
+    with torch.autocast(anchors.device.type, enabled=False):
+        tau = torch.as_tensor(tau, dtype=dtype, device=anchors.device)
+        found = RingLogMeanExp.apply(
+            anchors,
+            keys,
+            (anchors * positives).sum(1),
+            tau.expand(len(anchors)),
+            anchor_ids,
+            key_ids,
+            ring,
+            block_entries,
+        )
+    return NegativeTerms(*found)
+
+
 def two_view_terms(
     view1: Tensor,
     view2: Tensor,
@@ -135,6 +181,7 @@ def two_view_terms(
     all_view1: Tensor | None = None,
     all_view2: Tensor | None = None,
     all_ids: Tensor | None = None,
+    ring: KeyRing | None = None,
 ) -> NegativeTerms:
     """Every view against both views of all other samples.
 
@@ -150,6 +197,8 @@ def two_view_terms(
             all ranks. None: those of the batch.
         all_view2: (M, D), likewise.
         all_ids: (M,), likewise.
+        ring: Where the views of other ranks come from, instead of those
+            three; its counts are those of samples.
 
     Returns:
         Terms of 2B anchors, those of ``view1`` first.
@@ -164,7 +213,11 @@ def two_view_terms(
     if not _are_all(view1, view2, ids, all_view1, all_view2, all_ids):
         keys, key_ids = torch.cat([all_view1, all_view2]), all_ids.repeat(2)
     positives = torch.cat([view2, view1])
-    return negative_terms(anchors, positives, keys, tau, anchor_ids, key_ids)
+    if ring is not None:
+        ring = ring.of_views(2)
+    return negative_terms(
+        anchors, positives, keys, tau, anchor_ids, key_ids, ring=ring
+    )
 
 
 def two_modality_terms(
@@ -176,6 +229,7 @@ def two_modality_terms(
     all_view1: Tensor | None = None,
     all_view2: Tensor | None = None,
     all_ids: Tensor | None = None,
+    ring: KeyRing | None = None,
 ) -> tuple[NegativeTerms, NegativeTerms]:
     """Each modality against the other one of all other pairs.
 
@@ -191,6 +245,7 @@ def two_modality_terms(
         all_view1: See :func:`two_view_terms`.
         all_view2: See :func:`two_view_terms`.
         all_ids: See :func:`two_view_terms`.
+        ring: See :func:`two_view_terms`.
 
     Returns:
         Terms of the B anchors of ``view1`` and of ``view2``.
@@ -198,12 +253,13 @@ def two_modality_terms(
     ids, all_view1, all_view2, all_ids = _filled(
         view1, view2, ids, all_view1, all_view2, all_ids
     )
-    if _are_all(view1, view2, ids, all_view1, all_view2, all_ids):
+    alone = _are_all(view1, view2, ids, all_view1, all_view2, all_ids)
+    if ring is None and alone:
         taus = [tau1, tau2]
         return tuple(_terms(view1, view2, None, taus, ids, ids))
     return (
-        negative_terms(view1, view2, all_view2, tau1, ids, all_ids),
-        negative_terms(view2, view1, all_view1, tau2, ids, all_ids),
+        negative_terms(view1, view2, all_view2, tau1, ids, all_ids, ring=ring),
+        negative_terms(view2, view1, all_view1, tau2, ids, all_ids, ring=ring),
     )
 
 

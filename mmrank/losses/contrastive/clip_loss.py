@@ -55,9 +55,13 @@ class CLIPLoss(ContrastiveLoss):
         normalize: bool = True,
         scope: str = 'global',
         loss_weight: float = 1.0,
+        gather: str = 'all',
     ) -> None:
         super().__init__(
-            normalize=normalize, scope=scope, loss_weight=loss_weight
+            normalize=normalize,
+            scope=scope,
+            loss_weight=loss_weight,
+            gather=gather,
         )
         if not 0 < tau < math.inf:
             raise ValueError(f'tau must be > 0 and finite, got {tau!r}')
@@ -126,6 +130,12 @@ class CyCLIPLoss(CLIPLoss):
         ):
             if not value >= 0:
                 raise ValueError(f'{name} must be >= 0, got {value!r}')
+        if self.gather != 'all':
+            raise ValueError(
+                f'gather={self.gather!r} is not for CyCLIPLoss, which '
+                'compares the similarities of all samples at once; use '
+                "gather='all'"
+            )
         self.cross_weight, self.in_weight = cross_weight, in_weight
 
     def row_losses(
@@ -185,9 +195,13 @@ class IndividualCLIPLoss(ContrastiveLoss):
         normalize: bool = True,
         scope: str = 'global',
         loss_weight: float = 1.0,
+        gather: str = 'all',
     ) -> None:
         super().__init__(
-            normalize=normalize, scope=scope, loss_weight=loss_weight
+            normalize=normalize,
+            scope=scope,
+            loss_weight=loss_weight,
+            gather=gather,
         )
         if not (type(num_samples) is int and num_samples >= 1):
             raise ValueError(

@@ -17,9 +17,11 @@ from mmrank.functional.contrastive.unit_rows import unit_rows
 from mmrank.functional.distributed import (
     all_gather_rows,
     join,
+    mean_over_ranks,
     rows_and_dtype,
     world_group,
 )
+from mmrank.functional.key_ring import KeyRing
 from mmrank.losses.inputs import one_of
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state.samples.sample_state import check_sample_ids
@@ -38,6 +40,8 @@ class ContrastedBatch:
         all_view2: (M, D), likewise.
         all_ids: (M,) int64, likewise.
         counts: Rows of each rank; those of this rank alone if not requested.
+        ring: Where the keys of other ranks come from, if they are not
+            gathered; the tensors above are then those of this rank.
         negatives: Mean number of negatives of an anchor, once :meth:`terms`
             was called.
     """
@@ -49,6 +53,7 @@ class ContrastedBatch:
     all_view2: Tensor
     all_ids: Tensor
     counts: list[int]
+    ring: KeyRing | None = None
     negatives: Tensor | None = None
 
     @classmethod
@@ -59,6 +64,7 @@ class ContrastedBatch:
         sample_idx: Tensor | None,
         group=None,
         together: bool = True,
+        gather: str = 'all',
     ) -> 'ContrastedBatch':
         """Join the views of all ranks, whose numbers may differ.
 
@@ -69,6 +75,7 @@ class ContrastedBatch:
             group: Process group; None for a single process.
             together: Whether negatives come from all ranks. If not, the group
                 only provides its ``counts``.
+            gather: ``all`` or ``ring``, see :class:`ContrastiveLoss`.
         """
         n, device = view1.size(0), view1.device
         counts = [n]
@@ -82,11 +89,17 @@ class ContrastedBatch:
             ids = torch.arange(begin, begin + n, device=device)
         else:
             ids = sample_idx.to(device, non_blocking=True).long()
-        if not spread:
-            return cls(view1, view2, ids, view1, view2, ids, counts)
+        if not spread or gather == 'ring':
+            ring = KeyRing(counts, group) if spread else None
+            return cls(view1, view2, ids, view1, view2, ids, counts, ring)
         joined = all_gather_rows(join([view1, view2], 1), counts, group)
         all_ids = all_gather_rows(ids[:, None], counts, group)[:, 0]
         return cls(view1, view2, ids, *joined.chunk(2, 1), all_ids, counts)
+
+    @property
+    def size(self) -> int:
+        """Rows that negatives come from, of all ranks or of this one."""
+        return sum(self.counts) if self.ring else len(self.all_ids)
 
     def terms(self, taus: list[Tensor | float]) -> list[NegativeTerms]:
         """Compare the views of this rank with their negatives.
@@ -101,6 +114,7 @@ class ContrastedBatch:
             n anchors of each view.
         """
         rest = (self.ids, self.all_view1, self.all_view2, self.all_ids)
+        rest = (*rest, self.ring)
         if len(taus) == 1:
             terms = [two_view_terms(self.view1, self.view2, *taus, *rest)]
         else:
@@ -120,6 +134,10 @@ class ContrastiveLoss(NamedSettings, nn.Module):
         scope: ``global``: in distributed training the negatives come from the
             batches of all ranks, exactly as in a single process. ``local``:
             each rank has its own negatives.
+        gather: How they come. ``all``: every rank gathers the embeddings of
+            all ranks. ``ring``: they pass from rank to rank, so that the
+            memory for them does not grow with the number of ranks; they
+            travel once more in backward. The loss is the same.
         loss_weight: Factor of the whole loss.
 
     Attributes:
@@ -144,10 +162,17 @@ class ContrastiveLoss(NamedSettings, nn.Module):
         normalize: bool = True,
         scope: str = 'global',
         loss_weight: float = 1.0,
+        gather: str = 'all',
     ) -> None:
         super().__init__()
         one_of('scope', scope, ('global', 'local'))
-        self.normalize, self.scope = normalize, scope
+        one_of('gather', gather, ('all', 'ring'))
+        if scope == 'local' and gather == 'ring':
+            raise ValueError(
+                "gather='ring' has no effect with scope='local', which takes "
+                'nothing from other ranks; remove one of them'
+            )
+        self.normalize, self.scope, self.gather = normalize, scope, gather
         self.loss_weight = loss_weight
         self.diagnostics: dict[str, Tensor] = {}
         self._lone_batches = 0
@@ -185,20 +210,14 @@ class ContrastiveLoss(NamedSettings, nn.Module):
         together = world is not None and self.scope == 'global'
         group = world if together or self.keeps_samples else None
         batch = ContrastedBatch.of_views(
-            view1, view2, sample_idx, group, together
+            view1, view2, sample_idx, group, together, self.gather
         )
         self._refuse_lone_samples(batch)
         losses = self.row_losses(batch, sample_idx, group)
         self._note(batch)
-        total, rows = losses.sum(), losses.numel()
-        if together:
-            value = total.detach().clone()
-            dist.all_reduce(value, group=group)
-            # The gradient is split over ranks, and DDP averages.
-            size = dist.get_world_size(group)
-            total = value + size * (total - total.detach())
-            rows = sum(batch.counts)
-        return self.loss_weight * total / max(rows, 1)
+        rows = sum(batch.counts) if together else losses.numel()
+        mean = mean_over_ranks(losses, rows, group if together else None)
+        return self.loss_weight * mean
 
     def prefetch(self, sample_idx: Tensor, device: torch.device) -> None:
         """Start to get the state of a batch, while its views are embedded.
@@ -256,7 +275,7 @@ class ContrastiveLoss(NamedSettings, nn.Module):
         """Refuse batches of one sample, but for the last one of an epoch."""
         if not self.training:
             return
-        lone = batch.all_ids.size(0) == 1
+        lone = batch.size == 1
         self._lone_batches = self._lone_batches + 1 if lone else 0
         if self._lone_batches > 1:
             raise UserError(

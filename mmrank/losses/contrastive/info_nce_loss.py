@@ -36,9 +36,13 @@ class InfoNCELoss(ContrastiveLoss):
         normalize: bool = True,
         scope: str = 'global',
         loss_weight: float = 1.0,
+        gather: str = 'all',
     ) -> None:
         super().__init__(
-            normalize=normalize, scope=scope, loss_weight=loss_weight
+            normalize=normalize,
+            scope=scope,
+            loss_weight=loss_weight,
+            gather=gather,
         )
         if not tau > 0:
             raise ValueError(f'tau must be > 0, got {tau!r}')
@@ -78,6 +82,7 @@ class FlatCLRLoss(InfoNCELoss):
         normalize: bool = True,
         scope: str = 'global',
         loss_weight: float = 1.0,
+        gather: str = 'all',
     ) -> None:
         super().__init__(
             tau,
@@ -86,4 +91,5 @@ class FlatCLRLoss(InfoNCELoss):
             normalize=normalize,
             scope=scope,
             loss_weight=loss_weight,
+            gather=gather,
         )

@@ -75,9 +75,13 @@ class IndividualTemperatureLoss(MovingAverageLoss):
         scope: str = 'global',
         loss_weight: float = 1.0,
         gradient_clip: float | None = None,
+        gather: str = 'all',
     ) -> None:
         super().__init__(
-            normalize=normalize, scope=scope, loss_weight=loss_weight
+            normalize=normalize,
+            scope=scope,
+            loss_weight=loss_weight,
+            gather=gather,
         )
         if not rho > 0:
             raise ValueError(f'rho must be > 0, got {rho!r}')
@@ -181,6 +185,7 @@ class BimodalISogCLRLoss(IndividualTemperatureLoss):
         scope: str = 'global',
         loss_weight: float = 1.0,
         gradient_clip: float | None = None,
+        gather: str = 'all',
     ) -> None:
         super().__init__(
             num_samples,
@@ -198,6 +203,7 @@ class BimodalISogCLRLoss(IndividualTemperatureLoss):
             scope=scope,
             loss_weight=loss_weight,
             gradient_clip=gradient_clip,
+            gather=gather,
         )
 
     def prefix_of(self, state: SampleTemperature) -> str:

@@ -36,9 +36,13 @@ class SimCoLoss(ContrastiveLoss):
         normalize: bool = True,
         scope: str = 'global',
         loss_weight: float = 1.0,
+        gather: str = 'all',
     ) -> None:
         super().__init__(
-            normalize=normalize, scope=scope, loss_weight=loss_weight
+            normalize=normalize,
+            scope=scope,
+            loss_weight=loss_weight,
+            gather=gather,
         )
         for name, value in (('tau', tau), ('tau_inter', tau_inter)):
             if not value > 0:

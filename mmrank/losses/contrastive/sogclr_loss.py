@@ -172,9 +172,13 @@ class SogCLRLoss(MovingAverageLoss):
         normalize: bool = True,
         scope: str = 'global',
         loss_weight: float = 1.0,
+        gather: str = 'all',
     ) -> None:
         super().__init__(
-            normalize=normalize, scope=scope, loss_weight=loss_weight
+            normalize=normalize,
+            scope=scope,
+            loss_weight=loss_weight,
+            gather=gather,
         )
         if not tau > 0:
             raise ValueError(f'tau must be > 0, got {tau!r}')

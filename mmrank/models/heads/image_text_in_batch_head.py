@@ -8,6 +8,7 @@ from torch import Tensor
 
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.two_tower.in_batch_loss import InBatchLoss
+from mmrank.losses.two_tower.in_batch_softmax_loss import InBatchSoftmaxLoss
 from mmrank.registry import MODELS
 
 from .sample_fields import ids_of
@@ -15,7 +16,7 @@ from .sample_fields import ids_of
 
 @MODELS.register_module()
 class ImageTextInBatchHead(BaseModule):
-    """Passes the pairs of a batch to ``mmrank.InBatchLoss``.
+    """Passes the pairs of a batch to a loss of in-batch sampling.
 
     Images are its left and captions its right entities. An image may have
     several captions, and a caption several images: the loss corrects the bias
@@ -31,14 +32,15 @@ class ImageTextInBatchHead(BaseModule):
     are too narrow a range for the logistic loss.
 
     Args:
-        loss: Config of ``mmrank.InBatchLoss``.
+        loss: Config of ``mmrank.InBatchLoss`` or
+            ``mmrank.InBatchSoftmaxLoss``.
         row_key: Field of the data samples with the image.
         col_key: Field with the caption.
         scale: Factor of the scores, > 0.
         init_cfg: See mmengine's ``BaseModule``.
 
     Raises:
-        TypeError: If the loss is not ``mmrank.InBatchLoss``.
+        TypeError: If the loss is none of these.
         ValueError: If ``scale`` is not > 0.
 
     Example:
@@ -58,9 +60,10 @@ class ImageTextInBatchHead(BaseModule):
     ) -> None:
         super().__init__(init_cfg=init_cfg)
         self.loss_module = build_loss('loss', loss)
-        if not isinstance(self.loss_module, InBatchLoss):
+        if not isinstance(self.loss_module, (InBatchLoss, InBatchSoftmaxLoss)):
             raise TypeError(
-                f"loss.type={loss['type']!r} is not 'mmrank.InBatchLoss'; "
+                f"loss.type={loss['type']!r} is not 'mmrank.InBatchLoss' or "
+                "'mmrank.InBatchSoftmaxLoss'; "
                 "for contrastive losses use head.type='mmrank."
                 "ImageTextContrastHead'"
             )

@@ -9,6 +9,7 @@ from torch.nn.functional import normalize, pad
 
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TakesPairCounts
+from mmrank.losses.two_tower.in_batch_softmax_loss import InBatchSoftmaxLoss
 from mmrank.registry import MODELS
 
 from .sample_fields import labels_of, sample_ids_of
@@ -62,7 +63,8 @@ class InBatchRetrievalHead(BaseModule):
             raise ValueError(f'scale must be > 0, got {scale!r}')
         self.scale, self.bias = scale, bias
         self.loss_module = build_loss('loss', loss)
-        if not (
+        # A softmax would push apart the images of a class.
+        if isinstance(self.loss_module, InBatchSoftmaxLoss) or not (
             isinstance(self.loss_module, TakesPairCounts)
             and self.loss_module.wants_pair_counts
         ):

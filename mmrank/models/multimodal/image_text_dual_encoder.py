@@ -7,6 +7,7 @@ from mmengine.model import BaseModel
 from torch import Tensor, nn
 
 from mmrank.functional.contrastive.unit_rows import unit_rows
+from mmrank.models.grad_cache import GradCacheMixin
 from mmrank.registry import MODELS
 
 from .zero_shot_prompts import ZeroShotPrompts
@@ -16,7 +17,7 @@ _TEXTS = 512
 
 
 @MODELS.register_module()
-class ImageTextDualEncoder(BaseModel):
+class ImageTextDualEncoder(GradCacheMixin, BaseModel):
     """Two encoders and a linear projection each, as in CLIP.
 
     In training a data sample has one ``text``, a string, and the fields that
@@ -131,6 +132,9 @@ class ImageTextDualEncoder(BaseModel):
         Raises:
             ValueError: If the encoder returns another shape.
         """
+        return self.embed_rows(self._embed_images, inputs)
+
+    def _embed_images(self, inputs: Tensor) -> Tensor:
         feats = inputs
         for layer in self.image_encoder:
             feats = layer(feats)
@@ -154,8 +158,19 @@ class ImageTextDualEncoder(BaseModel):
         Returns:
             (n, D), at least float32; of length 1 with ``normalize``.
         """
-        rows = self.text_projection(self.text_encoder(list(texts)))
-        return self._finish(rows)
+        return self.embed_rows(self._embed_texts, list(texts))
+
+    def _embed_texts(self, texts: list[str]) -> Tensor:
+        return self._finish(self.text_projection(self.text_encoder(texts)))
+
+    def encoders(self) -> list[nn.Module]:
+        """Those of images and texts, with their projections."""
+        return [
+            self.image_encoder,
+            self.image_projection,
+            self.text_encoder,
+            self.text_projection,
+        ]
 
     def loss(
         self, inputs: Tensor, data_samples: Sequence

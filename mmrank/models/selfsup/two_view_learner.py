@@ -12,10 +12,11 @@ from torch.nn.functional import adaptive_avg_pool2d
 from mmrank.errors import UserError
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import Prefetches
+from mmrank.models.grad_cache import GradCacheMixin
 from mmrank.models.heads.sample_fields import ids_of
 
 
-class TwoViewLearner(BaseSelfSupervisor):
+class TwoViewLearner(GradCacheMixin, BaseSelfSupervisor):
     """Two views through one network; the loss receives the image indices.
 
     Both views go through backbone and neck as one batch, as in SimCLR. The
@@ -102,11 +103,18 @@ class TwoViewLearner(BaseSelfSupervisor):
         ids = ids_of(data_samples, 'sample_idx', torch.device('cpu'))
         if isinstance(self.loss_module, Prefetches):
             self.loss_module.prefetch(ids, inputs[0].device)
-        feats = self.backbone(torch.cat(list(inputs)))
+        rows = self.embed_rows(self._embed, torch.cat(list(inputs)))
+        return dict(loss=self.loss_module(*rows.chunk(2), ids))
+
+    def _embed(self, views: Tensor) -> Tensor:
+        feats = self.backbone(views)
         if self.with_neck:
             feats = self.neck(feats)
-        view1, view2 = _vectors(feats).chunk(2)
-        return dict(loss=self.loss_module(view1, view2, ids))
+        return _vectors(feats)
+
+    def encoders(self) -> list[Module]:
+        """Backbone and neck."""
+        return [self.backbone, *([self.neck] if self.with_neck else [])]
 
     def predict(
         self,

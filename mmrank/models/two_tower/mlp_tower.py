@@ -5,11 +5,12 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
+from mmrank.models.grad_cache import GradCacheMixin
 from mmrank.registry import MODELS
 
 
 @MODELS.register_module()
-class MLPTower(nn.Module):
+class MLPTower(GradCacheMixin, nn.Module):
     """Another tower, then ReLU and linear layers.
 
     Args:
@@ -46,4 +47,8 @@ class MLPTower(nn.Module):
         Returns:
             (U, D) floats.
         """
-        return self.layers(self.stem(entities))
+        return self.embed_rows(self.layers, self.stem(entities))
+
+    def encoders(self) -> list[nn.Module]:
+        """The layers behind the stem, which looks its rows up."""
+        return [self.layers]

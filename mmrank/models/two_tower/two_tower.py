@@ -19,7 +19,8 @@ class TwoTower(BaseModel):
     Args:
         left: Config of the tower f.
         right: Config of the tower g; it must embed entities by their ids.
-        loss: Config of ``mmrank.InBatchLoss``, or of
+        loss: Config of ``mmrank.InBatchLoss`` or
+            ``mmrank.InBatchSoftmaxLoss``, or of
             ``mmrank.LabelledPairLoss`` for naive and cross sampling.
         top_k: Right entities to find for each left one in evaluation.
         data_preprocessor: See mmengine's ``BaseModel``.

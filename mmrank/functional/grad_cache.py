@@ -1,0 +1,111 @@
+"""Embeddings of a large batch, with the activations of a part of it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+
+def grad_cache(
+    encode: Callable,
+    rows: Tensor | Sequence,
+    chunk: int,
+    modules: Sequence[nn.Module] = (),
+) -> Tensor:
+    """Embed a batch in chunks, of which one at a time has its activations.
+
+    The loss sees the embeddings of the whole batch; its backward pass embeds
+    each chunk once more, and passes the gradient of the chunk's embeddings
+    on to the weights. That costs one more forward pass of all chunks but the
+    last one, which keeps its activations, for it comes first in backward.
+    Source: Gao et al., Scaling Deep Contrastive Learning Batch Size under
+    Memory Limited Setup, RepL4NLP 2021. Here each chunk is a checkpoint of
+    ``torch.utils.checkpoint``, so there is one backward pass:
+    DistributedDataParallel sends each gradient once, after the last chunk,
+    and gradient scaling, accumulation and autocast are as without chunks.
+
+    The second pass of a chunk starts from torch's random states of its
+    first, and from the buffers of the modules as they were then; afterwards
+    the buffers have what the first passes left in them. So dropout repeats
+    itself, and running statistics take in each chunk once. Random numbers of
+    numpy and of Python are not repeated.
+
+    The gradient is that of ``encode(rows)`` where a row's embedding does not
+    depend on the other rows. Dropout draws its masks chunk by chunk: others,
+    from the same distribution. Batch norm in training mode takes the
+    statistics of a chunk for those of the batch.
+
+    Args:
+        encode: Embeds some of the rows: returns (n, ...) of n of them.
+        rows: (B, ...) tensor, or a sequence of B, such as texts.
+        chunk: Rows at a time, >= 1.
+        modules: Those that ``encode`` calls; ``encode`` itself if it is one.
+
+    Returns:
+        (B, ...), what ``encode(rows)`` returns.
+
+    Raises:
+        ValueError: If ``chunk`` is below 1.
+
+    Example:
+        >>> images, encoder = torch.randn(10, 3), nn.Linear(3, 2)
+        >>> grad_cache(encoder, images, chunk=4).shape
+        torch.Size([10, 2])
+    """
+    if chunk < 1:
+        raise ValueError(f'chunk must be at least 1, got {chunk!r}')
+    if len(rows) <= chunk:
+        return encode(rows)
+    if not modules and isinstance(encode, nn.Module):
+        modules = [encode]
+    starts = range(0, len(rows), chunk)
+    *first, last = (rows[i : i + chunk] for i in starts)
+    parts = [_checkpointed(encode, part, modules) for part in first]
+    return torch.cat([*parts, encode(last)])
+
+
+def _checkpointed(encode: Callable, part, modules) -> Tensor:
+    # The random state of a device is kept if one of the arguments is there,
+    # which texts are not.
+    weight = next(chain(*(m.parameters() for m in modules)), torch.empty(0))
+    return checkpoint(
+        lambda part, _: encode(part),
+        part,
+        weight.detach()[:0],
+        use_reentrant=False,
+        context_fn=lambda: _both_passes(modules),
+    )
+
+
+def _both_passes(modules: Sequence[nn.Module]) -> tuple:
+    buffers = list(chain(*(m.buffers() for m in modules)))
+    before = []
+    return _first_pass(buffers, before), _second_pass(buffers, before)
+
+
+@contextmanager
+def _first_pass(buffers: list[Tensor], before: list[Tensor]) -> Iterator[None]:
+    before += [x.clone() for x in buffers]
+    yield
+
+
+@contextmanager
+def _second_pass(
+    buffers: list[Tensor], before: list[Tensor]
+) -> Iterator[None]:
+    after = [x.clone() for x in buffers]
+    _write(buffers, before)
+    try:
+        yield
+    finally:
+        _write(buffers, after)
+
+
+def _write(buffers: list[Tensor], values: list[Tensor]) -> None:
+    for buffer, value in zip(buffers, values):
+        # Not the buffer itself: autograd would take what the last chunk saved
+        # of it for changed, although it is as before in the end.
+        buffer.data.copy_(value)

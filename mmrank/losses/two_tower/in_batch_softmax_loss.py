@@ -1,0 +1,208 @@
+"""Softmax over the batch as a module that knows how frequent entities are."""
+
+import torch
+from torch import Tensor, nn
+
+from mmrank.functional.distributed import (
+    all_gather_rows,
+    mean_over_ranks,
+    rows_and_dtype,
+    world_group,
+)
+from mmrank.functional.in_batch.pairs import check_entities
+from mmrank.functional.in_batch.softmax import (
+    corrected_rows,
+    in_batch_softmax_losses,
+)
+from mmrank.functional.key_ring import KeyRing
+from mmrank.losses.inputs import one_of
+from mmrank.losses.setting_names import NamedSettings
+from mmrank.registry import MODELS
+from mmrank.state import PairCounts, StreamingFrequency
+
+
+@MODELS.register_module()
+class InBatchSoftmaxLoss(NamedSettings, nn.Module):
+    """Softmax over the right entities of the batch, with the logQ correction.
+
+    What most two-tower models in practice are trained with, a rival of
+    :class:`InBatchLoss`. Source: Yi et al., Sampling-Bias-Corrected Neural
+    Modeling for Large Corpus Item Recommendations, RecSys 2019; see
+    :func:`mmrank.functional.in_batch_softmax_losses`.
+
+    Args:
+        tau: Temperature of the inner products, > 0; the paper takes 0.05 for
+            embeddings of length 1.
+        frequency: Where the shares of the right entities come from.
+            ``streaming``: estimated while training, as in the paper, see
+            :class:`mmrank.state.StreamingFrequency`. ``counts``: of the
+            training pairs, which ``mmrank.PairCountsHook`` or
+            :meth:`set_pairs` sets. ``none``: no correction.
+        num_buckets: Of ``streaming``, where it is required: best the number
+            of right entities.
+        num_hashes: Of ``streaming``.
+        alpha: Of ``streaming``.
+        scope: ``global``: the pairs of all ranks are one batch. ``local``:
+            each rank's pairs are a batch of their own; the shares are those
+            of all ranks.
+        gather: ``all`` or ``ring``: how the right entities of other ranks
+            come, see :class:`ContrastiveLoss`.
+        loss_weight: Factor of the loss.
+
+    Attributes:
+        counts: The :class:`~mmrank.state.PairCounts` of ``counts``.
+        streaming: The :class:`~mmrank.state.StreamingFrequency`, or None.
+
+    Raises:
+        ValueError: On a parameter that is unknown or out of range.
+
+    Example:
+        >>> loss = InBatchSoftmaxLoss(frequency='none')
+        >>> pairs = torch.tensor([0, 1])
+        >>> loss(torch.eye(2), torch.eye(2), pairs, pairs)
+        tensor(0.3133)
+    """
+
+    def __init__(
+        self,
+        tau: float = 1.0,
+        frequency: str = 'streaming',
+        num_buckets: int | None = None,
+        num_hashes: int = 1,
+        alpha: float = 0.01,
+        scope: str = 'global',
+        gather: str = 'all',
+        loss_weight: float = 1.0,
+    ) -> None:
+        super().__init__()
+        one_of('frequency', frequency, ('streaming', 'counts', 'none'))
+        one_of('scope', scope, ('global', 'local'))
+        one_of('gather', gather, ('all', 'ring'))
+        if not tau > 0:
+            raise ValueError(f'tau must be > 0, got {tau!r}')
+        if scope == 'local' and gather == 'ring':
+            raise ValueError(
+                "gather='ring' has no effect with scope='local', which takes "
+                'nothing from other ranks; remove one of them'
+            )
+        self.streaming = None
+        if frequency == 'streaming':
+            self.streaming = StreamingFrequency(num_buckets, num_hashes, alpha)
+        elif num_buckets is not None:
+            raise ValueError(
+                f'num_buckets={num_buckets!r} has no effect with frequency='
+                f"{frequency!r}; use frequency='streaming', or remove it"
+            )
+        self.tau, self.frequency = float(tau), frequency
+        self.scope, self.gather = scope, gather
+        self.loss_weight = loss_weight
+        self.counts = PairCounts()
+        self.wants_pair_counts = frequency == 'counts'
+
+    def extra_repr(self) -> str:
+        return (
+            f'tau={self.tau}, frequency={self.frequency!r}, '
+            f'scope={self.scope!r}, gather={self.gather!r}, '
+            f'loss_weight={self.loss_weight}'
+        )
+
+    def set_pairs(
+        self, rows: Tensor, cols: Tensor, shape: tuple[int, int]
+    ) -> None:
+        """Set the training pairs; see :meth:`PairCounts.set_pairs`."""
+        self.counts.set_pairs(rows, cols, shape)
+
+    def forward(
+        self,
+        left: Tensor,
+        right: Tensor,
+        rows: Tensor,
+        cols: Tensor,
+        left_index: Tensor | None = None,
+        right_index: Tensor | None = None,
+    ) -> Tensor:
+        """Compute the loss of a batch; in training, count its entities.
+
+        Args:
+            left: (B, D) embeddings of the left entities of the pairs; or
+                (U, D), one for each distinct one, with ``left_index``.
+            right: (B, D) of the right entities, or (V, D).
+            rows: (B,) integers >= 0: the left entities.
+            cols: (B,) integers >= 0: the right entities.
+            left_index: (B,) row of ``left`` of each pair.
+            right_index: (B,) row of ``right`` of each pair.
+
+        Returns:
+            Scalar >= 0, times ``loss_weight``; 0, still attached to the
+            graph, when no pair has a negative.
+
+        Raises:
+            RuntimeError: If ``frequency='counts'`` and they are not set.
+            TypeError: If entities are no integers or embeddings no floats.
+            ValueError: If shapes do not fit or an index is out of range.
+        """
+        left = _of_pairs('left', left, left_index, rows, 'rows')
+        right = _of_pairs('right', right, right_index, cols, 'cols')
+        if left.shape != right.shape:
+            raise ValueError(
+                'left and right must be embeddings of one width of the same '
+                f'pairs, got {tuple(left.shape)} and {tuple(right.shape)}'
+            )
+        cols, world = cols.to(left.device).long(), world_group()
+        sizes = [len(cols)]
+        if world is not None:
+            dtype = torch.promote_types(left.dtype, right.dtype)
+            own = left.new_empty(len(left), dtype=dtype)
+            sizes, dtype = rows_and_dtype(own, world)
+            left, right = left.to(dtype), right.to(dtype)
+        log_share = self._log_share(cols, sizes, world)
+        group = world if self.scope == 'global' else None
+        others, total = {}, len(cols)
+        if group is not None:
+            total = sum(sizes)
+            if self.gather == 'ring':
+                others = dict(ring=KeyRing(sizes, group))
+            else:
+                _, keys = corrected_rows(left, right, log_share, self.tau)
+                ids = all_gather_rows(cols[:, None], sizes, group)[:, 0]
+                keys = all_gather_rows(keys, sizes, group)
+                others = dict(all_keys=keys, all_cols=ids)
+        losses = in_batch_softmax_losses(
+            left, right, cols, log_share, self.tau, **others
+        )
+        return self.loss_weight * mean_over_ranks(losses, total, group)
+
+    def _log_share(self, cols: Tensor, sizes: list[int], group):
+        """(B,) log q, or None."""
+        if self.streaming is not None:
+            if self.training:
+                self.streaming.update(cols, sizes, group)
+            return self.streaming.log_share(cols)
+        if self.frequency == 'none':
+            return None
+        self.counts.require()
+        check_entities('cols', cols, self.counts.shape[1])
+        return (self.counts.col_counts[cols] / self.counts.num_positives).log()
+
+
+def _of_pairs(
+    name: str, embeddings: Tensor, index, ids: Tensor, ids_name: str
+) -> Tensor:
+    """(B, D) embedding of each pair."""
+    if embeddings.dim() != 2:
+        raise ValueError(
+            f'{name} must be (entities, length) embeddings, got shape '
+            f'{tuple(embeddings.shape)}'
+        )
+    if not embeddings.is_floating_point():
+        raise TypeError(f'{name} must be floats, got {embeddings.dtype}')
+    if index is not None:
+        check_entities(f'{name}_index', index, len(embeddings))
+        embeddings = embeddings.index_select(0, index)
+    if ids.shape != (len(embeddings),):
+        raise ValueError(
+            f'{ids_name} must be ({len(embeddings)},), one entity a pair, got '
+            f'shape {tuple(ids.shape)}'
+        )
+    check_entities(ids_name, ids, 2**62)
+    return embeddings

@@ -1,0 +1,206 @@
+"""Softmax with the logQ correction against its definition."""
+
+
+import pytest
+import torch
+
+from mmrank.functional import in_batch_softmax_losses
+from mmrank.losses import InBatchSoftmaxLoss
+from mmrank.registry import MODELS
+
+ROWS = torch.tensor([0, 1, 2, 3, 4, 5])
+COLS = torch.tensor([0, 1, 0, 2, 3, 1])
+
+
+def data(n=6, seed=0, dim=4):
+    g = torch.Generator().manual_seed(seed)
+    return [
+        torch.randn(n, dim, generator=g, dtype=torch.float64) for _ in range(2)
+    ]
+
+
+def loops(left, right, cols, log_share, tau):
+    """Equations 4 and 5, without other pairs of the own right entity."""
+    losses = []
+    for p in range(len(left)):
+        logits = []
+        for q in range(len(right)):
+            if q != p and cols[q] == cols[p]:
+                continue
+            logits.append(left[p] @ right[q] / tau - log_share[q])
+        own = left[p] @ right[p] / tau - log_share[p]
+        losses.append(-(own.exp() / torch.stack(logits).exp().sum()).log())
+    return torch.stack(losses)
+
+
+@pytest.mark.parametrize('tau', [1.0, 0.3])
+@pytest.mark.parametrize('corrected', [True, False])
+def test_equals_loops(tau, corrected):
+    views = [x.requires_grad_() for x in data()]
+    log_share = torch.tensor([0.9, 0.1, 0.9, 0.3, 0.02, 0.1]).double().log()
+    zeros = torch.zeros_like(log_share)
+    got = in_batch_softmax_losses(
+        *views, COLS, log_share if corrected else None, tau
+    )
+    want = loops(*views, COLS, log_share if corrected else zeros, tau)
+    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
+    slopes = torch.linspace(-1, 2, 6).double()
+    torch.testing.assert_close(
+        *(torch.autograd.grad((x * slopes).sum(), views) for x in (got, want)),
+        rtol=1e-12,
+        atol=1e-12,
+    )
+
+
+def test_gradcheck():
+    cols = torch.tensor([0, 1, 2, 0])
+    log_share = torch.tensor([0.5, 0.1, 0.2, 0.5]).double().log()
+    assert torch.autograd.gradcheck(
+        lambda x, y: in_batch_softmax_losses(x, y, cols, log_share, 0.7),
+        [x.requires_grad_() for x in data(4, dim=3)],
+    )
+
+
+def test_a_factor_of_all_shares_cancels():
+    log_share = torch.rand(6).double()
+    losses = [
+        in_batch_softmax_losses(*data(), COLS, log_share + shift)
+        for shift in (0.0, -9.0)
+    ]
+    torch.testing.assert_close(*losses)
+
+
+def test_the_correction_removes_the_bias_of_sampling():
+    """Batches drawn by popularity pull as the softmax over all entities."""
+    g = torch.Generator().manual_seed(0)
+    left, right = torch.randn(2, 30, 3, generator=g, dtype=torch.float64)
+    share = torch.softmax(0.8 * torch.randn(30, generator=g).double(), 0)
+    anchor = left[:1]
+    full = (anchor @ right.t()).softmax(1)[0, 1:]
+    error = {}
+    for corrected in (True, False):
+        pull = torch.zeros(30).double()
+        for drawn in torch.multinomial(
+            share.expand(100, -1), 400, True, generator=g
+        ):
+            cols = torch.cat([torch.tensor([0]), drawn])
+            rows = right[cols].requires_grad_()
+            loss = in_batch_softmax_losses(
+                anchor.expand(len(cols), -1),
+                rows,
+                cols,
+                share[cols].log() if corrected else None,
+            )[0]
+            (gradient,) = torch.autograd.grad(loss, rows)
+            pull.index_add_(0, cols, gradient @ anchor[0])
+        found = pull[1:] / pull[1:].sum()
+        error[corrected] = float((found - full / full.sum()).abs().max())
+    assert error[False] > 0.2
+    assert error[True] < 0.4 * error[False]
+
+
+def test_counts_of_the_training_pairs():
+    loss = InBatchSoftmaxLoss(frequency='counts', tau=0.5, loss_weight=2.0)
+    assert loss.wants_pair_counts
+    with pytest.raises(RuntimeError, match='PairCountsHook'):
+        loss(*data(), ROWS, COLS)
+    loss.set_pairs(ROWS, COLS, (6, 4))
+    share = torch.tensor([2, 2, 1, 1]).double() / 6
+    expected = 2 * loops(*data(), COLS, share[COLS].log(), 0.5).mean()
+    torch.testing.assert_close(loss(*data(), ROWS, COLS), expected)
+    with pytest.raises(ValueError, match='cols holds indices from 9 to 9'):
+        loss(*data(), ROWS, COLS * 0 + 9)
+    assert not InBatchSoftmaxLoss(num_buckets=3).wants_pair_counts
+
+
+def test_shares_are_estimated_in_training_only():
+    loss = InBatchSoftmaxLoss(num_buckets=4, alpha=0.2)
+    for _ in range(3):
+        loss(*data(), ROWS, COLS)
+    loss(*data(2), ROWS[:2], torch.tensor([0, 2]))
+    log_share = loss.streaming.log_share(COLS)
+    # Entity 1 was in batches 1, 2 and 3 of 4; 0 in all of them.
+    assert log_share[0] == 0
+    state = {k: x.clone() for k, x in loss.state_dict().items()}
+    got = loss.eval()(*data(), ROWS, COLS)
+    expected = loops(*data(), COLS, log_share.double(), 1.0).mean()
+    torch.testing.assert_close(got, expected, rtol=1e-6, atol=1e-6)
+    for name, value in loss.state_dict().items():
+        assert torch.equal(value, state[name])
+
+
+def test_distinct_entities_are_embedded_once():
+    left, right = data()
+    loss = InBatchSoftmaxLoss(frequency='none')
+    expected = loss(left, right[COLS], ROWS, COLS)
+    got = loss(left, right[:4], ROWS, COLS, torch.arange(6), COLS)
+    torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize('cols', [[], [3], [3, 3]])
+def test_no_negatives(cols):
+    views = [x.requires_grad_() for x in data(len(cols))]
+    index = torch.tensor(cols, dtype=torch.long)
+    value = InBatchSoftmaxLoss(num_buckets=4)(*views, index, index)
+    assert value.item() == 0
+    value.backward()
+    assert not torch.cat([x.grad for x in views]).any()
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+def test_half_precision(dtype):
+    views = [x.to(dtype).requires_grad_() for x in data(dim=16)]
+    loss = InBatchSoftmaxLoss(tau=0.05, frequency='none')
+    got = loss(*views, ROWS, COLS)
+    assert got.dtype == torch.float32
+    exact = [x.detach().double() for x in views]
+    torch.testing.assert_close(
+        got.double(), loss(*exact, ROWS, COLS), rtol=1e-5, atol=1e-5
+    )
+    got.backward()
+    assert all(x.grad.isfinite().all() for x in views)
+
+
+@pytest.mark.parametrize(
+    ('kwargs', 'message'),
+    [
+        (dict(), 'num_buckets must be an int >= 1, got None'),
+        (dict(num_buckets=4, tau=0), 'tau must be > 0'),
+        (dict(frequency='exact'), "frequency='exact' is unknown"),
+        (dict(frequency='none', num_buckets=4), 'num_buckets=4 has no effect'),
+        (
+            dict(num_buckets=4, scope='local', gather='ring'),
+            "gather='ring' has no effect",
+        ),
+        (dict(num_buckets=4, gather='tree'), "gather='tree' is unknown"),
+    ],
+)
+def test_bad_parameters_are_refused(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        InBatchSoftmaxLoss(**kwargs)
+
+
+def test_bad_batches_are_refused():
+    loss, (left, right) = InBatchSoftmaxLoss(num_buckets=4), data()
+    for error, message, batch in (
+        (ValueError, 'embeddings of one width', (left, right[:, :2])),
+        (ValueError, 'must be .entities, length.', (left[0], right)),
+        (TypeError, 'left must be floats', (left.long(), right)),
+    ):
+        with pytest.raises(error, match=message):
+            loss(*batch, ROWS, COLS)
+    with pytest.raises(ValueError, match=r'cols must be \(6,\)'):
+        loss(left, right, ROWS, COLS[:5])
+    with pytest.raises(ValueError, match='right_index holds indices'):
+        loss(left, right, ROWS, COLS, None, COLS + 9)
+    with pytest.raises(ValueError, match='rows holds indices from -1'):
+        loss(left, right, ROWS - 1, COLS)
+
+
+def test_images_of_a_class_are_not_pushed_apart():
+    head = dict(
+        type='mmrank.InBatchRetrievalHead',
+        loss=dict(type='mmrank.InBatchSoftmaxLoss', frequency='counts'),
+    )
+    with pytest.raises(TypeError, match="use 'mmrank.InBatchLoss'"):
+        MODELS.build(head)

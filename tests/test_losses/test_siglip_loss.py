@@ -1,0 +1,168 @@
+"""SigLIP's loss against its definition, pair by pair."""
+
+import math
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from mmrank.functional import KeyRing, sigmoid_losses
+from mmrank.functional.contrastive import log_mean_exp
+from mmrank.losses import SigLIPLoss
+
+
+def data(n, seed=0, dim=4):
+    g = torch.Generator().manual_seed(seed)
+    return [
+        torch.randn(n, dim, generator=g, dtype=torch.float64) for _ in range(2)
+    ]
+
+
+def loops(images, texts, t, b, ids=None):
+    """Equation of section 3.2, without what is of the same sample."""
+    ids = list(range(len(images))) if ids is None else ids
+    losses = []
+    for i, x in enumerate(images):
+        total = images.new_zeros(())
+        for j, y in enumerate(texts):
+            if i != j and ids[i] == ids[j]:
+                continue
+            z = 1 if i == j else -1
+            total = total - (1 / (1 + (-z * (t * (x @ y) + b)).exp())).log()
+        losses.append(total)
+    return torch.stack(losses)
+
+
+@pytest.mark.parametrize('least', [1, 10**6])
+@pytest.mark.parametrize('ids', [None, [3, 1, 3, 0, 5, 1, 3]])
+def test_equals_loops(monkeypatch, least, ids):
+    monkeypatch.setattr(log_mean_exp, '_LEAST_ENTRIES', least)
+    views = [x.requires_grad_() for x in data(7)]
+    t, b = (torch.tensor(x).double().requires_grad_() for x in (1.7, -0.8))
+    index = None if ids is None else torch.tensor(ids)
+    got, want = sigmoid_losses(*views, t, b, index), loops(*views, t, b, ids)
+    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
+    slopes = torch.linspace(-1, 2, 7).double()
+    torch.testing.assert_close(
+        *(
+            torch.autograd.grad((x * slopes).sum(), [*views, t, b])
+            for x in (got, want)
+        ),
+        rtol=1e-12,
+        atol=1e-12,
+    )
+
+
+def test_the_module_is_the_mean_over_images():
+    views = data(6)
+    loss = SigLIPLoss(tau=0.5, bias=-2.0, loss_weight=3.0).double()
+    unit = [normalize(x, dim=1) for x in views]
+    expected = 3 * loops(*unit, 1 / 0.5, -2.0).mean()
+    torch.testing.assert_close(loss(*views), expected)
+    assert loss.diagnostics['tau'].item() == pytest.approx(0.5)
+    assert loss.diagnostics['bias'].item() == -2
+    # Images and texts may be swapped.
+    torch.testing.assert_close(loss(*views[::-1]), expected)
+
+
+def test_start_of_the_paper():
+    """Nearly all pairs of a batch are negative, and b starts there."""
+    loss = SigLIPLoss()
+    assert loss.log_scale.item() == pytest.approx(math.log(10))
+    assert loss.logit_bias.item() == -10
+    assert {x for x, _ in loss.named_parameters()} == {
+        'log_scale',
+        'logit_bias',
+    }
+    fixed = SigLIPLoss(learnable=False)
+    assert not list(fixed.parameters())
+    assert not fixed.state_dict()
+    torch.testing.assert_close(fixed(*data(5)), loss(*data(5)).detach())
+
+
+def test_gradcheck():
+    loss = SigLIPLoss(tau=0.5, bias=-0.5).double()
+
+    def value(images, texts, log_scale, logit_bias):
+        learned = dict(log_scale=log_scale, logit_bias=logit_bias)
+        return torch.func.functional_call(loss, learned, (images, texts))
+
+    views = [x.requires_grad_() for x in data(4, dim=3)]
+    learned = [torch.tensor(x).double().requires_grad_() for x in (0.4, -0.7)]
+    assert torch.autograd.gradcheck(value, (*views, *learned))
+
+
+def test_large_logits_keep_their_digits():
+    """Softplus of torch rounds above 20, exp overflows above 700."""
+    views = [20 * x for x in data(5)]
+    exact = [normalize(x, dim=1) for x in views]
+    for t in (30.0, 5000.0):
+        losses = sigmoid_losses(*exact, t, -7.0)
+        scores = t * exact[0] @ exact[1].t() - 7
+        z = 2 * torch.eye(5).double() - 1
+        # log(1 + e^x) = x + log(1 + e^-x).
+        x = -z * scores
+        want = x.clamp(min=0) + (-x.abs()).exp().log1p()
+        torch.testing.assert_close(losses, want.sum(1), rtol=1e-12, atol=0)
+
+
+def test_one_sample_and_none():
+    loss = SigLIPLoss(tau=0.5, bias=-1.0).double()
+    views = [x.requires_grad_() for x in data(1)]
+    cosine = torch.cosine_similarity(*views)[0]
+    value = loss(*views)
+    torch.testing.assert_close(value, (1 + (1 - 2 * cosine).exp()).log())
+    value.backward()
+    assert views[0].grad.any()
+    empty = [x.requires_grad_() for x in data(0)]
+    value = loss(*empty)
+    assert value.item() == 0
+    value.backward()
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+def test_half_precision(dtype):
+    views = [x.to(dtype).requires_grad_() for x in data(6, dim=16)]
+    loss = SigLIPLoss()
+    got = loss(*views)
+    assert got.dtype == torch.float32
+    exact = [x.detach().double() for x in views]
+    torch.testing.assert_close(
+        got.double(), loss.double().eval()(*exact), rtol=1e-5, atol=1e-5
+    )
+    got.backward()
+    assert all(x.grad.isfinite().all() for x in views)
+
+
+def test_learns_pairs():
+    torch.manual_seed(0)
+    rows = torch.randn(2, 6, 8).requires_grad_()
+    loss = SigLIPLoss()
+    optimizer = torch.optim.Adam([rows, *loss.parameters()], lr=0.1)
+    for _ in range(80):
+        optimizer.zero_grad()
+        loss(*rows).backward()
+        optimizer.step()
+    cosines = normalize(rows[0], dim=1) @ normalize(rows[1], dim=1).t()
+    assert torch.equal(cosines.argmax(1), torch.arange(6))
+
+
+@pytest.mark.parametrize(
+    ('kwargs', 'message'),
+    [
+        (dict(tau=0), 'tau must be > 0'),
+        (dict(tau=math.inf), 'tau must be > 0 and finite'),
+        (dict(bias=math.nan), 'bias must be finite'),
+        (dict(scope='rank'), "scope='rank' is unknown"),
+    ],
+)
+def test_bad_parameters_are_refused(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        SigLIPLoss(**kwargs)
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(ValueError, match='must be embeddings'):
+        sigmoid_losses(data(3)[0], data(4)[0], 1.0, 0.0)
+    with pytest.raises(ValueError, match='a ring needs ids'):
+        sigmoid_losses(*data(3), 1.0, 0.0, ring=KeyRing([3]))

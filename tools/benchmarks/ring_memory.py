@@ -1,0 +1,154 @@
+"""Memory of a contrastive loss over ranks: keys gathered, or in a ring.
+
+Starts gloo processes on this machine, each with embeddings of its own, and
+takes the value and the gradient of a loss with ``gather='all'`` and with
+``gather='ring'``. Memory is what the loss takes from torch's CPU allocator
+beyond its embeddings at the worst moment, on the rank that takes most.
+
+    python tools/benchmarks/ring_memory.py
+    python tools/benchmarks/ring_memory.py --ranks 2 --loss BimodalISogCLRLoss
+"""
+
+import argparse
+import socket
+from queue import Empty
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from memory_peak import peak_extra_memory
+from rich.console import Console
+from rich.table import Table
+
+from mmrank import losses
+
+LOSSES = {
+    'CLIPLoss': {},
+    'InfoNCELoss': {},
+    'SogCLRLoss': dict(bimodal=True, num_samples=1_000_000),
+    'BimodalISogCLRLoss': dict(num_samples=1_000_000),
+    'SigLIPLoss': {},
+}
+KINDS = ('all', 'ring')
+
+
+def measure(rank, args):
+    """Peak bytes, value and gradient of each kind of gathering."""
+    ids = torch.arange(args.batch) + rank * args.batch
+
+    def views():
+        g = torch.Generator().manual_seed(rank)
+        return tuple(
+            torch.randn(args.batch, args.dimensions, generator=g)
+            for _ in range(2)
+        )
+
+    found = []
+    for gather in KINDS:
+        if args.loss == 'SigLIPLoss' and gather == 'all':
+            found.append(None)
+            continue
+        settings = dict(LOSSES[args.loss])
+        if args.loss != 'SigLIPLoss':
+            settings['gather'] = gather
+        loss = getattr(losses, args.loss)(**settings)
+
+        def step(view1, view2, loss=loss):
+            leaves = view1.requires_grad_(), view2.requires_grad_()
+            loss(*leaves, ids).backward()
+
+        peak = peak_extra_memory(step, views)
+        leaves = [x.requires_grad_() for x in views()]
+        value = loss(*leaves, ids)
+        gradients = torch.autograd.grad(value, leaves)
+        found.append((peak, value.detach(), torch.cat(gradients)))
+    peaks = [None if x is None else x[0] for x in found]
+    if None in found:
+        return peaks, 0.0
+    (_, *one), (_, *other) = found
+    difference = max(
+        float((x - y).abs().max() / y.abs().max()) for x, y in zip(one, other)
+    )
+    return peaks, difference
+
+
+def worker(rank, world, args, port, queue):
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        'gloo',
+        init_method=f'tcp://127.0.0.1:{port}',
+        rank=rank,
+        world_size=world,
+    )
+    queue.put(measure(rank, args))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def on_ranks(world, args, parser):
+    """What every rank measured."""
+    with socket.socket() as s:
+        s.bind(('127.0.0.1', 0))
+        port = s.getsockname()[1]
+    # Forked: what is imported is there, and torch has done nothing yet.
+    context = mp.get_context('fork')
+    queue = context.Queue()
+    workers = [
+        context.Process(target=worker, args=(rank, world, args, port, queue))
+        for rank in range(world)
+    ]
+    for process in workers:
+        process.start()
+    results = []
+    while len(results) < world:
+        try:
+            results.append(queue.get(timeout=1))
+        except Empty:
+            failed = [p.exitcode for p in workers if p.exitcode]
+            if failed:
+                for process in workers:
+                    process.terminate()
+                parser.exit(1, f'a process ended with {failed[0]}\n')
+    for process in workers:
+        process.join()
+    return results
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument('--ranks', type=int, nargs='+', default=[2, 3, 4])
+    parser.add_argument('--batch', type=int, default=256, help='of each rank')
+    parser.add_argument('--dimensions', type=int, default=2048)
+    parser.add_argument('--loss', choices=LOSSES, default='CLIPLoss')
+    args = parser.parse_args()
+    own = 2 * 4 * args.batch * args.dimensions
+    table = Table(
+        'ranks',
+        'all, MB',
+        'ring, MB',
+        'all, x embeddings',
+        'ring, x embeddings',
+        'largest relative difference',
+        title=f'{args.loss}, {args.batch} pairs a rank, {args.dimensions}-d, '
+        f'embeddings of {own / 1e6:.1f} MB',
+    )
+    for world in args.ranks:
+        results = on_ranks(world, args, parser)
+        peaks = [
+            None if None in x else max(x)
+            for x in zip(*(peaks for peaks, _ in results))
+        ]
+        table.add_row(
+            str(world),
+            *('' if x is None else f'{x / 1e6:.1f}' for x in peaks),
+            *('' if x is None else f'{x / own:.1f}' for x in peaks),
+            f'{max(x for _, x in results):.0e}',
+        )
+    Console().print(table)
+
+
+if __name__ == '__main__':
+    main()
