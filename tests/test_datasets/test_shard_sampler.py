@@ -53,7 +53,7 @@ def test_an_epoch_has_each_sample_once(
             epochs.append(list(sampler))
         seen.append(epochs)
     for epoch in range(2):
-        joined = sum((epochs[epoch] for epochs in seen), [])
+        joined = [index for epochs in seen for index in epochs[epoch]]
         assert sorted(joined) == list(range(120))
     assert seen[0][0] != seen[0][1]
 
@@ -94,7 +94,9 @@ def test_a_lane_reads_its_shards_from_front_to_back(monkeypatch, workers):
                 window = lane[begin : begin + buffer]
                 for shard in set(owner[window]):
                     rows = np.sort(row[window[owner[window] == shard]])
-                    runs = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
+                    runs = np.split(
+                        rows, np.flatnonzero(np.diff(rows) > 1) + 1
+                    )
                     for run in runs:
                         # A run goes on with a shard, or opens one.
                         jumps += run[0] > 0 and (shard, run[0]) not in ends

@@ -60,9 +60,7 @@ def shards(tmp_path):
     """Three shards of 4, 5 and 2 samples, and their index."""
     folder, begin = tmp_path / 'shards', 0
     for shard, size in enumerate((4, 5, 2)):
-        write_tar(
-            folder / f'{shard}.tar', members(range(begin, begin + size))
-        )
+        write_tar(folder / f'{shard}.tar', members(range(begin, begin + size)))
         begin += size
     index_tars(folder)
     return folder
@@ -111,7 +109,9 @@ def assert_same_items(found, expected):
 def test_items(shards):
     data = build(shards)
     items = [data[i] for i in range(len(data))]
-    assert [x['text'] for x in items] == [f'caption {i % 7}' for i in range(11)]
+    assert [x['text'] for x in items] == [
+        f'caption {i % 7}' for i in range(11)
+    ]
     assert [x['text_id'] for x in items] == [i % 7 for i in range(11)]
     assert [x['sample_idx'] for x in items] == list(range(11))
     assert [x['image_id'] for x in items] == list(range(11))
@@ -200,7 +200,11 @@ def test_tool_packs_a_folder(run_script, tmp_path):
     )
     assert status == 0
     assert '3 samples with 3 captions in 2 shards' in text
-    assert [x['text'] for x in build(tmp_path / 'out')] == ['a 0', 'a 1', 'a 2']
+    assert [x['text'] for x in build(tmp_path / 'out')] == [
+        'a 0',
+        'a 1',
+        'a 2',
+    ]
     status, _, error = run_script(
         TOOL, 'pack', tmp_path / 'in', tmp_path / 'out'
     )
@@ -313,8 +317,7 @@ def test_shards_are_compared_with_their_index(shards, tmp_path):
     data = build(shards)
     path.write_bytes(changed[:2000])  # while the training runs
     with pytest.raises(UserError, match='has changed since'):
-        for i in range(len(data)):
-            data[i]
+        list(map(data.__getitem__, range(len(data))))
 
 
 def test_index_that_is_absent_or_damaged(shards, tmp_path):

@@ -113,9 +113,7 @@ def run(folder, work_dir, kind, workers, resume=None, **dataset):
             ),
             dataset=dict(
                 type=f'mmrank.{kind}',
-                pipeline=[
-                    dict(type='mmrank.LoadImageFromBytes'), *flip, pack
-                ],
+                pipeline=[dict(type='mmrank.LoadImageFromBytes'), *flip, pack],
                 **{**place, **dataset},
             ),
         ),
@@ -153,7 +151,8 @@ def run(folder, work_dir, kind, workers, resume=None, **dataset):
 def test_resume_is_exact(folder, tmp_path, kind, workers):
     whole, weights = run(folder, tmp_path / 'a', kind, workers)
     orders = [order for _, order, _ in whole]
-    assert sorted(sum(orders[:8], [])) == list(range(48))  # an epoch
+    epoch = [index for order in orders[:8] for index in order]
+    assert sorted(epoch) == list(range(48))
     again, weights_again = run(
         folder, tmp_path / 'b', kind, workers, tmp_path / 'a' / 'iter_5.pth'
     )

@@ -14,7 +14,9 @@ from mmengine.registry import DATASETS
 from torch.utils.data import DataLoader
 
 pytest.importorskip('mmpretrain')
-datasets = pytest.importorskip('datasets', minversion='4')
+pytest.importorskip('datasets', minversion='4')
+import datasets
+
 from mmrank.datasets.samplers import ShardSampler
 from mmrank.datasets.shards import stream
 from mmrank.datasets.shards.stream import (
@@ -58,9 +60,7 @@ def folder(tmp_path_factory):
         path = folder / f'{shard}.parquet'
         datasets.Dataset.from_dict(rows).to_parquet(path)
     index_tars(folder)
-    index_stream(
-        tar_load(folder), folder / 'tars', 'png', 'txt', '__key__'
-    )
+    index_stream(tar_load(folder), folder / 'tars', 'png', 'txt', '__key__')
     return folder
 
 

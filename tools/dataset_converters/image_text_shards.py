@@ -45,8 +45,10 @@ def parse_args() -> argparse.Namespace:
     kinds = parser.add_subparsers(dest='kind', required=True)
     pack = kinds.add_parser('pack', help='write shards and their index')
     pack.add_argument(
-        'source', metavar='SOURCE', help='a TSV, JSONL or JSON file, or a '
-        'folder with NAME.jpg and NAME.txt'
+        'source',
+        metavar='SOURCE',
+        help='a TSV, JSONL or JSON file, or a '
+        'folder with NAME.jpg and NAME.txt',
     )
     pack.add_argument('out', metavar='OUT', help='folder, not there yet')
     pack.add_argument(
@@ -55,12 +57,14 @@ def parse_args() -> argparse.Namespace:
         'the table)',
     )
     pack.add_argument(
-        '--image-key', default='image', help='column of the path '
-        '(default: %(default)s)'
+        '--image-key',
+        default='image',
+        help='column of the path (default: %(default)s)',
     )
     pack.add_argument(
-        '--caption-key', default='caption', help='column of the caption '
-        '(default: %(default)s)'
+        '--caption-key',
+        default='caption',
+        help='column of the caption (default: %(default)s)',
     )
     pack.add_argument(
         '--samples',
@@ -151,9 +155,7 @@ def make(args: argparse.Namespace) -> ShardIndex:
                 name for x in args.data_files for name in spelled_out(x)
             ]
         load = {name: x for name, x in load.items() if x is not None}
-        return index_stream(
-            load, args.out, args.image, args.caption, args.key
-        )
+        return index_stream(load, args.out, args.image, args.caption, args.key)
     source = Path(args.source)
     if source.is_dir():
         found, images = read_caption_folder(source), source

@@ -202,9 +202,7 @@ def write_index(
         scanned.append(shard)
         samples = len(shard.keys)
         notes.append(
-            dict(
-                note, name=shard.name, digest=shard.digest, samples=samples
-            )
+            dict(note, name=shard.name, digest=shard.digest, samples=samples)
         )
     counts = [count for shard in scanned for count in shard.counts]
     if not counts:
