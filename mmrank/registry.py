@@ -49,7 +49,12 @@ def _node(name: str, root: str, *locations: str):
 
 
 MODELS = _node('model', 'MODELS', 'mmrank.losses', 'mmrank.models')
-HOOKS = _node('hook', 'HOOKS', 'mmrank.engine.hooks')
+MODEL_WRAPPERS = _node(
+    'model_wrapper', 'MODEL_WRAPPERS', 'mmrank.engine.sharded_tables'
+)
+HOOKS = _node(
+    'hook', 'HOOKS', 'mmrank.engine.hooks', 'mmrank.engine.sharded_tables'
+)
 OPTIMIZERS = _node('optimizer', 'OPTIMIZERS', 'mmrank.engine.optimizers')
 DATASETS = _node('dataset', 'DATASETS', 'mmrank.datasets.registered')
 DATA_SAMPLERS = _node(
@@ -76,6 +81,7 @@ __all__ = [
     'HOOKS',
     'METRICS',
     'MODELS',
+    'MODEL_WRAPPERS',
     'OPTIMIZERS',
     'TASK_UTILS',
     'TRANSFORMS',

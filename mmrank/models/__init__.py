@@ -27,6 +27,7 @@ from .selfsup import TwoViewPreprocessor
 from .two_tower import (
     EmbeddingTower,
     MLPTower,
+    ShardedEmbeddingTower,
     SparseLinearTower,
     TwoTower,
 )
@@ -47,6 +48,7 @@ __all__ = [
     'MLPTower',
     'OneVsRestHead',
     'RetrievalHead',
+    'ShardedEmbeddingTower',
     'SmallConvNet',
     'SparseLinearTower',
     'TIMMStages',
