@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from mmengine.dist import broadcast
 from mmengine.hooks import Hook
 from mmengine.model import MMDistributedDataParallel
 from mmengine.optim import OptimWrapper
@@ -83,7 +84,7 @@ class ShardedTablesHook(Hook):
         self._states: dict[int, dict[str, Tensor]] = {}
 
     def before_run(self, runner) -> None:
-        """Gather at each save."""
+        """Gather at each save; leave tables out of the first broadcast."""
         if not sharded_parameters(unwrap_model(runner.model)):
             return
         if not isinstance(runner.model, ShardedTablesParallel):
@@ -92,9 +93,10 @@ class ShardedTablesHook(Hook):
                 'tables, and would average other rows. Fix: '
                 "model_wrapper_cfg=dict(type='mmrank.ShardedTablesParallel')"
             )
-        runner.save_checkpoint = self._gathering(
-            runner, runner.save_checkpoint
-        )
+        save = runner.save_checkpoint
+        runner.save_checkpoint = self._gathering(runner, save)
+        # Its own broadcasts all weights, of which each process has others.
+        runner._init_model_weights = lambda: _init_weights(runner)
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
         """Give each process its rows of the optimiser's state."""
@@ -129,10 +131,20 @@ class ShardedTablesHook(Hook):
                     for name, value in state.get(parameter, {}).items()
                     if isinstance(value, Tensor) and is_sharded(value)
                 }
-            save(*args, **kwargs)
-            self._tables, self._states = {}, {}
+            try:
+                save(*args, **kwargs)
+            finally:
+                self._tables, self._states = {}, {}
 
         return save_whole
+
+
+def _init_weights(runner) -> None:
+    model = unwrap_model(runner.model)
+    model.init_weights()
+    for tensor in model.state_dict().values():
+        if not is_sharded(tensor):
+            broadcast(tensor)
 
 
 def _parameters(runner) -> list[nn.Parameter]:
