@@ -1,6 +1,7 @@
 """Two-tower tables in shards train, save and resume as whole ones."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,9 @@ from mmrank.models.two_tower.sharded_embedding_tower import sharded_parameters
 
 pytest.importorskip('torch.distributed.tensor')
 SIZES = dict(left=13, right=7)
+ROOT = Path(__file__).parents[2]
+ML1M = ROOT.parent / 'shared' / 'data' / 'ml1m'
+CONFIG = 'configs/in_batch/two-tower64_unbiased-logistic_ml-1m.py'
 
 
 @HOOKS.register_module(force=True)
@@ -225,3 +229,45 @@ def _unwrapped(rank, folder, work_dir):
 @pytest.mark.slow
 def test_another_wrapper_is_refused(folder, tmp_path):
     run_on_ranks(_unwrapped, 2, folder, tmp_path)
+
+
+def _movielens(rank, work_dir, tower, steps):
+    """Losses and the metrics after some steps of the config's training."""
+    cfg = Config.fromfile(ROOT / CONFIG)
+    own = settings(ML1M, work_dir, tower)
+    for name in ('launcher', 'model_wrapper_cfg', 'custom_hooks', 'log_level'):
+        cfg[name] = own[name]
+    for loader in (cfg.train_dataloader, cfg.val_dataloader):
+        loader.dataset.data_root = str(ML1M)
+    cfg.train_dataloader.batch_size = cfg.train_dataloader.batch_size // 2
+    cfg.train_dataloader.sampler.infinite = True
+    for side in SIZES:
+        cfg.model[side].type = f'mmrank.{tower}'
+    cfg.train_cfg = dict(by_epoch=False, max_iters=steps, val_interval=steps)
+    cfg.default_hooks = dict(
+        checkpoint=dict(
+            type='mmrank.AtomicCheckpointHook', interval=steps, by_epoch=False
+        )
+    )
+    cfg.work_dir = str(work_dir)
+    cfg.experiment_name = f'movielens_{tower}'
+    os.environ['LOCAL_RANK'] = str(rank)
+    TableLossHook.seen = []
+    runner = Runner.from_cfg(cfg)
+    runner.train()
+    figures = list(runner.val_loop.run().values())
+    return [torch.tensor(TableLossHook.seen), torch.tensor(figures)]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not ML1M.is_dir(), reason='needs MovieLens-1M')
+def test_movielens(tmp_path):
+    found = {}
+    for tower in ('EmbeddingTower', 'ShardedEmbeddingTower'):
+        found[tower] = run_on_ranks(_movielens, 2, tmp_path / tower, tower, 4)
+    whole, sharded = found.values()
+    for one, other in zip(whole, sharded):
+        assert torch.allclose(one[0], other[0], rtol=1e-6, atol=0)
+        assert torch.allclose(one[1], other[1], rtol=0, atol=0.05)
+    paths = [tmp_path / tower / 'iter_4.pth' for tower in found]
+    compare(*paths)
