@@ -120,6 +120,7 @@ EXTRAS = {
     'metric-learning': chosen(('pytorch-metric-learning',)),
     'text': read_requirements('text'),
     'adapters': read_requirements('adapters'),
+    'shards': read_requirements('shards'),
     'pretrained': read_requirements('pretrained'),
     'tests': read_requirements('tests'),
 }

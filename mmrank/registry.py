@@ -49,7 +49,12 @@ def _node(name: str, root: str, *locations: str):
 
 
 MODELS = _node('model', 'MODELS', 'mmrank.losses', 'mmrank.models')
-HOOKS = _node('hook', 'HOOKS', 'mmrank.engine.hooks')
+MODEL_WRAPPERS = _node(
+    'model_wrapper', 'MODEL_WRAPPERS', 'mmrank.engine.sharded_tables'
+)
+HOOKS = _node(
+    'hook', 'HOOKS', 'mmrank.engine.hooks', 'mmrank.engine.sharded_tables'
+)
 RUNNERS = _node('runner', 'RUNNERS', 'mmrank.engine.flexible.flexible_runner')
 STRATEGIES = _node(
     'strategy', 'STRATEGIES', 'mmrank.engine.flexible.fsdp_strategy'
@@ -83,6 +88,7 @@ __all__ = [
     'HOOKS',
     'METRICS',
     'MODELS',
+    'MODEL_WRAPPERS',
     'OPTIMIZERS',
     'OPTIM_WRAPPERS',
     'RUNNERS',

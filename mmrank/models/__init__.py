@@ -28,6 +28,7 @@ from .selfsup import TwoViewPreprocessor
 from .two_tower import (
     EmbeddingTower,
     MLPTower,
+    ShardedEmbeddingTower,
     SparseLinearTower,
     TwoTower,
 )
@@ -49,6 +50,7 @@ __all__ = [
     'MLPTower',
     'OneVsRestHead',
     'RetrievalHead',
+    'ShardedEmbeddingTower',
     'SmallConvNet',
     'SparseLinearTower',
     'TIMMStages',

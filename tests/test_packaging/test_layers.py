@@ -32,6 +32,7 @@ COMMON = {
     'interruption': set(),
     'made_class': set(),
     'optional_class': {'mmengine'},
+    'optional_package': set(),
     'registry': {'mmengine'},
     'training_set': {'mmengine'},
     'version': set(),

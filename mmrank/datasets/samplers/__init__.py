@@ -9,6 +9,7 @@ from mmrank.datasets.samplers.multi_label_positive_sampler import (
 from mmrank.datasets.samplers.naive_pair_sampler import NaivePairSampler
 from mmrank.datasets.samplers.pk_sampler import PKSampler
 from mmrank.datasets.samplers.positive_rate_sampler import PositiveRateSampler
+from mmrank.datasets.samplers.shard_sampler import ShardSampler
 
 __all__ = [
     'ClassPairSampler',
@@ -18,4 +19,5 @@ __all__ = [
     'NaivePairSampler',
     'PKSampler',
     'PositiveRateSampler',
+    'ShardSampler',
 ]

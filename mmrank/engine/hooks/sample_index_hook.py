@@ -1,5 +1,7 @@
 """Checks that state per sample fits the training set."""
 
+from collections.abc import Iterator
+
 from mmengine.dist import get_world_size
 from mmengine.hooks import Hook
 from torch.utils.data import ConcatDataset
@@ -10,6 +12,9 @@ from mmrank.errors import UserError
 from mmrank.losses.protocols import KeepsSampleState
 from mmrank.registry import HOOKS
 
+#: What a checkpoint keeps of the index of data in shards.
+DIGEST_KEY = 'sample_index'
+
 
 @HOOKS.register_module()
 class SampleIndexHook(Hook):
@@ -19,16 +24,50 @@ class SampleIndexHook(Hook):
     sample (``mmrank.SogCLRLoss``, ``mmrank.ISogCLRLoss``, ...). No image is
     loaded.
 
+    Data in shards (``mmrank.ShardedCaptions``, ``mmrank.StreamedCaptions``)
+    have an index, whose digest goes into each checkpoint. A training does
+    not resume where samples have got other numbers.
+
     Raises:
         ValueError: Before training, if two samples have one index, as in
             mmengine's ``ConcatDataset``; if the samples are not counted from
             0; or if ``num_samples`` of a loss is not their number, as when
             the data set grew or shrank since the config was written.
-        UserError: Before training, if a batch is a single sample.
+        UserError: Before training, if a batch is a single sample, or a
+            training that resumes had another index.
     """
+
+    def __init__(self) -> None:
+        self._resumed: str | None = None
+
+    def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
+        """Keep the digest until the training starts."""
+        self._resumed = checkpoint.get(DIGEST_KEY)
+
+    def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
+        """Add the digest, where there is one."""
+        digest = index_digest(runner.train_loop.dataloader.dataset)
+        if digest:
+            checkpoint[DIGEST_KEY] = digest
 
     def before_train(self, runner) -> None:
         """Check."""
+        digest = index_digest(runner.train_loop.dataloader.dataset)
+        if digest and self._resumed and runner.iter > 0:
+            if digest != self._resumed:
+                raise UserError(
+                    'the samples of the training set have other numbers than '
+                    'in the checkpoint: the digest of its index is '
+                    f'{digest}, then {self._resumed}. State per sample would '
+                    'go to other samples. Fix: resume with the shards, their '
+                    'index and the unit of before; or start anew, with '
+                    'load_from'
+                )
+        elif digest and runner.iter > 0:
+            runner.logger.warning(
+                'The checkpoint does not tell the index of its samples: that '
+                'they have the numbers of this training set is not checked.'
+            )
         model = unwrap_model(runner.model)
         keepers = {
             name: module
@@ -56,6 +95,29 @@ class SampleIndexHook(Hook):
                 'nothing. Fix: train_dataloader.batch_size of at least 2; the '
                 'papers take 256'
             )
+
+
+def index_digest(dataset) -> str:
+    """Digest of the index of a data set in shards.
+
+    Args:
+        dataset: A data set; wrappers and joined parts are looked into.
+
+    Returns:
+        That of the parts that have one; empty where none has.
+    """
+    return ' '.join(_digests(dataset))
+
+
+def _digests(dataset) -> Iterator[str]:
+    found = getattr(dataset, 'index_digest', None)
+    if found is not None:
+        yield found
+    elif isinstance(dataset, ConcatDataset):
+        for part in dataset.datasets:
+            yield from _digests(part)
+    elif hasattr(dataset, 'dataset'):
+        yield from _digests(dataset.dataset)
 
 
 def count_indices(dataset) -> int:

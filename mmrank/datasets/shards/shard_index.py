@@ -1,0 +1,317 @@
+"""Which sample of a data set in shards has which index.
+
+A shard holds its samples one after the other. The index numbers them: those
+of the first shard from 0, and so on. It is made once, stored, and read by
+every training, so that a sample has the same number in all of them.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from mmrank.errors import UserError
+from mmrank.files.atomic_folder import temporary_folder
+
+#: Where the index of a folder of shards is, unless told otherwise.
+INDEX_FOLDER = 'mmrank_index'
+_FORMAT = 1
+#: Bytes of a member: where it begins in the shard, and how many.
+PLACE = np.dtype(
+    [
+        ('image', np.int64),
+        ('image_size', np.int64),
+        ('caption', np.int64),
+        ('caption_size', np.int64),
+    ]
+)
+
+
+class ShardSample(NamedTuple):
+    """One sample, as it is found in a shard.
+
+    Attributes:
+        key: Its name, of which a shard has one each.
+        captions: One or more.
+        place: The four numbers of ``PLACE``; None where a shard cannot be
+            read from the middle.
+    """
+
+    key: str
+    captions: list[str]
+    place: tuple[int, int, int, int] | None = None
+
+
+class ScannedShard:
+    """The samples of a shard, collected.
+
+    Args:
+        name: Of the shard.
+        samples: In their order.
+
+    Raises:
+        UserError: If a key is there twice.
+    """
+
+    def __init__(self, name: str, samples: Iterable[ShardSample]) -> None:
+        self.name = name
+        self.places: list[tuple] = []
+        self.counts: list[int] = []
+        keys: list[int] = []
+        texts: list[int] = []
+        known: set[str] = set()
+        total = hashlib.blake2b(digest_size=16)
+        for key, captions, place in samples:
+            if key in known:
+                raise UserError(
+                    f'shard {name} has the key {key!r:.200} twice, so that '
+                    'two samples would have one name. Fix: write the shard '
+                    'again, with one key a sample and its members one behind '
+                    'the other'
+                )
+            known.add(key)
+            if place is not None:
+                self.places.append(place)
+            keys.append(digest_of(key))
+            self.counts.append(len(captions))
+            texts += [digest_of(text) for text in captions]
+            line = json.dumps([key, captions, place])
+            total.update(line.encode() + b'\n')
+        self.keys = np.array(keys, dtype=np.uint64)
+        self.texts = np.array(texts, dtype=np.uint64)
+        self.digest = total.hexdigest()
+
+
+def digest_of(text: str) -> int:
+    """64 bits that stand for a text.
+
+    Args:
+        text: Any.
+
+    Returns:
+        An integer in [0, 2^64).
+    """
+    encoded = text.encode('utf-8', 'surrogateescape')
+    digest = hashlib.blake2b(encoded, digest_size=8).digest()
+    return int.from_bytes(digest, 'big')
+
+
+@dataclass(eq=False)
+class ShardIndex:
+    """Numbers of the samples of all shards; see :func:`write_index`.
+
+    The arrays are mapped from the disk: the processes of a machine share
+    them, and what is not used is not read.
+
+    Attributes:
+        folder: Where it is stored.
+        source: What the shards are and how a sample is read from them.
+        shards: Of each its ``name``, ``digest`` and number of ``samples``,
+            and what ``source`` adds.
+        keys: (N,) uint64 digests of the keys.
+        first_texts: (N + 1,) int64: sample i has the captions
+            ``first_texts[i]`` to ``first_texts[i + 1] - 1``.
+        text_ids: (T,) int64: equal captions have one number. They are told
+            apart by 64 bits.
+        places: (N,) of ``PLACE``, or None.
+    """
+
+    folder: Path
+    source: dict
+    shards: list[dict]
+    keys: np.ndarray
+    first_texts: np.ndarray
+    text_ids: np.ndarray
+    places: np.ndarray | None
+
+    def __post_init__(self) -> None:
+        sizes = [shard['samples'] for shard in self.shards]
+        self.starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __reduce__(self) -> tuple:
+        # A mapped array would be copied whole into each spawned process.
+        return read_index, (self.folder,)
+
+    @property
+    def digest(self) -> str:
+        """Tells indices apart: equal where each sample has the same number."""
+        parts = [shard['digest'] for shard in self.shards]
+        return hashlib.blake2b(
+            ' '.join(parts).encode(), digest_size=16
+        ).hexdigest()
+
+    def locate(self, sample: int) -> tuple[int, int]:
+        """Shard of a sample, and its row there.
+
+        Args:
+            sample: Its number.
+        """
+        shard = int(np.searchsorted(self.starts, sample, side='right')) - 1
+        return shard, sample - int(self.starts[shard])
+
+    def find(self, shard: str, key: str) -> int:
+        """Number of a sample.
+
+        Args:
+            shard: Name of its shard.
+            key: Its key.
+
+        Raises:
+            KeyError: If there is none.
+        """
+        names = [x['name'] for x in self.shards]
+        if shard in names:
+            number = names.index(shard)
+            begin, end = self.starts[number : number + 2]
+            found = np.flatnonzero(self.keys[begin:end] == digest_of(key))
+            if len(found):
+                return int(begin + found[0])
+        raise KeyError((shard, key))
+
+
+def write_index(
+    folder: str | os.PathLike,
+    source: dict,
+    shards: Iterable[tuple[ScannedShard, dict]],
+) -> ShardIndex:
+    """Number the samples of shards, and store it, whole or not at all.
+
+    Args:
+        folder: Where to; an index that is there is replaced.
+        source: See :class:`ShardIndex`; plain containers.
+        shards: Each with what to note of it beside.
+
+    Returns:
+        The index.
+
+    Raises:
+        UserError: If there is no sample.
+        OSError: If it cannot be written.
+    """
+    scanned, notes = [], []
+    for shard, note in shards:
+        scanned.append(shard)
+        samples = len(shard.keys)
+        notes.append(
+            dict(note, name=shard.name, digest=shard.digest, samples=samples)
+        )
+    counts = [count for shard in scanned for count in shard.counts]
+    if not counts:
+        raise UserError(
+            f'there is no sample in {len(notes)} shards. Fix: check the '
+            'folder or the files that are named'
+        )
+    arrays = dict(
+        keys=np.concatenate([shard.keys for shard in scanned]),
+        first_texts=np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]),
+        text_ids=_number(np.concatenate([shard.texts for shard in scanned])),
+    )
+    places = [place for shard in scanned for place in shard.places]
+    if places:
+        arrays['places'] = np.array(places, dtype=PLACE)
+    document = dict(format=_FORMAT, source=source, shards=notes)
+    folder = Path(folder).resolve()
+    with temporary_folder(folder) as temp:
+        new = temp / 'new'
+        new.mkdir()
+        for name, array in arrays.items():
+            np.save(new / f'{name}.npy', array)
+        text = json.dumps(document, indent=1)
+        (new / 'index.json').write_text(text, encoding='utf-8')
+        if folder.is_dir():
+            shutil.rmtree(folder)
+        new.rename(folder)
+    return read_index(folder)
+
+
+def _number(digests: np.ndarray) -> np.ndarray:
+    """Numbers from 0 in the order of first mention."""
+    _, first, which = np.unique(
+        digests, return_index=True, return_inverse=True
+    )
+    number = np.empty(len(first), dtype=np.int64)
+    number[np.argsort(first)] = np.arange(len(first))
+    return number[which.reshape(-1)]
+
+
+def read_index(folder: str | os.PathLike) -> ShardIndex:
+    """Read what :func:`write_index` has stored.
+
+    Args:
+        folder: Where it is.
+
+    Raises:
+        UserError: If it is not there, or is damaged.
+    """
+    folder = Path(folder)
+    again = (
+        'python tools/dataset_converters/image_text_shards.py index SHARDS '
+        '(or: stream)'
+    )
+    if not (folder / 'index.json').is_file():
+        raise UserError(
+            f'{folder} holds no index of the samples. Fix: make it once, '
+            f'with {again}'
+        )
+    try:
+        text = (folder / 'index.json').read_text(encoding='utf-8')
+        document = json.loads(text)
+        if document['format'] != _FORMAT:
+            raise ValueError(f'it has format {document["format"]}')
+        arrays = {
+            name: np.load(folder / f'{name}.npy', mmap_mode='r')
+            for name in ('keys', 'first_texts', 'text_ids')
+        }
+        places = folder / 'places.npy'
+        index = ShardIndex(
+            folder,
+            document['source'],
+            document['shards'],
+            places=np.load(places, mmap_mode='r')
+            if places.is_file()
+            else None,
+            **arrays,
+        )
+        sizes = {
+            len(index.keys),
+            len(index.first_texts) - 1,
+            int(index.starts[-1]),
+            len(index if index.places is None else index.places),
+        }
+        if len(sizes) > 1 or index.first_texts[-1] != len(index.text_ids):
+            raise ValueError('its parts have different lengths')
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f'the index {folder} is damaged or of another version of mmrank: '
+            f'{error}. Fix: make it again, with {again}'
+        ) from error
+    return index
+
+
+def scan_shards(
+    names: Iterable[str],
+    scan: Callable[[str], Iterable[ShardSample]],
+    note: Callable[[str], dict],
+) -> Iterator[tuple[ScannedShard, dict]]:
+    """Scan shards, for :func:`write_index`.
+
+    Args:
+        names: Of the shards, in the order in which they are numbered.
+        scan: Returns the samples of a shard.
+        note: Returns what to note of a shard.
+
+    Yields:
+        Each shard and its note.
+    """
+    for name in names:
+        before = note(name)
+        yield ScannedShard(name, scan(name)), before

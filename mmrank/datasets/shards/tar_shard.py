@@ -1,0 +1,254 @@
+"""Shards in WebDataset's form: tar files whose members share a key.
+
+A sample is the members one behind the other whose names agree up to the
+first dot after the last slash: ``000/17.jpg`` and ``000/17.txt`` are the
+members ``jpg`` and ``txt`` of the sample ``000/17``. Written by hand, by
+``webdataset.ShardWriter``, img2dataset or ``tar --sort=name``.
+"""
+
+import json
+import re
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from mmrank.datasets.captions.caption_list import clean_captions
+from mmrank.datasets.shards.shard_index import (
+    INDEX_FOLDER,
+    ScannedShard,
+    ShardIndex,
+    ShardSample,
+    scan_shards,
+    write_index,
+)
+from mmrank.errors import UserError
+
+#: Members that hold the image, by WebDataset's names.
+IMAGE_MEMBERS = ('jpg', 'jpeg', 'png', 'webp', 'bmp', 'ppm', 'tif', 'tiff')
+_NAME = re.compile(r'((?:.*/|)[^.]+)[.]([^/]*)')
+_BLOCK = 512
+_FORMS = ('.tar.gz', '.tgz', '.tar.bz2', '.tar.xz', '.tar.zst')
+
+
+def captions_in(data: bytes, caption: str) -> list[str] | None:
+    """Captions of a member.
+
+    Args:
+        data: Its bytes.
+        caption: ``txt``: they are one caption. ``json:FIELD``: they are a
+            JSON object, whose field is a caption or a list of them.
+
+    Returns:
+        At least one, without blanks around and line breaks; None where there
+        is none.
+    """
+    _, _, field = caption.partition(':')
+    try:
+        value = data.decode('utf-8')
+        if field:
+            value = json.loads(value)[field]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return clean_captions(value)
+
+
+def scan_tar(path: Path, caption: str = 'txt') -> Iterator[ShardSample]:
+    """Find the samples of a shard. No image is read.
+
+    Args:
+        path: The tar file, not compressed.
+        caption: See :func:`captions_in`.
+
+    Yields:
+        The samples.
+
+    Raises:
+        UserError: If the file is absent or damaged, or a sample lacks its
+            image or caption.
+    """
+    member = caption.partition(':')[0]
+    with open_shard(path) as file:
+        for key, members in _samples(path):
+            images = [name for name in IMAGE_MEMBERS if name in members]
+            if len(images) != 1:
+                raise _bad(
+                    path,
+                    key,
+                    f'has {len(images)} images, and needs one of '
+                    f'{", ".join(IMAGE_MEMBERS[:4])}',
+                )
+            if member not in members:
+                raise _bad(path, key, f'has no caption: no member {member}')
+            offset, size = members[member]
+            file.seek(offset)
+            captions = captions_in(file.read(size), caption)
+            if captions is None:
+                raise _bad(
+                    path, key, f'has no caption: {caption} is empty or no text'
+                )
+            place = (*members[images[0]], offset, size)
+            yield ShardSample(key, captions, place)
+
+
+def _samples(path: Path) -> Iterator[tuple[str, dict]]:
+    """Key and members of each sample: their offset and size."""
+    current, members, end = None, {}, 0
+    total = path.stat().st_size
+    try:
+        with tarfile.open(path, mode='r:') as tar:
+            for info in tar:
+                tar.members = []  # it would keep all, for look-ups
+                end = info.offset_data + info.size
+                found = _NAME.fullmatch(info.name)
+                if not info.isreg() or found is None:
+                    continue
+                key, member = found[1], found[2].lower()
+                if key.startswith('__') and key.endswith('__'):
+                    continue
+                if end > total:
+                    break
+                if key != current:
+                    if members:
+                        yield current, members
+                    current, members = key, {}
+                if member in members:
+                    raise UserError(
+                        f'shard {path} has the key {key!r:.200} twice: two '
+                        f'members {member}. Fix: write the shard again, with '
+                        'one key a sample'
+                    )
+                members[member] = info.offset_data, info.size
+    except tarfile.TarError as error:
+        raise UserError(
+            f'shard {path} is damaged or no tar file: {error}. Fix: fetch or '
+            'write it again; a compressed one has to be unpacked (gunzip), '
+            'as its samples are read from the middle'
+        ) from error
+    # The end of a tar file is marked by zeros.
+    if end + _BLOCK > total:
+        raise UserError(
+            f'shard {path} is cut off: it has {total:,} bytes, and its last '
+            f'member {current!r:.200} ends at {end:,}. Fix: fetch or write '
+            'it again'
+        )
+    if members:
+        yield current, members
+
+
+def open_shard(path: Path):
+    """Open a shard for reading.
+
+    Args:
+        path: The file.
+
+    Raises:
+        UserError: If it is not there, or cannot be opened.
+    """
+    try:
+        return open(path, 'rb')
+    except OSError as error:
+        raise UserError(
+            f'shard {path} is missing or cannot be opened: '
+            f'{error.strerror}. Fix: put it back; if it is gone for good, '
+            'make the index again and train from the start'
+        ) from error
+
+
+def _bad(path: Path, key: str, fault: str) -> UserError:
+    return UserError(
+        f'shard {path}: sample {key!r:.200} {fault}. Fix: write the shard '
+        'without it or with its missing part, or name the caption: '
+        '--caption txt, --caption json:FIELD'
+    )
+
+
+def index_tars(
+    folder: str | Path, caption: str = 'txt', index: str | Path | None = None
+) -> ShardIndex:
+    """Number the samples of a folder of shards, once.
+
+    Args:
+        folder: With ``*.tar``, numbered in the order of their names.
+        caption: See :func:`captions_in`.
+        index: Folder to write to; None: ``mmrank_index`` in ``folder``.
+
+    Returns:
+        The index.
+
+    Raises:
+        UserError: If there is no shard, or one is bad.
+    """
+    folder = Path(folder)
+    names = sorted(path.name for path in folder.glob('*.tar'))
+    if not names:
+        other = [x.name for x in folder.glob('*') if x.name.endswith(_FORMS)]
+        raise UserError(
+            f'{folder} holds no shard *.tar'
+            + (f', only compressed ones such as {other[0]}' if other else '')
+            + '. Fix: name the folder of the shards; unpack compressed ones '
+            '(gunzip), as their samples are read from the middle'
+        )
+    shards = scan_shards(
+        names,
+        lambda name: scan_tar(folder / name, caption),
+        lambda name: file_note(folder / name),
+    )
+    source = dict(kind='tar', caption=caption)
+    return write_index(index or folder / INDEX_FOLDER, source, shards)
+
+
+def file_note(path: Path) -> dict:
+    """Size and time of a file, by which a change is seen.
+
+    Args:
+        path: The file.
+
+    Raises:
+        UserError: If it is not there.
+    """
+    with open_shard(path):
+        stat = path.stat()
+    return dict(bytes=stat.st_size, mtime_ns=stat.st_mtime_ns)
+
+
+def check_tars(index: ShardIndex, folder: Path) -> None:
+    """Compare a folder of shards with its index.
+
+    A shard of another time, such as a copy, is scanned again: the names,
+    places and captions of its samples must be those of the index. Pixels are
+    not compared.
+
+    Args:
+        index: Of the shards.
+        folder: Where they are now.
+
+    Raises:
+        UserError: If a shard is missing, new or changed.
+    """
+    known = {shard['name'] for shard in index.shards}
+    new = sorted(x.name for x in folder.glob('*.tar') if x.name not in known)
+    if new:
+        raise UserError(
+            f'{folder} holds {len(new)} shards that its index does not have, '
+            f'the first is {new[0]}. Fix: move them away, or make the index '
+            'again; a running training then cannot be resumed, as samples '
+            'have other numbers'
+        )
+    for shard in index.shards:
+        path = folder / shard['name']
+        note = file_note(path)
+        same = note['bytes'] == shard['bytes']
+        if same and note['mtime_ns'] == shard['mtime_ns']:
+            continue
+        if same:
+            scanned = ScannedShard(
+                shard['name'], scan_tar(path, index.source['caption'])
+            )
+            same = scanned.digest == shard['digest']
+        if not same:
+            raise UserError(
+                f'shard {path} has changed since its samples were numbered '
+                f'({note["bytes"]:,} bytes, then {shard["bytes"]:,}). Fix: '
+                'put the old file back; or make the index again and train '
+                'from the start'
+            )

@@ -1,0 +1,165 @@
+"""Sharded tables of embeddings in mmengine's Runner."""
+
+from collections.abc import Callable
+from typing import Any
+
+from mmengine.dist import broadcast
+from mmengine.hooks import Hook
+from mmengine.model import MMDistributedDataParallel
+from mmengine.optim import OptimWrapper
+from torch import Tensor, nn
+
+from mmrank.engine.unwrap_model import unwrap_model
+from mmrank.errors import UserError
+from mmrank.models.two_tower.sharded_embedding_tower import (
+    is_sharded,
+    shard_like,
+    sharded_parameters,
+)
+from mmrank.registry import HOOKS, MODEL_WRAPPERS
+
+
+@MODEL_WRAPPERS.register_module()
+class ShardedTablesParallel(MMDistributedDataParallel):
+    """``MMDistributedDataParallel`` that leaves sharded tables alone.
+
+    A process has other rows than the next one, so that their gradients must
+    not be averaged. A model of nothing but sharded tables has no other
+    weights: nothing is left to do then.
+
+    Args:
+        module: The model.
+        **kwargs: As for ``MMDistributedDataParallel``.
+    """
+
+    def __init__(self, module: nn.Module, **kwargs) -> None:
+        sharded = sharded_parameters(module)
+        self.has_others = any(
+            parameter.requires_grad and name not in sharded
+            for name, parameter in module.named_parameters()
+        )
+        if self.has_others:
+            module._ddp_params_and_buffers_to_ignore = list(sharded)
+            super().__init__(module=module, **kwargs)
+        else:
+            nn.Module.__init__(self)
+            self.module = module
+
+    def train_step(self, data: Any, optim_wrapper: OptimWrapper) -> dict:
+        """See mmengine's ``BaseModel``."""
+        if self.has_others:
+            return super().train_step(data, optim_wrapper)
+        return self.module.train_step(data, optim_wrapper)
+
+    def forward(self, *args, **kwargs) -> Any:
+        """Call the model."""
+        if self.has_others:
+            return super().forward(*args, **kwargs)
+        return self.module(*args, **kwargs)
+
+    def train(self, mode: bool = True) -> 'ShardedTablesParallel':
+        """Switch the mode."""
+        if self.has_others:
+            return super().train(mode)
+        return nn.Module.train(self, mode)
+
+
+@HOOKS.register_module()
+class ShardedTablesHook(Hook):
+    """Checkpoints with whole tables, for any number of processes.
+
+    mmengine saves in the first process alone, which has a part of the rows.
+    With this hook all processes gather tables and optimiser state, one tensor
+    after the other, whenever a checkpoint is saved; the first keeps them in
+    host memory until it is written. A checkpoint is that of
+    ``mmrank.EmbeddingTower``, and resumes with any number of processes.
+
+    Raises:
+        UserError: Before training, if the tables would be averaged over the
+            processes, or there are several optimisers.
+    """
+
+    def __init__(self) -> None:
+        self._tables: dict[str, Tensor] = {}
+        self._states: dict[int, dict[str, Tensor]] = {}
+
+    def before_run(self, runner) -> None:
+        """Gather at each save; leave tables out of the first broadcast."""
+        if not sharded_parameters(unwrap_model(runner.model)):
+            return
+        if not isinstance(runner.model, ShardedTablesParallel):
+            raise UserError(
+                f'{type(runner.model).__name__} wraps a model with sharded '
+                'tables, and would average other rows. Fix: '
+                "model_wrapper_cfg=dict(type='mmrank.ShardedTablesParallel')"
+            )
+        save = runner.save_checkpoint
+        runner.save_checkpoint = self._gathering(runner, save)
+        # Its own broadcasts all weights, of which each process has others.
+        runner._init_model_weights = lambda: _init_weights(runner)
+
+    def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
+        """Give each process its rows of the optimiser's state."""
+        states = checkpoint.get('optimizer', {}).get('state')
+        if not states or not sharded_parameters(unwrap_model(runner.model)):
+            return
+        for number, parameter in enumerate(_parameters(runner)):
+            if is_sharded(parameter) and number in states:
+                states[number] = {
+                    name: shard_like(value, parameter)
+                    if isinstance(value, Tensor)
+                    else value
+                    for name, value in states[number].items()
+                }
+
+    def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
+        """Put the whole tensors in. Runs in the main process only."""
+        checkpoint['state_dict'].update(self._tables)
+        if 'optimizer' in checkpoint:
+            for number, values in self._states.items():
+                checkpoint['optimizer']['state'][number].update(values)
+
+    def _gathering(self, runner, save: Callable) -> Callable:
+        def save_whole(*args, **kwargs) -> None:
+            model = unwrap_model(runner.model)
+            for name, table in sharded_parameters(model).items():
+                self._tables[name] = _whole(table)
+            state = runner.optim_wrapper.optimizer.state
+            for number, parameter in enumerate(_parameters(runner)):
+                self._states[number] = {
+                    name: _whole(value)
+                    for name, value in state.get(parameter, {}).items()
+                    if isinstance(value, Tensor) and is_sharded(value)
+                }
+            try:
+                save(*args, **kwargs)
+            finally:
+                self._tables, self._states = {}, {}
+
+        return save_whole
+
+
+def _init_weights(runner) -> None:
+    model = unwrap_model(runner.model)
+    model.init_weights()
+    for tensor in model.state_dict().values():
+        if not is_sharded(tensor):
+            broadcast(tensor)
+
+
+def _parameters(runner) -> list[nn.Parameter]:
+    """In the order in which the optimiser's state numbers them."""
+    if not isinstance(runner.optim_wrapper, OptimWrapper):
+        raise UserError(
+            'sharded tables are saved with one optimiser only, and '
+            f'optim_wrapper is a {type(runner.optim_wrapper).__name__}. Fix: '
+            'one optim_wrapper, with paramwise_cfg for other learning rates'
+        )
+    groups = runner.optim_wrapper.optimizer.param_groups
+    return [parameter for group in groups for parameter in group['params']]
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    whole = tensor.detach().full_tensor()
+    first = tensor.device_mesh.get_rank() == 0
+    return whole.cpu() if first else whole[:0]

@@ -1,0 +1,151 @@
+"""A tower whose table of embeddings is dealt out to the processes."""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from mmrank.functional.in_batch.pairs import check_entities
+from mmrank.models.two_tower.embedding_tower import EmbeddingTower
+from mmrank.registry import MODELS
+
+
+@MODELS.register_module()
+class ShardedEmbeddingTower(EmbeddingTower):
+    """``mmrank.EmbeddingTower`` with 1 / W of the rows in each of W processes.
+
+    Weights, gradients and the state of the optimiser are PyTorch's
+    ``DTensor``, sharded by rows (``RowwiseParallel``). A process passes the
+    ids of its part of the batch, and gets their embeddings: the ids of all
+    are gathered, each process looks up those that it has, and a
+    reduce-scatter brings the rows to who asked for them. Values are those of
+    the whole table; gradients are divided by W, as
+    ``DistributedDataParallel`` divides those of other weights, which must
+    leave this table alone: take ``mmrank.ShardedTablesParallel`` as the
+    wrapper of the model, and ``mmrank.ShardedTablesHook`` for checkpoints,
+    which hold the whole table.
+
+    In one process it is an ``EmbeddingTower``, with the same keys in a
+    checkpoint. Every process has to call it equally often. When it is built,
+    each process holds the whole table for a moment.
+
+    Args:
+        num_entities: Number of entities.
+        channels: Width D of an embedding.
+        init_std: See ``EmbeddingTower``; the weights begin as its weights do.
+    """
+
+    def __init__(
+        self, num_entities: int, channels: int, init_std: float = 0.02
+    ) -> None:
+        super().__init__(num_entities, channels, init_std)
+        self.world_size = 1
+        if dist.is_available() and dist.is_initialized():
+            self.world_size = dist.get_world_size()
+        if self.world_size > 1:
+            self._shard()
+
+    def _shard(self) -> None:
+        # From 2.5 on; import of mmrank.models works with older ones.
+        from torch.distributed.tensor import Shard, init_device_mesh
+        from torch.distributed.tensor.parallel import (
+            RowwiseParallel,
+            parallelize_module,
+        )
+
+        device = 'cpu' if dist.get_backend() == 'gloo' else 'cuda'
+        mesh = init_device_mesh(device, (self.world_size,))
+        style = RowwiseParallel(
+            input_layouts=Shard(0), output_layouts=Shard(0)
+        )
+        parallelize_module(self.table, mesh, style)
+
+    def forward(self, entities: dict[str, Tensor]) -> Tensor:
+        """Embed entities; all processes take part.
+
+        Args:
+            entities: Dict with ``ids``: (U,) integers in
+                ``[0, num_entities)``, of this process; U may differ between
+                them.
+
+        Returns:
+            (U, D) floats.
+
+        Raises:
+            ValueError: If an id is out of range.
+        """
+        ids = entities['ids']
+        check_entities('ids', ids, self.num_entities)
+        if self.world_size == 1:
+            return self.table(ids)
+        # The collectives take as many ids from each process.
+        most = torch.tensor(len(ids), device=ids.device)
+        dist.all_reduce(most, dist.ReduceOp.MAX)
+        padded = ids.new_zeros(int(most))
+        padded[: len(ids)] = ids
+        found = self.table(padded)[: len(ids)]
+        if found.requires_grad:
+            found.register_hook(self._divide)
+        return found
+
+    def _divide(self, gradient: Tensor) -> Tensor:
+        return gradient / self.world_size
+
+    def _load_from_state_dict(
+        self, state_dict: dict, prefix: str, *args, **kwargs
+    ) -> None:
+        """Take the rows of this process from a whole table."""
+        key, weight = f'{prefix}table.weight', self.table.weight
+        whole = state_dict.get(key)
+        if whole is not None and is_sharded(weight):
+            state_dict[key] = shard_like(whole, weight)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether this process has only a part of a tensor.
+
+    Args:
+        tensor: Any; a ``DTensor`` is.
+    """
+    return hasattr(tensor, 'full_tensor')
+
+
+def shard_like(whole: Tensor, sharded: Tensor) -> Tensor:
+    """The part of a tensor that this process has of a sharded one.
+
+    Args:
+        whole: A tensor, the same in all processes.
+        sharded: A ``DTensor`` of that shape; where they differ, ``whole``
+            stays as it is.
+
+    Returns:
+        A ``DTensor`` placed as ``sharded``.
+    """
+    if is_sharded(whole) or whole.shape != sharded.shape:
+        return whole
+    from torch.distributed.tensor import DTensor
+
+    size, rank = sharded.device_mesh.size(), sharded.device_mesh.get_rank()
+    parts = whole.to(sharded.device).chunk(size)
+    local = parts[rank] if rank < len(parts) else whole[:0]
+    return DTensor.from_local(
+        local.contiguous(),
+        sharded.device_mesh,
+        sharded.placements,
+        run_check=False,
+        shape=sharded.shape,
+        stride=sharded.stride(),
+    )
+
+
+def sharded_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+    """Parameters of which this process has a part, by their names.
+
+    Args:
+        module: Any.
+    """
+    return {
+        name: parameter
+        for name, parameter in module.named_parameters()
+        if is_sharded(parameter)
+    }
