@@ -26,7 +26,7 @@ from mmrank.losses import (
     TrainsEmbeddings,
 )
 
-from .required_package import required_package
+from mmrank.required_package import required_package
 
 with required_package(
     'transformers',

@@ -17,7 +17,7 @@ from .detectors import (
     check_fit,
     without_ranking_loss,
 )
-from .required_package import required_package
+from mmrank.required_package import required_package
 
 with required_package(
     'torchvision',

@@ -53,14 +53,14 @@ def nearest_in_gallery(
         torch.zeros(len(gallery), dtype=torch.int64),
         similarity,
     )
-    size = sets.gallery.size(0)
+    size, all_rows = sets.count, sets.gallery[: sets.count]
     count = min(count, size - int(own is not None))
     scores = sets.queries.new_empty(sets.queries.size(0), count)
     rows = torch.empty_like(scores, dtype=torch.int64)
     step = max(_BLOCK // max(size, 1), 1)
     for begin in range(0, sets.queries.size(0), step):
         part = slice(begin, begin + step)
-        block = sets.queries[part] @ sets.gallery.T
+        block = sets.queries[part] @ all_rows.T
         if own is not None:
             block.scatter_(1, own[part, None], float('-inf'))
         found = block.sort(dim=1, descending=True, stable=True)
