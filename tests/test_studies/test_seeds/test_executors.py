@@ -253,8 +253,10 @@ SLURM = {
         cp "$1" "$DB/$id.sh"
         echo RUNNING > "$DB/$id"
         export SLURM_JOB_ID=$id
-        (sh "$1" > /dev/null 2>&1
-         grep -q RUNNING "$DB/$id" && echo FAILED > "$DB/$id") &
+        # submitit waits until nobody holds the output of sbatch.
+        (sh "$1"
+         grep -q RUNNING "$DB/$id" && echo FAILED > "$DB/$id") \\
+            < /dev/null > /dev/null 2>&1 &
         echo "Submitted batch job $id"
     """,
     'srun': """
