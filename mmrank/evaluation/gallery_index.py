@@ -311,6 +311,7 @@ def index_summary(
     index: GalleryIndex,
     recall_at: Sequence[int],
     group: 'dist.ProcessGroup | None' = None,
+    figures: RetrievalFigures | None = None,
 ) -> dict[str, float]:
     """Recall@K of an index, under a name that says whether it is exact.
 
@@ -319,6 +320,7 @@ def index_summary(
         index: Over the gallery.
         recall_at: The K, each at least 1.
         group: Processes that share the queries.
+        figures: Of :func:`index_figures`, if they are there.
 
     Returns:
         ``recall@K``, or ``approximate_recall@K`` and
@@ -328,7 +330,8 @@ def index_summary(
     Raises:
         ValueError: If an embedding is not finite.
     """
-    figures = index_figures(samples, index, max(recall_at), group)
+    if figures is None:
+        figures = index_figures(samples, index, max(recall_at), group)
     summary = figures.summary(recall_at)
     for name in ('mAP', 'R_precision', 'MAP_at_R'):
         del summary[name]

@@ -13,6 +13,8 @@ from .remote_command import RemoteCommand
 
 # Seconds that a cancelled command has to end.
 _PATIENCE = 15.0
+# Bytes for what tasks share: a command and its exit status.
+_STORE = 2**27
 
 
 class RayExecutor:
@@ -62,6 +64,7 @@ class RayExecutor:
                 address='local',
                 num_cpus=max(workers, count_cores()),
                 include_dashboard=False,
+                object_store_memory=_STORE,
             )
             # It is on this machine, and nobody counts it.
             os.environ.setdefault('RAY_USAGE_STATS_ENABLED', '0')
@@ -69,10 +72,10 @@ class RayExecutor:
             settings['address'] = address
         try:
             ray.init(**settings)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except Exception as error:  # of a slow start Ray raises a bare one
             raise UserError(
                 f'`executor.address` is {address!r}, and there Ray does not '
-                f'answer: {error}'
+                f'start or answer: {error}'
             ) from error
         self._ray = ray
         # The queue itself starts again what has died, and says so.
