@@ -33,6 +33,7 @@ COMMON = {
     'made_class': set(),
     'optional_class': {'mmengine'},
     'registry': {'mmengine'},
+    'required_package': set(),
     'training_set': {'mmengine'},
     'version': set(),
 }
