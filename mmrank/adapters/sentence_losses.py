@@ -25,7 +25,6 @@ from mmrank.losses import (
     InBatchLoss,
     TrainsEmbeddings,
 )
-
 from mmrank.required_package import required_package
 
 with required_package(

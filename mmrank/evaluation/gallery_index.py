@@ -3,7 +3,6 @@
 import math
 import os
 import tempfile
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -78,7 +77,7 @@ class GalleryIndex:
 
     Args:
         gallery: (N, D) floats; of stored embeddings a block is in memory at
-            a time, and the lists of ``'ivf'`` are in a file beside them.
+            a time, and the lists of ``'ivf'`` are in files beside them.
         type: ``'flat'`` or ``'ivf'``.
         similarity: ``'cosine'`` or ``'dot'``.
         lists: Cells; None for 4 sqrt(N), fewer in a small gallery.
@@ -112,13 +111,18 @@ class GalleryIndex:
         if lists is None:
             lists = int(min(4 * math.sqrt(size), size / _LEAST_OF_LIST))
         lists = max(min(lists, size), 1)
-        self._index = self._read(path) or self._build(lists, path)
-        self._index.nprobe = probes or math.ceil(self._index.nlist / 16)
+        kept = None if path is None else self._read(path)
+        # Several where the gallery is on disk, all with the same cells.
+        self._parts = [kept] if kept else self._build(lists, path)
+        self.lists = self._parts[0].nlist
+        self.probes = min(probes or math.ceil(self.lists / 16), self.lists)
+        for part in self._parts:
+            part.nprobe = self.probes
 
     @property
     def is_approximate(self) -> bool:
         """Whether it may miss a neighbour."""
-        return self.type != 'flat' and self._index.nprobe < self._index.nlist
+        return self.type != 'flat' and self.probes < self.lists
 
     def search(
         self, queries: Tensor, count: int, own: Tensor | None = None
@@ -137,11 +141,21 @@ class GalleryIndex:
         """
         more = count + int(own is not None)
         rows = self._rows(queries)
+        best = self._faiss.ResultHeap(len(rows), more, keep_max=True)
         if self.type == 'flat':
-            scores, found = self._search_all(rows, more)
+            begin = 0
+            for block in self._blocks():
+                near, at = self._faiss.knn(
+                    *(rows, block, min(more, len(block))),
+                    metric=self._faiss.METRIC_INNER_PRODUCT,
+                )
+                best.add_result(near, at + begin)
+                begin += len(block)
         else:
-            scores, found = self._index.search(rows, more)
-        scores, found = torch.from_numpy(scores), torch.from_numpy(found)
+            for part in self._parts:
+                best.add_result(*part.search(rows, more))
+        best.finalize()
+        scores, found = torch.from_numpy(best.D), torch.from_numpy(best.I)
         scores.masked_fill_(found < 0, float('-inf'))
         if own is None:
             return scores, found
@@ -149,19 +163,6 @@ class GalleryIndex:
         left_out[:, -1] |= ~left_out.any(1)
         shape = (len(queries), count)
         return scores[~left_out].view(shape), found[~left_out].view(shape)
-
-    def _search_all(self, queries, count: int):
-        best = self._faiss.ResultHeap(len(queries), count, keep_max=True)
-        begin = 0
-        for block in self._blocks():
-            scores, rows = self._faiss.knn(
-                *(queries, block, min(count, len(block))),
-                metric=self._faiss.METRIC_INNER_PRODUCT,
-            )
-            best.add_result(scores, rows + begin)
-            begin += len(block)
-        best.finalize()
-        return best.D, best.I
 
     def _rows(self, x: Tensor):
         """What faiss takes: float32, of length 1 for cosines."""
@@ -197,27 +198,40 @@ class GalleryIndex:
         sample = sample[: _MOST_OF_LIST * lists].sort().values
         index.train(self._rows(read_rows(self._gallery, sample)))
         if isinstance(self._gallery, StoredEmbeddings) and path is None:
-            handle, name = tempfile.mkstemp('.lists', dir=self._gallery.folder)
-            os.close(handle)
-            weakref.finalize(self, os.unlink, name)
-            # Python owns them: they live as long as the index.
-            self._lists = faiss.OnDiskInvertedLists(
-                lists, index.code_size, name
-            )
-            index.replace_invlists(self._lists, False)
+            return self._build_on_disk(index)
         for block in self._blocks():
             index.add(block)
         if path is not None:
             with replace_atomically(path) as temporary:
                 faiss.write_index(index, str(temporary))
-        return index
+        return [index]
 
-    def _read(self, path):
-        if path is None or not Path(path).is_file():
-            return None
-        # The lists stay in the file but for those that are looked into.
+    def _build_on_disk(self, empty) -> list:
+        """An index for each block, in files that end with this object."""
+        self._folder = tempfile.TemporaryDirectory(
+            prefix='index-', dir=self._gallery.folder
+        )
+        parts, begin = [], 0
+        for number, block in enumerate(self._blocks()):
+            part = self._faiss.clone_index(empty)
+            rows = torch.arange(begin, begin + len(block)).numpy()
+            part.add_with_ids(block, rows)
+            path = os.path.join(self._folder.name, str(number))
+            self._faiss.write_index(part, path)
+            parts.append(self._map(path))
+            begin += len(block)
+        return parts
+
+    def _map(self, path: str | os.PathLike):
+        """An index whose lists stay in a file until they are looked into."""
         flags = self._faiss.IO_FLAG_MMAP | self._faiss.IO_FLAG_READ_ONLY
-        index = self._faiss.read_index(str(path), flags)
+        return self._faiss.read_index(str(path), flags)
+
+    def _read(self, path: str | os.PathLike):
+        """The index of a file, if there is one and it fits the gallery."""
+        if not Path(path).is_file():
+            return None
+        index = self._map(path)
         fits = (index.ntotal, index.d) == tuple(self._gallery.shape)
         return index if fits else None
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from mmrank.errors import UserError
+from mmrank.evaluation import gallery_index
 from mmrank.evaluation.gallery_index import (
     GalleryIndex,
     _best_positive,
@@ -81,11 +82,19 @@ def test_recall_equals_ours(gallery, on_disk, probes, tmp_path):
     }
 
 
-def test_lists_on_disk_go_with_the_index(tmp_path):
+def test_lists_on_disk_go_with_the_index(tmp_path, monkeypatch):
     samples = stored(clusters(), tmp_path / 'x.npy')
     index = GalleryIndex(samples.gallery_embeddings(), type='ivf')
-    assert len(list(tmp_path.glob('*.lists'))) == 1
-    del index
+    monkeypatch.setattr(gallery_index, '_BLOCK', 7000)
+    parts = GalleryIndex(samples.gallery_embeddings(), type='ivf')
+    assert len(parts._parts) == 3
+    x = samples.features[:50]
+    for a, b in zip(
+        parts.search(torch.tensor(x), 7), index.search(torch.tensor(x), 7)
+    ):
+        assert a.equal(b)
+    assert len(list(tmp_path.glob('index-*'))) == 2
+    del index, parts
     assert [p.name for p in tmp_path.iterdir()] == ['x.npy']
 
 
@@ -139,12 +148,12 @@ def test_kept_index_is_read_again(tmp_path):
     before = path.stat().st_mtime_ns
     again = GalleryIndex(x, type='ivf', lists=9, path=path)
     assert path.stat().st_mtime_ns == before
-    assert again._index.nlist == 7
+    assert again.lists == 7
     for a, b in zip(first.search(x, 5), again.search(x, 5)):
         assert a.equal(b)
     # Of another gallery it is made anew.
     other = GalleryIndex(x[:500], type='ivf', lists=9, path=path)
-    assert other._index.ntotal == 500
+    assert other._parts[0].ntotal == 500
     assert path.stat().st_mtime_ns > before
 
 

@@ -225,9 +225,7 @@ def test_index_gives_recall_alone(tmp_path, memory):
     pytest.importorskip('faiss')
     samples = data_samples(*make_set())
     expected = evaluate(samples, recall_at=(1, 5))
-    options = dict(
-        recall_at=(1, 5), memory=memory, collect_dir=str(tmp_path)
-    )
+    options = dict(recall_at=(1, 5), memory=memory, collect_dir=str(tmp_path))
     got = evaluate(samples, index='flat', **options)
     assert got == {
         k: v for k, v in expected.items() if 'recall' in k or 'quer' in k

@@ -1,7 +1,7 @@
 """The command line of the retrieval report: features, configs, errors."""
 
-import importlib.util
 import csv
+import importlib.util
 import io
 import json
 import shutil

@@ -60,8 +60,8 @@ Interrupted? Run the same command again: finished trainings are not repeated,
 interrupted ones resume from their last complete checkpoint. A training
 that ends without a result, be it killed, lost with its machine or failed, is
 started once more (--retries) and resumes; then it is reported with the end of
-its log, while the others continue. The same command tries it again. A changed config or option gets new folders, so a row never mixes
-two versions.
+its log, while the others continue. The same command tries it again. A changed
+config or option gets new folders, so a row never mixes two versions.
 
 Written to the out dir: report.md, summary.csv, runs.csv, boxplot.png.
 """
@@ -239,7 +239,7 @@ def run_on(
 
 @show_user_errors(
     ImportError,
-    on_interrupt='Interrupted. Run the same command again to continue.'
+    on_interrupt='Interrupted. Run the same command again to continue.',
 )
 def main() -> int:
     """Run, and turn wrong input into one line."""

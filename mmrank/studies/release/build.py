@@ -28,8 +28,8 @@ from mmrank.apis.publishing import (
 from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 from mmrank.errors import UserError
 from mmrank.files.atomic_file import write_atomically
-from mmrank.studies.seeds.executors.local import LocalExecutor
 from mmrank.studies.seeds.console import work_off
+from mmrank.studies.seeds.executors.local import LocalExecutor
 from mmrank.studies.seeds.plan import Method, Run, SeedPlan, load_config
 from mmrank.studies.seeds.runs import RunQueue, train_command
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from mmrank.errors import UserError
 
-from .plan import SeedPlan
-from .plan_file import parse_plan, read_plan
 from .executors.executor import Executor
 from .executors.local import LocalExecutor, count_cores
 from .executors.ray_tasks import RayExecutor
 from .executors.slurm import SlurmExecutor
+from .plan import SeedPlan
+from .plan_file import parse_plan, read_plan
 
 #: What runs the trainings, by the value of ``--executor``.
 EXECUTORS = ('local', 'slurm', 'ray')

@@ -169,7 +169,7 @@ def test_rows_and_pages(tmp_path):
 
 def _on_rank(rank, path):
     torch.set_num_threads(1)
-    x, labels = make_set()
+    _x, labels = make_set()
     stored = StoredEmbeddings(np.load(path, mmap_mode='r'))
     group = dist.group.WORLD
     return list(

@@ -100,7 +100,7 @@ def test_a_run_that_dies_is_retried_here(make_queue):
 
 def test_what_cannot_be_started_is_reported(make_queue):
     executor = LocalExecutor()
-    queue, runs, deaths = make_queue(executor, seeds=[0])
+    queue, runs, _deaths = make_queue(executor, seeds=[0])
     queue.template = '/nowhere/python {result} {seed}'
     (outcome,) = queue.run(runs)
     assert 'No such file' in outcome.error
@@ -238,7 +238,9 @@ def test_slurm_local(make_queue, tmp_path):
         (dict(partition='gpu'), '`executor.time` is missing'),
     ],
 )
-def test_wrong_slurm_options_are_named(options, message, tmp_path, monkeypatch):
+def test_wrong_slurm_options_are_named(
+    options, message, tmp_path, monkeypatch
+):
     pytest.importorskip('submitit')
     monkeypatch.setenv('PATH', str(tmp_path))
     with pytest.raises(UserError, match=message):
@@ -351,7 +353,7 @@ def test_ray_with_two_workers(make_queue, monkeypatch, tmp_path):
         assert ray.cluster_resources()['CPU'] >= 2
         check_deaths(make_queue, executor)
         # A worker that is killed is a run that died, and its training ends.
-        queue, (run,), deaths = make_queue(executor, seeds=[7], hang=7)
+        queue, (run,), _deaths = make_queue(executor, seeds=[7], hang=7)
         command = queue._start(run)
         while not (run.folder / 'count').exists():
             time.sleep(0.05)

@@ -86,8 +86,8 @@ def largest_value(x: Tensor, name: str, rows: Tensor | None = None) -> float:
         row = row if rows is None else int(rows[row])
         raise ValueError(
             f'{name}[{row}] holds NaN or infinity ({int((~finite).sum())} of '
-            f'{x.size(0)} rows read do); such scores cannot be ranked: check the '
-            'model and its input'
+            f'{x.size(0)} rows read do); such scores cannot be ranked: check '
+            'the model and its input'
         )
     return largest
 

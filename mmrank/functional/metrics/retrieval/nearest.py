@@ -98,8 +98,8 @@ def _nearest_stored(
     rows = torch.cat(rows, 1).gather(1, place)
     if own is not None:
         # Stable: what is left out goes behind, the others keep their order.
-        kept = (rows == own.cpu()[:, None]).to(torch.int8).argsort(
-            1, stable=True
+        kept = (
+            (rows == own.cpu()[:, None]).to(torch.int8).argsort(1, stable=True)
         )
         best, rows = best.gather(1, kept), rows.gather(1, kept)
     count = min(count, len(gallery) - int(own is not None))

@@ -55,7 +55,7 @@ class RemoteCommand:
                 start_new_session=True,
                 # It calls into the C library alone, as between fork and exec
                 # it must.
-                preexec_fn=_end_with_parent if _LIBC else None,  # noqa: PLW1509
+                preexec_fn=_end_with_parent if _LIBC else None,
             )
         try:
             return self._process.wait()
