@@ -105,9 +105,9 @@ class BuildPyWithMim(build_py):
             add_mim(Path(self.build_lib) / 'mmrank', link=False)
 
 
-def chosen(names: tuple) -> list:
-    """Return the lines of ``optional.txt`` that begin with one of these."""
-    return [x for x in read_requirements('optional') if x.startswith(names)]
+def chosen(names: tuple, file: str = 'optional') -> list:
+    """Return the lines of a file that begin with one of these."""
+    return [x for x in read_requirements(file) if x.startswith(names)]
 
 
 OPENMMLAB = read_requirements('mminstall')
@@ -122,6 +122,10 @@ EXTRAS = {
     'adapters': read_requirements('adapters'),
     'shards': read_requirements('shards'),
     'pretrained': read_requirements('pretrained'),
+    'scale': read_requirements('scale'),
+    'slurm': chosen(('submitit',), 'scale'),
+    'ray': chosen(('ray',), 'scale'),
+    'faiss': chosen(('faiss',), 'scale'),
     'tests': read_requirements('tests'),
 }
 EXTRAS['all'] = sorted({line for lines in EXTRAS.values() for line in lines})

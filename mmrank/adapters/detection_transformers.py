@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from mmrank.errors import UserError
 from mmrank.functional.distributed import world_group
 from mmrank.losses import RankingLoss
+from mmrank.required_package import required_package
 
 from .detectors import (
     already_ranks,
@@ -19,7 +20,6 @@ from .detectors import (
     check_fit,
     without_ranking_loss,
 )
-from .required_package import required_package
 
 with required_package(
     'transformers',

@@ -25,8 +25,7 @@ from mmrank.losses import (
     InBatchLoss,
     TrainsEmbeddings,
 )
-
-from .required_package import required_package
+from mmrank.required_package import required_package
 
 with required_package(
     'transformers',

@@ -10,6 +10,7 @@ from mmrank.errors import UserError
 from mmrank.functional.ranking.error_driven.box_balance import box_balance
 from mmrank.losses import RankingLoss
 from mmrank.made_class import MadeClass, make_class
+from mmrank.required_package import required_package
 
 from .detectors import (
     already_ranks,
@@ -17,7 +18,6 @@ from .detectors import (
     check_fit,
     without_ranking_loss,
 )
-from .required_package import required_package
 
 with required_package(
     'torchvision',

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from mmrank.datasets.image_header import IMAGE_SUFFIXES, image_fault
 from mmrank.errors import UserError
-from mmrank.functional import nearest_in_gallery
+from mmrank.evaluation.gallery_index import GalleryIndex
+from mmrank.functional import StoredEmbeddings, nearest_in_gallery
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,11 @@ def embed_images(
 
 
 def nearest_images(
-    query: Tensor, gallery: Tensor, paths: Sequence[str], count: int = 10
+    query: Tensor,
+    gallery: Tensor | StoredEmbeddings,
+    paths: Sequence[str],
+    count: int = 10,
+    index: GalleryIndex | None = None,
 ) -> list[NearImage]:
     """Find the nearest images.
 
@@ -102,12 +107,17 @@ def nearest_images(
         gallery: (N, D) embeddings.
         paths: Their N files.
         count: How many to find.
+        index: Over the gallery, by cosine; None compares with all of it.
 
     Returns:
-        The images, best first.
+        The images, best first; an approximate index may miss some.
     """
-    scores, rows = nearest_in_gallery(query[None], gallery, count)
+    if index is None:
+        scores, rows = nearest_in_gallery(query[None], gallery, count)
+    else:
+        scores, rows = index.search(query[None], min(count, len(paths)))
     return [
         NearImage(str(paths[row]), score)
         for score, row in zip(scores[0].tolist(), rows[0].tolist())
+        if row >= 0
     ]

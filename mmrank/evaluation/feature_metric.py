@@ -137,11 +137,19 @@ class FeatureMetric(BaseMetric):
         features = torch.stack([self._feature(x) for x in data_samples])
         if features.dtype == torch.bfloat16:  # NumPy has no such type
             features = features.float()
+        self.keep(features.detach().cpu(), data_samples)
+
+    def keep(self, features: Tensor, samples: Sequence[dict]) -> None:
+        """Keep a batch until :meth:`gather`.
+
+        Args:
+            features: (n, D), on the CPU.
+            samples: The n data samples.
+        """
         # As an array a row is sent to other ranks without its whole batch.
-        rows = features.detach().cpu().numpy()
         self.results.extend(
-            (row, self._label(x), self.in_gallery(x), self.path(x))
-            for row, x in zip(rows, data_samples)
+            (row, self.label(x), self.in_gallery(x), self.path(x))
+            for row, x in zip(features.numpy(), samples)
         )
 
     def evaluate(self, size: int) -> dict[str, float]:
@@ -157,6 +165,19 @@ class FeatureMetric(BaseMetric):
             ValueError: If there is no sample.
             RuntimeError: On the other ranks, if the first has failed.
         """
+        samples = self.gather(size)
+        figures = [self.figures(samples.to(self._device()), world_group())]
+        broadcast_object_list(figures)
+        if not self.prefix:
+            return figures[0]
+        return {f'{self.prefix}/{k}': v for k, v in figures[0].items()}
+
+    def gather(self, size: int) -> RetrievalFeatures:
+        """All samples, on every rank.
+
+        Args:
+            size: Samples of the data set.
+        """
         folder = {}
         if self.collect_device == 'cpu':
             folder = dict(tmpdir=self.collect_dir)
@@ -164,12 +185,7 @@ class FeatureMetric(BaseMetric):
             self.results, size, self.collect_device, **folder
         )
         self.results.clear()
-        samples = share_features(lambda: self.join(results))
-        figures = [self.figures(samples.to(self._device()), world_group())]
-        broadcast_object_list(figures)
-        if not self.prefix:
-            return figures[0]
-        return {f'{self.prefix}/{k}': v for k, v in figures[0].items()}
+        return share_features(lambda: self.join(results))
 
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Compute the figures in this process.
@@ -243,7 +259,8 @@ class FeatureMetric(BaseMetric):
             )
         return value
 
-    def _label(self, sample: dict) -> int:
+    def label(self, sample: dict) -> int:
+        """Class index of a sample."""
         value = torch.as_tensor(
             self.field(sample, self.label_key, 'label_key')
         )

@@ -2,18 +2,25 @@
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
+from mmengine.dist import collect_results, is_main_process
 from mmengine.logging import print_log
 from torch import Tensor
 
 from mmrank.evaluation.feature_metric import FeatureMetric
+from mmrank.evaluation.gallery_index import (
+    GalleryIndex,
+    index_options,
+    index_summary,
+)
 from mmrank.evaluation.retrieval_features import (
     RetrievalFeatures,
     save_features,
 )
+from mmrank.evaluation.stored_features import StoredFeatures
 from mmrank.functional import retrieval_metrics
 from mmrank.functional.metrics.retrieval.figures import check_recall_at
 from mmrank.functional.metrics.retrieval.input import SIMILARITIES
@@ -97,6 +104,14 @@ class RetrievalMetric(FeatureMetric):
     Several processes share the work: each ranks its part of the queries, and
     all return the figures of a single process.
 
+    Where the embeddings do not fit the memory, ``memory`` keeps them in a
+    file, and the figures are the same. Where the time is too long, ``index``
+    lets faiss search, and gives Recall@K alone: mAP, R-Precision and MAP@R
+    depend on the whole ranking, which an index does not make. What an index
+    of type ``'ivf'`` gives is called ``approximate_recall@K``, beside
+    ``neighbours_found@10``, the share of the true ten nearest samples among
+    the ten that it finds, over 256 queries at random.
+
     A model that is evaluated puts the embedding of each sample, shape (D,),
     into its data sample: ``data_sample.set_field(row, 'feature')``.
 
@@ -117,6 +132,14 @@ class RetrievalMetric(FeatureMetric):
             scores in place of one for each of its positives.
         device: Where to compute; None takes the first GPU if there is one.
         memory_limit: Bytes of temporary tensors there.
+        memory: MiB of embeddings and temporary tensors together: the
+            embeddings are kept in a file in ``collect_dir``, as is a sorted
+            copy while they are ranked, on the CPU. Beside these a sample
+            takes about 100 bytes. None keeps them in memory.
+        index: ``'flat'`` (exact but for rounding), ``'ivf'`` (approximate),
+            or ``dict(type='ivf', lists=4000, probes=250)``; see
+            :class:`mmrank.evaluation.gallery_index.GalleryIndex`. Needs
+            ``pip install 'mmrank[faiss]'``. None: exact, all figures.
         out_file: ``.npz`` file for embeddings, labels and image paths, which
             ``tools/analysis_tools/retrieval_report.py`` reads. None: none.
         path_key: Field or meta key with the image's path, for ``out_file``;
@@ -149,6 +172,8 @@ class RetrievalMetric(FeatureMetric):
         recall_only: bool = False,
         device: str | None = None,
         memory_limit: int = 2**30,
+        memory: int | None = None,
+        index: str | Mapping | None = None,
         out_file: str | None = None,
         path_key: str = 'img_path',
         collect_device: str = 'cpu',
@@ -182,13 +207,18 @@ class RetrievalMetric(FeatureMetric):
                 )
         if out_file is not None and not str(out_file).endswith('.npz'):
             raise ValueError(f'out_file must end in .npz, got {out_file!r}')
+        if memory is not None and memory < 1:
+            raise ValueError(f'memory must be at least 1 MiB, got {memory}')
+        self.memory = memory
+        self.index = None if index is None else index_options(index)
+        self._stored: StoredFeatures | None = None
         self.gallery_key = gallery_key
         self.gallery_per_class = gallery_per_class
         self.num_splits = num_splits
         self.split_seed = split_seed
         self.similarity = similarity
         self.recall_at, self.recall_only = tuple(recall_at), recall_only
-        self.memory_limit = memory_limit
+        self.memory_limit = memory_limit if memory is None else memory * 2**20
         self.out_file = out_file
         self.path_key = path_key
 
@@ -200,12 +230,53 @@ class RetrievalMetric(FeatureMetric):
             save_features(samples, self.out_file)
         return samples
 
+    def keep(self, features: Tensor, samples: Sequence[dict]) -> None:
+        """Keep a batch, in a file with ``memory``."""
+        if self.memory is None:
+            return super().keep(features, samples)
+        if self._stored is None:
+            self._stored = StoredFeatures(self.collect_dir)
+        self._stored.append(
+            features,
+            [self.label(x) for x in samples],
+            [self.in_gallery(x) for x in samples],
+        )
+        self.results.extend(map(self.path, samples))
+
+    def gather(self, size: int) -> RetrievalFeatures:
+        """All samples, on every rank."""
+        if self.memory is None:
+            return super().gather(size)
+        # A rank without a sample has its say, too.
+        self._stored = self._stored or StoredFeatures(self.collect_dir)
+        samples = self._stored.gather(size, self.similarity)
+        paths = collect_results(self.results, size)
+        self.results.clear()
+        if self.out_file is not None and is_main_process():
+            save_features(
+                replace(
+                    samples,
+                    paths=None if None in paths else paths,
+                    classes=(self.dataset_meta or {}).get('classes'),
+                ),
+                self.out_file,
+            )
+        return samples
+
+    def evaluate(self, size: int) -> dict[str, float]:
+        """Compute the figures on all ranks, then forget the samples."""
+        try:
+            return super().evaluate(size)
+        finally:
+            self._stored = None
+
     def figures(
         self, samples: RetrievalFeatures, group=None
     ) -> dict[str, float]:
         """mAP, R_precision, MAP_at_R and recall@K in percent, and counts.
 
-        With ``recall_only`` the first three are left out.
+        With ``recall_only`` or an index the first three are left out; see the
+        class.
 
         Raises:
             ValueError: If there is a sample that is not finite.
@@ -219,14 +290,7 @@ class RetrievalMetric(FeatureMetric):
                 self.split_seed,
             )
         summaries = [
-            retrieval_metrics(
-                *replace(samples, in_gallery=mask).sets(),
-                similarity=self.similarity,
-                recall_only=self.recall_only,
-                memory_limit=self.memory_limit,
-                progress=RetrievalProgress(),
-                group=group,
-            ).summary(self.recall_at)
+            self._summary(replace(samples, in_gallery=mask), group)
             for mask in masks
         ]
         # Every draw has as many queries.
@@ -237,6 +301,24 @@ class RetrievalMetric(FeatureMetric):
             for name, value in summaries[0].items()
             if not (self.recall_only and name in _OF_ALL_POSITIVES)
         }
+
+    def _summary(self, samples: RetrievalFeatures, group) -> dict[str, float]:
+        if self.index is None:
+            return retrieval_metrics(
+                *samples.sets(),
+                similarity=self.similarity,
+                recall_only=self.recall_only,
+                memory_limit=self.memory_limit,
+                scratch=self.collect_dir,
+                progress=RetrievalProgress(),
+                group=group,
+            ).summary(self.recall_at)
+        index = GalleryIndex(
+            samples.gallery_embeddings(),
+            similarity=self.similarity,
+            **self.index,
+        )
+        return index_summary(samples, index, self.recall_at, group)
 
     def in_gallery(self, sample: dict) -> bool | None:
         """Value of ``gallery_key``."""

@@ -7,7 +7,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mmrank.files.folder_lock import host_name, process_lives
@@ -37,14 +37,33 @@ def write_atomically(data: bytes, path: str | os.PathLike) -> None:
         OSError: When the folder cannot be written to or the disk is full; the
             temporary file is removed and an older ``path`` left untouched.
     """
+    with replace_atomically(path) as temp, open(temp, 'wb') as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def replace_atomically(path: str | os.PathLike) -> Iterator[Path]:
+    """Give a temporary name, and the final one to what was written there.
+
+    For what is written by a library or is too large to be held in memory;
+    else see :func:`write_atomically`.
+
+    Args:
+        path: Final name of the file; its folder is made if needed.
+
+    Yields:
+        A name in the same folder.
+
+    Raises:
+        OSError: As :func:`write_atomically`.
+    """
     path = Path(path).absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
     temp = temporary_name(path)
     try:
-        with open(temp, 'wb') as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        yield temp
         os.replace(temp, path)
     except BaseException as error:
         with suppress(FileNotFoundError):

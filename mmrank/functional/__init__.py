@@ -74,6 +74,7 @@ from .metrics.retrieval.curves import (
 from .metrics.retrieval.figures import RetrievalFigures
 from .metrics.retrieval.metrics import retrieval_metrics
 from .metrics.retrieval.nearest import nearest_in_gallery
+from .metrics.retrieval.stored import StoredEmbeddings
 from .metrics.top_k_inner_product import top_k_inner_product
 from .pairwise.pairwise_surrogate import (
     pairwise_surrogate_mean,
@@ -182,6 +183,7 @@ __all__ = [
     'SquarePointwise',
     'SquaredHinge',
     'StableAPTerms',
+    'StoredEmbeddings',
     'Surrogate',
     'VICRegTerms',
     'WeightedRisk',

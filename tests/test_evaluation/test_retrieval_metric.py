@@ -145,6 +145,7 @@ OPTIONS = (
     dict(),
     dict(gallery_key='to_gallery'),
     dict(gallery_per_class=2, num_splits=3, similarity='dot'),
+    dict(memory=4),
 )
 
 
@@ -187,12 +188,72 @@ def _evaluate_part(rank, ranks, folder, padded):
 def test_ranks_equal_one_process(tmp_path, ranks, padded):
     samples = data_samples(*make_set(), to_gallery=_roles(61))
     expected = [list(evaluate(samples, **x).values()) for x in OPTIONS]
-    assert expected[0] != expected[1] != expected[2]
+    assert expected[0] != expected[1] != expected[2] != expected[3]
+    assert expected[3] == pytest.approx(expected[0])
     for got in run_on_ranks(
         _evaluate_part, ranks, ranks, str(tmp_path), padded
     ):
         for values, one in zip(got, expected, strict=True):
             assert values.tolist() == pytest.approx(one, rel=1e-6)
+
+
+def test_memory_keeps_embeddings_in_a_file(tmp_path):
+    samples = data_samples(
+        *make_set(), to_gallery=_roles(61), img_path=list(map(str, range(61)))
+    )
+    out = tmp_path / 'features.npz'
+    for options in OPTIONS[:3]:
+        expected = evaluate(samples, **options)
+        folder = tmp_path / 'scratch'
+        got = evaluate(
+            samples,
+            memory=8,
+            collect_dir=str(folder),
+            out_file=str(out),
+            **options,
+        )
+        assert got == pytest.approx(expected, rel=1e-12)
+        assert list(folder.iterdir()) == []
+        assert load_features(out).paths == list(map(str, range(61)))
+        stored = load_features(out, stored=True)
+        assert isinstance(stored.features, np.memmap)
+        assert np.array_equal(stored.features, load_features(out).features)
+    with pytest.raises(ValueError, match='memory must be at least 1 MiB'):
+        RetrievalMetric(memory=0)
+
+
+def test_compressed_features_cannot_stay_on_disk(tmp_path):
+    path = tmp_path / 'x.npz'
+    np.savez_compressed(
+        path, features=np.ones((3, 2), 'float32'), labels=np.zeros(3, int)
+    )
+    assert load_features(path).features.shape == (3, 2)
+    with pytest.raises(UserError, match='it is compressed'):
+        load_features(path, stored=True)
+
+
+@pytest.mark.parametrize('memory', [None, 8])
+def test_index_gives_recall_alone(tmp_path, memory):
+    pytest.importorskip('faiss')
+    samples = data_samples(*make_set())
+    expected = evaluate(samples, recall_at=(1, 5))
+    options = dict(recall_at=(1, 5), memory=memory, collect_dir=str(tmp_path))
+    got = evaluate(samples, index='flat', **options)
+    assert got == {
+        k: v for k, v in expected.items() if 'recall' in k or 'quer' in k
+    }
+    ivf = dict(type='ivf', lists=6, probes=1)
+    got = evaluate(samples, index=ivf, **options)
+    assert set(got) == {
+        f'retrieval/{name}'
+        for name in (
+            *('approximate_recall@1', 'approximate_recall@5'),
+            *('neighbours_found@10', 'queries', 'queries_without_positive'),
+        )
+    }
+    assert 5 < got['retrieval/neighbours_found@10'] < 100
+    with pytest.raises(UserError, match="index is 'tree'"):
+        RetrievalMetric(index='tree')
 
 
 def test_drawn_galleries():

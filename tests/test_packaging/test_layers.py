@@ -34,6 +34,7 @@ COMMON = {
     'optional_class': {'mmengine'},
     'optional_package': set(),
     'registry': {'mmengine'},
+    'required_package': set(),
     'training_set': {'mmengine'},
     'version': set(),
 }

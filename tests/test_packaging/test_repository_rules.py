@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from mmrank.required_package import LEAST_VERSIONS
+
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = ROOT / 'requirements' / 'lock.txt'
 # Put together here so that this file does not find itself.
@@ -77,6 +79,20 @@ def test_lock_pins_each_package_once_per_python(python):
     ]
     assert len(names) == len(set(names))
     assert {'torch', 'onedl-mmcv', 'pytest', 'scipy', 'triton'} <= set(names)
+
+
+@pytest.mark.parametrize('name', ['scale', 'tests'])
+def test_least_versions_are_those_of_the_requirements(name):
+    from packaging.requirements import Requirement
+
+    text = (ROOT / 'requirements' / f'{name}.txt').read_text('utf-8')
+    lines = [line.split('#')[0].strip() for line in text.splitlines()]
+    asked = {
+        requirement.name.removesuffix('-cpu'): str(requirement.specifier)
+        for requirement in map(Requirement, filter(None, lines))
+    }
+    for package, version in LEAST_VERSIONS.items():
+        assert asked[package] == f'>={version}'
 
 
 def test_plain_pytest_leaves_slow_tests_out():

@@ -34,6 +34,21 @@ def test_retrieval_speed():
     assert re.search(r'queries_without_positive: \d+\n', out)
 
 
+def test_gallery_past_memory():
+    out = run(
+        'gallery_past_memory',
+        *('--queries', '40', '--gallery', '500', '--dimensions', '8'),
+        *('--memory', '2', '--plan-queries', '1000', '--plan-gallery', '2000'),
+    )
+    rows = re.findall(r'│ (on disk, memory=2|in memory) +│(.*)│', out)
+    assert len(rows) == 2
+    # All but time and memory.
+    assert rows[0][1].split('│')[3:] == rows[1][1].split('│')[3:]
+    apart = re.search(r'On disk and in memory: largest difference (\S+)', out)
+    assert float(apart.group(1).rstrip('.')) < 1e-12
+    assert '1,000 x 2,000 x 8: 0 billion scores at ' in out
+
+
 @pytest.mark.slow
 def test_training_step():
     pytest.importorskip('mmdet')

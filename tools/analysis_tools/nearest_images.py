@@ -9,6 +9,11 @@ r"""Find the images that a trained model takes for nearest to a picture.
   python tools/analysis_tools/nearest_images.py CONFIG CHECKPOINT picture.jpg \
       --features features.npz
 
+  # in millions of them: the features stay in their file, and so do the lists
+  # of an approximate index, which are made once, beside it
+  python tools/analysis_tools/nearest_images.py CONFIG CHECKPOINT picture.jpg \
+      --features features.npz --index ivf
+
 Images go through the pipeline of the config's test set. The picture itself
 is left out of the gallery.
 
@@ -22,6 +27,7 @@ from pathlib import Path
 import torch
 from PIL import Image, ImageOps
 from rich.console import Console
+from torch import Tensor
 
 from mmrank.apis.entry_point import (
     add_config_option,
@@ -37,7 +43,9 @@ from mmrank.apis.nearest_images import (
 )
 from mmrank.apis.trained_model import trained_model
 from mmrank.errors import UserError, show_user_errors
+from mmrank.evaluation.gallery_index import INDICES, GalleryIndex
 from mmrank.evaluation.retrieval_features import load_features
+from mmrank.functional import StoredEmbeddings
 from mmrank.visualization.figures import fit_text, new_panels, save
 
 
@@ -58,6 +66,13 @@ def parse_args() -> argparse.Namespace:
         type=int,
         default=10,
         help='images to find (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--index',
+        choices=INDICES,
+        help="search by faiss, pip install 'mmrank[faiss]': flat compares "
+        'with all images, ivf with those near by, and may miss some '
+        '(default: all images, in memory)',
     )
     parser.add_argument('--out', help='picture to write as well')
     add_config_option(parser)
@@ -92,7 +107,24 @@ def draw(image: str, found: list[NearImage], path: str) -> Path:
     return save(figure, path)
 
 
-@show_user_errors(OSError, ValueError)
+def make_index(
+    args: argparse.Namespace, gallery: Tensor | StoredEmbeddings
+) -> GalleryIndex:
+    """An index over the gallery; kept beside the features, if there are."""
+    path = None
+    if args.features and args.index == 'ivf':
+        path = Path(args.features).with_suffix('.ivf.faiss')
+        if path.is_file() and is_older(path, args.features):
+            path.unlink()
+    return GalleryIndex(gallery, args.index, path=path)
+
+
+def is_older(path: Path, other: str) -> bool:
+    """Whether a file was written before another one."""
+    return path.stat().st_mtime_ns < Path(other).stat().st_mtime_ns
+
+
+@show_user_errors(OSError, ValueError, ImportError)
 def main() -> None:
     """Search."""
     args = parse_args()
@@ -108,25 +140,38 @@ def main() -> None:
     pipeline = cfg.test_dataloader.dataset.pipeline
     (query,) = torch.cat(list(embed_images(model, pipeline, [args.image])))
     if args.features:
-        kept = load_features(args.features)
+        kept = load_features(args.features, stored=args.index is not None)
         if kept.paths is None:
             raise UserError(
                 f'{args.features} has no image files. Fix: write it with '
                 "RetrievalMetric(out_file='features.npz')"
             )
-        rows = kept.rows_of_gallery().tolist()
-        gallery, paths = kept.features[rows], [kept.paths[i] for i in rows]
+        gallery = kept.gallery_embeddings()
+        paths = [kept.paths[i] for i in kept.rows_of_gallery().tolist()]
     else:
         paths = images_in(args.gallery)
         with console.status(f'Embedding {len(paths)} images'):
             gallery = torch.cat(list(embed_images(model, pipeline, paths)))
-    own = Path(args.image).resolve()
-    others = [i for i, path in enumerate(paths) if Path(path).resolve() != own]
-    if not others:
+    picture = Path(args.image)
+    # Looking up each of a million files takes long.
+    names = {picture.name, picture.resolve().name}
+
+    def is_picture(path: str) -> bool:
+        return (
+            Path(path).name in names
+            and Path(path).resolve() == picture.resolve()
+        )
+
+    own = sum(map(is_picture, paths))
+    if own == len(paths):
         raise UserError('the gallery has no other image than the picture')
-    found = nearest_images(
-        query, gallery[others], [paths[i] for i in others], args.top_k
-    )
+    index = None
+    if args.index is not None:
+        index = make_index(args, gallery)
+    found = nearest_images(query, gallery, paths, args.top_k + own, index)
+    found = [near for near in found if not is_picture(near.path)][: args.top_k]
+    if index is not None and index.is_approximate:
+        print('An approximate search, which may have missed some.')
     print('rank  similarity  image')
     for rank, near in enumerate(found, 1):
         print(f'{rank:4}  {near.score:10.4f}  {near.path}')

@@ -22,6 +22,12 @@ sheet_random_NAME.png (the same queries for all models), sheet_worst_NAME.png
 and, for two models or more, sheet_differing.png, the queries on which average
 precision differs most.
 
+A gallery past the memory: --memory 512 leaves the embeddings in their file
+and computes the same figures within 512 MiB, beside 1 KB a sample. A gallery
+past your patience: --index flat or ivf lets faiss search. That gives Recall@K
+and the sheet of random queries alone, for the rest needs the whole ranking;
+what ivf gives is marked as approximate (≈).
+
 exit status: 0 written, 2 wrong input (see the message), 130 interrupted.
 """
 
@@ -33,6 +39,7 @@ from pathlib import Path
 from rich.console import Console
 
 from mmrank.errors import show_user_errors
+from mmrank.evaluation.gallery_index import INDICES, GalleryIndex
 from mmrank.studies.retrieval.pages import draw_sheets
 from mmrank.studies.retrieval.plots import (
     plot_precision_recall,
@@ -76,9 +83,8 @@ def parse_args(arguments=None) -> argparse.Namespace:
         '--sheets',
         nargs='*',
         choices=CHOICES,
-        default=['random', 'worst', 'differing'],
         help='queries to draw; nothing after it for no sheets (default: '
-        'random worst differing)',
+        'random worst differing; random with --index)',
     )
     parser.add_argument(
         '--num-queries',
@@ -107,9 +113,26 @@ def parse_args(arguments=None) -> argparse.Namespace:
         '--device',
         help='where to rank: cpu, cuda, ... (default: a GPU if there is one)',
     )
+    parser.add_argument(
+        '--memory',
+        type=int,
+        metavar='MIB',
+        help='memory for embeddings and their ranks, on the CPU (default: '
+        'all embeddings are in memory)',
+    )
+    parser.add_argument(
+        '--index',
+        choices=INDICES,
+        help="search by faiss, pip install 'mmrank[faiss]' (default: rank "
+        'all images, exactly)',
+    )
     args = parser.parse_args(arguments)
-    for name in ('num_queries', 'top_k'):
-        if getattr(args, name) < 1:
+    if args.sheets is None:
+        args.sheets = ['random']
+        if args.index is None:
+            args.sheets += ['worst', 'differing']
+    for name in ('num_queries', 'top_k', 'memory'):
+        if getattr(args, name) is not None and getattr(args, name) < 1:
             parser.error(
                 f'--{name.replace("_", "-")} is {getattr(args, name)}; it '
                 'must be at least 1'
@@ -127,20 +150,37 @@ def run(args: argparse.Namespace, console: Console) -> None:
     from mmengine.device import get_device
 
     device = args.device or get_device()
-    models = features_by_name(args, args.out_dir, partial(say, console))
-    results = []
+    models = features_by_name(
+        args,
+        args.out_dir,
+        partial(say, console),
+        stored=args.memory is not None,
+    )
+    budget = {}
+    if args.memory is not None:
+        budget = dict(memory_limit=args.memory * 2**20, scratch=args.out_dir)
+        Path(args.out_dir).mkdir(parents=True, exist_ok=True)
+    results, indices = [], {}
     for name, features in models.items():
         with console.status('') as status:
 
             def show(done, total, name=name, status=status):
                 status.update(f'{name}: {done} of {total} queries ranked')
 
+            if args.index is not None:
+                indices[name] = GalleryIndex(
+                    features.gallery_embeddings(),
+                    args.index,
+                    features.similarity,
+                )
             results.append(
                 evaluate_features(
                     name,
                     features.to(device),
                     recall_at=args.recall_at,
+                    index=indices.get(name),
                     progress=show,
+                    **budget,
                 )
             )
     say(console, describe_test_set(results[0]))
@@ -148,7 +188,11 @@ def run(args: argparse.Namespace, console: Console) -> None:
     out = Path(args.out_dir)
     paths = [
         *write_retrieval_table(results, out),
-        plot_precision_recall(results, out / 'precision_recall.png'),
+        *(
+            [plot_precision_recall(results, out / 'precision_recall.png')]
+            if args.index is None
+            else []
+        ),
         plot_recall_at_k(results, out / 'recall_at_k.png'),
         write_curves(results, out / 'curves.json'),
     ]
@@ -168,13 +212,14 @@ def run(args: argparse.Namespace, console: Console) -> None:
             top_k=args.top_k,
             seed=args.seed,
             root=args.image_root,
+            indices=indices,
         )
     for path in paths:
         say(console, f'wrote {path}')
 
 
 @show_user_errors(
-    *(OSError, ValueError, TypeError),
+    *(OSError, ValueError, TypeError, ImportError),
     on_interrupt='Interrupted. Run the same command again to continue; '
     'existing features are kept.',
 )

@@ -44,19 +44,30 @@ box plot with the single seeds.
       - {train_dataloader.dataset.split_seed: 0}  # tuned on its own
       - {train_dataloader.dataset.split_seed: 1}  # validation data
 
+On a cluster, with the folders on a disk that all its machines share:
+    python tools/benchmarks/run_seeds.py --plan plan.yaml --executor slurm \
+        --executor-options partition=gpu time=8:00:00 cpus=8 gpus=1
+    python tools/benchmarks/run_seeds.py --plan plan.yaml --executor ray \
+        --executor-options address=auto cpus=8 gpus=1
+
+    # or in plan.yaml, the time in quotes
+    executor: {type: slurm, partition: gpu, time: '8:00:00', cpus: 8, gpus: 1}
+
 Many small trainings? --forked imports torch and OpenMMLab once and forks a
 process per training, which saves some ten seconds of each.
 
 Interrupted? Run the same command again: finished trainings are not repeated,
-interrupted ones resume from their last complete checkpoint. A failed training
-is reported with the end of its log while the others continue; the same command
-retries it. A changed config or option gets new folders, so a row never mixes
-two versions.
+interrupted ones resume from their last complete checkpoint. A training
+that ends without a result, be it killed, lost with its machine or failed, is
+started once more (--retries) and resumes; then it is reported with the end of
+its log, while the others continue. The same command tries it again. A changed
+config or option gets new folders, so a row never mixes two versions.
 
 Written to the out dir: report.md, summary.csv, runs.csv, boxplot.png.
 """
 
 import argparse
+import math
 import signal
 import sys
 from pathlib import Path
@@ -64,9 +75,15 @@ from pathlib import Path
 from rich.console import Console
 
 from mmrank.errors import UserError, show_user_errors
-from mmrank.studies.seeds.arguments import add_arguments, make_plan
+from mmrank.studies.seeds.arguments import (
+    add_arguments,
+    make_executor,
+    make_plan,
+)
 from mmrank.studies.seeds.console import report, work_off
-from mmrank.studies.seeds.forked_command import preload_modules
+from mmrank.studies.seeds.executors.executor import Executor
+from mmrank.studies.seeds.executors.forked_command import preload_modules
+from mmrank.studies.seeds.executors.local import LocalExecutor
 from mmrank.studies.seeds.outcome import Outcome
 from mmrank.studies.seeds.plan import SeedPlan, load_config
 from mmrank.studies.seeds.runs import (
@@ -101,12 +118,18 @@ def parse_args(arguments=None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def prepare_forks(plan: SeedPlan, args: argparse.Namespace) -> None:
-    """Set what is imported once, and keep each training in one process."""
-    if args.train_command == TRAIN_COMMAND:
-        args.train_command = TRAIN_COMMAND.replace(
-            '--cfg-options', '--in-process --cfg-options'
-        )
+def in_one_process(template: str) -> str:
+    """The command that trains in the process that is started itself.
+
+    A fork has its imports done, and a scheduler's kill leaves none behind.
+    """
+    if template != TRAIN_COMMAND:
+        return template
+    return template.replace('--cfg-options', '--in-process --cfg-options')
+
+
+def prepare_forks(plan: SeedPlan) -> None:
+    """Set what is imported once."""
     scopes = {
         load_config(method.config).get('default_scope')
         for method in plan.methods
@@ -131,25 +154,44 @@ def read_finished(queue: RunQueue, runs: list) -> list[Outcome]:
 def run(args: argparse.Namespace, console: Console) -> int:
     """Run the tool; return the exit status."""
     plan = make_plan(args)
+    if args.dry_run or args.report_only:  # no cluster is needed for these
+        return run_on(LocalExecutor(), plan, args, console)
+    executor = make_executor(args, plan)
+    try:
+        return run_on(executor, plan, args, console)
+    finally:
+        executor.close()
+
+
+def run_on(
+    executor: Executor,
+    plan: SeedPlan,
+    args: argparse.Namespace,
+    console: Console,
+) -> int:
+    """Run a plan on an executor; return the exit status."""
     if args.forked:
-        prepare_forks(plan, args)
-    queue = RunQueue(
-        plan,
-        args.train_command,
-        jobs=args.jobs,
-        gpus=args.gpus,
-        forked=args.forked,
-    )
+        prepare_forks(plan)
+    is_local = isinstance(executor, LocalExecutor)
+    template = args.train_command
+    if args.forked or not is_local:
+        template = in_one_process(template)
+    queue = RunQueue(plan, template, executor, retries=args.retries)
     check_splits(plan)
     tuning_runs = plan.tuning_runs()
     untuned = plan.final_runs()
     for item in tuning_runs + untuned:
-        build_command(args.train_command, item)
+        build_command(template, item)
     tuned = [method for method in plan.methods if method.grid]
     total = len(tuning_runs) + len(plan.methods) * len(plan.seeds)
     console.print(
         f'{len(plan.methods)} methods, {total} trainings '
-        f'({len(tuning_runs)} for tuning), {args.jobs} at a time.'
+        f'({len(tuning_runs)} for tuning), '
+        + (
+            'as many at a time as the scheduler permits.'
+            if math.isinf(executor.jobs)
+            else f'{executor.jobs} at a time.'
+        )
     )
     if args.dry_run:
         for item in tuning_runs + untuned:
@@ -196,7 +238,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 @show_user_errors(
-    on_interrupt='Interrupted. Run the same command again to continue.'
+    ImportError,
+    on_interrupt='Interrupted. Run the same command again to continue.',
 )
 def main() -> int:
     """Run, and turn wrong input into one line."""

@@ -16,12 +16,8 @@ from mmrank.studies.common.run_record import (
     digest_run,
     read_record,
 )
-from mmrank.studies.seeds.runs import (
-    LOG_NAME,
-    end_process,
-    parse_progress,
-    read_tail,
-)
+from mmrank.studies.seeds.executors.local import end_process
+from mmrank.studies.seeds.runs import LOG_NAME, parse_progress, read_tail
 
 _POLL_SECONDS = 0.3
 _TESTED = re.compile(r'Epoch\(test\)\s+\[\s*(\d+)/(\d+)\]')

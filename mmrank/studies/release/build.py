@@ -29,6 +29,7 @@ from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 from mmrank.errors import UserError
 from mmrank.files.atomic_file import write_atomically
 from mmrank.studies.seeds.console import work_off
+from mmrank.studies.seeds.executors.local import LocalExecutor
 from mmrank.studies.seeds.plan import Method, Run, SeedPlan, load_config
 from mmrank.studies.seeds.runs import RunQueue, train_command
 
@@ -145,7 +146,7 @@ def build(
         out: Folder of the release.
         root: The checkout.
         console: Where to show progress.
-        forked: See :class:`RunQueue`.
+        forked: See :class:`LocalExecutor`.
 
     Returns:
         The record, which is written, too.
@@ -165,7 +166,8 @@ def build(
         baseline=asset.name,
     )
     script = root / 'tools' / 'benchmarks' / 'train_and_test.py'
-    queue = RunQueue(plan, train_command(script), forked=forked)
+    executor = LocalExecutor(forked=forked)
+    queue = RunQueue(plan, train_command(script), executor)
     runs = plan.final_runs()
     (outcome,) = work_off(console, queue, runs, asset.name)
     if outcome.error:

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from mmrank.errors import UserError
+from mmrank.evaluation.gallery_index import GalleryIndex, read_rows
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.functional import nearest_in_gallery
 from mmrank.studies.retrieval.result import RetrievalResult
@@ -38,7 +39,8 @@ class Neighbours:
         model: Name of the model.
         path: Image file of the query.
         label: Name of its class.
-        average_precision: Of this query, in [0, 1].
+        average_precision: Of this query, in [0, 1]; NaN where an index
+            searched.
         num_positives: Right images in the gallery.
         found: Best first.
     """
@@ -57,6 +59,7 @@ def find_neighbours(
     queries: Sequence[int],
     count: int = 10,
     root: str | os.PathLike = '.',
+    index: GalleryIndex | None = None,
 ) -> list[Neighbours]:
     """Search the gallery for a few queries.
 
@@ -66,6 +69,7 @@ def find_neighbours(
         queries: Positions among the queries.
         count: Images for each.
         root: Folder that relative paths start from.
+        index: Over the gallery; None compares with all of it.
 
     Returns:
         A row for each query.
@@ -80,18 +84,20 @@ def find_neighbours(
             'RetrievalMetric(out_file=..., path_key=...) from samples with '
             "'img_path', or skip the sheets."
         )
-    device = features.features.device
     gallery = features.rows_of_gallery()
-    positions = torch.as_tensor(list(queries), device=device)
+    positions = torch.as_tensor(list(queries), device=gallery.device)
     rows = features.rows_of_queries()[positions]
-    scores, found = nearest_in_gallery(
-        features.features[rows],
-        features.features[gallery],
-        count,
-        similarity=features.similarity,
-        own=positions if features.in_gallery is None else None,
-    )
-    found = gallery[found].tolist()
+    own = positions if features.in_gallery is None else None
+    wanted = read_rows(features.embeddings(), rows)
+    stored = features.gallery_embeddings()
+    if index is None:
+        scores, found = nearest_in_gallery(
+            wanted, stored, count, similarity=features.similarity, own=own
+        )
+    else:
+        count = min(count, len(stored) - int(own is not None))
+        scores, found = index.search(wanted, count, own)
+    found = gallery.cpu()[found.cpu()].tolist()
     labels, root = features.labels.tolist(), Path(root)
 
     def describe(row: int, score: float, label: int) -> Neighbour:
@@ -112,6 +118,7 @@ def find_neighbours(
             found=tuple(
                 describe(i, s, labels[row])
                 for i, s in zip(of_query, of_scores)
+                if s > float('-inf')  # an index may find fewer
             ),
         )
         for query, row, of_query, of_scores in zip(

@@ -4,6 +4,10 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
+from mmrank.errors import UserError
+from mmrank.evaluation.gallery_index import GalleryIndex
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.studies.common.model_entry import safe_name
 from mmrank.studies.retrieval.neighbours import find_neighbours
@@ -30,6 +34,7 @@ def draw_sheets(
     top_k: int = 10,
     seed: int = 0,
     root: str | os.PathLike = '.',
+    indices: Mapping[str, GalleryIndex] | None = None,
 ) -> list[Path]:
     """Draw ``sheet_<choice>_<model>.png`` and ``sheet_differing.png``.
 
@@ -43,21 +48,39 @@ def draw_sheets(
         top_k: Images for each query.
         seed: Seed of random choices.
         root: Folder that relative paths start from.
+        indices: What searches, by model name; None compares with all images.
+            Their results have no average precision, so only ``'random'`` is
+            drawn, and the titles name what is approximate.
 
     Returns:
         The files.
+
+    Raises:
+        UserError: If the sheets need average precision, and there is none.
     """
     folder = Path(folder)
     for old in folder.glob('sheet_*.png'):
         old.unlink()
     first = next(iter(models.values()))
     labels = first.labels[first.rows_of_queries()].cpu().numpy()
-    precision = [result.average_precision for result in results]
+    precision = [
+        result.average_precision
+        if result.has_ranking
+        else np.where(result.num_positives > 0, 0.0, np.nan)
+        for result in results
+    ]
+    if indices and set(sheets) - {'random'}:
+        raise UserError(
+            f'sheets {sorted(set(sheets) - {"random"})} choose queries by '
+            'average precision, which an index does not give. Fix: leave '
+            'out --index, or draw --sheets random'
+        )
     paths = []
 
     def search(result, queries):
         features = models[result.name]
-        return find_neighbours(features, result, queries, top_k, root)
+        index = indices[result.name] if indices else None
+        return find_neighbours(features, result, queries, top_k, root, index)
 
     for how in sheets:
         if how == 'differing':
@@ -81,6 +104,8 @@ def draw_sheets(
             chosen = select_queries([own], labels, how, num_queries, seed)
             path = folder / f'sheet_{how}_{safe_name(result.name)}.png'
             title = f'{shorten(result.name, 40)}: {_TITLES[how]}'
+            if result.is_approximate:
+                title += ', approximate search'
             rows = search(result, chosen)
             paths.append(draw_retrieval_sheet(rows, path, title))
     return paths

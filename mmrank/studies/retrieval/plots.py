@@ -69,7 +69,11 @@ def plot_recall_at_k(
         axis.plot(
             result.cutoffs,
             result.recall_at,
-            label=_label(result, 'R@1', result.recall_at[0]),
+            label=_label(
+                result,
+                '≈R@1' if result.is_approximate else 'R@1',
+                result.recall_at[0],
+            ),
             clip_on=False,
             zorder=3,
             **style,

@@ -6,6 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmrank.errors import UserError
+from mmrank.evaluation.gallery_index import (
+    GalleryIndex,
+    index_figures,
+    index_summary,
+)
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.functional import recall_curve, retrieval_curves
 
@@ -30,6 +35,11 @@ class RetrievalResult:
         recall_at: Recall@K at these.
         average_precision: (Q,) per query, NaN without a positive.
         num_positives: (Q,) per query.
+        is_approximate: Whether an index may have missed a neighbour.
+
+    Of an index there are no figures of the whole ranking: ``metrics`` has
+    Recall@K alone, ``recall``, ``precision`` and ``average_precision`` are
+    empty.
     """
 
     name: str
@@ -43,6 +53,12 @@ class RetrievalResult:
     recall_at: list[float]
     average_precision: np.ndarray
     num_positives: np.ndarray
+    is_approximate: bool = False
+
+    @property
+    def has_ranking(self) -> bool:
+        """Whether the whole ranking was made, and so average precision."""
+        return self.recall.size > 0
 
 
 def evaluate_features(
@@ -52,6 +68,8 @@ def evaluate_features(
     recall_at: Sequence[int] = (1, 10, 100, 1000),
     points: int = 101,
     memory_limit: int = 2**30,
+    scratch: str | None = None,
+    index: GalleryIndex | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> RetrievalResult:
     """Compute all figures and curves in one pass over the gallery.
@@ -63,6 +81,8 @@ def evaluate_features(
             left out, for they are all one.
         points: Recall thresholds of the curve.
         memory_limit: Bytes of temporary tensors.
+        scratch: Folder of files for embeddings that are in a file.
+        index: Over the gallery; gives Recall@K alone. None: exact figures.
         progress: Called as ``progress(done, total)``.
 
     Returns:
@@ -74,15 +94,21 @@ def evaluate_features(
     """
     rows = features.rows_of_gallery()
     size = rows.numel() - int(features.in_gallery is None)
-    curves = retrieval_curves(
-        *features.sets(),
-        similarity=features.similarity,
-        points=points,
-        memory_limit=memory_limit,
-        progress=progress,
-    )
-    figures = curves.figures
-    summary = figures.summary([k for k in recall_at if k <= size])
+    recall_at = [k for k in recall_at if k <= size]
+    if index is None:
+        curves = retrieval_curves(
+            *features.sets(),
+            similarity=features.similarity,
+            points=points,
+            memory_limit=memory_limit,
+            scratch=scratch,
+            progress=progress,
+        )
+        figures = curves.figures
+        summary = figures.summary(recall_at)
+    else:
+        figures = index_figures(features, index, max(recall_at, default=1))
+        summary = index_summary(features, index, recall_at, figures=figures)
     queries = summary.pop('queries')
     without = summary.pop('queries_without_positive')
     if queries == 0:
@@ -101,12 +127,19 @@ def evaluate_features(
         queries=queries,
         queries_without_positive=without,
         gallery_size=rows.numel(),
-        recall=curves.recall.cpu().numpy(),
-        precision=curves.mean_precision().cpu().numpy(),
+        recall=(
+            np.empty(0) if index is not None else curves.recall.cpu().numpy()
+        ),
+        precision=(
+            np.empty(0)
+            if index is not None
+            else curves.mean_precision().cpu().numpy()
+        ),
         cutoffs=cutoffs,
         recall_at=recall_curve(figures, cutoffs),
         average_precision=figures.average_precision.cpu().numpy(),
         num_positives=figures.num_positives.cpu().numpy(),
+        is_approximate=index is not None and index.is_approximate,
     )
 
 

@@ -1,5 +1,6 @@
 """Queries with the images found for them, right and wrong ones framed."""
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -178,7 +179,9 @@ def _frame(axis: Axes, colour: str, line, width: float) -> None:
 
 def _describe_query(axis: Axes, row: Neighbours, with_model: bool) -> None:
     lines = [
-        f'AP {100 * row.average_precision:.1f}',
+        ''
+        if math.isnan(row.average_precision)
+        else f'AP {100 * row.average_precision:.1f}',
         f'{row.num_positives:,} in gallery',
     ]
     if with_model:

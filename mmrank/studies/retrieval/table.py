@@ -19,8 +19,16 @@ _TITLES = {
 
 
 def metric_title(name: str) -> str:
-    """Name of a metric for people: ``'R@10'`` for ``'recall@10'``."""
-    return _TITLES.get(name, name.replace('recall@', 'R@'))
+    """Name of a metric for people: ``'R@10'`` for ``'recall@10'``.
+
+    A sign says what is approximate: ``'≈R@10'``.
+    """
+    return _TITLES.get(
+        name,
+        name.replace('approximate_recall@', '≈R@')
+        .replace('recall@', 'R@')
+        .replace('neighbours_found@', 'neighbours found, of '),
+    )
 
 
 def retrieval_cells(
@@ -54,6 +62,13 @@ def describe_test_set(result: RetrievalResult) -> str:
     """Describe in a sentence what was searched."""
     text = f'{result.queries:,} queries in a gallery of '
     text += f'{result.gallery_size:,}'
+    if result.is_approximate:
+        text += (
+            ', searched by an approximate index: ≈R@K misses what it misses, '
+            'and mAP is not computed'
+        )
+    elif not result.has_ranking:
+        text += ', searched by an exact index; mAP is not computed'
     if result.queries_without_positive:
         text += (
             f'; {result.queries_without_positive:,} queries without a '

@@ -48,6 +48,7 @@ def features_by_name(
     args: argparse.Namespace,
     out_dir: str | os.PathLike,
     say: Callable[[str], None] = print,
+    stored: bool = False,
 ) -> dict[str, RetrievalFeatures]:
     """Read or make the features of every model of a command line.
 
@@ -55,6 +56,7 @@ def features_by_name(
         args: What the parser of :func:`add_model_options` returned.
         out_dir: Folder that keeps the features and the logs of tests.
         say: Called with lines for the user.
+        stored: Leave the embeddings in their files.
 
     Raises:
         UserError: If a config cannot be tested, or the models have several
@@ -67,6 +69,7 @@ def features_by_name(
             args.cfg_options,
             trust_checkpoint=args.trust_checkpoint,
             allow_partial=args.allow_partial,
+            stored=stored,
             say=say,
         )
         for entry in parse_entries(args.models)
@@ -82,6 +85,7 @@ def features_of(
     *,
     trust_checkpoint: bool = False,
     allow_partial: Sequence[str] = (),
+    stored: bool = False,
     say: Callable[[str], None] = print,
 ) -> RetrievalFeatures:
     """Read a model's features, or test its config, once.
@@ -92,13 +96,14 @@ def features_of(
         cfg_options: ``key=value`` overrides of the config.
         trust_checkpoint: Let the checkpoint run code as it is read.
         allow_partial: Patterns of keys in which a checkpoint may differ.
+        stored: Leave the embeddings in their file.
         say: Called with lines for the user.
 
     Raises:
         UserError: If the config cannot be tested.
     """
     if not entry.is_config:
-        return load_features(entry.path)
+        return load_features(entry.path, stored)
     from mmengine.device import get_device
 
     parser = argparse.ArgumentParser()
@@ -124,7 +129,7 @@ def features_of(
     path = plan_features(entry, content, get_device(), out_dir)
     if path.is_file():
         say(f'{entry.name}: tested before, features in {path}')
-        return load_features(path)
+        return load_features(path, stored)
     say(f'{entry.name}: testing, log in {cfg.work_dir}')
     for note in use_retrieval_metric(cfg, str(path), entry.name):
         say(note)
@@ -132,4 +137,4 @@ def features_of(
     # Two configs of one name within a second are one to mmengine.
     cfg.experiment_name = path.stem
     build_runner(cfg, allow_partial=allow_partial).test()
-    return load_features(path)
+    return load_features(path, stored)

@@ -5,10 +5,15 @@ from pathlib import Path
 
 from mmrank.errors import UserError
 
+from .executors.executor import Executor
+from .executors.local import LocalExecutor, count_cores
+from .executors.ray_tasks import RayExecutor
+from .executors.slurm import SlurmExecutor
 from .plan import SeedPlan
 from .plan_file import parse_plan, read_plan
-from .runs import count_cores
 
+#: What runs the trainings, by the value of ``--executor``.
+EXECUTORS = ('local', 'slurm', 'ray')
 # Settings that a plan file has itself.
 PLAN_ARGUMENTS = (
     'names',
@@ -83,12 +88,34 @@ def add_arguments(parser: argparse.ArgumentParser, train_command: str) -> None:
         '--out-dir', help='folder of everything (default: work_dirs/seeds)'
     )
     parser.add_argument(
+        '--executor',
+        choices=EXECUTORS,
+        help='where to train: on this machine, as jobs of Slurm or as tasks '
+        'of Ray (default: that of the plan, else local)',
+    )
+    parser.add_argument(
+        '--executor-options',
+        nargs='+',
+        default=[],
+        metavar='KEY=VALUE',
+        help='of a training: time, cpus, gpus, memory_gb, partition, account '
+        'and what else sbatch knows for Slurm (cluster=local tries it here); '
+        'address, cpus, gpus for Ray',
+    )
+    parser.add_argument(
         '--jobs',
         type=int,
+        help='trainings at a time; here the cores are divided among them '
+        'unless OMP_NUM_THREADS is set (default: 1 here, which has '
+        f'{count_cores()} cores; what the scheduler permits elsewhere)',
+    )
+    parser.add_argument(
+        '--retries',
+        type=int,
         default=1,
-        help='trainings at a time; the cores are divided among them unless '
-        'OMP_NUM_THREADS is set (default: 1; here are '
-        f'{count_cores()} cores)',
+        metavar='N',
+        help='how often a training that ends without a result is started '
+        'again, to resume, before it is reported (default: %(default)s)',
     )
     parser.add_argument(
         '--gpus',
@@ -167,6 +194,44 @@ def make_plan(args: argparse.Namespace) -> SeedPlan:
             },
         }
     )
+
+
+def make_executor(args: argparse.Namespace, plan: SeedPlan) -> Executor:
+    """Make what runs the trainings.
+
+    Args:
+        args: Of :func:`add_arguments`. Options given there win over those of
+            the plan, unless it names another executor.
+        plan: The plan.
+
+    Raises:
+        UserError: If an option makes no sense, or there is no such executor.
+        ImportError: If the executor's library is not installed.
+    """
+    name = args.executor or plan.executor
+    if name not in EXECUTORS:
+        raise UserError(f'`executor` is {name!r}: set one of {EXECUTORS}.')
+    options = dict(plan.executor_options) if name == plan.executor else {}
+    options.update(map(_split_pair, args.executor_options))
+    jobs = args.jobs
+    if jobs is not None and jobs < 1:
+        raise UserError(f'`jobs` is {jobs}: at least one run at a time.')
+    if name == 'local':
+        if options:
+            raise UserError(
+                f'`executor` is local and has the options {sorted(options)}: '
+                'use --jobs and --gpus, or --executor slurm or ray.'
+            )
+        return LocalExecutor(jobs or 1, args.gpus, args.forked)
+    if args.gpus or args.forked:
+        raise UserError(
+            f'--gpus and --forked are for this machine, not for --executor '
+            f'{name}: remove them; --executor-options gpus=1 requests a GPU '
+            'for each training.'
+        )
+    if name == 'slurm':
+        return SlurmExecutor(plan.out_dir / '.slurm', options, jobs)
+    return RayExecutor(options, jobs)
 
 
 def _split_pair(text: str) -> tuple[str, str]:

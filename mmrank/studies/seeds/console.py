@@ -57,6 +57,15 @@ def work_off(
             )
             console.print(f'started {run.label}: {run.folder}')
 
+        def again(run, fault) -> None:
+            progress.remove_task(lines.pop(run.label))
+            first = fault.splitlines()[0]
+            console.print(
+                f'{run.label} died ({first}); it is started once more',
+                markup=False,
+                highlight=False,
+            )
+
         def update(run, text) -> None:
             nonlocal shown
             progress.update(lines[run.label], text=text)
@@ -83,7 +92,8 @@ def work_off(
             took = f' in {outcome.seconds:.0f} s' if outcome.seconds else ''
             console.print(f'done{took} {label}: {values}')
 
-        queue.on_start, queue.on_progress, queue.on_end = start, update, end
+        queue.on_start, queue.on_again = start, again
+        queue.on_progress, queue.on_end = update, end
         return queue.run(runs)
 
 

@@ -109,6 +109,9 @@ class SeedPlan:
             data. Empty: each fold is tuned on its own.
         tune_options: Overrides of the tuning runs alone, such as a training
             split without the validation classes.
+        executor: Where the runs are executed, a key of
+            :data:`.arguments.EXECUTORS`. It changes no result and no folder.
+        executor_options: Options of the executor.
     """
 
     out_dir: Path
@@ -124,6 +127,8 @@ class SeedPlan:
     folds: tuple[Mapping[str, str], ...] = ()
     tune_folds: tuple[int, ...] = ()
     tune_options: Mapping[str, str] = field(default_factory=dict)
+    executor: str = 'local'
+    executor_options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def decisive_metric(self) -> str:

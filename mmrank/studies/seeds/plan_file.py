@@ -25,6 +25,10 @@ def parse_plan(plan: Mapping[str, Any]) -> SeedPlan:
     """
     plan = dict(plan)
     grid = dict(plan.pop('tune', None) or {})
+    executor = plan.pop('executor', None) or 'local'
+    if isinstance(executor, str):
+        executor = {'type': executor}
+    executor = _read_options(executor, 'executor')
     shared_grid = _read_grid(grid.pop('grid', {}), 'tune.grid')
     options = _read_options(plan.pop('cfg_options', {}), 'cfg_options')
     methods = tuple(
@@ -52,6 +56,8 @@ def parse_plan(plan: Mapping[str, Any]) -> SeedPlan:
         tune_options=_read_options(
             grid.pop('cfg_options', {}), 'tune.cfg_options'
         ),
+        executor=executor.pop('type', 'local'),
+        executor_options=executor,
     )
     unknown = [*plan, *(f'tune.{key}' for key in grid)]
     if unknown:
@@ -59,7 +65,7 @@ def parse_plan(plan: Mapping[str, Any]) -> SeedPlan:
             f'The plan has unknown fields {unknown}; known are methods, '
             'seeds, folds, metrics, lower_better, baseline, cfg_options, '
             'tune (grid, seeds, metric, folds, cfg_options), out_dir, '
-            'scale, allow_shared_split.'
+            'scale, allow_shared_split, executor.'
         )
     made.check()
     return made

@@ -1,20 +1,18 @@
 """Run trainings side by side, resumably, and read their results."""
 
-import os
 import re
 import shlex
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from mmrank.errors import UserError
 from mmrank.files.folder_lock import FolderHeldError, FolderLock
 
-from .forked_command import ForkedCommand
+from .executors.executor import Executor, NotStarted, StartedCommand
+from .executors.local import LocalExecutor
 from .outcome import Outcome, read_result
 from .plan import Run, SeedPlan
 
@@ -112,45 +110,47 @@ class RunQueue:
 
     A run whose result file is there is not run again; one that was
     interrupted is started with the same folder, from which its command
-    resumes. Interrupting the queue ends the commands it started.
+    resumes. A run that ends without a result, whatever ended it, is started
+    once more behind all others; then its outcome says what went wrong.
+    Interrupting the queue ends the commands it started.
 
     Args:
         plan: The plan that the runs belong to.
         template: See :func:`build_command`.
-        jobs: Number of runs at a time.
-        gpus: Indices of CUDA devices that the runs take turns on.
+        executor: What runs the commands; None: this machine, one at a time.
+        retries: How often a run without a result is started again.
         on_start: Called with a run when its command starts.
+        on_again: Called with a run and its fault when it will be started
+            again.
         on_progress: Called with a run and its progress, now and then.
         on_end: Called with each outcome.
-        poll_seconds: Time between two looks at the running commands.
-        forked: Fork the commands, which must be Python scripts, from one
-            process that has done their imports.
+
+    Raises:
+        UserError: If ``retries`` is negative.
     """
 
     def __init__(
         self,
         plan: SeedPlan,
         template: str,
+        executor: Executor | None = None,
         *,
-        jobs: int = 1,
-        gpus: Sequence[str] = (),
+        retries: int = 1,
         on_start: Callable[[Run], None] = lambda run: None,
+        on_again: Callable[[Run, str], None] = lambda run, fault: None,
         on_progress: Callable[[Run, str], None] = lambda run, text: None,
         on_end: Callable[[Outcome], None] = lambda outcome: None,
-        poll_seconds: float = 0.3,
-        forked: bool = False,
     ) -> None:
-        if jobs < 1:
-            raise UserError(f'`jobs` is {jobs}: at least one run at a time.')
+        if retries < 0:
+            raise UserError(f'`retries` is {retries}: set 0 or more.')
         self.plan = plan
         self.template = template
-        self.jobs = jobs
-        self.gpus = tuple(gpus)
+        self.executor = executor or LocalExecutor()
+        self.retries = retries
         self.on_start = on_start
+        self.on_again = on_again
         self.on_progress = on_progress
         self.on_end = on_end
-        self.poll_seconds = poll_seconds
-        self.forked = forked
 
     def run(self, runs: Sequence[Run]) -> list[Outcome]:
         """Run all that is not finished.
@@ -159,82 +159,77 @@ class RunQueue:
             runs: The runs, in the order in which to start them.
 
         Returns:
-            Their outcomes in the same order.
+            Their outcomes in the same order, one for each.
         """
         outcomes: dict[int, Outcome] = {}
         waiting = []
         for index, run in enumerate(runs):
             if run.result_file.is_file():
-                outcomes[index] = self._finish(run, 0.0)
+                outcomes[index] = self._finish(run, '', 0.0)
             else:
                 waiting.append(index)
-        active: dict[
-            int, tuple[subprocess.Popen | ForkedCommand, float, int]
-        ] = {}
-        slots = list(range(self.jobs))
+        active: dict[int, StartedCommand] = {}
+        begins: dict[int, float] = {}
+        attempts = dict.fromkeys(waiting, 0)
         try:
             while waiting or active:
-                while waiting and slots:
-                    index, slot = waiting.pop(0), slots.pop(0)
-                    process = self._start(runs[index], slot)
-                    active[index] = (process, time.monotonic(), slot)
-                time.sleep(self.poll_seconds)
-                for index, (process, start, slot) in list(active.items()):
+                while waiting and len(active) < self.executor.jobs:
+                    index = waiting.pop(0)
+                    attempts[index] += 1
+                    begins.setdefault(index, time.monotonic())
+                    active[index] = self._start(runs[index])
+                time.sleep(self.executor.poll_seconds)
+                for index, command in list(active.items()):
                     run = runs[index]
-                    if process.poll() is None:
+                    fault = command.poll()
+                    if fault is None:
                         text = parse_progress(read_tail(run.folder / LOG_NAME))
                         self.on_progress(run, text)
                         continue
                     del active[index]
-                    slots.append(slot)
-                    outcomes[index] = self._finish(
-                        run, time.monotonic() - start, process.returncode
-                    )
+                    # The result is written last, so it counts however its
+                    # command went on to end.
+                    fault = self._missing_result(run, fault)
+                    if fault and attempts[index] <= self.retries:
+                        self.on_again(run, fault)
+                        waiting.append(index)
+                        continue
+                    if fault and attempts[index] > 1:
+                        fault += f' (started {attempts[index]} times)'
+                    seconds = time.monotonic() - begins[index]
+                    outcomes[index] = self._finish(run, fault, seconds)
         finally:
-            for process, _, _ in active.values():
-                end_process(process)
+            for command in active.values():
+                command.end()
         return [outcomes[index] for index in range(len(runs))]
 
-    def _start(self, run: Run, slot: int) -> subprocess.Popen | ForkedCommand:
+    def _start(self, run: Run) -> StartedCommand:
         command = build_command(self.template, run)
         run.folder.mkdir(parents=True, exist_ok=True)
         self.on_start(run)
-        with open(run.folder / LOG_NAME, 'ab') as log:
-            log.write(f'\n$ {shlex.join(command)}\n'.encode())
-            log.flush()
-            if self.forked:
-                return ForkedCommand(
-                    command,
-                    run.folder / LOG_NAME,
-                    self._environment(slot),
-                )
-            return subprocess.Popen(
-                command,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                env=self._environment(slot),
-                start_new_session=True,  # an interrupt reaches us first
-            )
+        log = run.folder / LOG_NAME
+        with open(log, 'ab') as file:
+            file.write(f'\n$ {shlex.join(command)}\n'.encode())
+        try:
+            return self.executor.start(command, log, run.label)
+        except OSError as error:
+            return NotStarted(str(error))
 
-    def _environment(self, slot: int) -> Mapping[str, str]:
-        environment = dict(os.environ)
-        threads = str(max(1, count_cores() // self.jobs))
-        # Always the same number, whatever runs beside: results of a sum
-        # depend on it in the last bits. On shared cores one is best, hence
-        # what the user has set stays.
-        threads = environment.setdefault('OMP_NUM_THREADS', threads)
-        environment.setdefault('MKL_NUM_THREADS', threads)
-        environment['PYTHONUNBUFFERED'] = '1'
-        if self.gpus:
-            gpu = self.gpus[slot % len(self.gpus)]
-            environment['CUDA_VISIBLE_DEVICES'] = gpu
-        return environment
+    def _missing_result(self, run: Run, fault: str) -> str:
+        """Why an ended run has no result; empty if it has one."""
+        patience = 0.0 if fault else self.executor.file_seconds
+        end = time.monotonic() + patience
+        while not run.result_file.is_file():
+            if time.monotonic() >= end:
+                return fault or f'no {run.result_file.name} was written'
+            time.sleep(1)
+        return ''
 
-    def _finish(self, run: Run, seconds: float, status: int = 0) -> Outcome:
-        metrics, error = None, ''
-        if status:
-            error = f'exit status {status}'
+    def _finish(self, run: Run, fault: str, seconds: float) -> Outcome:
+        metrics, error = None, fault
+        if fault:
+            tail = read_tail(run.folder / LOG_NAME).splitlines()[-15:]
+            error = '\n'.join([f'{fault}; {run.folder / LOG_NAME}:', *tail])
         else:
             needed = (
                 self.plan.metrics
@@ -245,22 +240,9 @@ class RunQueue:
                 metrics = read_result(run, needed)
             except UserError as problem:
                 error = str(problem)
-            else:
-                if metrics is None:
-                    error = f'no {run.result_file.name} was written'
-        if error and not run.result_file.is_file():
-            tail = read_tail(run.folder / LOG_NAME).splitlines()[-15:]
-            error = '\n'.join([f'{error}; {run.folder / LOG_NAME}:', *tail])
         outcome = Outcome(run, metrics, seconds, error)
         self.on_end(outcome)
         return outcome
-
-
-def count_cores() -> int:
-    """Number of cores that this process may use."""
-    if hasattr(os, 'sched_getaffinity'):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @contextmanager
@@ -283,18 +265,3 @@ def lock_folder(folder: Path) -> Iterator[None]:
     with ExitStack() as stack:
         stack.callback(lock.release)
         yield
-
-
-def end_process(
-    process: subprocess.Popen | ForkedCommand, patience: float = 10.0
-) -> None:
-    """End a command and what it started."""
-    group = os.getpgid(process.pid) if process.poll() is None else None
-    if group is None:
-        return
-    os.killpg(group, signal.SIGTERM)
-    try:
-        process.wait(patience)
-    except subprocess.TimeoutExpired:
-        os.killpg(group, signal.SIGKILL)
-        process.wait()

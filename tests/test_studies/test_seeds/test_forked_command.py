@@ -9,9 +9,10 @@ import time
 
 import pytest
 
-from mmrank.studies.seeds.forked_command import ForkedCommand
+from mmrank.studies.seeds.executors.forked_command import ForkedCommand
+from mmrank.studies.seeds.executors.local import LocalExecutor, end_process
 from mmrank.studies.seeds.plan_file import parse_plan
-from mmrank.studies.seeds.runs import RunQueue, end_process
+from mmrank.studies.seeds.runs import RunQueue
 
 FAKE = """
     import json, os, pathlib, sys, time
@@ -49,7 +50,8 @@ def test_queue_of_forks(tmp_path, script):
         )
     )
     template = f'{{python}} {script} {{work_dir}} {{result}} {{seed}}'
-    queue = RunQueue(plan, template + ' {cfg_options}', jobs=2, forked=True)
+    executor = LocalExecutor(jobs=2, forked=True)
+    queue = RunQueue(plan, template + ' {cfg_options}', executor, retries=0)
     good, bad = queue.run(plan.final_runs())
     assert good.metrics['acc'] == 3
     found = json.loads(good.run.result_file.read_text())['metrics']

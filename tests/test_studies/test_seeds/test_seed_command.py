@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mmrank.studies.seeds.runs import RunQueue
+from mmrank.studies.seeds.executors.local import LocalExecutor
 
 ROOT = Path(__file__).resolve().parents[3]
 HELPERS = ROOT / 'tests' / 'helpers'
@@ -42,7 +42,7 @@ def tool():
 def call(tool, tmp_path, monkeypatch):
     """Call the command with the fake training; give status and output."""
     # A fake training is over in a moment.
-    monkeypatch.setitem(RunQueue.__init__.__kwdefaults__, 'poll_seconds', 0.01)
+    monkeypatch.setattr(LocalExecutor, 'poll_seconds', 0.01)
     script = tmp_path / 'fake_train.py'
     script.write_text(textwrap.dedent(FAKE))
     for name in 'ab':

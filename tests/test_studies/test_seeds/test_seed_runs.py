@@ -8,12 +8,12 @@ import time
 
 import pytest
 
+from mmrank.studies.seeds.executors.local import LocalExecutor, count_cores
 from mmrank.studies.seeds.outcome import read_result
 from mmrank.studies.seeds.plan_file import parse_plan
 from mmrank.studies.seeds.runs import (
     RunQueue,
     build_command,
-    count_cores,
     lock_folder,
     parse_progress,
 )
@@ -65,6 +65,13 @@ def make_plan(tmp_path):
     return make
 
 
+def quick(**options):
+    """This machine, looked at often."""
+    executor = LocalExecutor(**options)
+    executor.poll_seconds = 0.02
+    return executor
+
+
 def read_counts(runs):
     """How often each run's command was started."""
     return [int((run.folder / 'count').read_text()) for run in runs]
@@ -100,7 +107,8 @@ def test_wrong_template_is_refused(make_plan, template, message):
 def test_failures_do_not_stop_the_others(make_plan, template):
     plan = make_plan(fail=1)
     runs = plan.final_runs()
-    outcomes = RunQueue(plan, template, jobs=2, poll_seconds=0.02).run(runs)
+    queue = RunQueue(plan, template, quick(jobs=2), retries=0)
+    outcomes = queue.run(runs)
     assert [outcome.run for outcome in outcomes] == runs
     assert outcomes[0].metrics['acc'] == 0.0
     assert outcomes[2].metrics['acc'] == 0.2
@@ -112,7 +120,7 @@ def test_failures_do_not_stop_the_others(make_plan, template):
 def test_only_what_is_not_finished_is_run_again(make_plan, template):
     plan = make_plan(fail=1)
     runs = plan.final_runs()
-    queue = RunQueue(plan, template, poll_seconds=0.02)
+    queue = RunQueue(plan, template, quick(), retries=0)
     queue.run(runs)
     outcomes = queue.run(runs)
     assert read_counts(runs) == [1, 2, 1]
@@ -129,9 +137,7 @@ def test_cores_and_devices_are_shared_out(
         monkeypatch.setenv('OMP_NUM_THREADS', chosen)
     plan = make_plan()
     runs = plan.final_runs()
-    queue = RunQueue(
-        plan, template, jobs=2, gpus=['3', '5'], poll_seconds=0.02
-    )
+    queue = RunQueue(plan, template, quick(jobs=2, gpus=['3', '5']))
     queue.run(runs)
     found = [json.loads(r.result_file.read_text())['metrics'] for r in runs]
     threads = chosen or str(max(1, count_cores() // 2))
@@ -156,8 +162,8 @@ def test_an_interrupt_ends_the_commands(make_plan, tmp_path):
     queue = RunQueue(
         plan,
         f'{{python}} {script} {{work_dir}} {{seed}} {{result}}',
+        quick(),
         on_progress=interrupt,
-        poll_seconds=0.02,
     )
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):

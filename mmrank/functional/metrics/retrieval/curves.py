@@ -13,8 +13,9 @@ from .figures import (
     empty_figures,
     figures_of_ranks,
 )
-from .input import prepare_retrieval
-from .ranking import count_positives, rank_positives
+from .ranking import count_positives
+from .stored import StoredEmbeddings
+from .streaming import prepare_sets, rank_sets
 
 # Tensors of one value per query and recall that are alive at a time.
 _BYTES_PER_POINT = 32
@@ -41,14 +42,15 @@ class RetrievalCurves(NamedTuple):
 
 @torch.no_grad()
 def retrieval_curves(
-    queries: Tensor,
+    queries: Tensor | StoredEmbeddings,
     query_labels: Tensor,
-    gallery: Tensor | None = None,
+    gallery: Tensor | StoredEmbeddings | None = None,
     gallery_labels: Tensor | None = None,
     *,
     similarity: str = 'cosine',
     points: int = 101,
     memory_limit: int = 2**30,
+    scratch: str | None = None,
     progress: Callable[[int, int], None] | None = None,
     group: 'dist.ProcessGroup | None' = None,
 ) -> RetrievalCurves:
@@ -70,6 +72,7 @@ def retrieval_curves(
         similarity: ``'cosine'`` or ``'dot'``.
         points: T, at least 2. The result holds 8 bytes per query and point.
         memory_limit: Bytes of temporary tensors.
+        scratch: Folder of files for stored embeddings.
         progress: Called as ``progress(done, total)``.
         group: Processes that share the work.
 
@@ -90,8 +93,9 @@ def retrieval_curves(
         raise ValueError(
             f'points must be an integer of at least 2, got {points!r}'
         )
-    sets = prepare_retrieval(
-        queries, query_labels, gallery, gallery_labels, similarity
+    sets = prepare_sets(
+        *(queries, query_labels, gallery, gallery_labels),
+        *(similarity, memory_limit, scratch),
     )
     num_positives = count_positives(sets)
     figures = empty_figures(num_positives)
@@ -105,7 +109,7 @@ def retrieval_curves(
             interpolated_precision(found, sizes, counts, points),
         )
 
-    rank_positives(
+    rank_sets(
         sets,
         reduce,
         [*figures[:-1], precision],

@@ -15,20 +15,22 @@ from .figures import (
     figures_of_ranks,
     first_ranks,
 )
-from .input import prepare_retrieval
-from .ranking import count_positives, rank_positives
+from .ranking import count_positives
+from .stored import StoredEmbeddings
+from .streaming import prepare_sets, rank_sets
 
 
 @torch.no_grad()
 def retrieval_metrics(
-    queries: Tensor,
+    queries: Tensor | StoredEmbeddings,
     query_labels: Tensor,
-    gallery: Tensor | None = None,
+    gallery: Tensor | StoredEmbeddings | None = None,
     gallery_labels: Tensor | None = None,
     *,
     similarity: str = 'cosine',
     recall_only: bool = False,
     memory_limit: int = 2**30,
+    scratch: str | None = None,
     progress: Callable[[int, int], None] | None = None,
     group: 'dist.ProcessGroup | None' = None,
 ) -> RetrievalFigures:
@@ -50,8 +52,15 @@ def retrieval_metrics(
     Scores are float64 for float64 embeddings and float32 otherwise, in the
     precision of ``torch.mm`` (TF32 if you switched it on).
 
+    Embeddings may be in files: ``StoredEmbeddings`` for queries and gallery
+    give the same figures on the CPU, with no more than ``memory_limit`` bytes
+    of them, and of what follows from them, in memory, beside about 100 bytes
+    for each row. A score is then an entry of a matrix product of another
+    shape, which may differ in its last bit; so may a figure where two scores
+    are that near.
+
     Args:
-        queries: (Q, D) float embeddings of any float dtype.
+        queries: (Q, D) embeddings of any float dtype.
         query_labels: (Q,) integers of any dtype, one class per sample.
         gallery: (N, D) float embeddings on the queries' device; None for
             the queries themselves.
@@ -61,7 +70,11 @@ def retrieval_metrics(
             one comparison of a query's scores, not one for each positive.
             The other figures are NaN.
         memory_limit: Bytes of temporary tensors, beside normalised copies of
-            queries and gallery and a few indices for each row of them.
+            queries and gallery and a few indices for each row of them. With
+            stored embeddings these copies are in files.
+        scratch: Folder of these files, which are as large as queries and
+            gallery in the scores' dtype and have no names; None for that of
+            the embeddings. Of a process group each process has its own.
         progress: Called as ``progress(done, total)`` after each panel, with
             numbers of queries, of this process alone with ``group``.
         group: Processes that share the work. All pass the same input and
@@ -84,14 +97,15 @@ def retrieval_metrics(
         >>> figures.summary(recall_at=[1])['recall@1']
         0.75
     """
-    sets = prepare_retrieval(
-        queries, query_labels, gallery, gallery_labels, similarity
+    sets = prepare_sets(
+        *(queries, query_labels, gallery, gallery_labels),
+        *(similarity, memory_limit, scratch),
     )
     result = empty_figures(count_positives(sets))
     if recall_only:
         nothing = torch.full_like(result.average_precision, float('nan'))
         result = RetrievalFigures(nothing, nothing, nothing, *result[-2:])
-    rank_positives(
+    rank_sets(
         sets,
         first_ranks if recall_only else figures_of_ranks,
         [result.first_rank] if recall_only else result[:-1],

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from .input import prepare_retrieval
+from .stored import StoredEmbeddings
 
 # Scores that are alive at a time.
 _BLOCK = 2**26
@@ -12,7 +13,7 @@ _BLOCK = 2**26
 @torch.no_grad()
 def nearest_in_gallery(
     queries: Tensor,
-    gallery: Tensor,
+    gallery: Tensor | StoredEmbeddings,
     count: int,
     *,
     similarity: str = 'cosine',
@@ -24,7 +25,8 @@ def nearest_in_gallery(
 
     Args:
         queries: (Q, D) float embeddings.
-        gallery: (N, D) float embeddings on the same device.
+        gallery: (N, D) float embeddings on the same device, or in a file, of
+            which 256 MiB are in memory at a time.
         count: Samples per query, at least 1.
         similarity: ``'cosine'`` or ``'dot'``.
         own: (Q,) int64 gallery rows of the queries themselves, which are
@@ -45,6 +47,8 @@ def nearest_in_gallery(
     """
     if count < 1:
         raise ValueError(f'count must be at least 1, got {count}')
+    if isinstance(gallery, StoredEmbeddings):
+        return _nearest_stored(queries, gallery, count, similarity, own)
     sets = prepare_retrieval(
         queries,
         torch.zeros(len(queries), dtype=torch.int64),
@@ -53,17 +57,50 @@ def nearest_in_gallery(
         torch.zeros(len(gallery), dtype=torch.int64),
         similarity,
     )
-    size = sets.gallery.size(0)
+    size, all_rows = sets.count, sets.gallery[: sets.count]
     count = min(count, size - int(own is not None))
     scores = sets.queries.new_empty(sets.queries.size(0), count)
     rows = torch.empty_like(scores, dtype=torch.int64)
     step = max(_BLOCK // max(size, 1), 1)
     for begin in range(0, sets.queries.size(0), step):
         part = slice(begin, begin + step)
-        block = sets.queries[part] @ sets.gallery.T
+        block = sets.queries[part] @ all_rows.T
         if own is not None:
             block.scatter_(1, own[part, None], float('-inf'))
         found = block.sort(dim=1, descending=True, stable=True)
         scores[part] = found.values[:, :count]
         rows[part] = found.indices[:, :count]
     return scores, rows
+
+
+def _nearest_stored(
+    queries: Tensor,
+    gallery: StoredEmbeddings,
+    count: int,
+    similarity: str,
+    own: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """The best of each block, and of these the best."""
+    wanted = count + int(own is not None)
+    scores, rows = [], []
+    of_block = max(_BLOCK // gallery.shape[1], 1)
+    for block in torch.arange(len(gallery)).split(of_block):
+        parts = block.split(gallery.rows_at_a_time(4 * _BLOCK))
+        found = nearest_in_gallery(
+            queries.cpu(),
+            torch.cat([gallery.read(part) for part in parts]),
+            wanted,
+            similarity=similarity,
+        )
+        scores.append(found[0])
+        rows.append(found[1] + int(block[0]))
+    best, place = torch.cat(scores, 1).sort(1, descending=True, stable=True)
+    rows = torch.cat(rows, 1).gather(1, place)
+    if own is not None:
+        # Stable: what is left out goes behind, the others keep their order.
+        kept = (
+            (rows == own.cpu()[:, None]).to(torch.int8).argsort(1, stable=True)
+        )
+        best, rows = best.gather(1, kept), rows.gather(1, kept)
+    count = min(count, len(gallery) - int(own is not None))
+    return best[:, :count].contiguous(), rows[:, :count].contiguous()

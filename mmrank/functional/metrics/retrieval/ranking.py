@@ -13,9 +13,10 @@ from functools import partial
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.nn.functional import pad
 
 from .counting import BYTES_PER_SCORE, ROW_MULTIPLE, count_rows_at_or_above
-from .input import RetrievalSets
+from .input import QUERY_TILE, RetrievalSets, whole_tiles
 
 
 class RowWorkers:
@@ -57,7 +58,7 @@ class RowWorkers:
 
 
 # A matrix product gains nothing from more queries at once.
-_MOST_QUERIES = 512
+_MOST_QUERIES = 480
 # Scores that are ranked at once: so many that the calls cost little beside
 # the counting, which goes through fewer on its own.
 _TILE = {'cpu': 2**21, 'other': 2**24}
@@ -65,7 +66,7 @@ _TILE = {'cpu': 2**21, 'other': 2**24}
 # keep few of them.
 _GAP = 16
 # Temporary tensors of the ranks, per positive.
-_BYTES_PER_POSITIVE = 128
+BYTES_PER_POSITIVE = 128
 
 
 def count_positives(sets: RetrievalSets) -> Tensor:
@@ -120,9 +121,10 @@ def rank_positives(
         )
         width = _width(sets)
         panel = sets.queries.new_full(
-            (min(rows, total), width + _GAP), float('-inf')
+            (min(rows, whole_tiles(total, QUERY_TILE)), width + _GAP),
+            float('-inf'),
         )[:, :width]
-        begins = _own_share(range(0, total, rows), group)
+        begins = own_share(range(0, total, rows), group)
         own_total = sum(min(rows, total - begin) for begin in begins)
         done = 0
         for begin in begins:
@@ -138,10 +140,10 @@ def rank_positives(
             if progress is not None:
                 progress(done, own_total)
     if group is not None:
-        _join(results, group)
+        join_results(results, group)
 
 
-def _own_share(
+def own_share(
     begins: Sequence[int], group: 'dist.ProcessGroup | None'
 ) -> Sequence[int]:
     if group is None:
@@ -149,7 +151,7 @@ def _own_share(
     return begins[dist.get_rank(group) :: dist.get_world_size(group)]
 
 
-def _join(results: Sequence[Tensor], group: dist.ProcessGroup) -> None:
+def join_results(results: Sequence[Tensor], group: dist.ProcessGroup) -> None:
     """Add up; exact, since every row is zero on all ranks but one."""
     # NCCL knows no CPU tensors, and gloo not all operations on a GPU.
     place = {'nccl': 'cuda', 'gloo': 'cpu'}.get(dist.get_backend(group))
@@ -174,13 +176,13 @@ def _panel_shape(
     device, width = sets.queries.device.type, _width(sets)
     panel_row = (width + _GAP) * sets.queries.element_size()
     tile_row = BYTES_PER_SCORE * width + bytes_per_query
-    tile_row += _BYTES_PER_POSITIVE * (most_positives + 1)
+    tile_row += BYTES_PER_POSITIVE * (most_positives + 1)
     tile_row *= workers
     least = panel_row + tile_row
     if memory_limit < least:
         raise ValueError(
             f'memory_limit={memory_limit} is too small: one query against '
-            f'{sets.gallery.size(0)} gallery samples needs {least} bytes '
+            f'{sets.count} gallery samples needs {least} bytes '
             f'on {workers} threads'
         )
     tile = _TILE.get(device, _TILE['other']) // width
@@ -188,7 +190,8 @@ def _panel_shape(
     tile = min(tile, _MOST_QUERIES // (4 * workers) if workers > 1 else tile)
     tile = max(min(tile, memory_limit // 2 // tile_row), 1)
     rows = (memory_limit - tile * tile_row) // panel_row
-    return max(min(rows, _MOST_QUERIES), 1), tile
+    rows = max(min(rows, _MOST_QUERIES), 1)
+    return rows - (rows % QUERY_TILE if rows > QUERY_TILE else 0), tile
 
 
 def _fill_panel(sets: RetrievalSets, chosen: Tensor, panel: Tensor) -> Tensor:
@@ -197,8 +200,12 @@ def _fill_panel(sets: RetrievalSets, chosen: Tensor, panel: Tensor) -> Tensor:
     One panel serves all: fresh pages cost the system as much as the ranks.
     """
     scores = panel[: chosen.numel()]
-    columns = scores[:, : sets.gallery.size(0)]
-    torch.mm(sets.queries[chosen], sets.gallery.T, out=columns)
+    count = whole_tiles(chosen.numel(), QUERY_TILE)
+    count = min(count, panel.size(0))  # fewer where there is no memory
+    filled = pad(chosen, (0, count - chosen.numel()))
+    out = panel[: filled.numel(), : sets.gallery.size(0)]
+    torch.mm(sets.queries[filled], sets.gallery.T, out=out)
+    out[:, sets.count :] = float('-inf')
     if sets.own is not None:
         scores.scatter_(1, sets.own[chosen, None], float('-inf'))
     return scores

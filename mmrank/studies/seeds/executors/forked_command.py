@@ -24,7 +24,7 @@ class ForkedCommand:
 
     For commands that take not much longer than importing torch and OpenMMLab.
     What ``subprocess.Popen`` offers is offered as far as
-    :class:`mmrank.studies.seeds.runs.RunQueue` requires it.
+    :class:`mmrank.studies.seeds.executors.local.LocalExecutor` requires it.
 
     Args:
         command: Python (not used), script and arguments.

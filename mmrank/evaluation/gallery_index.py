@@ -1,0 +1,386 @@
+"""Nearest gallery samples and Recall@K by faiss, exact or approximate."""
+
+import math
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from mmrank.errors import UserError
+from mmrank.evaluation.retrieval_features import RetrievalFeatures
+from mmrank.files.atomic_file import replace_atomically
+from mmrank.functional import (
+    RetrievalFigures,
+    StoredEmbeddings,
+    unit_rows,
+)
+from mmrank.required_package import required_package
+
+INDICES = ('flat', 'ivf')
+# Bytes of gallery rows, or of found neighbours, at a time.
+_BLOCK = 2**26
+# Training rows of a centre of an inverted list: what faiss wants at least and
+# uses at most.
+_LEAST_OF_LIST, _MOST_OF_LIST = 39, 256
+# Queries of which the true neighbours are compared with those found.
+_COMPARED = 256
+
+
+def index_options(index: str | Mapping) -> dict:
+    """Read an option that names an index.
+
+    Args:
+        index: ``'flat'``, ``'ivf'``, or ``dict(type='ivf', lists=...,
+            probes=...)``.
+
+    Returns:
+        Options of :class:`GalleryIndex`.
+
+    Raises:
+        UserError: If it is none of these.
+    """
+    options = dict(type=index) if isinstance(index, str) else dict(index)
+    if options.get('type') not in INDICES:
+        raise UserError(
+            f'index is {index!r}: set one of {INDICES}, or '
+            "dict(type='ivf', lists=4000, probes=250)"
+        )
+    allowed = {'type', 'lists', 'probes'} if options['type'] == 'ivf' else {}
+    unknown = set(options) - set(allowed) - {'type'}
+    if unknown:
+        raise UserError(
+            f'index={index!r} has {sorted(unknown)}, which an index of type '
+            f'{options["type"]!r} does not know'
+        )
+    for name in ('lists', 'probes'):
+        value = options.get(name, 1)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise UserError(
+                f'index {name} is {value!r}: set an integer of at least 1'
+            )
+    return options
+
+
+class GalleryIndex:
+    """Finds the samples of a gallery with the largest similarities.
+
+    ``'flat'`` compares each query with the whole gallery; its scores are
+    those of :func:`mmrank.functional.nearest_in_gallery` but for the rounding
+    to float32. ``'ivf'`` compares it with the gallery samples in those of
+    ``lists`` cells whose centres are nearest (an inverted file: Sivic and
+    Zisserman, Video Google, ICCV 2003; Jégou et al., Product Quantization for
+    Nearest Neighbor Search, TPAMI 2011, 4.1) and may miss some.
+
+    Args:
+        gallery: (N, D) floats; of stored embeddings a block is in memory at
+            a time, and the lists of ``'ivf'`` are in files beside them.
+        type: ``'flat'`` or ``'ivf'``.
+        similarity: ``'cosine'`` or ``'dot'``.
+        lists: Cells; None for 4 sqrt(N), fewer in a small gallery.
+        probes: Cells that a query is compared with; None for a 16th of them.
+        path: File of the lists of ``'ivf'``, which is read if it is there
+            and fits the gallery, else written; None keeps none.
+
+    Raises:
+        ImportError: If faiss is not installed, or is too old.
+    """
+
+    def __init__(
+        self,
+        gallery: Tensor | StoredEmbeddings,
+        type: str = 'flat',
+        similarity: str = 'cosine',
+        lists: int | None = None,
+        probes: int | None = None,
+        path: str | os.PathLike | None = None,
+    ) -> None:
+        with required_package(
+            'faiss', f'index={type!r}', "pip install 'mmrank[faiss]'"
+        ):
+            import faiss
+        self._faiss = faiss
+        self.type, self.similarity = type, similarity
+        self._gallery = gallery
+        if type == 'flat':
+            return
+        size = len(gallery)
+        if lists is None:
+            lists = int(min(4 * math.sqrt(size), size / _LEAST_OF_LIST))
+        lists = max(min(lists, size), 1)
+        kept = None if path is None else self._read(path)
+        # Several where the gallery is on disk, all with the same cells.
+        self._parts = [kept] if kept else self._build(lists, path)
+        self.lists = self._parts[0].nlist
+        self.probes = min(probes or math.ceil(self.lists / 16), self.lists)
+        for part in self._parts:
+            part.nprobe = self.probes
+
+    @property
+    def is_approximate(self) -> bool:
+        """Whether it may miss a neighbour."""
+        return self.type != 'flat' and self.probes < self.lists
+
+    def search(
+        self, queries: Tensor, count: int, own: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Find the best gallery samples of each query, best first.
+
+        Args:
+            queries: (Q, D) floats.
+            count: K, samples for each, at least 1.
+            own: (Q,) gallery rows of the queries themselves, which are left
+                out; None for separate sets.
+
+        Returns:
+            (Q, K) float32 scores and (Q, K) int64 gallery rows on the CPU;
+            -1 where fewer were found, with a score of -inf.
+        """
+        more = count + int(own is not None)
+        rows = self._rows(queries)
+        best = self._faiss.ResultHeap(len(rows), more, keep_max=True)
+        if self.type == 'flat':
+            begin = 0
+            for block in self._blocks():
+                near, at = self._faiss.knn(
+                    *(rows, block, min(more, len(block))),
+                    metric=self._faiss.METRIC_INNER_PRODUCT,
+                )
+                best.add_result(near, at + begin)
+                begin += len(block)
+        else:
+            for part in self._parts:
+                best.add_result(*part.search(rows, more))
+        best.finalize()
+        scores, found = torch.from_numpy(best.D), torch.from_numpy(best.I)
+        scores.masked_fill_(found < 0, float('-inf'))
+        if own is None:
+            return scores, found
+        left_out = found == own.cpu()[:, None]
+        left_out[:, -1] |= ~left_out.any(1)
+        shape = (len(queries), count)
+        return scores[~left_out].view(shape), found[~left_out].view(shape)
+
+    def _rows(self, x: Tensor):
+        """What faiss takes: float32, of length 1 for cosines."""
+        x = x.detach().cpu().float()
+        if not x.isfinite().all():
+            raise ValueError(
+                'an embedding holds NaN or infinity; check the model and its '
+                'input'
+            )
+        if self.similarity == 'cosine':
+            x = unit_rows(x)
+        return x.contiguous().numpy()
+
+    def _blocks(self) -> Iterator:
+        gallery = self._gallery
+        rows = max(_BLOCK // (4 * gallery.shape[1]), 1)
+        for part in torch.arange(len(gallery)).split(rows):
+            if isinstance(gallery, StoredEmbeddings):
+                yield self._rows(read_rows(gallery, part))
+            else:
+                yield self._rows(gallery[part[0] : part[-1] + 1])
+
+    def _build(self, lists: int, path):
+        faiss, dimensions = self._faiss, self._gallery.shape[1]
+        index = faiss.IndexIVFFlat(
+            *(faiss.IndexFlatIP(dimensions), dimensions, lists),
+            faiss.METRIC_INNER_PRODUCT,
+        )
+        index.cp.spherical = self.similarity == 'cosine'
+        index.cp.min_points_per_centroid = 1  # no warning about few
+        g = torch.Generator().manual_seed(0)
+        sample = torch.randperm(len(self._gallery), generator=g)
+        sample = sample[: _MOST_OF_LIST * lists].sort().values
+        index.train(self._rows(read_rows(self._gallery, sample)))
+        if isinstance(self._gallery, StoredEmbeddings) and path is None:
+            return self._build_on_disk(index)
+        for block in self._blocks():
+            index.add(block)
+        if path is not None:
+            with replace_atomically(path) as temporary:
+                faiss.write_index(index, str(temporary))
+        return [index]
+
+    def _build_on_disk(self, empty) -> list:
+        """An index for each block, in files that end with this object."""
+        self._folder = tempfile.TemporaryDirectory(
+            prefix='index-', dir=self._gallery.folder
+        )
+        parts, begin = [], 0
+        for number, block in enumerate(self._blocks()):
+            part = self._faiss.clone_index(empty)
+            rows = torch.arange(begin, begin + len(block)).numpy()
+            part.add_with_ids(block, rows)
+            path = os.path.join(self._folder.name, str(number))
+            self._faiss.write_index(part, path)
+            parts.append(self._map(path))
+            begin += len(block)
+        return parts
+
+    def _map(self, path: str | os.PathLike):
+        """An index whose lists stay in a file until they are looked into."""
+        flags = self._faiss.IO_FLAG_MMAP | self._faiss.IO_FLAG_READ_ONLY
+        return self._faiss.read_index(str(path), flags)
+
+    def _read(self, path: str | os.PathLike):
+        """The index of a file, if there is one and it fits the gallery."""
+        if not Path(path).is_file():
+            return None
+        index = self._map(path)
+        fits = (index.ntotal, index.d) == tuple(self._gallery.shape)
+        return index if fits else None
+
+
+def read_rows(x: Tensor | StoredEmbeddings, rows: Tensor) -> Tensor:
+    """Some rows of embeddings, (n, D), wherever these are."""
+    if isinstance(x, Tensor):
+        return x[rows.to(x.device)]
+    parts = rows.split(x.rows_at_a_time(_BLOCK))
+    return torch.cat([x.read(part) for part in parts])
+
+
+def index_figures(
+    samples: RetrievalFeatures,
+    index: GalleryIndex,
+    most: int,
+    group: 'dist.ProcessGroup | None' = None,
+) -> RetrievalFigures:
+    """Rank of each query's best positive, if it is among the first.
+
+    Ties count as in ``mmrank.functional.retrieval_metrics``: the negatives
+    come first.
+
+    Args:
+        samples: Embeddings and labels; the gallery is that of ``index``.
+        index: Over the gallery.
+        most: K; the rank of a positive behind the first K is K + 1.
+        group: Processes that share the queries.
+
+    Returns:
+        Figures with ranks and numbers of positives; what depends on the
+        whole ranking is NaN.
+    """
+    labels = samples.labels.cpu()
+    rows, gallery = samples.rows_of_queries(), samples.rows_of_gallery()
+    rows, gallery = rows.cpu(), gallery.cpu()
+    same_set = samples.in_gallery is None
+    ordered = labels[gallery].sort().values
+    end = torch.searchsorted(ordered, labels[rows], right=True)
+    num_positives = end - torch.searchsorted(ordered, labels[rows])
+    num_positives -= int(same_set)
+    ranks = torch.zeros_like(num_positives)
+    usable = (num_positives > 0).nonzero()[:, 0]
+    if group is not None:
+        parts = usable.tensor_split(dist.get_world_size(group))
+        usable = parts[dist.get_rank(group)]
+    source = samples.embeddings()
+
+    def search(chosen: Tensor, count: int) -> None:
+        for part in chosen.split(max(_BLOCK // (24 * count), 1)):
+            scores, found = index.search(
+                read_rows(source, rows[part]),
+                count,
+                part if same_set else None,
+            )
+            best, is_known = _best_positive(
+                scores,
+                (labels[gallery[found]] == labels[rows[part], None])
+                & (found >= 0),
+            )
+            is_known |= torch.tensor(count >= others)
+            best[~is_known | (best > most)] = most + 1
+            ranks[part] = best
+            again = part[~is_known]
+            if again.numel() and index.type == 'flat':
+                search(again, min(4 * count, others))
+
+    others = gallery.numel() - int(same_set)
+    search(usable, min(most + 1, others))
+    if group is not None:
+        dist.all_reduce(ranks, group=group)
+    nothing = torch.full(ranks.shape, float('nan'), dtype=torch.float64)
+    return RetrievalFigures(nothing, nothing, nothing, ranks, num_positives)
+
+
+def _best_positive(
+    scores: Tensor, is_positive: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Place of the best positive among those found, and if it is certain."""
+    best = scores.masked_fill(~is_positive, float('-inf')).amax(1)
+    above = (scores >= best[:, None]) & ~is_positive
+    rank = above.sum(1) + 1
+    is_there = is_positive.any(1)
+    rank[~is_there] = scores.size(1) + 1
+    # Samples that were not found may tie with the last one that was.
+    return rank, ~is_there | (scores[:, -1] < best)
+
+
+def index_summary(
+    samples: RetrievalFeatures,
+    index: GalleryIndex,
+    recall_at: Sequence[int],
+    group: 'dist.ProcessGroup | None' = None,
+    figures: RetrievalFigures | None = None,
+) -> dict[str, float]:
+    """Recall@K of an index, under a name that says whether it is exact.
+
+    Args:
+        samples: Embeddings and labels; the gallery is that of ``index``.
+        index: Over the gallery.
+        recall_at: The K, each at least 1.
+        group: Processes that share the queries.
+        figures: Of :func:`index_figures`, if they are there.
+
+    Returns:
+        ``recall@K``, or ``approximate_recall@K`` and
+        ``neighbours_found@10``, in [0, 1]; ``queries`` and
+        ``queries_without_positive``.
+
+    Raises:
+        ValueError: If an embedding is not finite.
+    """
+    if figures is None:
+        figures = index_figures(samples, index, max(recall_at), group)
+    summary = figures.summary(recall_at)
+    for name in ('mAP', 'R_precision', 'MAP_at_R'):
+        del summary[name]
+    if not index.is_approximate:
+        return summary
+    found = {'neighbours_found@10': share_found(samples, index)}
+    return found | {
+        f'approximate_{name}' if name.startswith('recall') else name: value
+        for name, value in summary.items()
+    }
+
+
+def share_found(
+    samples: RetrievalFeatures, index: GalleryIndex, count: int = 10
+) -> float:
+    """Share of the true nearest neighbours that an index finds.
+
+    Args:
+        samples: Embeddings; the gallery is that of ``index``.
+        index: Over the gallery.
+        count: Neighbours of a query.
+
+    Returns:
+        The share over 256 queries at random, in [0, 1].
+    """
+    rows = samples.rows_of_queries().cpu()
+    g = torch.Generator().manual_seed(0)
+    chosen = torch.randperm(rows.numel(), generator=g)[:_COMPARED]
+    same_set = samples.in_gallery is None
+    own = chosen if same_set else None
+    gallery = samples.gallery_embeddings()
+    count = min(count, len(gallery) - int(same_set))
+    queries = read_rows(samples.embeddings(), rows[chosen])
+    exact = GalleryIndex(gallery, 'flat', samples.similarity)
+    _, true = exact.search(queries, count, own)
+    _, found = index.search(queries, count, own)
+    is_found = (true[:, :, None] == found[:, None]).any(2)
+    return float(is_found.double().mean())

@@ -1,0 +1,1 @@
+"""Where the commands of a comparison over seeds run."""

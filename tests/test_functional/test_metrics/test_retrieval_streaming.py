@@ -1,0 +1,186 @@
+"""Figures of embeddings on disk equal those of embeddings in memory."""
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from gloo_processes import run_on_ranks
+
+from mmrank.functional import (
+    StoredEmbeddings,
+    retrieval_curves,
+    retrieval_metrics,
+)
+from mmrank.functional.metrics.retrieval import streaming
+
+
+def store(x, path, rows=None):
+    """Write embeddings and map them."""
+    np.save(path, x.numpy())
+    return StoredEmbeddings(np.load(path, mmap_mode='r'), rows)
+
+
+def make_set(samples=1000, classes=60, dimensions=7, dtype=torch.float64):
+    g = torch.Generator().manual_seed(0)
+    labels = torch.randint(classes, (samples,), generator=g)
+    labels[5] = 99  # without a positive
+    x = torch.randn(samples, dimensions, generator=g, dtype=torch.float64)
+    x[20:30] = x[30:40]  # ties across classes
+    return x.to(dtype), labels
+
+
+def assert_same(got, expected, **tolerance):
+    for a, b in zip(got, expected):
+        torch.testing.assert_close(
+            a, b, equal_nan=True, **(tolerance or dict(rtol=0, atol=1e-12))
+        )
+
+
+@pytest.fixture(params=['one block', 'many blocks'], autouse=True)
+def _small_panels(request, monkeypatch):
+    """One panel and block, and many."""
+    if request.param == 'many blocks':
+        monkeypatch.setattr(streaming, '_MOST_QUERIES', 70)
+        monkeypatch.setattr(streaming, '_MOST_ROWS', 200)
+
+
+@pytest.mark.parametrize('similarity', ['cosine', 'dot'])
+def test_same_set(tmp_path, similarity):
+    x, labels = make_set()
+    expected = retrieval_metrics(x, labels, similarity=similarity)
+    got = retrieval_metrics(
+        store(x, tmp_path / 'x.npy'),
+        labels,
+        similarity=similarity,
+    )
+    assert_same(got, expected)
+
+
+def test_separate_sets_of_one_file(tmp_path):
+    x, labels = make_set()
+    of_gallery = (torch.arange(1000) % 3 > 0).nonzero()[:, 0]
+    queries = (torch.arange(1000) % 3 == 0).nonzero()[:, 0]
+    expected = retrieval_curves(
+        *(x[queries], labels[queries], x[of_gallery], labels[of_gallery]),
+        points=11,
+    )
+    path = tmp_path / 'x.npy'
+    got = retrieval_curves(
+        *(store(x, path, queries), labels[queries]),
+        *(store(x, path, of_gallery), labels[of_gallery]),
+        points=11,
+        scratch=str(tmp_path),
+    )
+    assert_same(got.figures, expected.figures)
+    assert_same(got[1:], expected[1:])
+    # The copies in order of class have no names, and end with the call.
+    assert [p.name for p in tmp_path.iterdir()] == ['x.npy']
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.float32])
+def test_exact_products_give_the_same_bits(tmp_path, dtype):
+    g = torch.Generator().manual_seed(1)
+    # Products of small integers are exact, and ties frequent.
+    x = torch.randint(-3, 4, (500, 5), generator=g).to(dtype)
+    labels = torch.randint(30, (500,), generator=g)
+    expected = retrieval_metrics(x, labels, similarity='dot')
+    got = retrieval_metrics(
+        store(x, tmp_path / 'x.npy'),
+        labels,
+        similarity='dot',
+    )
+    assert got.first_rank.equal(expected.first_rank)
+    assert_same(got, expected)
+
+
+def test_many_positives_are_counted_in_bins(tmp_path):
+    x, labels = make_set(samples=2000, classes=20, dtype=torch.float32)
+    expected = retrieval_metrics(x, labels)
+    got = retrieval_metrics(store(x, tmp_path / 'x.npy'), labels)
+    assert got.first_rank.equal(expected.first_rank)
+    assert_same(got, expected)
+
+
+@pytest.mark.parametrize('limit', [600_000, 10**7])
+def test_panels_and_blocks_fit_the_memory(tmp_path, monkeypatch, limit):
+    x, labels = make_set(classes=100, dtype=torch.float32)
+    seen = []
+    scores = streaming._Panel.scores
+
+    def watched(panel, first, block):
+        sizes = (panel._buffer, panel.queries, block)
+        seen.append(4 * sum(x.numel() for x in sizes))
+        return scores(panel, first, block)
+
+    monkeypatch.setattr(streaming._Panel, 'scores', watched)
+    got = retrieval_metrics(
+        store(x, tmp_path / 'x.npy'), labels, memory_limit=limit
+    )
+    assert int((got.num_positives > 0).sum()) > 980
+    assert max(seen) < 0.7 * limit
+
+
+def test_memory_that_is_too_small(tmp_path):
+    x, labels = make_set()
+    stored = store(x, tmp_path / 'x.npy')
+    for limit in (10_000, 120_000):
+        with pytest.raises(ValueError, match=f'={limit} is too small: one'):
+            retrieval_metrics(stored, labels, memory_limit=limit)
+
+
+def test_wrong_input_is_named(tmp_path):
+    x, labels = make_set()
+    with pytest.raises(TypeError, match='numpy.memmap, got ndarray'):
+        StoredEmbeddings(x.numpy())
+    stored = store(x, tmp_path / 'x.npy')
+    for queries, gallery in ((stored, x), (x, stored)):
+        with pytest.raises(TypeError, match='both as StoredEmbeddings'):
+            retrieval_metrics(queries, labels, gallery, labels)
+    with pytest.raises(ValueError, match='shape .1000,., got'):
+        retrieval_metrics(stored, labels[1:])
+    short = store(x[:, :3], tmp_path / 'short.npy')
+    with pytest.raises(ValueError, match='7 dimensions and the gallery 3'):
+        retrieval_metrics(stored, labels, short, labels)
+    x[123] = float('nan')
+    with pytest.raises(ValueError, match=r'gallery\[123\] holds NaN'):
+        retrieval_metrics(store(x, tmp_path / 'nan.npy'), labels)
+    with pytest.raises(ValueError, match='overflow torch.float64'):
+        retrieval_metrics(
+            store(x.nan_to_num(1e200), tmp_path / 'inf.npy'),
+            labels,
+            similarity='dot',
+        )
+
+
+def test_rows_and_pages(tmp_path):
+    x, _ = make_set()
+    stored = store(x, tmp_path / 'x.npy', torch.arange(999, -1, -3))
+    assert stored.shape == (334, 7)
+    assert len(stored) == 334
+    rows = torch.tensor([4, 0, 333])
+    assert stored.read(rows).equal(x[[987, 999, 0]])
+    # A private copy keeps what was written to it.
+    copy = np.load(tmp_path / 'x.npy', mmap_mode='c')
+    copy[7] = 1
+    private = StoredEmbeddings(copy)
+    for _ in range(2):
+        assert private.read(torch.tensor([7])).eq(1).all()
+
+
+def _on_rank(rank, path):
+    torch.set_num_threads(1)
+    _x, labels = make_set()
+    stored = StoredEmbeddings(np.load(path, mmap_mode='r'))
+    group = dist.group.WORLD
+    return list(
+        retrieval_metrics(stored, labels, memory_limit=1_500_000, group=group)
+    )
+
+
+@pytest.mark.processes
+def test_ranks_share_the_panels(tmp_path):
+    x, labels = make_set()
+    store(x, tmp_path / 'x.npy')
+    expected = retrieval_metrics(x, labels)
+    for got in run_on_ranks(_on_rank, 2, str(tmp_path / 'x.npy')):
+        assert_same(got, expected)
