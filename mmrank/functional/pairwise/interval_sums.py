@@ -17,6 +17,7 @@ from .triton.sums import (
     TritonIntervalSums,
     can_run,
     is_supported,
+    is_switched_on,
     takes_less_time,
 )
 
@@ -118,13 +119,14 @@ def _is_finite(scores: Tensor) -> bool:
 class IntervalSums:
     """Exact sums in O((P + N) log P) time and O(N) memory per list.
 
-    On a GPU, fused kernels do the same work where triton is installed; under
-    ``torch.compile``, both passes are opaque operators.
+    On a GPU, fused kernels do the same work where triton is installed and
+    they are asked for; under ``torch.compile``, both passes are opaque
+    operators.
 
     Args:
         tau: Margin, > 0.
         backend: ``'torch'``, ``'triton'`` or ``'auto'``, which takes the
-            kernels wherever they can run.
+            kernels wherever they can run if ``MMRANK_TRITON=1`` is set.
     """
 
     def __init__(self, tau: float, backend: str = 'auto') -> None:
@@ -137,6 +139,7 @@ class IntervalSums:
         if self.backend == 'auto':
             return (
                 device.type == 'cuda'
+                and is_switched_on()
                 and takes_less_time(*shape)
                 and is_supported(device.index or 0)
             )
