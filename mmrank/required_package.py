@@ -1,13 +1,26 @@
-"""The message about a library that is not installed, or is too old."""
+"""The message about a library that is not installed, or in a wrong version."""
 
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-#: Lowest versions that mmrank works with, by the name of the import. The
-#: files of ``requirements/`` ask pip for the same; a test compares them.
-LEAST_VERSIONS = {'faiss': '1.8', 'ray': '2.10', 'submitit': '1.5'}
+from mmrank.errors import UserError
+
+#: Oldest version that mmrank works with and the oldest that does not work any
+#: more (None: unknown), by the name of the import. The files of
+#: ``requirements/`` ask pip for the same; a test compares them.
+VERSIONS = {
+    'datasets': ('4', '5'),
+    'faiss': ('1.8', None),
+    'ray': ('2.10', None),
+    'submitit': ('1.5', None),
+    'webdataset': ('1', '2'),
+}
+
+
+class PackageError(UserError, ImportError):
+    """A library is not installed, or not in a version that works."""
 
 
 @contextmanager
@@ -20,23 +33,28 @@ def required_package(package: str, user: str, install: str) -> Iterator[None]:
         install: Command that installs it.
 
     Raises:
-        ImportError: If the library is not installed, or is older than in
-            :data:`LEAST_VERSIONS`.
+        PackageError: If the library is not installed, or is not in a version
+            of :data:`VERSIONS`.
     """
     try:
         yield
     except ModuleNotFoundError as error:
         if (error.name or '').partition('.')[0] != package:
             raise
-        raise ImportError(
+        raise PackageError(
             f'{user} requires {package}, which is not installed. Fix: '
             f'{install}'
         ) from error
-    least = LEAST_VERSIONS.get(package)
+    least, above = VERSIONS.get(package, (None, None))
     found = getattr(sys.modules.get(package), '__version__', None)
     if least and found and _numbers(found) < _numbers(least):
-        raise ImportError(
+        raise PackageError(
             f'{user} requires {package} {least} or later; {found} is '
+            f'installed. Fix: {install}'
+        )
+    if above and found and _numbers(found) >= _numbers(above):
+        raise PackageError(
+            f'{user} requires {package} below {above}; {found} is '
             f'installed. Fix: {install}'
         )
 

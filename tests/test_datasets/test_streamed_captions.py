@@ -27,7 +27,7 @@ from mmrank.datasets.shards.stream import (
 )
 from mmrank.datasets.shards.tar_shard import index_tars
 from mmrank.errors import UserError
-from mmrank.optional_package import PackageError, optional_package
+from mmrank.required_package import PackageError
 
 TOOL = Path(__file__).parents[2] / (
     'tools/dataset_converters/image_text_shards.py'
@@ -186,13 +186,14 @@ def test_bad_streams(folder, tmp_path):
         build(folder, keep=0)
 
 
-def test_library_that_is_absent_or_of_a_wrong_version():
-    for limits in (dict(at_least='99'), dict(below='2.1')):
-        with pytest.raises(PackageError, match='but .* is installed. Fix: i'):
-            optional_package('numpy', 'x', 'i', **limits)
-    assert optional_package('numpy', 'x', 'i', '1.2', '99') is np
-    with pytest.raises(PackageError, match='x requires absent, which is not'):
-        optional_package('absent', 'x', 'i')
+@pytest.mark.parametrize(
+    ('version', 'limit'), [('3.9.1', '4 or later'), ('5.0.0', 'below 5')]
+)
+def test_library_of_a_wrong_version(folder, version, limit, monkeypatch):
+    monkeypatch.setattr(datasets, '__version__', version)
+    message = f'datasets {limit}; {version} is installed. Fix: pip install'
+    with pytest.raises(PackageError, match=message):
+        build(folder)
 
 
 def _collate(items):

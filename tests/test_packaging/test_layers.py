@@ -32,7 +32,6 @@ COMMON = {
     'interruption': set(),
     'made_class': set(),
     'optional_class': {'mmengine'},
-    'optional_package': set(),
     'registry': {'mmengine'},
     'required_package': set(),
     'training_set': {'mmengine'},

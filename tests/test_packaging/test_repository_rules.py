@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mmrank.required_package import LEAST_VERSIONS
+from mmrank.required_package import VERSIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = ROOT / 'requirements' / 'lock.txt'
@@ -81,18 +81,21 @@ def test_lock_pins_each_package_once_per_python(python):
     assert {'torch', 'onedl-mmcv', 'pytest', 'scipy', 'triton'} <= set(names)
 
 
-@pytest.mark.parametrize('name', ['scale', 'tests'])
-def test_least_versions_are_those_of_the_requirements(name):
+def test_versions_are_those_of_the_requirements():
     from packaging.requirements import Requirement
+    from packaging.specifiers import SpecifierSet
 
-    text = (ROOT / 'requirements' / f'{name}.txt').read_text('utf-8')
-    lines = [line.split('#')[0].strip() for line in text.splitlines()]
-    asked = {
-        requirement.name.removesuffix('-cpu'): str(requirement.specifier)
-        for requirement in map(Requirement, filter(None, lines))
-    }
-    for package, version in LEAST_VERSIONS.items():
-        assert asked[package] == f'>={version}'
+    asked = {}
+    for name in ('scale', 'shards', 'tests'):
+        text = (ROOT / 'requirements' / f'{name}.txt').read_text('utf-8')
+        lines = [line.split('#')[0].strip() for line in text.splitlines()]
+        for requirement in map(Requirement, filter(None, lines)):
+            package = requirement.name.removesuffix('-cpu')
+            asked.setdefault(package, []).append(requirement.specifier)
+    for package, (least, above) in VERSIONS.items():
+        wanted = SpecifierSet(f'>={least}' + (f',<{above}' if above else ''))
+        assert asked[package]
+        assert all(found == wanted for found in asked[package])
 
 
 def test_plain_pytest_leaves_slow_tests_out():

@@ -18,7 +18,7 @@ from mmrank.datasets.shards.shard_index import INDEX_FOLDER, ShardIndex
 from mmrank.datasets.shards.tar_shard import IMAGE_MEMBERS, index_tars
 from mmrank.errors import UserError
 from mmrank.files.atomic_folder import whole_folder
-from mmrank.optional_package import optional_package
+from mmrank.required_package import required_package
 
 #: Field of the member ``json`` where images have several captions.
 CAPTION_FIELD = 'caption'
@@ -86,13 +86,10 @@ def pack_shards(
         PackageError: If ``webdataset`` is absent or of a wrong version.
         UserError: If an image is absent or no image, or ``out`` is there.
     """
-    webdataset = optional_package(
-        'webdataset',
-        'packing of shards',
-        "pip install 'webdataset>=1,<2'",
-        at_least='1',
-        below='2',
-    )
+    with required_package(
+        'webdataset', 'packing of shards', "pip install 'mmrank[shards]'"
+    ):
+        import webdataset
     found.raise_if_bad()
     folder, out = Path(folder), Path(out)
     if out.exists():

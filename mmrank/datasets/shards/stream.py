@@ -14,7 +14,7 @@ from mmrank.datasets.shards.shard_index import (
     write_index,
 )
 from mmrank.errors import UserError
-from mmrank.optional_package import optional_package
+from mmrank.required_package import required_package
 
 #: Rows that are fetched at a time.
 _BATCH = 64
@@ -39,13 +39,10 @@ def open_stream(load: Mapping[str, Any]) -> Any:
         PackageError: If ``datasets`` is absent or of a wrong version.
         UserError: If there is no such data set, or ``split`` is missing.
     """
-    datasets = optional_package(
-        'datasets',
-        'mmrank.StreamedCaptions',
-        "pip install 'datasets>=4,<5'",
-        at_least='4',
-        below='5',
-    )
+    with required_package(
+        'datasets', 'mmrank.StreamedCaptions', "pip install 'mmrank[shards]'"
+    ):
+        import datasets
     try:
         stream = datasets.load_dataset(**load, streaming=True)
     # Of each loader its own, and of the network.

@@ -17,6 +17,7 @@ from .triton.sums import (
     TritonIntervalSums,
     can_run,
     is_supported,
+    is_switched_on,
     takes_less_time,
 )
 
@@ -118,13 +119,14 @@ def _is_finite(scores: Tensor) -> bool:
 class IntervalSums:
     """Exact sums in O((P + N) log P) time and O(N) memory per list.
 
-    On a GPU, fused kernels do the same work where triton is installed; under
-    ``torch.compile``, both passes are opaque operators.
+    On a GPU, fused kernels do the same work where triton is installed and
+    they are asked for; under ``torch.compile``, both passes are opaque
+    operators.
 
     Args:
         tau: Margin, > 0.
         backend: ``'torch'``, ``'triton'`` or ``'auto'``, which takes the
-            kernels wherever they can run.
+            kernels wherever they can run if ``MMRANK_TRITON=1`` is set.
     """
 
     def __init__(self, tau: float, backend: str = 'auto') -> None:
@@ -132,11 +134,18 @@ class IntervalSums:
         self.tables: PairwiseTables | None = None
         self.is_finite = False
 
+    @property
+    def has_centre(self) -> bool:
+        """Whether a centre is not 0; on a GPU it is not looked at."""
+        centre = self.tables.centre
+        return centre.device.type != 'cpu' or bool(centre.any())
+
     def _is_fused(self, shape: torch.Size, device: torch.device) -> bool:
         """Whether the kernels take (L, P) positives on that device."""
         if self.backend == 'auto':
             return (
                 device.type == 'cuda'
+                and is_switched_on()
                 and takes_less_time(*shape)
                 and is_supported(device.index or 0)
             )
@@ -170,36 +179,46 @@ class IntervalSums:
         dtype = _compared_dtype(neg)
         tables = PairwiseTables.build(pos, pos_mask, self.tau, dtype)
         self.tables = tables
-        all_bins = torch.empty(neg.shape, dtype=torch.int32, device=neg.device)
+        all_bins = _empty_bins(pos, neg)
         moments = tables.p.new_zeros(3, *tables.anchors.shape)
         self.is_finite = finite = _is_finite(neg)
         has_anchors, buffers, binner = tables.has_anchors, _Buffers(), None
         for rows, part in _blocks(neg):
             if part.start == 0:
-                binner = ScoreBinner(tables.thresholds[rows], neg.size(1))
+                binner = ScoreBinner(
+                    tables.thresholds[rows], neg.size(1), finite
+                )
             scores = neg[rows, part].to(dtype).contiguous()
             scores = scores if finite else clamp_infinite(scores)
-            bins = all_bins[rows, part]
+            kept = bins = all_bins[rows, part]
+            if kept.dtype != torch.int32:
+                bins = buffers.like('intervals', scores, torch.int32)
             binner(scores, bins)
             if neg_mask is not None:
                 # Interval 0 lies below all windows: it takes what is left out.
                 bins.masked_fill_(~neg_mask[rows, part], 0)
-            u = self._in_units(scores, rows, buffers)
+            if kept is not bins:
+                kept.copy_(bins)
+            u = self._around_centre(scores, rows, buffers)
             if rows != slice(None):
                 bins = _flat(bins, tables.anchors[rows])
             if has_anchors:
+                u /= self.tau
                 out = buffers.like('entries', u, u.dtype)
                 u -= _look_up(tables.anchors[rows], bins, out)
             _add_moments(moments[:, rows], bins, u, buffers)
+        if not has_anchors:
+            moments[1] /= self.tau
+            moments[2] /= self.tau**2
         total, slope = tables.reduce(moments)
         return total, slope / self.tau, (all_bins,)
 
-    def _in_units(
+    def _around_centre(
         self, scores: Tensor, rows: slice, buffers: _Buffers
     ) -> Tensor:
-        """(R, n) float64 scores in units of tau around the centres."""
+        """(R, n) float64 distances of the scores to the centres."""
         y = buffers.copy('scores', scores, torch.float64)
-        return y.sub_(self.tables.centre[rows]).div_(self.tau)
+        return y.sub_(self.tables.centre[rows]) if self.has_centre else y
 
     def gradient_of_negatives(
         self, grad: Tensor, neg: Tensor, *extra
@@ -212,13 +231,16 @@ class IntervalSums:
             return _opaque_gradient(grad, neg, *extra, self.tau)
         (all_bins,) = extra
         const, by_y = self.tables.slope_coefficients(grad / self.tau)
+        by_y /= self.tau
         out = torch.empty_like(neg, memory_format=torch.contiguous_format)
         finite, buffers = self.is_finite, _Buffers()
         for rows, part in _blocks(neg):
             scores = neg[rows, part]
             scores = scores if finite else clamp_infinite(scores.double())
-            y = self._in_units(scores, rows, buffers)
+            y = self._around_centre(scores, rows, buffers)
             bins = all_bins[rows, part]
+            if bins.dtype != torch.int32:
+                bins = buffers.copy('intervals', bins, torch.int32)
             if rows != slice(None):
                 bins = _flat(bins, const[rows])
             entries = buffers.like('entries', y, y.dtype)
@@ -232,14 +254,26 @@ def _compared_dtype(neg: Tensor) -> torch.dtype:
     return torch.promote_types(neg.dtype, torch.float32)
 
 
+def _empty_bins(pos: Tensor, neg: Tensor) -> Tensor:
+    """Memory for the interval of each score, which backward reads.
+
+    Half precision is there to save memory: no more of it than the scores
+    take, where two bytes hold the number of intervals. Float32 scores have
+    room, and are faster without the conversion.
+    """
+    fits = 2 * pos.size(1) <= torch.iinfo(torch.int16).max
+    is_half = neg.element_size() == 2
+    dtype = torch.int16 if is_half and fits else torch.int32
+    return torch.empty(neg.shape, dtype=dtype, device=neg.device)
+
+
 # Tracing the blocks one by one would unroll them, and the search of the open
 # scores has a size that only the data tell.
 
 
 def _fake_sums(pos, pos_mask, neg, neg_mask, tau):
     total = torch.empty(pos.shape, dtype=torch.float64, device=pos.device)
-    bins = torch.empty(neg.shape, dtype=torch.int32, device=neg.device)
-    return total, torch.empty_like(total), bins
+    return total, torch.empty_like(total), _empty_bins(pos, neg)
 
 
 def _fake_gradient(grad, neg, bins, pos, pos_mask, tau):

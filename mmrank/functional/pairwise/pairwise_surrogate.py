@@ -161,8 +161,9 @@ def pairwise_surrogate_sum(
         method: ``'intervals'`` (one-sided Huber only: O((P + N) log P) time,
             O(N) memory), ``'triton'`` (the same by fused kernels, on a GPU),
             ``'pairs'`` (the pair matrix in blocks, any surrogate) or
-            ``'auto'``: the pair matrix where it is small, else the kernels
-            where they can run, else ``'intervals'``.
+            ``'auto'``: the pair matrix where it is small, else
+            ``'intervals'``, or the kernels where they can run and the
+            environment variable ``MMRANK_TRITON`` is 1.
         group: Process group over which the negatives are spread. Every rank
             passes the same ``pos`` and its own ``neg`` and receives the sums
             over all of them; the gradient is that of its own ``neg``.
@@ -170,7 +171,8 @@ def pairwise_surrogate_sum(
     Returns:
         (L, P) float64 sums, 0 at padding; differentiable once, in ``pos`` and
         ``neg``. Infinite scores act as +-1e30; NaN gives NaN. The same bits
-        in every run with ``'triton'`` (exception: see ``triton_moments``).
+        in every run with ``'triton'`` (exception: see
+        ``triton.moments``).
 
     Raises:
         ValueError: On shapes that do not fit, an unknown method or one that

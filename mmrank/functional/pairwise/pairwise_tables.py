@@ -14,9 +14,9 @@ and the moments are those of ``u = y - a``, which is in ``[-1, 1]``.
 :class:`ScoreBinner` finds the intervals. ``torch.bucketize`` costs one
 mispredicted branch per halving and score on a CPU: 90 ms for 3.5 M scores and
 1,500 thresholds, six times a whole binary cross-entropy step. A uniform grid
-over the thresholds answers most scores with one table look-up; only the
-scores that share a grid cell with a threshold are compared with those of the
-cell, one after the other, or searched where a cell holds many.
+over the thresholds answers a score with one table look-up and, as its cell may
+hold a threshold, one comparison. Only the scores of a cell that holds several
+are compared with those one after the other, or searched where it holds many.
 """
 
 from collections.abc import Iterator
@@ -37,6 +37,8 @@ CHUNK = 2**17
 _CELLS_PER_THRESHOLD = 16
 _MIN_CELLS = 2**10
 _MAX_CELLS = 2**20
+# Thresholds so close that cells per unit of score might be infinite.
+_NO_WIDTH = 1e-30
 # Thresholds of a cell up to which comparing is cheaper than searching.
 _MAX_COMPARISONS = 8
 # Below this many scores the search itself is cheaper than building the grid.
@@ -59,10 +61,13 @@ class ScoreBinner:
         thresholds: (R, T) sorted ascending, float32 or float64, T >= 1.
         num_scores: How many scores of each list will be binned; decides
             whether a grid pays.
+        is_finite: Whether no score is NaN.
     """
 
-    def __init__(self, thresholds: Tensor, num_scores: int) -> None:
-        self.thresholds = thresholds
+    def __init__(
+        self, thresholds: Tensor, num_scores: int, is_finite: bool = False
+    ) -> None:
+        self.thresholds, self.is_finite = thresholds, is_finite
         self.use_grid = (
             thresholds.device.type == 'cpu'
             and len(thresholds) == 1
@@ -82,15 +87,17 @@ class ScoreBinner:
         self.low = self.thresholds[0]
         width = self.thresholds[-1] - self.low
         # Equal thresholds leave no width: all scores of one cell are searched.
-        self.scale = torch.where(width > 0, (self.num_cells - 3) / width, 0)
+        self.scale = torch.where(
+            width > _NO_WIDTH, (self.num_cells - 3) / width, 0
+        )
         cell = self._cell(self.thresholds).long()
         per_cell = torch.bincount(cell, minlength=self.num_cells)
         below = per_cell.cumsum(0) - per_cell
-        # A cell that holds a threshold is marked by a negative entry.
-        self.table = torch.where(per_cell > 0, -1 - below, below).to(
-            torch.int32
-        )
-        # NaN, which is above nothing, has to find the highest cell closed.
+        # A cell that holds several thresholds is marked by a negative entry,
+        # as is the highest one: NaN, which is above nothing, goes there.
+        several = per_cell > 1
+        several[-1] |= per_cell[-1] > 0
+        self.table = torch.where(several, -1 - below, below).to(torch.int32)
         most = self.num_cells if per_cell[-1] else int(per_cell.max())
         self.comparisons = most if most <= _MAX_COMPARISONS else None
         end = self.thresholds.new_full((1,), torch.inf)
@@ -106,7 +113,9 @@ class ScoreBinner:
         # a tensor in another way than those before.
         cell = torch.sub(scores, self.low).mul_(self.scale).add_(1)
         cell.clamp_(0, self.num_cells - 1)
-        return cell.nan_to_num_(nan=self.num_cells - 1).to(torch.int32)
+        if not self.is_finite:
+            cell.nan_to_num_(nan=self.num_cells - 1)
+        return cell.to(torch.int32)
 
     def __call__(self, scores: Tensor, out: Tensor) -> None:
         """Bin scores of the thresholds' dtype; NaN goes to the top.
@@ -122,6 +131,14 @@ class ScoreBinner:
             return
         scores, out = scores[0], out[0]
         torch.index_select(self.table, 0, self._cell(scores), out=out)
+        self._search_crowded_cells(scores, out)
+        # The one threshold of the cell, or the next one, which is above.
+        end = self.ends.index_select(0, out)
+        is_above = torch.empty_like(out)
+        out += torch.gt(scores, end, out=is_above)
+
+    def _search_crowded_cells(self, scores: Tensor, out: Tensor) -> None:
+        """Replace the negative entries, scores in a cell of several."""
         # Several times faster than nonzero() where there are few.
         open_ = torch.from_numpy(np.flatnonzero(out.numpy() < 0))
         scores = scores.index_select(0, open_)
@@ -206,6 +223,10 @@ class PairwiseTables:
         middle = (pos_mask.sum(1, keepdim=True) - 1).clamp(min=0) // 2
         centre = s.sort(1).values.gather(1, middle)
         centre = torch.where(centre.isinf(), 0, centre)
+        if s.device.type == 'cpu':
+            # Zero, where it serves as well, need not be subtracted.
+            highest = torch.where(pos_mask, s, 0).abs().amax()
+            centre = torch.where(highest <= (_NEAR - 2) * tau, 0, centre)
         both = torch.cat([s - tau, s], dim=1).sort(1).values
         thresholds = round_down(both, dtype)
 
@@ -222,13 +243,21 @@ class PairwiseTables:
             )
 
         low, high = after(s - tau), after(s)
-        edges = [low]
-        for step in range(1, _ANCHORS_PER_WINDOW):
-            first = torch.searchsorted(
-                anchors, top - (_ANCHORS_PER_WINDOW - 1 - step)
-            )
-            edges.append(torch.minimum(torch.maximum(first, low), high))
-        edges.append(high)
+        is_near = anchors.device.type == 'cpu' and bool(
+            torch.where(both.isinf(), 0, anchors).abs().max() <= _NEAR
+        )
+        if is_near:
+            # One part of the window, with the centre as its anchor.
+            edges = [low, low, low, high]
+            anchors, top = torch.zeros_like(anchors), torch.zeros_like(top)
+        else:
+            edges = [low]
+            for step in range(1, _ANCHORS_PER_WINDOW):
+                first = torch.searchsorted(
+                    anchors, top - (_ANCHORS_PER_WINDOW - 1 - step)
+                )
+                edges.append(torch.minimum(torch.maximum(first, low), high))
+            edges.append(high)
 
         depth = torch.nn.functional.pad(torch.zeros_like(anchors), (0, 1))
         ones = pos_mask.double()
@@ -238,10 +267,6 @@ class PairwiseTables:
         # anchor for what lies in it, the centre is.
         anchors = torch.nn.functional.pad(anchors, (0, 1))
         anchors = torch.where(covered, anchors, 0)
-        if anchors.device.type == 'cpu' and bool(anchors.abs().max() <= _NEAR):
-            # One part of the window, with the centre as its anchor.
-            edges = [low, low, low, high]
-            anchors, top = torch.zeros_like(anchors), torch.zeros_like(top)
         return cls(
             thresholds, centre, covered, anchors, p, 1 - p + top, tuple(edges)
         )

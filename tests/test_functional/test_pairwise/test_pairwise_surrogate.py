@@ -12,9 +12,14 @@ from mmrank.functional import (
     pairwise_surrogate_mean,
     pairwise_surrogate_sum,
 )
-from mmrank.functional.pairwise import pair_matrix
+from mmrank.functional.pairwise import interval_sums, pair_matrix
+from mmrank.functional.pairwise.interval_sums import IntervalSums
 from mmrank.functional.pairwise.pairwise_surrogate import DENSE_PAIRS
-from mmrank.functional.pairwise.surrogates import OneSidedSigmoid
+from mmrank.functional.pairwise.pairwise_tables import (
+    PairwiseTables,
+    ScoreBinner,
+)
+from mmrank.functional.pairwise.surrogates import SCORE_LIMIT, OneSidedSigmoid
 
 
 def brute_force_sum(pos, neg, tau):
@@ -280,6 +285,71 @@ def test_scores_at_the_thresholds_of_a_cell(spread, clustered):
     neg = torch.cat([at, spread * torch.randn(70_000, generator=g)])
     assert max(compare(pos.double(), neg.double(), 1.0)) < 1e-11
     assert max(compare(pos, neg, 1.0)) < 1e-6
+
+
+@pytest.mark.parametrize(
+    'thresholds',
+    [
+        [0.0, 1.0, 1.0, 1.0, 2.5],
+        # Several in the cells at both ends.
+        [-1.0, -1.0, -1.0 + 1e-6, 3.0 - 1e-6, 3.0],
+        # Too close for a number of cells per unit of score.
+        [1e-38, 2e-38, 2e-38, 3e-38],
+        [0.5],
+    ],
+)
+@pytest.mark.parametrize('is_finite', [True, False])
+def test_grid_finds_what_a_search_finds(thresholds, is_finite):
+    ends = torch.tensor(thresholds)
+    torch.manual_seed(0)
+    scores = torch.cat([torch.randn(70_000), ends, ends.nextafter(ends + 1)])
+    if not is_finite:
+        # Infinite ones are clamped before.
+        limits = torch.tensor([-SCORE_LIMIT, SCORE_LIMIT, torch.nan])
+        scores = torch.cat([scores, limits])
+    binner = ScoreBinner(ends[None], len(scores), is_finite)
+    assert binner.use_grid
+    found = torch.empty(1, len(scores), dtype=torch.int32)
+    binner(scores[None], found)
+    # NaN goes to the top there, too.
+    assert torch.equal(found[0], torch.searchsorted(ends, scores).int())
+
+
+@pytest.mark.parametrize('shift', [0.0, 5.4, 5.6, 300.0])
+def test_the_centre_is_left_out_where_it_is_near_zero(shift):
+    """Either way the sums are those of all pairs."""
+    torch.manual_seed(0)
+    pos = torch.rand(40, dtype=torch.float64) / 2 + shift
+    neg = torch.randn(3000, dtype=torch.float64) + shift
+    mask = torch.ones(1, 40, dtype=torch.bool)
+    tables = PairwiseTables.build(pos[None], mask, 1.0, torch.float64)
+    assert (tables.centre.item() == 0) == (shift < 5.5)
+    assert max(compare(pos, neg, 1.0)) < 1e-13
+
+
+@pytest.mark.parametrize(
+    ('scores', 'positives', 'dtype'),
+    [
+        (torch.float32, 60, torch.int32),
+        (torch.bfloat16, 60, torch.int16),
+        (torch.float16, 2**14, torch.int32),
+    ],
+)
+def test_memory_for_backward_is_that_of_the_scores(scores, positives, dtype):
+    """Two bytes in half precision, where they hold every interval."""
+    torch.manual_seed(0)
+    pos = torch.randn(1, positives).to(scores)
+    neg = torch.randn(1, 70_000).to(scores)
+    mask = torch.ones_like(pos, dtype=torch.bool)
+    sums = IntervalSums(1.0, 'torch')
+    total, _, (bins,) = sums.sums(pos, mask, neg, None)
+    assert bins.dtype == dtype
+    assert 0 <= bins.min() < bins.max() <= 2 * positives
+    some = slice(0, positives, positives // 50)
+    want = brute_force_sum(pos[0, some], neg[0], 1.0)
+    torch.testing.assert_close(total[0, some], want, rtol=1e-12, atol=0)
+    compiled = interval_sums._fake_sums(pos, mask, neg, None, 1.0)
+    assert compiled[2].dtype == dtype
 
 
 def test_permutation_invariant_and_strided():

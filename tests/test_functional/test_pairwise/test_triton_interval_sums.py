@@ -37,7 +37,7 @@ def test_kernels_in_the_interpreter(which):
         cwd=CASES.parents[2],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1200,
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
 
@@ -49,8 +49,9 @@ def test_packed_sums_cannot_overflow(width, lists, dtype):
     """Even if all scores of a copy lie at the end of one interval."""
     layout = host._format(dtype)
     parts, copies = host._parts_and_copies(lists, width)
-    assert parts * host._BLOCK * host._TILES >= width
-    most = -(-parts // copies) * host._BLOCK * host._TILES
+    scores = host.SIZES.block * host.SIZES.tiles
+    assert parts * scores >= width
+    most = -(-parts // copies) * scores
     places = most * 2 ** layout['FRACTION']
     assert places < 2 ** layout['COUNT_AT']
     assert most * 2 ** layout['COUNT_AT'] + places < 2**63
@@ -64,9 +65,31 @@ def test_without_a_gpu_the_error_says_what_to_do(monkeypatch):
         pairwise_surrogate_sum(one, one, OneSidedHuber(1.0), method='triton')
 
 
-def test_auto_takes_the_kernels_on_a_gpu_where_they_fit(monkeypatch):
+@pytest.mark.parametrize('value', [None, '', '0'])
+def test_auto_leaves_the_kernels_alone_unless_asked(monkeypatch, value):
+    """No device has run them yet."""
+    monkeypatch.delenv('MMRANK_TRITON', raising=False)
+    if value is not None:
+        monkeypatch.setenv('MMRANK_TRITON', value)
+    monkeypatch.setattr(host, 'HAS_TRITON', True)
+    monkeypatch.setattr(interval_sums, 'is_supported', lambda index: True)
+    sums = pair_evaluator(OneSidedHuber(1.0), 2**30)
+    assert not sums._is_fused((1, 2000), torch.device('cuda'))
+    asked = pair_evaluator(OneSidedHuber(1.0), 2**30, 'triton')
+    assert asked._is_fused((1, 2000), torch.device('cuda'))
+
+
+def test_a_switch_that_says_neither_is_refused(monkeypatch):
+    monkeypatch.setenv('MMRANK_TRITON', 'yes')
+    sums = pair_evaluator(OneSidedHuber(1.0), 2**30)
+    with pytest.raises(ValueError, match=r"='yes' is unknown; set it to 1"):
+        sums._is_fused((1, 2000), torch.device('cuda'))
+
+
+def test_asked_for_auto_takes_the_kernels_where_they_fit(monkeypatch):
     gpu, cpu = torch.device('cuda'), torch.device('cpu')
     sums = pair_evaluator(OneSidedHuber(1.0), 2**30)
+    monkeypatch.setenv('MMRANK_TRITON', '1')
     monkeypatch.setattr(host, 'HAS_TRITON', True)
     supported = [True]
     monkeypatch.setattr(
@@ -158,7 +181,8 @@ def test_gpu_graph_replays_on_new_scores():
 
 
 @needs_gpu
-def test_gpu_compiles_in_one_graph():
+def test_gpu_compiles_in_one_graph(monkeypatch):
+    monkeypatch.setenv('MMRANK_TRITON', '1')
     pos, neg = _gpu_problem(torch.float32)
     got = torch.compile(
         lambda p, n: pairwise_surrogate_sum(p, n, OneSidedHuber(1.0)),

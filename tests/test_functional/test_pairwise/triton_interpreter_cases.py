@@ -11,7 +11,11 @@ import torch
 
 from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum
 from mmrank.functional.pairwise.triton import sums as host
-from mmrank.functional.ranking.error_driven.update import StepSums
+from mmrank.studies.pairwise_kernels import (
+    memory_traffic,
+    size_tuning,
+    verification,
+)
 
 assert os.environ.get('TRITON_INTERPRET') == '1'
 
@@ -19,56 +23,17 @@ assert os.environ.get('TRITON_INTERPRET') == '1'
 @pytest.fixture(autouse=True)
 def small_programs(monkeypatch):
     """Several programs and copies of the sums even for short lists."""
-    monkeypatch.setattr(host, '_BLOCK', 256)
-    monkeypatch.setattr(host, '_TILES', 2)
+    sizes = host.LaunchSizes(block=256, tiles=2, gradient_block=256)
+    monkeypatch.setattr(host, 'SIZES', sizes)
     torch.manual_seed(0)
 
 
-def run(method, pos, neg, tau, pos_mask=None, neg_mask=None):
-    """Sums and both gradients, the positives weighted unequally."""
-    p = pos.detach().clone().requires_grad_()
-    n = neg.detach().requires_grad_()
-    n.grad = None
-    total = pairwise_surrogate_sum(
-        p,
-        n,
-        OneSidedHuber(tau),
-        pos_mask=pos_mask,
-        neg_mask=neg_mask,
-        method=method,
-    )
-    weight = torch.linspace(0.5, 1.5, pos.size(1), dtype=torch.float64)
-    (total * weight).sum().backward()
-    return total.detach(), p.grad, n.grad
-
-
-def errors(pos, neg, tau, **masks):
-    """Largest errors relative to the largest entry, and the dtypes kept."""
-    got = run('triton', pos, neg, tau, **masks)
-    want = run('pairs', pos.double(), neg.double(), tau, **masks)
-    assert got[1].dtype == pos.dtype
-    assert got[2].dtype == neg.dtype
-    return [
-        ((a.double() - b).abs().max() / b.abs().max().clamp(min=1e-30)).item()
-        for a, b in zip(got, want)
-    ]
+run = verification.pair_sum_results
+errors = verification.relative_errors
 
 
 def scores(kind, positives=30, negatives=700):
-    pos = torch.randn(1, positives, dtype=torch.float64)
-    neg = torch.randn(1, negatives, dtype=torch.float64) - 1
-    if kind == 'tied':
-        return (pos * 2).round() / 2, (neg * 2).round() / 2
-    if kind == 'huge':
-        return 1e4 * pos, 1e4 * neg
-    if kind == 'tiny range':
-        return 1 + 1e-4 * pos, 1 + 1e-4 * neg
-    if kind == 'far apart':
-        pos[0, 0] = 1e6
-        neg[0, :100] += torch.logspace(0, 6, 100)
-    if kind == 'below':
-        return pos, neg - 20
-    return pos, neg
+    return verification.make_scores(kind, positives, negatives)
 
 
 @pytest.mark.parametrize('tau', [0.01, 1.0])
@@ -104,32 +69,25 @@ def test_little_above_a_positive_in_a_wide_gap(far):
 
 
 def test_nothing_reaches_a_window():
-    total, grad_pos, grad_neg = run('triton', *scores('below'), 1.0)
+    total, grad_pos, grad_neg = run('triton', *scores('all below'), 1.0)
     assert not total.any()
     assert not grad_pos.any()
     assert not grad_neg.any()
 
 
 def test_everything_above():
-    pos, neg = scores('below')
+    pos, neg = scores('all below')
     assert max(errors(pos.float() - 40, neg.float(), 1.0)) < 5e-7
 
 
 def test_masked_strided_lists():
-    pos, neg = torch.randn(4, 9), torch.randn(700, 4).t()
-    pos_mask, neg_mask = torch.rand(4, 9) < 0.6, torch.rand(700, 4).t() < 0.5
-    pos_mask[1], neg_mask[2] = False, False
-    # Padding may hold anything.
-    pos = torch.where(pos_mask, pos, float('nan'))
-    neg = torch.where(neg_mask, neg, 1e9).t().contiguous().t()
+    """The float64 pair matrix beside them is a check of the GPU tool."""
+    pos, neg, masks = verification.masked_lists('cpu', 700)
     assert not neg.is_contiguous()
-    masks = dict(pos_mask=pos_mask, neg_mask=neg_mask)
     got = run('triton', pos, neg, 1.0, **masks)
     want = run('intervals', pos, neg, 1.0, **masks)
     for a, b in zip(got, want):
         torch.testing.assert_close(a, b)
-    assert not got[0][~pos_mask].any()
-    assert not got[2][~neg_mask].any()
 
 
 @pytest.mark.parametrize(
@@ -163,31 +121,83 @@ def test_infinite_and_nan_scores():
     assert total[0, 1].item() == 3
 
 
-def test_order_of_the_scores_changes_no_bit():
-    """Which program adds first cannot matter: here, another one adds."""
-    pos, neg = (x.float() for x in scores('random'))
-    neg.clamp_(max=pos.max().item())
-    order = torch.randperm(neg.size(1))
-    one = run('triton', pos, neg, 1.0)
-    two = run('triton', pos, neg[:, order], 1.0)
-    assert torch.equal(one[0], two[0])
-    assert torch.equal(one[1], two[1])
-    assert torch.equal(one[2][:, order], two[2])
+def test_narrow_steps_and_their_transpose():
+    assert verification.step_error('cpu', 12, 300, delta=0.05) < 1e-6
 
 
-@pytest.mark.parametrize('delta', [0.05, 0.5])
-def test_step_counts_and_their_transpose(delta):
-    """What the AP, aLRP and Rank & Sort losses require."""
-    pos, neg = (x.float() for x in scores('random'))
-    mask = torch.ones_like(pos, dtype=torch.bool)
-    weight = torch.rand(pos.shape, dtype=torch.float64)
-    results = []
-    for method in ('triton', 'pairs'):
-        steps = StepSums(delta, method)
-        count, extra = steps.count(pos, mask, neg, None)
-        results.append((count, steps.spread(weight, neg, *extra)))
-    for got, want in zip(*results):
-        torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6)
+def test_special_checks_of_the_gpu_tool():
+    """Masks, infinite scores, steps, a repeat and another order."""
+    found = list(verification.special_checks('cpu', 12, 300))
+    assert len(found) == 5
+    assert [result for result in found if not result.passed] == []
+
+
+def test_checks_of_the_gpu_tool_find_a_wrong_gradient(monkeypatch):
+    right = host._gradient
+    monkeypatch.setattr(
+        host, '_gradient', lambda *args: right(*args) * (1 + 1e-5)
+    )
+    result = next(verification.accuracy_checks('cpu', 12, 300))
+    assert 9e-6 < result.found < 1.1e-5
+    assert not result.passed
+
+
+@pytest.mark.parametrize(
+    ('dtype', 'masked', 'expected'),
+    [(torch.float32, False, 12), (torch.bfloat16, True, 6 + 2)],
+)
+def test_bytes_through_memory(monkeypatch, dtype, masked, expected):
+    """Each score is read twice, its gradient written once, by 8 kernels."""
+    sizes = host.LaunchSizes(block=1024, tiles=2, gradient_block=1024)
+    monkeypatch.setattr(host, 'SIZES', sizes)
+    pos, neg = (x.to(dtype) for x in scores('random', 10, 2**13))
+    mask = torch.rand(neg.shape) < 0.5 if masked else None
+    found = memory_traffic.step_traffic(pos, neg, 1.0, mask)
+    assert found.launches == 8
+    assert found.floor == 3 * neg.element_size() * 2**13
+    # A start beside a sector, or one more argument, costs a sector or two.
+    spare = 4 * memory_traffic.SECTOR / 2**13
+    assert expected <= found.per_score(streams=True) <= expected + spare
+    # The tables are the same for a million scores.
+    tables = found.per_score(streams=False) * 2**13 / 2**20
+    assert 0 < tables < 0.1
+
+
+def test_a_second_pass_over_the_scores_would_be_seen(monkeypatch):
+    pos, neg = (x.float() for x in scores('random', 5, 512))
+    once = memory_traffic.step_traffic(pos, neg, 1.0)
+    forward = host.launch_sums
+    monkeypatch.setattr(
+        host, 'launch_sums', lambda *args: forward(*args) and forward(*args)
+    )
+    twice = memory_traffic.step_traffic(pos, neg, 1.0)
+    more = twice.per_score(streams=True) - once.per_score(streams=True)
+    assert 4 <= more < 4.3
+    assert twice.launches == once.launches + 6
+
+
+def test_tuning_times_what_it_launches(monkeypatch):
+    stages = (
+        ('forward', dict(block=(128, 256), warps=(4,))),
+        ('backward', dict(gradient_block=(128,), gradient_warps=(4,))),
+    )
+    monkeypatch.setattr(size_tuning, 'STAGES', stages)
+    used = []
+    forward = host.launch_sums
+
+    def launch(*args):
+        used.append(host.SIZES)
+        return forward(*args)
+
+    monkeypatch.setattr(host, 'launch_sums', launch)
+    pos, neg = (x.float() for x in scores('random', 5, 300))
+    lines = list(size_tuning.tune(pos, neg, 1.0, repeats=1))
+    start = host.SIZES
+    assert [x.sizes.block for x in lines[:2]] == [256, 128]
+    assert {x.block for x in used} == {128, 256}
+    assert all(x.milliseconds > 0 for x in lines)
+    assert size_tuning.best_sizes(lines) in [x.sizes for x in lines[2:]]
+    assert host.SIZES is start
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from mmrank.errors import UserError
-from mmrank.required_package import LEAST_VERSIONS
+from mmrank.required_package import VERSIONS
 from mmrank.studies.seeds.arguments import add_arguments, make_executor
 from mmrank.studies.seeds.executors.local import LocalExecutor
 from mmrank.studies.seeds.executors.remote_command import RemoteCommand
@@ -408,7 +408,7 @@ def test_wrong_extra_has_one_message(
         tool, config, *words, '--executor', executor
     )
     assert status == 2
-    least = LEAST_VERSIONS[package]
+    least, _ = VERSIONS[package]
     wrong = {
         None: f'{package}, which is not installed.',
         '0.9.1': f'{package} {least} or later; 0.9.1 is installed.',

@@ -2,8 +2,12 @@
 
 Needs triton, which is imported at the first call: everything else works
 without it. Six launches forward and two backward, no host synchronisation,
-the same bits in every run (see ``triton_moments``). Both passes are opaque
+the same bits in every run (see ``moments``). Both passes are opaque
 operators, so ``torch.compile`` does not look inside.
+
+``method='auto'`` takes the kernels only where ``MMRANK_TRITON=1`` is set: no
+device has run them yet. ``tools/benchmarks/pairwise_gpu.py --all`` verifies
+them on one.
 """
 
 import functools
@@ -11,6 +15,7 @@ import importlib.util
 import os
 import shutil
 import struct
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,18 +33,55 @@ _COUNT_DIGITS = 18
 _FRACTION = 25
 _COUNT_AT = 44
 _SQUARE = {torch.float32: 30, torch.float64: 43}
-# Programs add to different copies, to get in each other's way less often.
-_MIN_COPIES = 32
-# Scores per step of a program, and steps.
-_BLOCK = 512
-_TILES = 16
 _MAX_CELLS = 2**14
 _MIN_CELLS = 2**8
 _CELLS_PER_THRESHOLD = 4
 
 
+class LaunchSizes(NamedTuple):
+    """How the two kernels that go over the scores are launched.
+
+    The sum of what lies above all positives depends on them in its last bit.
+
+    Attributes:
+        block: Scores per step of a program, a power of 2.
+        warps: Warps of a program, a power of 2.
+        tiles: Steps of a program; ``block * tiles`` is at most 2^18.
+        copies: Copies of the sums, at least: programs add to different ones,
+            to get in each other's way less often.
+        gradient_block: Scores of a program of the backward pass.
+        gradient_warps: Warps of such a program.
+    """
+
+    block: int = 512
+    warps: int = 4
+    tiles: int = 16
+    copies: int = 32
+    gradient_block: int = 512
+    gradient_warps: int = 4
+
+
+#: ``tools/benchmarks/pairwise_gpu.py --tune`` measures others on a device.
+SIZES = LaunchSizes()
 # Checks without importing.
 HAS_TRITON = importlib.util.find_spec('triton') is not None
+#: Environment variable that makes the kernels part of ``method='auto'``.
+SWITCH = 'MMRANK_TRITON'
+
+
+def is_switched_on() -> bool:
+    """Whether ``method='auto'`` may take the kernels.
+
+    Raises:
+        ValueError: If the environment variable is neither 0 nor 1.
+    """
+    value = os.environ.get(SWITCH) or '0'
+    if value not in ('0', '1'):
+        raise ValueError(
+            f'{SWITCH}={value!r} is unknown; set it to 1 (fused kernels on a '
+            'GPU) or 0 (torch)'
+        )
+    return value == '1'
 
 
 def can_run(device: torch.device) -> bool:
@@ -88,9 +130,10 @@ def _cdiv(a: int, b: int) -> int:
 
 def _parts_and_copies(num_lists: int, width: int) -> tuple[int, int]:
     """Programs per list, and copies of the sums that they share in turn."""
-    parts = max(_cdiv(width, _BLOCK * _TILES), 1)
-    most = 2**_COUNT_DIGITS // (_BLOCK * _TILES)
-    copies = max(_cdiv(parts, most), _MIN_COPIES // num_lists)
+    scores = SIZES.block * SIZES.tiles
+    parts = max(_cdiv(width, scores), 1)
+    most = 2**_COUNT_DIGITS // scores
+    copies = max(_cdiv(parts, most), SIZES.copies // num_lists)
     return parts, min(copies, parts)
 
 
@@ -136,14 +179,14 @@ def _fake_gradient(
     return torch.empty_like(neg)
 
 
-@opaque_operator('mmrank::triton_interval_sums', _fake_sums)
-def _sums(
+def launch_sums(
     pos: Tensor,
     pos_mask: Tensor,
     neg: Tensor,
     neg_mask: Tensor | None,
     tau: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The forward pass: sums, slopes and what the backward pass needs."""
     from . import moments as triton_moments
     from . import tables as triton_tables
 
@@ -173,7 +216,7 @@ def _sums(
     with torch.cuda.device_of(neg):
         triton_tables.rank_kernel[num_lists, _cdiv(num_pos, 16)](
             pos, real, thresholds, cuts, edges[0], edges[1], sizes, num_pos,
-            bits, BI=16, BK=64,
+            bits, BI=16, BK=32,
         )  # fmt: skip
         blocks = _cdiv(max(cells, intervals), 256)
         triton_tables.table_kernel[num_lists, blocks](
@@ -184,7 +227,8 @@ def _sums(
             neg, mask, cuts, sizes, lut, table, crowd, sums, floats, top,
             num_lists, width, num_pos, cells, copies, parts, *neg.stride(),
             mask_row, mask_col, bits, HAS_MASK=neg_mask is not None,
-            BLOCK=_BLOCK, TILES=_TILES, **layout,
+            BLOCK=SIZES.block, TILES=SIZES.tiles, **layout,
+            num_warps=SIZES.warps,
         )  # fmt: skip
         triton_moments.collect_kernel[num_lists, _cdiv(intervals, 128)](
             sums, floats, top, sizes, table, crowd, moments, num_pos, copies,
@@ -192,13 +236,12 @@ def _sums(
         )  # fmt: skip
         triton_moments.evaluate_kernel[num_lists, _cdiv(num_pos, 16)](
             pos, moments, thresholds, edges[0], edges[1], sizes, total,
-            slope, num_pos, bits, BI=16, BK=128,
+            slope, num_pos, bits, BI=16, BK=64,
         )  # fmt: skip
     return results
 
 
-@opaque_operator('mmrank::triton_interval_gradient', _fake_gradient)
-def _gradient(
+def launch_gradient(
     grad: Tensor,
     neg: Tensor,
     neg_mask: Tensor | None,
@@ -209,6 +252,7 @@ def _gradient(
     sizes: Tensor,
     tau: float,
 ) -> Tensor:
+    """The backward pass: the gradient by the negatives."""
     from . import gradient as triton_gradient
 
     num_lists, num_pos = grad.shape
@@ -222,13 +266,22 @@ def _gradient(
             grad, thresholds, edges[0], edges[1], sizes, table, num_pos, bits,
             BK=32, BI=64,
         )  # fmt: skip
-        blocks = num_lists * _cdiv(width, _BLOCK)
+        blocks = num_lists * _cdiv(width, SIZES.gradient_block)
         triton_gradient.gradient_kernel[(blocks,)](
             neg, mask, cuts, sizes, lut, table, out, num_lists, width,
             num_pos, lut.size(1), *neg.stride(), mask_row, mask_col,
-            *out.stride(), HAS_MASK=neg_mask is not None, BLOCK=_BLOCK,
+            *out.stride(), HAS_MASK=neg_mask is not None,
+            BLOCK=SIZES.gradient_block, num_warps=SIZES.gradient_warps,
         )  # fmt: skip
     return out
+
+
+_sums = opaque_operator('mmrank::triton_interval_sums', _fake_sums)(
+    launch_sums
+)
+_gradient = opaque_operator(
+    'mmrank::triton_interval_gradient', _fake_gradient
+)(launch_gradient)
 
 
 class TritonIntervalSums:

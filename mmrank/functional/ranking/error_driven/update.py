@@ -61,8 +61,7 @@ class StepSums:
 
     Args:
         delta: Half width of the ramp, > 0.
-        method: ``'auto'``, ``'intervals'`` or ``'pairs'``; see
-            :func:`pairwise_surrogate_sum`.
+        method: See :func:`pairwise_surrogate_sum`.
 
     Raises:
         ValueError: If ``delta`` is not > 0 or ``method`` is unknown.

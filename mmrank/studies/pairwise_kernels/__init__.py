@@ -1,0 +1,1 @@
+"""The Triton kernels of the pair sum: checks, counts and launch sizes."""
