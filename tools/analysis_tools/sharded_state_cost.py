@@ -20,6 +20,7 @@ exit status: 0 written, 2 wrong input (see the message).
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -185,7 +186,7 @@ def measure_rank(
         views = torch.randn(2, args.batch, 8).requires_grad_()
         loss(*views, ids[rank]).backward()
     took = [sum(x.num_bytes for x in loss.states()), max(sent)]
-    torch.save(took, f'{folder}/{rank}.pt')
+    Path(folder, f'{rank}.json').write_text(json.dumps(took), 'utf-8')
     dist.barrier()
     dist.destroy_process_group()
 
@@ -194,7 +195,8 @@ def measured(args: argparse.Namespace, ranks: int) -> tuple[float, ...]:
     """Most GB of state and KB sent in a step, of any rank."""
     with TemporaryDirectory() as folder:
         mp.spawn(measure_rank, (args, ranks, folder), nprocs=ranks)
-        took = [torch.load(f'{folder}/{i}.pt') for i in range(ranks)]
+        files = [Path(folder, f'{rank}.json') for rank in range(ranks)]
+        took = [json.loads(file.read_text('utf-8')) for file in files]
     memory, sent = (max(x) for x in zip(*took))
     return memory / 1e9, sent / 1e3
 

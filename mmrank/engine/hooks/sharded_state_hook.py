@@ -47,7 +47,8 @@ class ShardedStateHook(Hook):
     load into a whole table. ``tools/train.py`` adds the hook.
 
     The folder of the checkpoints has to be one that all processes see, and
-    that of one training alone.
+    that of one training alone. Shards go through the storage backend of the
+    checkpoint; only in local folders are those that are outdated removed.
 
     Raises:
         UserError: Before training, if there are shards and a

@@ -1,7 +1,7 @@
 """Numbers that are kept for every sample of a data set."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -10,6 +10,7 @@ from torch.nn.functional import pad
 
 from mmrank.functional.distributed import all_gather_rows
 from mmrank.state.sharding.row_route import LookUp, RowRoute, route_of
+from mmrank.state.sharding.shard import Shard
 from mmrank.state.sharding.sharded_state import ShardedState
 
 from .rows_in_flight import RowsInFlight
@@ -153,6 +154,11 @@ class SampleState(ShardedState):
         """(rows of the shard,) values of each quantity."""
         self.flush()
         return dict(zip(self.names, self._columns))
+
+    def load_rows(self, saved: Shard, rows: Mapping[str, Tensor]) -> None:
+        """See :class:`ShardedState`; what was asked for is asked again."""
+        self._drop_look_up()
+        super().load_rows(saved, rows)
 
     def refuse_rows(self, key: str, shape: Sequence[int]) -> None:
         """Refuse the table of another training set.
