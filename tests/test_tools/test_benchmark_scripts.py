@@ -131,7 +131,9 @@ def test_ring_memory():
     for gathered, ring, *_, difference in values:
         assert ring < gathered
         assert difference < 1e-5
-    assert values[1][1] < 1.1 * values[0][1]
+    # From three ranks on it does not grow.
+    assert values[1][1] < 1.3 * values[0][1]
+    assert values[1][0] > 1.3 * values[0][0]
 
 
 @pytest.mark.slow
