@@ -113,10 +113,13 @@ def main():
     parser.add_argument('--plan-queries', type=int, default=1_000_000)
     parser.add_argument('--plan-gallery', type=int, default=1_000_000)
     parser.add_argument('--threads', type=int, default=1)
+    parser.add_argument(
+        '--folder', help="where the files are (default: the system's /tmp)"
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     console = Console()
-    with tempfile.TemporaryDirectory(dir='.') as folder:
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         each_score, each_row = compare(console, args, Path(folder) / 'x.npy')
     scores, rows = args.plan_queries * args.plan_gallery, args.plan_gallery
     hours = (each_score * scores + each_row * rows) / 3600

@@ -8,10 +8,11 @@ from gloo_processes import run_on_ranks
 
 from mmrank.functional import (
     StoredEmbeddings,
+    nearest_in_gallery,
     retrieval_curves,
     retrieval_metrics,
 )
-from mmrank.functional.metrics.retrieval import streaming
+from mmrank.functional.metrics.retrieval import nearest, streaming
 
 
 def store(x, path, rows=None):
@@ -149,6 +150,25 @@ def test_wrong_input_is_named(tmp_path):
             store(x.nan_to_num(1e200), tmp_path / 'inf.npy'),
             labels,
             similarity='dot',
+        )
+
+
+@pytest.mark.parametrize('itself', [False, True])
+def test_nearest_of_stored_embeddings(tmp_path, monkeypatch, itself):
+    x, _ = make_set(samples=200)
+    own = torch.arange(20, 40) if itself else None
+    expected = nearest_in_gallery(x[20:40], x, 300, own=own)
+    stored = store(x, tmp_path / 'x.npy')
+    monkeypatch.setattr(nearest, '_BLOCK', 7 * 50)
+    got = nearest_in_gallery(x[20:40], stored, 300, own=own)
+    torch.testing.assert_close(got[0], expected[0], rtol=0, atol=1e-14)
+    assert got[0].size(1) == 200 - itself
+    for count in (1, 7):
+        few = nearest_in_gallery(x[20:40], stored, count, own=own)
+        torch.testing.assert_close(few[0], got[0][:, :count])
+        torch.testing.assert_close(
+            (x[few[1]] - x[expected[1][:, :count]]).abs().amax(),
+            torch.tensor(0.0, dtype=x.dtype),
         )
 
 

@@ -94,13 +94,14 @@ def _nearest_stored(
         )
         scores.append(found[0])
         rows.append(found[1] + int(block[0]))
-    best, place = torch.cat(scores, 1).sort(1, descending=True, stable=True)
+    best, place = torch.cat(scores, 1).sort(
+        dim=1, descending=True, stable=True
+    )
     rows = torch.cat(rows, 1).gather(1, place)
     if own is not None:
         # Stable: what is left out goes behind, the others keep their order.
-        kept = (
-            (rows == own.cpu()[:, None]).to(torch.int8).argsort(1, stable=True)
-        )
+        is_own = (rows == own.cpu()[:, None]).to(torch.int8)
+        kept = is_own.argsort(dim=1, stable=True)
         best, rows = best.gather(1, kept), rows.gather(1, kept)
     count = min(count, len(gallery) - int(own is not None))
     return best[:, :count].contiguous(), rows[:, :count].contiguous()

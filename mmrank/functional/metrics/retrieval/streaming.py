@@ -42,7 +42,7 @@ from .stored import ScratchRows, StoredEmbeddings
 
 # More queries or gallery rows at once gain nothing.
 _MOST_QUERIES = 2**14
-_MOST_ROWS = 2**14
+_MOST_ROWS = 2**12
 
 
 class StreamedSets(NamedTuple):
