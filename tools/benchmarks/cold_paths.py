@@ -112,13 +112,13 @@ def parse_args() -> argparse.Namespace:
     return args
 
 
-def child(code: str, *words: str, cache: Path) -> str:
-    """Output of Python code in a process of its own, bytecode cached.
+def child(code: str, *words: str) -> str:
+    """Output of Python code in a process of its own, which caches bytecode.
 
     Raises:
         UserError: If it fails.
     """
-    environment = dict(os.environ, PYTHONPYCACHEPREFIX=str(cache))
+    environment = dict(os.environ)
     environment.pop('PYTHONDONTWRITEBYTECODE', None)
     done = subprocess.run(
         [sys.executable, '-c', code, *words],
@@ -134,12 +134,12 @@ def child(code: str, *words: str, cache: Path) -> str:
     return done.stdout
 
 
-def measure_imports(args: argparse.Namespace, cache: Path) -> list[list]:
+def measure_imports(args: argparse.Namespace, _: Path) -> list[list]:
     """CPU milliseconds of each package above torch."""
     times = {name: [] for name in MODULES}
     for turn in range(args.repeats + 1):
         for name, own in times.items():
-            seconds = float(child(IMPORT, name, cache=cache))
+            seconds = float(child(IMPORT, name))
             if turn:
                 own.append(seconds)
     return [
@@ -148,23 +148,21 @@ def measure_imports(args: argparse.Namespace, cache: Path) -> list[list]:
     ]
 
 
-def measure_training(args: argparse.Namespace, cache: Path) -> list[list]:
+def measure_training(args: argparse.Namespace, folder: Path) -> list[list]:
     """CPU seconds of the stages of a start."""
     runs = []
-    with tempfile.TemporaryDirectory() as folder:
-        words = (
-            *(str(TOOLS / 'train.py'), args.config, '--work-dir', folder),
-            *('--cfg-options', 'train_dataloader.num_workers=0'),
-            'train_dataloader.persistent_workers=False',
-        )
-        for _ in range(args.repeats + 1):
-            lines = child(TRAIN, *words, cache=cache).splitlines()
-            marks = [
-                json.loads(line.removeprefix('STAGE'))
-                for line in lines
-                if line.startswith('STAGE')
-            ]
-            runs.append([0.0, *(seconds for _, seconds in marks)])
+    words = (
+        *(str(TOOLS / 'train.py'), args.config, '--work-dir', str(folder)),
+        *('--cfg-options', 'train_dataloader.num_workers=0'),
+        'train_dataloader.persistent_workers=False',
+    )
+    for _ in range(args.repeats + 1):
+        marks = [
+            json.loads(line.removeprefix('STAGE'))
+            for line in child(TRAIN, *words).splitlines()
+            if line.startswith('STAGE')
+        ]
+        runs.append([0.0, *(seconds for _, seconds in marks)])
     names = [STAGES.get(name, name) for name, _ in marks]
     # The first run writes the bytecode.
     spans = [[*(b - a for a, b in pairwise(run)), run[-1]] for run in runs[1:]]
