@@ -1,6 +1,5 @@
 """Softmax with the logQ correction against its definition."""
 
-
 import pytest
 import torch
 
