@@ -7,6 +7,8 @@ import stat
 import sys
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -335,6 +337,69 @@ def test_jobs_of_a_killed_tool_are_found_again(make_queue, slurm, tmp_path):
     record.write_text(json.dumps(dict(id='101', folder=str(tmp_path))))
     done = fresh.start(['true'], run.folder / 'output.log', run.label)
     assert done._job.job_id == '102'
+
+
+class RayStandIn:
+    """What the executor uses of Ray, with threads for workers."""
+
+    __version__ = '2.60.0'
+
+    class exceptions:
+        class RayError(Exception):
+            pass
+
+    def init(self, **settings):
+        self.settings = settings
+        self.pool = ThreadPoolExecutor(2)
+
+    def shutdown(self):
+        self.pool.shutdown()
+
+    def remote(self, **settings):
+        assert settings == dict(max_retries=0)
+
+        def decorate(function):
+            def options(**own):
+                assert set(own) == {'num_cpus', 'num_gpus', 'name'}
+                submit = partial(self.pool.submit, function)
+                return SimpleNamespace(remote=submit)
+
+            return SimpleNamespace(options=options)
+
+        return decorate
+
+    def wait(self, references, timeout):
+        done = [x for x in references if x.done()]
+        return done, [x for x in references if x not in done]
+
+    def get(self, reference):
+        return reference.result()
+
+
+def test_ray_stand_in(make_queue, monkeypatch):
+    from mmrank.studies.seeds.executors.ray_tasks import RayExecutor
+
+    ray = RayStandIn()
+    monkeypatch.setitem(sys.modules, 'ray', ray)
+    monkeypatch.delenv('RAY_ADDRESS', raising=False)
+    with pytest.raises(UserError, match='speed'):
+        RayExecutor(dict(speed='9'))
+    with pytest.raises(UserError, match='are numbers'):
+        RayExecutor(dict(cpus='two'))
+    executor = RayExecutor(dict(cpus='2'), jobs=2)
+    assert ray.settings['address'] == 'local'
+    assert ray.settings['num_cpus'] >= 4
+    check_deaths(make_queue, executor)
+
+    def lost(reference):
+        raise ray.exceptions.RayError('node died')
+
+    monkeypatch.setattr(ray, 'get', lost)
+    queue, runs, deaths = make_queue(executor, seeds=[8], fail=8)
+    (outcome,) = queue.run(runs)
+    assert 'RayError: node died (started 2 times)' in outcome.error
+    assert deaths == [(8, 'RayError: node died')]
+    executor.close()
 
 
 @pytest.mark.slow
