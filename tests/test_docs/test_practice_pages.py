@@ -12,8 +12,8 @@ from mmengine.optim import build_optim_wrapper
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from mmrank.engine.resume.checkpoint import find_damage
 from mmrank.engine.optimizers import GradCacheOptimWrapper
+from mmrank.engine.resume.checkpoint import find_damage
 
 SCALING = PAGES / 'scaling.md'
 CALIBRATION = PAGES / 'calibration_and_deployment.md'
