@@ -39,7 +39,7 @@ from .contrastive.sigmoid_contrastive import sigmoid_losses
 from .contrastive.spectral_contrastive import capped_rows, spectral_losses
 from .contrastive.unit_rows import unit_rows
 from .distributed import all_reduce_sum
-from .grad_cache import grad_cache
+from .gradient_caching import grad_cache
 from .in_batch.coefficients import IN_BATCH_MODES
 from .in_batch.cross_sum import weighted_cross_sum
 from .in_batch.embedding_loss import in_batch_embedding_loss

@@ -11,11 +11,12 @@ SCRIPT = Path(__file__).resolve().parents[1] / 'files_entered.py'
 @pytest.mark.parametrize(
     ('name', 'most'),
     [
-        # One more each for the pair matrix, two for sums over both directions.
+        # One more each for the pair matrix, two for sums over both directions,
+        # two for keys and state that are spread over the ranks.
         ('StableAPLoss', 13),
         ('APLoss', 14),
         ('SmoothAPLoss', 10),
-        ('ISogCLRLoss', 13),
+        ('ISogCLRLoss', 15),
     ],
 )
 def test_files_entered_by_one_step(name, most):

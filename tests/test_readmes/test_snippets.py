@@ -69,6 +69,12 @@ BLOCKS = [
     # tests/test_docs/test_practice_pages.py runs these.
     (SCALING, 'ISogCLRLoss'),
     (SCALING, 'GradCacheOptimWrapper'),
+    # tests/test_datasets/test_shards_resume.py has such a training.
+    (SCALING, 'mmrank.ShardSampler'),
+    # tests/test_engine/test_sharded_tables.py trains such towers.
+    (SCALING, 'mmrank.ShardedTablesParallel'),
+    # tests/test_evaluation/test_gallery_index.py measures by them.
+    (SCALING, 'mmrank.RetrievalMetric'),
     (CALIBRATION, 'best_f1_thresholds'),
     (CALIBRATION, 'LogisticRegression'),
     (CALIBRATION, 'torch.export'),

@@ -111,12 +111,12 @@ def test_detr_step():
 def test_grad_cache_step():
     out = run(
         'grad_cache_step',
-        *('--batches', '2', '4', '--chunk', '2', '--repeats', '1'),
-        *('--size', '16'),
+        *('--batches', '4', '32', '--chunk', '4', '--repeats', '1'),
     )
-    rows = re.findall(r'│ (2|4) +│(.*)│', out)
+    rows = re.findall(r'│ (4|32) +│(.*)│', out)
     whole, chunks = zip(*(map(float, x.split('│')[:2]) for _, x in rows))
-    assert whole[1] > 1.5 * whole[0]
+    # Most of a small batch is the weights' gradients.
+    assert whole[1] > 1.25 * whole[0]
     assert chunks[1] < 1.2 * chunks[0]
 
 

@@ -30,7 +30,9 @@ BASES = {
 def test_every_loss_and_metric_has_a_row():
     rows = {row.name for row in floors.all_rows(Sizes())}
     METRICS.import_from_location()
-    assert rows == {*loss_names(), *METRICS.module_dict}
+    # Other tests register losses of their own.
+    losses = {x for x in loss_names() if not x.startswith('_')}
+    assert rows == {*losses, *METRICS.module_dict}
     exported = {x for x in mmrank.losses.__all__ if x.endswith('Loss')}
     assert exported - rows == BASES
     assert not BASES & {*MODELS.module_dict}

@@ -44,6 +44,7 @@ class FlexibleRunner(_FlexibleRunner):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._has_begun = False
+        self._saved_position: dict = {}
         super().__init__(*args, **kwargs)
 
     def build_strategy(
@@ -70,6 +71,8 @@ class FlexibleRunner(_FlexibleRunner):
         if fn_name == 'before_run' and self._has_begun:
             self._has_begun = False  # mmengine's own call, after the load
             return
+        if fn_name == 'before_save_checkpoint':
+            kwargs['checkpoint']['meta'].update(self._saved_position)
         super().call_hook(fn_name, **kwargs)
 
     def save_checkpoint(
@@ -78,13 +81,22 @@ class FlexibleRunner(_FlexibleRunner):
         filename: str,
         file_client_args: dict | None = None,
         *args: Any,
+        meta: dict | None = None,
         backend_args: dict | None = None,
         **kwargs: Any,
     ) -> None:
         """Save a checkpoint, whole or not at all; all processes call it.
 
+        An epoch and an iteration in ``meta`` are kept, as by ``Runner``: the
+        ``CheckpointHook`` saves once more after a validation, when the epoch
+        has ended. mmengine's puts its own numbers there.
+
         Another storage than a local disk has no such promise.
         """
+        self._saved_position = {
+            key: meta[key] for key in ('epoch', 'iter') if key in (meta or {})
+        }
+        kwargs['meta'] = meta
         backend = get_file_backend(str(out_dir), backend_args=backend_args)
         if file_client_args is not None or not isinstance(
             backend, LocalBackend

@@ -154,6 +154,7 @@ def pair_rows(sizes: Sizes) -> list[Row]:
         for name, pointwise, (words, shapes) in (
             ('InBatchLoss', 'square', grams),
             ('InBatchLoss', 'logistic', scores),
+            ('InBatchSoftmaxLoss', 'streaming', scores),
             ('LabelledPairLoss', 'square', scores),
             ('LabelledPairLoss', 'logistic', scores),
         )
@@ -162,6 +163,10 @@ def pair_rows(sizes: Sizes) -> list[Row]:
 
 def _pairs(name: str, pointwise: str, shapes, sizes: Sizes) -> Sides:
     config = dict(type=f'mmrank.{name}', pointwise=pointwise)
+    softmax = name == 'InBatchSoftmaxLoss'
+    if softmax:
+        config = dict(type=f'mmrank.{name}', frequency=pointwise)
+        config['num_buckets'] = sizes.pairs
     module = MODELS.build(config).to(sizes.device)
     g = torch.Generator().manual_seed(0)
     size = sizes.pairs, sizes.channels
@@ -174,12 +179,14 @@ def _pairs(name: str, pointwise: str, shapes, sizes: Sizes) -> Sides:
     if name == 'InBatchLoss':
         module.set_pairs(order, order, (sizes.pairs,) * 2)
         rest = order, order
+    elif softmax:
+        rest = order, order
     else:
         rest = same, order, order
 
     def plain():
         scores = left @ right.t()
-        if name == 'InBatchLoss':
+        if softmax or name == 'InBatchLoss':
             return cross_entropy(scores, order)
         if pointwise == 'logistic':
             return binary_cross_entropy_with_logits(scores, same.to(scores))
@@ -192,7 +199,7 @@ def _pairs(name: str, pointwise: str, shapes, sizes: Sizes) -> Sides:
         return own + softplus(scores).mean()
 
     peers = {'PyTorch, plain': plain}
-    if name == 'InBatchLoss':
+    if softmax or name == 'InBatchLoss':
         peers = {'PyTorch, softmax': plain}
         if pointwise == 'logistic':
             peers['PyTorch, logistic'] = logistic
