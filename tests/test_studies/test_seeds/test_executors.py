@@ -427,15 +427,23 @@ def test_ray_with_two_workers(make_queue, monkeypatch, tmp_path):
         while (fault := command.poll()) is None:
             time.sleep(0.05)
         assert 'Crashed' in fault or 'died' in fault
-        assert not processes('fake_train.py', '7')
+        assert all_end('fake_train.py', '7')
         # An interrupt ends the command, too.
         command = queue._start(run)
         while not processes('fake_train.py', '7'):
             time.sleep(0.05)
         command.end()
-        assert not processes('fake_train.py', '7')
+        assert all_end('fake_train.py', '7')
     finally:
         executor.close()
+
+
+def all_end(script, seed):
+    """Whether they end: after what ends them, not with it."""
+    limit = time.monotonic() + 20
+    while processes(script, seed) and time.monotonic() < limit:
+        time.sleep(0.05)
+    return not processes(script, seed)
 
 
 def processes(script, seed):
