@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.errors import UserError
+from mmrank.functional.distributed import is_sharded
 from mmrank.models.two_tower.sharded_embedding_tower import (
-    is_sharded,
     shard_like,
     sharded_parameters,
 )

@@ -18,6 +18,8 @@ from mmrank.functional import (
     StoredEmbeddings,
     unit_rows,
 )
+from mmrank.functional.metrics.retrieval.figures import OF_ALL_POSITIVES
+from mmrank.functional.metrics.retrieval.input import class_ranges
 from mmrank.required_package import required_package
 
 INDICES = ('flat', 'ivf')
@@ -270,9 +272,8 @@ def index_figures(
     rows, gallery = rows.cpu(), gallery.cpu()
     same_set = samples.in_gallery is None
     ordered = labels[gallery].sort().values
-    end = torch.searchsorted(ordered, labels[rows], right=True)
-    num_positives = end - torch.searchsorted(ordered, labels[rows])
-    num_positives -= int(same_set)
+    _, size = class_ranges(ordered, labels[rows])
+    num_positives = size - int(same_set)
     ranks = torch.zeros_like(num_positives)
     usable = (num_positives > 0).nonzero()[:, 0]
     if group is not None:
@@ -347,7 +348,7 @@ def index_summary(
     if figures is None:
         figures = index_figures(samples, index, max(recall_at), group)
     summary = figures.summary(recall_at)
-    for name in ('mAP', 'R_precision', 'MAP_at_R'):
+    for name in OF_ALL_POSITIVES:
         del summary[name]
     if not index.is_approximate:
         return summary

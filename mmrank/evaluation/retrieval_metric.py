@@ -22,7 +22,10 @@ from mmrank.evaluation.retrieval_features import (
 )
 from mmrank.evaluation.stored_features import StoredFeatures
 from mmrank.functional import retrieval_metrics
-from mmrank.functional.metrics.retrieval.figures import check_recall_at
+from mmrank.functional.metrics.retrieval.figures import (
+    OF_ALL_POSITIVES,
+    check_recall_at,
+)
 from mmrank.functional.metrics.retrieval.input import SIMILARITIES
 from mmrank.registry import METRICS
 
@@ -87,7 +90,6 @@ def random_galleries(
 
 
 _COUNTS = ('queries', 'queries_without_positive')
-_OF_ALL_POSITIVES = ('mAP', 'R_precision', 'MAP_at_R')
 
 
 @METRICS.register_module()
@@ -299,7 +301,7 @@ class RetrievalMetric(FeatureMetric):
             if name in _COUNTS
             else 100 * sum(x[name] for x in summaries) / len(summaries)
             for name, value in summaries[0].items()
-            if not (self.recall_only and name in _OF_ALL_POSITIVES)
+            if not (self.recall_only and name in OF_ALL_POSITIVES)
         }
 
     def _summary(self, samples: RetrievalFeatures, group) -> dict[str, float]:

@@ -126,11 +126,15 @@ def remove_temporary_files(folder: str | os.PathLike) -> None:
     lives cannot be told: its files go when they are a day old.
     """
     for temp, _ in left_behind(folder):
-        if temp.is_dir() and not temp.is_symlink():
-            shutil.rmtree(temp, ignore_errors=True)
-        else:
-            with suppress(FileNotFoundError):
-                temp.unlink()
+        remove_path(temp)
+
+
+def remove_path(path: Path) -> None:
+    """Remove a file, a link or a folder with all that is in it, if there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def left_behind(folder: str | os.PathLike) -> Iterator[tuple[Path, str]]:

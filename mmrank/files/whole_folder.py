@@ -8,13 +8,13 @@ and files can be damaged later: :func:`find_folder_damage` sees both.
 
 import json
 import os
-import shutil
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
 from mmrank.files.atomic_file import (
     left_behind,
+    remove_path,
     sync_folder,
     temporary_name,
     write_atomically,
@@ -113,12 +113,12 @@ def install_folder(temp: Path, path: str | os.PathLike) -> None:
     temp.rename(path)
     sync_folder(path.parent)
     if old is not None:
-        _remove(old)
+        remove_path(old)
 
 
 def remove_folder(path: str | os.PathLike) -> None:
     """Remove a folder so that it is whole or absent at any moment."""
-    _remove(_set_aside(Path(path).absolute()))
+    remove_path(_set_aside(Path(path).absolute()))
 
 
 def recover_folders(folder: str | os.PathLike) -> list[str]:
@@ -176,13 +176,6 @@ def _size_and_checksum(file) -> list[int]:
 
 def _set_aside(path: Path) -> Path:
     aside = temporary_name(path, REMOVED)
-    _remove(aside)
+    remove_path(aside)
     path.rename(aside)
     return aside
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)

@@ -256,6 +256,15 @@ class _ScaleGradient(Function):
         return grad * ctx.factor, None
 
 
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether this process has only a part of a tensor: a ``DTensor``.
+
+    Args:
+        tensor: Any.
+    """
+    return hasattr(tensor, 'full_tensor')  # an older torch has no such class
+
+
 def scale_gradient(values: Tensor, factor: float) -> Tensor:
     """Identity whose gradient is multiplied by ``factor``.
 

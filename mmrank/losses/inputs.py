@@ -101,6 +101,25 @@ class EmbeddingBatch:
         return self.query_labels[:, None] == self.gallery_labels
 
 
+def check_gather(scope: str, gather: str) -> None:
+    """Refuse unknown ways to get what other ranks have, or one unused.
+
+    Args:
+        scope: ``global`` or ``local``.
+        gather: ``all`` or ``ring``.
+
+    Raises:
+        ValueError: If one is unknown, or ``ring`` is for nothing.
+    """
+    one_of('scope', scope, ('global', 'local'))
+    one_of('gather', gather, ('all', 'ring'))
+    if scope == 'local' and gather == 'ring':
+        raise ValueError(
+            "gather='ring' has no effect with scope='local', which takes "
+            'nothing from other ranks; remove one of them'
+        )
+
+
 def one_of(name: str, value, allowed: Collection) -> None:
     """Refuse an unknown choice.
 

@@ -20,21 +20,19 @@ exit status: 0 written, 2 wrong input (see the message).
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor
 
 from mmrank.errors import UserError, show_user_errors
 from mmrank.losses import BimodalISogCLRLoss
 from mmrank.state.sharding.shard import Shard
+from mmrank.studies.common.gloo_ranks import on_ranks
 from mmrank.visualization.tables import write_table
 
 INDEX, NUMBER, MEASURED = 8, 4, 8  # bytes: int64, float32, float64
@@ -159,16 +157,9 @@ def batches(args: argparse.Namespace, ranks: int) -> Iterator[Tensor]:
 
 
 def measure_rank(
-    rank: int, args: argparse.Namespace, ranks: int, folder: str
-) -> None:
-    """Train on one of several gloo processes; save what it took."""
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        'gloo',
-        init_method=f'file://{folder}/store',
-        rank=rank,
-        world_size=ranks,
-    )
+    rank: int, args: argparse.Namespace, ranks: int
+) -> tuple[int, int]:
+    """Train on one of several processes; return bytes of state and sent."""
     loss = BimodalISogCLRLoss(args.samples, storage='sharded')
     for state in loss.states():
         state.is_saved = True  # nothing is to be kept
@@ -185,18 +176,12 @@ def measure_rank(
         sent.append(0)
         views = torch.randn(2, args.batch, 8).requires_grad_()
         loss(*views, ids[rank]).backward()
-    took = [sum(x.num_bytes for x in loss.states()), max(sent)]
-    Path(folder, f'{rank}.json').write_text(json.dumps(took), 'utf-8')
-    dist.barrier()
-    dist.destroy_process_group()
+    return sum(x.num_bytes for x in loss.states()), max(sent)
 
 
 def measured(args: argparse.Namespace, ranks: int) -> tuple[float, ...]:
     """Most GB of state and KB sent in a step, of any rank."""
-    with TemporaryDirectory() as folder:
-        mp.spawn(measure_rank, (args, ranks, folder), nprocs=ranks)
-        files = [Path(folder, f'{rank}.json') for rank in range(ranks)]
-        took = [json.loads(file.read_text('utf-8')) for file in files]
+    took = on_ranks(measure_rank, ranks, args, ranks)
     memory, sent = (max(x) for x in zip(*took))
     return memory / 1e9, sent / 1e3
 

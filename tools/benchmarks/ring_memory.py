@@ -10,17 +10,14 @@ beyond its embeddings at the worst moment, on the rank that takes most.
 """
 
 import argparse
-import socket
-from queue import Empty
 
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 from memory_peak import peak_extra_memory
 from rich.console import Console
 from rich.table import Table
 
 from mmrank import losses
+from mmrank.studies.common.gloo_ranks import on_ranks
 
 LOSSES = {
     'CLIPLoss': {},
@@ -72,48 +69,6 @@ def measure(rank, args):
     return peaks, difference
 
 
-def worker(rank, world, args, port, queue):
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        'gloo',
-        init_method=f'tcp://127.0.0.1:{port}',
-        rank=rank,
-        world_size=world,
-    )
-    queue.put(measure(rank, args))
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-def on_ranks(world, args, parser):
-    """What every rank measured."""
-    with socket.socket() as s:
-        s.bind(('127.0.0.1', 0))
-        port = s.getsockname()[1]
-    # Forked: what is imported is there, and torch has done nothing yet.
-    context = mp.get_context('fork')
-    queue = context.Queue()
-    workers = [
-        context.Process(target=worker, args=(rank, world, args, port, queue))
-        for rank in range(world)
-    ]
-    for process in workers:
-        process.start()
-    results = []
-    while len(results) < world:
-        try:
-            results.append(queue.get(timeout=1))
-        except Empty:
-            failed = [p.exitcode for p in workers if p.exitcode]
-            if failed:
-                for process in workers:
-                    process.terminate()
-                parser.exit(1, f'a process ended with {failed[0]}\n')
-    for process in workers:
-        process.join()
-    return results
-
-
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__,
@@ -136,7 +91,10 @@ def main():
         f'embeddings of {own / 1e6:.1f} MB',
     )
     for world in args.ranks:
-        results = on_ranks(world, args, parser)
+        try:
+            results = on_ranks(measure, world, args, method='fork')
+        except ChildProcessError as error:
+            parser.exit(1, f'{error}\n')
         peaks = [
             None if None in x else max(x)
             for x in zip(*(peaks for peaks, _ in results))

@@ -11,14 +11,13 @@ its own part of a gathered one.
 
 import argparse
 import collections
-import socket
-from queue import Empty
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from rich.console import Console
 from rich.table import Table
+
+from mmrank.studies.common.gloo_ranks import on_ranks
 
 LOSSES = ('StableAPLoss', 'APLoss', 'ALRPLoss', 'RankSortLoss', 'DRLoss')
 
@@ -70,14 +69,8 @@ def step(name, args, rank, mode):
     sum(losses).backward()
 
 
-def worker(rank, args, port, queue):
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        'gloo',
-        init_method=f'tcp://127.0.0.1:{port}',
-        rank=rank,
-        world_size=args.ranks,
-    )
+def measure(rank, args):
+    """What each loss moved on this rank."""
     moved = count_collectives()
     rows = []
     for name in LOSSES:
@@ -85,10 +78,7 @@ def worker(rank, args, port, queue):
             moved.clear()
             step(name, args, rank, mode)
             rows.append((name, mode, dict(moved)))
-    if rank == 0:
-        queue.put(rows)
-    dist.barrier()
-    dist.destroy_process_group()
+    return rows
 
 
 def kib(count):
@@ -109,29 +99,10 @@ def main():
     )
     parser.add_argument('--classes', type=int, default=80)
     args = parser.parse_args()
-    with socket.socket() as s:
-        s.bind(('127.0.0.1', 0))
-        port = s.getsockname()[1]
-    context = mp.get_context('spawn')
-    queue = context.Queue()
-    workers = [
-        context.Process(target=worker, args=(rank, args, port, queue))
-        for rank in range(args.ranks)
-    ]
-    for process in workers:
-        process.start()
-    rows = None
-    while rows is None:
-        try:
-            rows = queue.get(timeout=1)
-        except Empty:
-            failed = [p.exitcode for p in workers if p.exitcode]
-            if failed:
-                for process in workers:
-                    process.terminate()
-                parser.exit(1, f'a process ended with {failed[0]}\n')
-    for process in workers:
-        process.join()
+    try:
+        rows = on_ranks(measure, args.ranks, args)[0]
+    except ChildProcessError as error:
+        parser.exit(1, f'{error}\n')
 
     world = args.ranks
     everything = 4 * args.logits * (world - 1)

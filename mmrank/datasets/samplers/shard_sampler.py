@@ -32,7 +32,7 @@ class ShardSampler(BatchStream):
         readers: Shards that a lane reads side by side.
         workers: ``num_workers`` of the data loader, where it is not 0.
         parts: Parts of a batch, each from a lane of its own; the ranks share
-            them. None: one a rank. For a training that goes on with another
+            them. None: one a rank. For a training that continues on another
             number of ranks name a number that both divide: the batches stay
             the same.
         seed: See :class:`BatchStream`.

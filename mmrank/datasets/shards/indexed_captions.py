@@ -7,11 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from mmpretrain.datasets import BaseDataset
 
+from mmrank.datasets.captions.caption_dataset import UNITS
 from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.datasets.shards.shard_index import ShardIndex, read_index
 from mmrank.errors import UserError
-
-UNITS = ('pair', 'image')
 
 
 class ReadSample(NamedTuple):

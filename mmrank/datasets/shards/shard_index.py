@@ -117,8 +117,8 @@ class ShardIndex:
         keys: (N,) uint64 digests of the keys.
         first_texts: (N + 1,) int64: sample i has the captions
             ``first_texts[i]`` to ``first_texts[i + 1] - 1``.
-        text_ids: (T,) int64: equal captions have one number. They are told
-            apart by 64 bits.
+        text_ids: (T,) int64: equal captions have one number. They are
+            compared by a digest of 64 bits.
         places: (N,) of ``PLACE``, or None.
     """
 

@@ -24,8 +24,8 @@ from mmrank.engine.resume.sharded_checkpoint import (
     save_sharded,
     spread,
 )
-from mmrank.engine.resume.strategies import is_spread
 from mmrank.errors import UserError
+from mmrank.functional.distributed import is_sharded
 from mmrank.registry import STRATEGIES
 
 #: Parts of a checkpoint that a test does not need.
@@ -220,7 +220,7 @@ class FSDPStrategy(DDPStrategy):
                 found = self._optimised(path)
             else:
                 found = names.get(str(path[-1]).removeprefix('module.'))
-            if found is None or not is_spread(found) or found.shape != size:
+            if found is None or not is_sharded(found) or found.shape != size:
                 return None
             return found
 

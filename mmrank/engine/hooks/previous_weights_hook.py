@@ -11,8 +11,9 @@ from mmengine.optim import OptimWrapperDict
 from torch import Tensor, nn
 
 from mmrank.engine.resume.rng_state import get_rng_state, set_rng_state
-from mmrank.engine.resume.strategies import has_global_state, is_spread
+from mmrank.engine.resume.strategies import has_global_state
 from mmrank.engine.unwrap_model import unwrap_model
+from mmrank.functional.distributed import is_sharded
 from mmrank.registry import HOOKS
 from mmrank.state import MeanPositiveScore
 
@@ -119,7 +120,7 @@ class PreviousWeightsHook(Hook):
         """Put the kept weights into the checkpoint."""
         if self._previous is not None:
             checkpoint[_CHECKPOINT_KEY] = {
-                n: p if is_spread(p) else p.cpu()
+                n: p if is_sharded(p) else p.cpu()
                 for n, p in self._previous.items()
             }
 
@@ -135,7 +136,7 @@ class PreviousWeightsHook(Hook):
 
 
 def _are_sharded(tensors: Mapping[str, Tensor]) -> bool:
-    return any(map(is_spread, tensors.values()))
+    return any(map(is_sharded, tensors.values()))
 
 
 def _copy_into(

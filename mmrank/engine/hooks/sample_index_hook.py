@@ -60,7 +60,7 @@ class SampleIndexHook(Hook):
                     'in the checkpoint: the digest of its index is '
                     f'{digest}, then {self._resumed}. State per sample would '
                     'go to other samples. Fix: resume with the shards, their '
-                    'index and the unit of before; or start anew, with '
+                    'index and the unit of before; or restart, with '
                     'load_from'
                 )
         elif digest and runner.iter > 0:

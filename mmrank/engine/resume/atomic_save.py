@@ -1,7 +1,6 @@
 """Checkpoints of several processes that are either whole or absent."""
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,7 +14,11 @@ from mmengine.dist import (
     is_main_process,
 )
 
-from mmrank.files.atomic_file import sync_folder, temporary_name
+from mmrank.files.atomic_file import (
+    remove_path,
+    sync_folder,
+    temporary_name,
+)
 from mmrank.files.whole_folder import (
     install_folder,
     measure,
@@ -41,14 +44,14 @@ def whole_checkpoint(path: str | os.PathLike) -> Iterator[Path]:
     """
     names = [str(temporary_name(path))]
     if is_main_process():
-        _discard(Path(names[0]))
+        remove_path(Path(names[0]))
     broadcast_object_list(names)
     temp = Path(names[0])
     try:
         yield temp
     except BaseException:
         if is_main_process():
-            _discard(temp)
+            remove_path(temp)
         raise
     barrier()
     if temp.is_dir():
@@ -88,10 +91,3 @@ def _declare_whole(folder: Path) -> None:
         write_manifest(
             folder, {k: v for part in parts for k, v in part.items()}
         )
-
-
-def _discard(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)

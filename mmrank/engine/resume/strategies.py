@@ -3,7 +3,7 @@
 from mmengine.hooks import EMAHook, SyncBuffersHook
 from mmengine.optim import OptimWrapperDict
 from mmengine.runner import FlexibleRunner
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from mmrank.errors import UserError
@@ -82,11 +82,6 @@ def has_global_state(runner) -> bool:
     return not shards_weights(runner) or getattr(
         runner.strategy, 'has_global_state', False
     )
-
-
-def is_spread(tensor: Tensor) -> bool:
-    """Whether each process has a shard of it: a ``DTensor``."""
-    return hasattr(tensor, 'full_tensor')  # an older torch has no such class
 
 
 def hides_checkpoints(runner) -> bool:

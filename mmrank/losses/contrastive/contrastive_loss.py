@@ -22,7 +22,7 @@ from mmrank.functional.distributed import (
     world_group,
 )
 from mmrank.functional.key_ring import KeyRing
-from mmrank.losses.inputs import one_of
+from mmrank.losses.inputs import check_gather
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state.samples.sample_state import check_sample_ids
 
@@ -165,13 +165,7 @@ class ContrastiveLoss(NamedSettings, nn.Module):
         gather: str = 'all',
     ) -> None:
         super().__init__()
-        one_of('scope', scope, ('global', 'local'))
-        one_of('gather', gather, ('all', 'ring'))
-        if scope == 'local' and gather == 'ring':
-            raise ValueError(
-                "gather='ring' has no effect with scope='local', which takes "
-                'nothing from other ranks; remove one of them'
-            )
+        check_gather(scope, gather)
         self.normalize, self.scope, self.gather = normalize, scope, gather
         self.loss_weight = loss_weight
         self.diagnostics: dict[str, Tensor] = {}

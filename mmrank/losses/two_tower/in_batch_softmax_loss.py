@@ -15,7 +15,7 @@ from mmrank.functional.in_batch.softmax import (
     in_batch_softmax_losses,
 )
 from mmrank.functional.key_ring import KeyRing
-from mmrank.losses.inputs import one_of
+from mmrank.losses.inputs import check_gather, one_of
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.registry import MODELS
 from mmrank.state import PairCounts, StreamingFrequency
@@ -76,15 +76,9 @@ class InBatchSoftmaxLoss(NamedSettings, nn.Module):
     ) -> None:
         super().__init__()
         one_of('frequency', frequency, ('streaming', 'counts', 'none'))
-        one_of('scope', scope, ('global', 'local'))
-        one_of('gather', gather, ('all', 'ring'))
+        check_gather(scope, gather)
         if not tau > 0:
             raise ValueError(f'tau must be > 0, got {tau!r}')
-        if scope == 'local' and gather == 'ring':
-            raise ValueError(
-                "gather='ring' has no effect with scope='local', which takes "
-                'nothing from other ranks; remove one of them'
-            )
         self.streaming = None
         if frequency == 'streaming':
             self.streaming = StreamingFrequency(num_buckets, num_hashes, alpha)

@@ -4,6 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from mmrank.functional.distributed import is_sharded
 from mmrank.functional.in_batch.pairs import check_entities
 from mmrank.models.two_tower.embedding_tower import EmbeddingTower
 from mmrank.registry import MODELS
@@ -99,15 +100,6 @@ class ShardedEmbeddingTower(EmbeddingTower):
         if whole is not None and is_sharded(weight):
             state_dict[key] = shard_like(whole, weight)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
-
-
-def is_sharded(tensor: Tensor) -> bool:
-    """Whether this process has only a part of a tensor.
-
-    Args:
-        tensor: Any; a ``DTensor`` is.
-    """
-    return hasattr(tensor, 'full_tensor')
 
 
 def shard_like(whole: Tensor, sharded: Tensor) -> Tensor:

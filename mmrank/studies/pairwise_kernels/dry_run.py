@@ -63,7 +63,7 @@ class _RecordedKernel:
 
 @contextmanager
 def recorded_launches(on_launch: Callable) -> Iterator[None]:
-    """Call ``on_launch(launch, run)`` in the place of every launch.
+    """Call ``on_launch(launch, run)`` instead of every launch.
 
     Args:
         on_launch: Receives a :class:`Launch` and a function that runs it.

@@ -162,11 +162,10 @@ def pair_rows(sizes: Sizes) -> list[Row]:
 
 
 def _pairs(name: str, pointwise: str, shapes, sizes: Sizes) -> Sides:
-    config = dict(type=f'mmrank.{name}', pointwise=pointwise)
-    softmax = name == 'InBatchSoftmaxLoss'
-    if softmax:
-        config = dict(type=f'mmrank.{name}', frequency=pointwise)
-        config['num_buckets'] = sizes.pairs
+    settings = dict(pointwise=pointwise)
+    if name == 'InBatchSoftmaxLoss':
+        settings = dict(frequency=pointwise, num_buckets=sizes.pairs)
+    config = dict(type=f'mmrank.{name}', **settings)
     module = MODELS.build(config).to(sizes.device)
     g = torch.Generator().manual_seed(0)
     size = sizes.pairs, sizes.channels
@@ -176,17 +175,15 @@ def _pairs(name: str, pointwise: str, shapes, sizes: Sizes) -> Sides:
     ]
     order = torch.arange(sizes.pairs, device=sizes.device)
     same = torch.eye(sizes.pairs, device=sizes.device) > 0
+    rest = order, order
     if name == 'InBatchLoss':
         module.set_pairs(order, order, (sizes.pairs,) * 2)
-        rest = order, order
-    elif softmax:
-        rest = order, order
-    else:
+    elif name == 'LabelledPairLoss':
         rest = same, order, order
 
     def plain():
         scores = left @ right.t()
-        if softmax or name == 'InBatchLoss':
+        if name != 'LabelledPairLoss':
             return cross_entropy(scores, order)
         if pointwise == 'logistic':
             return binary_cross_entropy_with_logits(scores, same.to(scores))
@@ -199,7 +196,7 @@ def _pairs(name: str, pointwise: str, shapes, sizes: Sizes) -> Sides:
         return own + softplus(scores).mean()
 
     peers = {'PyTorch, plain': plain}
-    if softmax or name == 'InBatchLoss':
+    if name != 'LabelledPairLoss':
         peers = {'PyTorch, softmax': plain}
         if pointwise == 'logistic':
             peers['PyTorch, logistic'] = logistic

@@ -6,6 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+#: Entries of a summary that depend on the ranks of all positives.
+OF_ALL_POSITIVES = ('mAP', 'R_precision', 'MAP_at_R')
+
 
 class RetrievalFigures(NamedTuple):
     """Figures per query, in the order of the queries.
