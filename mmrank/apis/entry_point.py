@@ -13,17 +13,22 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from mmengine.config import Config, ConfigDict, DictAction
 from mmengine.device import get_device
 from mmengine.registry import RUNNERS
-from mmengine.runner import Runner
 
 from mmrank import interruption
 from mmrank.checkpoint_loading import guard_torch_load
 from mmrank.engine.resume.checkpoint import find_damage
 from mmrank.errors import UserError, show_user_errors
+
+if TYPE_CHECKING:
+    # It imports what all models need, transformers among them: seconds that
+    # the help of a tool, or a tool without a model, need not take.
+    from mmengine.runner import Runner
 
 #: Import name, and the distribution to install, of each optional package.
 PACKAGES = {
@@ -309,7 +314,7 @@ def check_folder(cfg: Config, path: str) -> None:
 
 def build_runner(
     cfg: Config, strict: bool = True, allow_partial: Sequence[str] = ()
-) -> Runner:
+) -> 'Runner':
     """Build mmengine's runner or the one that the config names.
 
     Args:
@@ -321,6 +326,8 @@ def build_runner(
     Returns:
         The runner.
     """
+    from mmengine.runner import Runner
+
     from mmrank.engine.hooks import CheckpointMatchHook, ShardedStateHook
 
     if cfg.launcher == 'pytorch' and get_device() == 'cpu':

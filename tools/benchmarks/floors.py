@@ -171,19 +171,28 @@ def _ratios(own: Times, other: Times) -> list[float]:
 
 def show(lines: list[list], title: str, console: Console) -> None:
     """Print the table, without what the floors are."""
-    shown = [i for i, name in enumerate(HEADER) if name != 'floor']
     table = Table(title=title)
-    for i in shown:
-        right = 'ms' in HEADER[i] or ' x ' in f' {HEADER[i]}'
-        table.add_column(
-            HEADER[i],
-            justify='right' if right else 'left',
-            overflow='fold',
-        )
+    right = dict(justify='right', no_wrap=True)
+    table.add_column('loss or metric', ratio=3, overflow='fold')
+    table.add_column('work', ratio=4)
+    for name in ('floor, ms', 'ours, ms', 'x floor'):
+        table.add_column(name, **right)
+    table.add_column('peer', ratio=2)
+    for name in ('peer, ms', 'x peer'):
+        table.add_column(name, **right)
+    table.caption = 'CPU ms; ratios of CPU time, then of wall time'
+
+    def number(x):
+        return f'{x:.3g}' if isinstance(x, float) else x
+
     for line in lines:
-        cells = (line[i] for i in shown)
+        name, work, _, *values = line
+        floor, ours, cpu, wall, peer, theirs, peer_cpu, peer_wall = map(
+            number, values
+        )
         table.add_row(
-            *(f'{x:.3g}' if isinstance(x, float) else x for x in cells)
+            *(name, work, floor, ours, f'{cpu}, {wall}'),
+            *(peer, theirs, f'{peer_cpu}, {peer_wall}' if peer else ''),
         )
     console.print(table)
 
@@ -215,7 +224,8 @@ def main() -> None:
                 title,
                 align='lll' + 'rrrr' + 'lrrr',
             )
-    show(lines, title, Console())
+    # A pipe has no width; 80 columns would break every cell.
+    show(lines, title, Console(width=None if sys.stdout.isatty() else 130))
 
 
 if __name__ == '__main__':
