@@ -4,6 +4,7 @@
     python tools/benchmarks/floors.py --only CLIPLoss SogCLRLoss
     python tools/benchmarks/floors.py --only CLIPLoss --size batch=4096
     python tools/benchmarks/floors.py --threads 1 --out work_dirs/floors
+    python tools/benchmarks/floors.py --only DRLoss --profile 12
 
 The floor is work that no implementation can do without, measured here: one
 pass over the scores that reads them twice and writes their gradient, or the
@@ -14,7 +15,8 @@ installed, the loop that defines a loss, or a plain loss of the same shape.
 
 The sides of a row run in one process and in turn. The ratios are medians over
 the turns: of CPU time, which other processes hardly disturb, and of wall
-time. Below 1 in "x peer" we are faster.
+time. Below 1 in "x peer" we are faster. With ``--profile`` the operators of
+torch that take most of each loss or metric are listed in place of the table.
 """
 
 import argparse
@@ -94,10 +96,19 @@ def parse_args(arguments=None) -> argparse.Namespace:
     parser.add_argument(
         '--out', metavar='STEM', help='also write STEM.md and STEM.csv'
     )
+    parser.add_argument(
+        '--profile',
+        type=int,
+        metavar='COUNT',
+        help='list so many operators instead of timing',
+    )
     args = parser.parse_args(arguments)
-    for name in ('threads', 'repeats'):
-        if getattr(args, name) < 1:
-            parser.error(f'--{name} must be >= 1, got {getattr(args, name)}')
+    if args.profile is not None and args.out:
+        parser.error('--profile writes no files; leave --out out')
+    for name in ('threads', 'repeats', 'profile'):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            parser.error(f'--{name} must be >= 1, got {value}')
     return args
 
 
@@ -197,6 +208,36 @@ def show(lines: list[list], title: str, console: Console) -> None:
     console.print(table)
 
 
+def profile(row: Row, repeats: int, count: int) -> Table:
+    """Operators that take most of a row, by the CPU time in themselves."""
+    step = row.prepare().ours
+    # The first call allocates what later ones find.
+    step()
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True
+    ) as recorded:
+        for _ in range(repeats):
+            step()
+    found = sorted(
+        recorded.key_averages(), key=lambda x: -x.self_cpu_time_total
+    )
+    total = sum(x.self_cpu_time_total for x in found)
+    table = Table('operator', title=f'{row.name} {row.setting}, {row.work}')
+    for name in ('calls', 'ms', 'share', 'of all so far'):
+        table.add_column(name, justify='right')
+    so_far = 0.0
+    for x in found[:count]:
+        so_far += x.self_cpu_time_total
+        table.add_row(
+            x.key,
+            f'{x.count / repeats:g}',
+            f'{x.self_cpu_time_total / repeats / 1e3:.3g}',
+            f'{x.self_cpu_time_total / total:.1%}',
+            f'{so_far / total:.1%}',
+        )
+    return table
+
+
 @show_user_errors(OSError)
 def main() -> None:
     """Measure and show."""
@@ -205,6 +246,10 @@ def main() -> None:
     sizes = QUICK if args.quick else Sizes()
     sizes = replace(sizes, device=args.device, **dict(args.size))
     rows = chosen_rows(all_rows(sizes), args.only)
+    if args.profile is not None:
+        for row in rows:
+            Console().print(profile(row, args.repeats, args.profile))
+        return
     progress = Console(stderr=True)
     title = (
         f'{args.threads} threads, {args.device}, torch {torch.__version__}, '
