@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 
 #: Two nodes of a cluster without GPUs, that are this machine.
-SRUN = '''
+SRUN = """
     import os, signal, subprocess, sys
 
     options, command = {}, sys.argv[1:]
@@ -53,15 +53,15 @@ SRUN = '''
         if task.returncode and end_all:
             pass_on(signal.SIGKILL)
     sys.exit(max(code if code >= 0 else 128 - code for code in codes))
-'''
-SCONTROL = '''
+"""
+SCONTROL = """
     import sys
 
     if sys.argv[1:] != ['show', 'hostname', 'node[1-2]']:
         sys.exit(f'scontrol: error: {sys.argv[1:]}')
     print('localhost')
     print('elsewhere')
-'''
+"""
 
 
 def install(folder: Path) -> str:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.processes
 SCALE = 2.0**24
 KINDS = {
     'AmpOptimWrapper': {},
-    'mmrank.GradCacheAmpOptimWrapper': {'chunk': 3, 'batch_norm': 'chunk'},
+    'mmrank.GradCacheAmpOptimWrapper': {'chunk': 2, 'batch_norm': 'chunk'},
 }
 
 
