@@ -282,6 +282,7 @@ def _step(rank, own):
     return [loss, grad, model.head.ranking_loss.mean_positive.mean]
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_two_ranks_rank_together():
     # The second rank has an image without boxes as well as one with.

@@ -120,7 +120,17 @@ def _shrink(model):
             part.max_per_img = 20
 
 
-@pytest.mark.parametrize('path', CONFIGS, ids=lambda p: p.stem)
+def _one_of_each_kind():
+    """Configs; all but one of a detector and a loss are slow."""
+    seen = set()
+    for path in CONFIGS:
+        kind = _read(path).model.type, _loss_name(path)
+        marks = [pytest.mark.slow] if kind in seen else []
+        seen.add(kind)
+        yield pytest.param(path, marks=marks, id=path.stem)
+
+
+@pytest.mark.parametrize('path', _one_of_each_kind())
 def test_config_trains_a_step_and_predicts(path):
     cfg = _load(path)
     init_default_scope(cfg.get('default_scope', 'mmdet'))

@@ -104,6 +104,20 @@ def test_plain_pytest_leaves_slow_tests_out():
     assert "pytest -m 'slow" in (ROOT / 'Makefile').read_text('utf-8')
 
 
+def test_ruff_finds_no_unsafe_code():
+    """The rules of bandit that ruff has; what is left out as there."""
+    pytest.importorskip('ruff')
+    options = ['--select', 'S', '--ignore', 'S311,S603', 'mmrank', 'tools']
+    done = subprocess.run(
+        [sys.executable, '-m', 'ruff', 'check', '--no-cache', *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.slow
 def test_bandit_finds_nothing():
     pytest.importorskip('bandit')
     options = ['-q', '-r', 'mmrank', 'tools', '-c', 'pyproject.toml']

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from scipy import stats
@@ -61,6 +61,7 @@ def make_outcomes(plan, failed=()):
     ]
 
 
+@settings(max_examples=15)  # scipy's tests take half a second
 @given(
     st.lists(
         st.tuples(
