@@ -84,6 +84,14 @@ def isogclr(folder: Path) -> Config:
     return cfg
 
 
+def sharded_state(folder: Path) -> Config:
+    """The training of iSogCLR, with its temperatures spread over the ranks."""
+    cfg = isogclr(folder)
+    cfg.model.loss.storage = 'sharded'
+    cfg.default_hooks.checkpoint.update(max_keep_ckpts=2)
+    return cfg
+
+
 def sharded(folder: Path) -> Config:
     """The training of iSogCLR, in shards, with an average of the weights."""
     cfg = isogclr(folder)
@@ -111,7 +119,27 @@ def two_tower(folder: Path) -> Config:
     return cfg
 
 
-TRAININGS = {f.__name__: f for f in (detector, isogclr, sharded, two_tower)}
+def sharded_tables(folder: Path) -> Config:
+    """The training of two towers, with the rows of both on all ranks."""
+    cfg = two_tower(folder)
+    for side in ('left', 'right'):
+        cfg.model[side].type = 'mmrank.ShardedEmbeddingTower'
+    cfg.model_wrapper_cfg = dict(type='mmrank.ShardedTablesParallel')
+    cfg.custom_hooks.append(dict(type='mmrank.ShardedTablesHook'))
+    return cfg
+
+
+TRAININGS = {
+    make.__name__: make
+    for make in (
+        detector,
+        isogclr,
+        sharded,
+        sharded_state,
+        sharded_tables,
+        two_tower,
+    )
+}
 
 
 def write_config(name: str, folder: Path, ranks: int, hooks=()) -> Path:
