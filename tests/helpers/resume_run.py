@@ -349,7 +349,7 @@ def make_config(work_dir: str, **options) -> Config:
 def gathered(node):
     """Nested containers with whole tensors in place of shards."""
     if isinstance(node, DTensor):
-        return node.full_tensor()
+        return node.detach().full_tensor()
     if isinstance(node, dict):
         return {key: gathered(value) for key, value in node.items()}
     return node

@@ -5,9 +5,9 @@ r"""Write a sharded checkpoint, a folder, as one file.
 
 takes a folder that mmrank.FSDPStrategy has saved. The file has all of it, as
 mmengine's Runner saves, and state per sample as one table: tools/test.py and
-train.py --resume take it, in one process or several. The folder must be whole. The tensors of the model have to
-fit into the memory of this process; so do those of the optimiser, unless
---weights-only leaves them out.
+train.py --resume take it, in one process or several. The folder must be
+whole. The tensors of the model have to fit into the memory of this process; so
+do those of the optimiser, unless --weights-only leaves them out.
 
 exit status: 0 written, 2 wrong input (see the message).
 """
