@@ -98,6 +98,30 @@ def draw_moment(draw, seconds):
     return in_training, draw.uniform(0, seconds[in_training])
 
 
+def seconds_now(seconds, moment, killed, losses, all_losses):
+    """How long the training takes now that the machine is faster or slower.
+
+    With the time of an idle machine every kill on a busy one would come
+    before the first checkpoint; with that of a busy machine most trainings on
+    an idle one would end before the kill.
+
+    Args:
+        seconds: Of the start and of the rest, as drawn from so far.
+        moment: What was drawn last.
+        killed: Whether it came before the end.
+        losses: Iterations that the training did until then.
+        all_losses: Iterations of the uninterrupted run.
+
+    Returns:
+        The same with the rest as it is now.
+    """
+    in_training, passed = moment
+    if not in_training or losses < all_losses / 10:
+        return seconds  # too few iterations to tell
+    rest = passed * all_losses / losses
+    return seconds[0], rest if killed else min(rest, seconds[1])
+
+
 def train(config, work_dir, ranks, moment=None, draw=None):
     """Train, to the end or until a kill.
 
@@ -149,9 +173,17 @@ def assert_same_end(work_dir, whole, ranks):
     assert not shards
 
 
+def lines_of_losses(work_dir):
+    """Iterations that the first rank did, repeated ones included."""
+    path = work_dir / 'losses_0.txt'
+    return path.read_text().count('\n') if path.exists() else 0
+
+
 def kill_and_compare(whole_run, tmp_path, name, ranks, kills):
     """Kill, resume, kill again, ..., until there were so many kills."""
-    config, whole, seconds = whole_run(name, ranks)
+    config, whole, measured = whole_run(name, ranks)
+    seconds = measured
+    last = lines_of_losses(whole)
     begin = time.monotonic()
     draw = random.Random(f'{name} {ranks}')
     phases, resumed, trainings = Counter(), 0, 0
@@ -162,7 +194,11 @@ def kill_and_compare(whole_run, tmp_path, name, ranks, kills):
             assert phases.total() + trainings < 5 * kills, phases
             more = phases.total() < kills
             moment = draw_moment(draw, seconds) if more else None
+            done = lines_of_losses(work_dir)
             killed = train(config, work_dir, ranks, moment, draw)
+            done = lines_of_losses(work_dir) - done
+            if moment:
+                seconds = seconds_now(seconds, moment, killed, done, last)
             if killed is None:
                 break
             phases[killed] += 1
@@ -174,7 +210,7 @@ def kill_and_compare(whole_run, tmp_path, name, ranks, kills):
     print(
         f'\n{name} on {ranks}: {phases.total()} kills {dict(phases)}, '
         f'{resumed} resumes, {trainings} trainings of '
-        f'{seconds[0]:.1f} + {seconds[1]:.1f} s, '
+        f'{measured[0]:.1f} + {measured[1]:.1f} s, '
         f'{time.monotonic() - begin:.0f} s'
     )
 

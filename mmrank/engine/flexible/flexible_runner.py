@@ -4,7 +4,9 @@ import os
 from typing import Any
 
 from mmengine.fileio import LocalBackend, get_file_backend
+from mmengine.model import is_model_wrapper
 from mmengine.runner import FlexibleRunner as _FlexibleRunner
+from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 from mmrank.engine.resume.atomic_save import whole_checkpoint
 from mmrank.engine.resume.strategies import refuse_strategy
@@ -25,6 +27,9 @@ class FlexibleRunner(_FlexibleRunner):
       mmengine's the ``EMAHook`` fails on a resume, and
       :class:`~mmrank.engine.hooks.AtomicCheckpointHook` cannot choose the
       last whole checkpoint.
+    * Weights of ``DDPStrategy`` are saved under the names that they have in
+      one process. mmengine's have the prefix of the wrapper, and the
+      ``EMAHook`` fails when it saves.
     * A strategy whose checkpoints cannot be resumed from exactly is refused.
 
     Args:
@@ -72,7 +77,12 @@ class FlexibleRunner(_FlexibleRunner):
             self._has_begun = False  # mmengine's own call, after the load
             return
         if fn_name == 'before_save_checkpoint':
-            kwargs['checkpoint']['meta'].update(self._saved_position)
+            checkpoint = kwargs['checkpoint']
+            checkpoint['meta'].update(self._saved_position)
+            if is_model_wrapper(self.model):
+                consume_prefix_in_state_dict_if_present(
+                    checkpoint['state_dict'], 'module.'
+                )
         super().call_hook(fn_name, **kwargs)
 
     def save_checkpoint(
