@@ -2,11 +2,12 @@
 # Train under slurm.
 #   tools/slurm_train.sh PARTITION JOB_NAME CONFIG WORK_DIR [options of train.py]
 # From the environment: GPUS (8 in all), GPUS_PER_NODE (8), CPUS_PER_TASK (5),
-# SRUN_ARGS (more options of srun).
+# SRUN_ARGS (more options of srun). Without GPUs GPUS is the number of
+# processes, which talk over gloo: SRUN_ARGS=--gres=none.
 set -euo pipefail
 
 if [ $# -lt 4 ]; then
-    sed -n '2,5s/^# \{0,1\}//p' "$0"
+    sed -n '2,7s/^# \{0,1\}//p' "$0"
     exit 2
 fi
 TOOLS=$(cd "$(dirname "$0")" && pwd)

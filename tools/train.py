@@ -22,7 +22,6 @@ try:
         load,
         run,
     )
-    from mmrank.engine.hooks import InterruptHook
     from mmrank.errors import UserError
     from mmrank.files.folder_lock import FolderHeldError, FolderLock
 except ModuleNotFoundError as error:
@@ -238,6 +237,8 @@ def train(cfg: Config, args: argparse.Namespace) -> None:
         strict=bool(cfg.get('resume')),
         allow_partial=args.allow_partial,
     )
+    from mmrank.engine.hooks import InterruptHook
+
     runner.register_hook(InterruptHook(args.save_on_signal))
     runner.train()
 

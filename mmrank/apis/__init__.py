@@ -1,5 +1,12 @@
 """What the command-line tools are made of, and released models by name."""
 
-from .released_model import load_model, released_models
-
 __all__ = ['load_model', 'released_models']
+
+
+def __getattr__(name: str):
+    # Only when one is used: both import what all models need.
+    if name in __all__:
+        from . import released_model
+
+        return getattr(released_model, name)
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

@@ -9,22 +9,28 @@ import importlib.util
 import os
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from mmengine.config import Config, ConfigDict, DictAction
 from mmengine.device import get_device
 from mmengine.registry import RUNNERS
-from mmengine.runner import Runner
 
 from mmrank import interruption
 from mmrank.checkpoint_loading import guard_torch_load
 from mmrank.engine.resume.checkpoint import find_damage
-from mmrank.engine.resume.strategies import strategy_class
 from mmrank.errors import UserError, show_user_errors
+
+if TYPE_CHECKING:
+    # It imports what all models need, transformers among them: seconds that
+    # the help of a tool, or a tool without a model, need not take.
+    from mmengine.runner import Runner
 
 #: Import name, and the distribution to install, of each optional package.
 PACKAGES = {
@@ -32,6 +38,13 @@ PACKAGES = {
     'mmdet': 'onedl-mmdetection',
     'mmpretrain': 'onedl-mmpretrain',
     'mmrank': 'mmrank',
+}
+
+#: What Slurm calls the variables that torchrun sets.
+SLURM_VARIABLES = {
+    'RANK': 'SLURM_PROCID',
+    'WORLD_SIZE': 'SLURM_NTASKS',
+    'LOCAL_RANK': 'SLURM_LOCALID',
 }
 
 
@@ -267,14 +280,25 @@ def prepare_cpu_processes(cfg: Config) -> None:
 
     It would select a GPU by rank and name it to the wrapper of the model. A
     process group that is there already it takes as it is.
+
+    Raises:
+        UserError: See :func:`set_slurm_variables`.
     """
-    torch.distributed.init_process_group('gloo')
+    if cfg.launcher == 'slurm':
+        set_slurm_variables()
+    # Of mmengine, in seconds: how long to wait for a process that is gone.
+    seconds = (cfg.get('env_cfg') or {}).get('dist_cfg', {}).get('timeout')
+    torch.distributed.init_process_group(
+        'gloo', timeout=None if seconds is None else timedelta(seconds=seconds)
+    )
     wrapper = cfg.get('model_wrapper_cfg') or dict(
         type='MMDistributedDataParallel',
         find_unused_parameters=cfg.get('find_unused_parameters', False),
         broadcast_buffers=False,
     )
     cfg.model_wrapper_cfg = dict(wrapper, device_ids=None)
+    from mmrank.engine.resume.strategies import strategy_class
+
     # FlexibleRunner's own choice where several processes are started.
     strategy = cfg.get('strategy') or dict(type='DDPStrategy')
     if 'runner_type' in cfg and strategy_class(strategy)[1] == 'DDPStrategy':
@@ -282,6 +306,33 @@ def prepare_cpu_processes(cfg: Config) -> None:
         cfg.strategy = dict(
             strategy, model_wrapper=dict(wrapper, device_ids=None)
         )
+
+
+def set_slurm_variables() -> None:
+    """Say in torchrun's variables which task of Slurm this process is.
+
+    mmengine does it, too, but then selects a GPU.
+
+    Raises:
+        UserError: It is none.
+    """
+    lacking = {*SLURM_VARIABLES.values(), 'SLURM_NODELIST'} - {*os.environ}
+    if lacking:
+        raise UserError(
+            f'--launcher slurm: {min(lacking)} is not set, so this is no task '
+            'of srun.\n  Fix: start with tools/slurm_train.sh or '
+            'slurm_test.sh, or on one machine with tools/dist_train.sh'
+        )
+    for name, theirs in SLURM_VARIABLES.items():
+        os.environ[name] = os.environ[theirs]
+    if 'MASTER_ADDR' not in os.environ:
+        nodes = os.environ['SLURM_NODELIST']
+        command = ['scontrol', 'show', 'hostname', nodes]
+        hosts = subprocess.run(
+            command, check=True, capture_output=True, text=True
+        )
+        os.environ['MASTER_ADDR'] = hosts.stdout.split()[0]
+    os.environ.setdefault('MASTER_PORT', '29500')
 
 
 def check_folder(cfg: Config, path: str) -> None:
@@ -298,6 +349,8 @@ def check_folder(cfg: Config, path: str) -> None:
             f'checkpoint {path} {damage}.\n  Fix: pass another one, or '
             '--resume alone'
         )
+    from mmrank.engine.resume.strategies import strategy_class
+
     if strategy_class(cfg.get('strategy') or {})[1] != 'FSDPStrategy':
         raise UserError(
             f'checkpoint {path} is a folder of shards, and this config does '
@@ -310,7 +363,7 @@ def check_folder(cfg: Config, path: str) -> None:
 
 def build_runner(
     cfg: Config, strict: bool = True, allow_partial: Sequence[str] = ()
-) -> Runner:
+) -> 'Runner':
     """Build mmengine's runner or the one that the config names.
 
     Args:
@@ -322,9 +375,11 @@ def build_runner(
     Returns:
         The runner.
     """
+    from mmengine.runner import Runner
+
     from mmrank.engine.hooks import CheckpointMatchHook, ShardedStateHook
 
-    if cfg.launcher == 'pytorch' and get_device() == 'cpu':
+    if cfg.launcher in ('pytorch', 'slurm') and get_device() == 'cpu':
         prepare_cpu_processes(cfg)
     if cfg.get('runner_type') in ('FlexibleRunner', 'mmengine.FlexibleRunner'):
         cfg.runner_type = 'mmrank.FlexibleRunner'  # the same, and safe

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -91,12 +92,13 @@ class EmbeddingBatch:
 
     def is_positive(self) -> Tensor:
         """(Q, G) bool: of the query's class, but not its own image."""
-        return self._same() & ~self.is_itself
+        return self._same & ~self.is_itself
 
     def is_negative(self) -> Tensor:
         """(Q, G) bool: of another class."""
-        return ~self._same() & ~self.is_itself
+        return ~self._same & ~self.is_itself
 
+    @cached_property
     def _same(self) -> Tensor:
         return self.query_labels[:, None] == self.gallery_labels
 

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from amp_on_cpu import let_amp_run
 from mmengine.config import Config
 from mmengine.evaluator import BaseMetric
 from mmengine.hooks import Hook
@@ -28,6 +29,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils.data import Dataset
 
 import mmrank.files.atomic_file as atomic_file_module
+from mmrank.models import GradCacheMixin
 from mmrank.state.sharding.sharded_state import sharded_states
 
 
@@ -54,7 +56,7 @@ class NoisyDataset(Dataset):
 
 
 @MODELS.register_module(force=True)
-class NoisyModel(BaseModel):
+class NoisyModel(GradCacheMixin, BaseModel):
     """A perceptron with batch normalisation and dropout.
 
     Args:
@@ -76,9 +78,14 @@ class NoisyModel(BaseModel):
         )
         self.loss = None if loss is None else MODELS.build(loss)
 
+    def encoders(self):
+        """What gradient caching may run in chunks."""
+        return [self.net]
+
     def forward(self, inputs, data_samples=None, mode='tensor'):
         """Give the loss, or the mean distance to the labels."""
-        scores = self.net(torch.stack(list(inputs))).squeeze(1) * self.scale
+        scores = self.embed_rows(self.net, torch.stack(list(inputs)))
+        scores = scores.squeeze(1) * self.scale
         labels = torch.stack(list(data_samples))
         if mode == 'predict':
             return [score - label for score, label in zip(scores, labels)]
@@ -255,8 +262,9 @@ def make_config(work_dir: str, **options) -> Config:
         work_dir: Folder of the run.
         **options: ``optimizer``, ``workers``, ``accumulate``, ``iterations``
             (an iteration-based loop), ``seed``, ``loss``,
-            ``learned_scale``, ``clip_grad``, ``checkpoint``, ``hooks``,
-            ``distributed``, ``engine`` (settings of the runner).
+            ``learned_scale``, ``clip_grad``, ``optim_wrapper``,
+            ``checkpoint``, ``hooks``, ``distributed``, ``engine`` (settings
+            of the runner).
     """
     by_epoch = not options.get('iterations')
     loader = {
@@ -301,6 +309,7 @@ def make_config(work_dir: str, **options) -> Config:
                 ),
                 'accumulative_counts': options.get('accumulate', 1),
                 'clip_grad': options.get('clip_grad'),
+                **options.get('optim_wrapper', {}),
             },
             'param_scheduler': [
                 {
@@ -399,6 +408,8 @@ def train(
     """Run the training; write its end to ``final_<rank>.pt``."""
     torch.set_num_threads(1)
     options = dict(options)
+    if 'Amp' in options.get('optim_wrapper', {}).get('type', ''):
+        let_amp_run()
     if kill is not None:
         if kill[0] in ('iteration', 'validation'):
             hook = {'type': 'KillHook', 'where': kill[0], 'count': kill[1]}

@@ -4,10 +4,12 @@ import copy
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import resume_run
 import torch
+from gloo_processes import run_on_ranks
 from mmengine.runner import Runner
 from tiny_tool_run import TEST, TRAIN, write_config
 from torch import nn
@@ -298,3 +300,23 @@ def test_a_saved_config_is_read_as_data():
         seed=3,
     )
     assert read_saved_config('model = dict(') == {}
+
+
+def _start_at(rank, epochs, message=None):
+    """Start a process at its own epoch."""
+    runner = SimpleNamespace(epoch=epochs[rank], iter=3 * epochs[rank])
+    hook = CheckpointMatchHook()
+    if message is None:
+        hook.before_train(runner)
+    else:
+        with pytest.raises(CheckpointError, match=message):
+            hook.before_train(runner)
+    return []
+
+
+@pytest.mark.processes
+def test_all_processes_start_at_one_step():
+    """As machines without a common disk do not."""
+    run_on_ranks(_start_at, 2, (2, 2))
+    message = 'process 1 starts at iteration 0 of epoch 0, process 0 at 6 of 2'
+    run_on_ranks(_start_at, 2, (2, 0), message)

@@ -124,16 +124,16 @@ def test_grad_cache_step():
 def test_ring_memory():
     out = run(
         'ring_memory',
-        *('--ranks', '2', '3', '--batch', '32', '--dimensions', '2048'),
+        *('--ranks', '2', '4', '--batch', '32', '--dimensions', '2048'),
     )
-    rows = re.findall(r'│ ([23]) +│(.*)│', out)
+    rows = re.findall(r'│ ([24]) +│(.*)│', out)
     values = [[float(y) for y in x.split('│')] for _, x in rows]
     for gathered, ring, *_, difference in values:
         assert ring < gathered
         assert difference < 1e-5
-    # From three ranks on it does not grow.
+    # From three ranks on it does not grow: three blocks after two.
     assert values[1][1] < 1.3 * values[0][1]
-    assert values[1][0] > 1.3 * values[0][0]
+    assert values[1][0] > 1.4 * values[0][0]
 
 
 @pytest.mark.slow

@@ -81,6 +81,16 @@ def test_table_is_shown_and_written(
     assert (tmp_path / 'floors.md').read_text().startswith('# Losses')
 
 
+def test_profile_lists_operators(capsys, monkeypatch):
+    words = ['--only', 'TopKMetric', 'CLIPLoss', '--quick', '--repeats', '1']
+    monkeypatch.setattr(sys, 'argv', ['floors.py', *words, '--profile', '40'])
+    floors.main()
+    out = capsys.readouterr().out
+    assert 'TopKMetric' in out
+    # The matrix products of the loss.
+    assert 'aten::addmm_' in out
+
+
 def test_unknown_names_are_refused(capsys):
     rows = floors.all_rows(QUICK)
     with pytest.raises(UserError, match='--only Nothing: there is no such'):
@@ -89,6 +99,8 @@ def test_unknown_names_are_refused(capsys):
         (['--size', 'nothing=3'], 'is not NAME=VALUE'),
         (['--size', 'batch=0'], 'is not NAME=VALUE'),
         (['--repeats', '0'], '--repeats must be >= 1'),
+        (['--profile', '0'], '--profile must be >= 1'),
+        (['--profile', '3', '--out', 'x'], '--profile writes no files'),
     ):
         with pytest.raises(SystemExit):
             floors.parse_args(words)

@@ -87,6 +87,13 @@ def make_views(args) -> list:
     ]
 
 
+def draw_ids(args, generator: torch.Generator) -> torch.Tensor:
+    """Samples of a batch, each once as a sampler draws them."""
+    first = torch.randint(args.samples, (1,), generator=generator)
+    # Steps of a prime: all over the table, and none twice.
+    return (first + 7919 * torch.arange(args.batch)) % args.samples
+
+
 def make_step(config: dict, args):
     """Forward and backward of a loss; other samples at every call.
 
@@ -100,8 +107,7 @@ def make_step(config: dict, args):
     def step():
         for view in views:
             view.grad = None
-        ids = torch.randint(args.samples, (args.batch,), generator=g)
-        loss(*views, ids).backward()
+        loss(*views, draw_ids(args, g)).backward()
 
     states = loss.states() if hasattr(loss, 'states') else []
     return step, sum(x.num_bytes for x in states)
@@ -114,7 +120,7 @@ def make_state_step(storage: str, args):
     log_g, gradient = torch.randn(2, args.batch, generator=g).to(args.device)
 
     def step():
-        ids = torch.randint(args.samples, (args.batch,), generator=g)
+        ids = draw_ids(args, g)
         state.check_ids(ids, args.batch)
         entries = state.fetch(ids, torch.device(args.device))
         state.update(

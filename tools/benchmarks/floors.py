@@ -4,6 +4,7 @@
     python tools/benchmarks/floors.py --only CLIPLoss SogCLRLoss
     python tools/benchmarks/floors.py --only CLIPLoss --size batch=4096
     python tools/benchmarks/floors.py --threads 1 --out work_dirs/floors
+    python tools/benchmarks/floors.py --only DRLoss --profile 12
 
 The floor is work that no implementation can do without, measured here: one
 pass over the scores that reads them twice and writes their gradient, or the
@@ -14,7 +15,8 @@ installed, the loop that defines a loss, or a plain loss of the same shape.
 
 The sides of a row run in one process and in turn. The ratios are medians over
 the turns: of CPU time, which other processes hardly disturb, and of wall
-time. Below 1 in "x peer" we are faster.
+time. Below 1 in "x peer" we are faster. With ``--profile`` the operators of
+torch that take most of each loss or metric are listed in place of the table.
 """
 
 import argparse
@@ -94,10 +96,19 @@ def parse_args(arguments=None) -> argparse.Namespace:
     parser.add_argument(
         '--out', metavar='STEM', help='also write STEM.md and STEM.csv'
     )
+    parser.add_argument(
+        '--profile',
+        type=int,
+        metavar='COUNT',
+        help='list so many operators instead of timing',
+    )
     args = parser.parse_args(arguments)
-    for name in ('threads', 'repeats'):
-        if getattr(args, name) < 1:
-            parser.error(f'--{name} must be >= 1, got {getattr(args, name)}')
+    if args.profile is not None and args.out:
+        parser.error('--profile writes no files; leave --out out')
+    for name in ('threads', 'repeats', 'profile'):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            parser.error(f'--{name} must be >= 1, got {value}')
     return args
 
 
@@ -171,21 +182,60 @@ def _ratios(own: Times, other: Times) -> list[float]:
 
 def show(lines: list[list], title: str, console: Console) -> None:
     """Print the table, without what the floors are."""
-    shown = [i for i, name in enumerate(HEADER) if name != 'floor']
     table = Table(title=title)
-    for i in shown:
-        right = 'ms' in HEADER[i] or ' x ' in f' {HEADER[i]}'
-        table.add_column(
-            HEADER[i],
-            justify='right' if right else 'left',
-            overflow='fold',
-        )
+    right = dict(justify='right', no_wrap=True)
+    table.add_column('loss or metric', ratio=3, overflow='fold')
+    table.add_column('work', ratio=4)
+    for name in ('floor, ms', 'ours, ms', 'x floor'):
+        table.add_column(name, **right)
+    table.add_column('peer', ratio=2)
+    for name in ('peer, ms', 'x peer'):
+        table.add_column(name, **right)
+    table.caption = 'CPU ms; ratios of CPU time, then of wall time'
+
+    def number(x):
+        return f'{x:.3g}' if isinstance(x, float) else x
+
     for line in lines:
-        cells = (line[i] for i in shown)
+        name, work, _, *values = line
+        floor, ours, cpu, wall, peer, theirs, peer_cpu, peer_wall = map(
+            number, values
+        )
         table.add_row(
-            *(f'{x:.3g}' if isinstance(x, float) else x for x in cells)
+            *(name, work, floor, ours, f'{cpu}, {wall}'),
+            *(peer, theirs, f'{peer_cpu}, {peer_wall}' if peer else ''),
         )
     console.print(table)
+
+
+def profile(row: Row, repeats: int, count: int) -> Table:
+    """Operators that take most of a row, by the CPU time in themselves."""
+    step = row.prepare().ours
+    # The first call allocates what later ones find.
+    step()
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True
+    ) as recorded:
+        for _ in range(repeats):
+            step()
+    found = sorted(
+        recorded.key_averages(), key=lambda x: -x.self_cpu_time_total
+    )
+    total = sum(x.self_cpu_time_total for x in found)
+    table = Table('operator', title=f'{row.name} {row.setting}, {row.work}')
+    for name in ('calls', 'ms', 'share', 'of all so far'):
+        table.add_column(name, justify='right')
+    so_far = 0.0
+    for x in found[:count]:
+        so_far += x.self_cpu_time_total
+        table.add_row(
+            x.key,
+            f'{x.count / repeats:g}',
+            f'{x.self_cpu_time_total / repeats / 1e3:.3g}',
+            f'{x.self_cpu_time_total / total:.1%}',
+            f'{so_far / total:.1%}',
+        )
+    return table
 
 
 @show_user_errors(OSError)
@@ -196,6 +246,10 @@ def main() -> None:
     sizes = QUICK if args.quick else Sizes()
     sizes = replace(sizes, device=args.device, **dict(args.size))
     rows = chosen_rows(all_rows(sizes), args.only)
+    if args.profile is not None:
+        for row in rows:
+            Console().print(profile(row, args.repeats, args.profile))
+        return
     progress = Console(stderr=True)
     title = (
         f'{args.threads} threads, {args.device}, torch {torch.__version__}, '
@@ -215,7 +269,8 @@ def main() -> None:
                 title,
                 align='lll' + 'rrrr' + 'lrrr',
             )
-    show(lines, title, Console())
+    # A pipe has no width; 80 columns would break every cell.
+    show(lines, title, Console(width=None if sys.stdout.isatty() else 130))
 
 
 if __name__ == '__main__':

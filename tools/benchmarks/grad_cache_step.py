@@ -4,7 +4,12 @@ A ResNet-18 whose batch norm is frozen embeds two views of each image, InfoNCE
 compares them, and the gradient goes back to the weights; once with the whole
 batch at a time, once in chunks. Memory is what the step takes from torch's
 CPU allocator beyond weights and images, at the worst moment. Time is CPU time
-of the process, both sides in turn.
+of the process, all sides in turn, and ratios are to the whole batch at a time.
+
+With N chunks N - 1 of them go forward twice. `floor` is what that takes if a
+chunk costs as little a view as the whole batch: 1 + (N - 1) / N times the
+share of the forward pass. `kept` is the step in chunks whose activations are
+all kept: what small chunks cost without any caching.
 
     python tools/benchmarks/grad_cache_step.py
     python tools/benchmarks/grad_cache_step.py --batches 64 128 --chunk 16
@@ -23,19 +28,19 @@ from mmrank.losses import InfoNCELoss
 from mmrank.studies.common.timing import cpu_in_turn
 
 
-def make_step(network, chunk):
-    """Forward and backward, all rows at once if ``chunk`` is None."""
+def make_steps(network, chunk):
+    """The steps that are compared, by name."""
     loss = InfoNCELoss(tau=0.1)
-    network.zero_grad(set_to_none=False)
 
-    def step(images):
-        if chunk is None:
-            rows = network(images)
-        else:
-            rows = grad_cache(network, images, chunk)
-        loss(*rows.chunk(2)).backward()
+    def train(embed):
+        return lambda images: loss(*embed(images).chunk(2)).backward()
 
-    return step
+    return {
+        'whole': train(network),
+        'chunks': train(lambda x: grad_cache(network, x, chunk)),
+        'kept': train(lambda x: torch.cat([*map(network, x.split(chunk))])),
+        'forward': torch.no_grad()(network),
+    }
 
 
 def main():
@@ -65,30 +70,36 @@ def main():
         'chunks, MB',
         'whole, s',
         'chunks, s',
-        'ratio of times',
+        'ratio',
+        'floor',
+        'kept',
         title=f'ResNet-18, two views of {args.size} x {args.size}, chunks of '
         f'{args.chunk} views, CPU seconds of one thread',
     )
+    steps = make_steps(network, args.chunk)
     for batch in args.batches:
-        steps = {
-            'whole': make_step(network, None),
-            'chunks': make_step(network, args.chunk),
-        }
 
         def images(batch=batch):
             shape = 2 * batch, 3, args.size, args.size
             return (torch.randn(shape),)
 
-        peaks = [peak_extra_memory(x, images) for x in steps.values()]
+        peaks = [
+            peak_extra_memory(steps[name], images)
+            for name in ('whole', 'chunks')
+        ]
         given = images()
         times = cpu_in_turn(
-            {name: (x, given) for name, x in steps.items()}, args.repeats
+            {name: (step, given) for name, step in steps.items()},
+            args.repeats,
         )
+        twice = max(0, 1 - args.chunk / (2 * batch))
         table.add_row(
             str(batch),
             *(f'{x / 1e6:.1f}' for x in peaks),
-            *(f'{seconds:.2f}' for seconds, _ in times.values()),
+            *(f'{times[name][0]:.2f}' for name in ('whole', 'chunks')),
             f'{times["chunks"][1]:.2f}',
+            f'{1 + twice * times["forward"][1]:.2f}',
+            f'{times["kept"][1]:.2f}',
         )
     Console().print(table)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from mmengine.dist import all_gather_object
 from mmengine.hooks import EMAHook, Hook
 
 from mmrank.checkpoint_loading import CheckpointError
@@ -28,7 +29,9 @@ class CheckpointMatchHook(Hook):
     plausible metrics of random weights. This hook refuses such a checkpoint
     with a table of the missing, unexpected and mismatched keys. When a
     training is resumed it also compares the optimiser, the number of
-    parameter schedulers and whether there is an average of the weights.
+    parameter schedulers and whether there is an average of the weights, and
+    refuses processes that have resumed from different checkpoints, as those
+    of machines without a common disk do.
 
     Values of another shape do not reach the model, so that with
     ``strict=False`` a fine-tuning starts those with fresh values.
@@ -40,7 +43,8 @@ class CheckpointMatchHook(Hook):
             ``['bbox_head.*', 'optimizer']``.
 
     Raises:
-        CheckpointError: When the checkpoint is loaded and does not fit.
+        CheckpointError: When the checkpoint is loaded and does not fit, or
+            processes start at different steps.
 
     Examples:
         >>> custom_hooks = [dict(type='mmrank.CheckpointMatchHook')]
@@ -51,6 +55,19 @@ class CheckpointMatchHook(Hook):
 
     def __init__(self, strict: bool = True, allow: Sequence[str] = ()) -> None:
         self.strict, self.allow = strict, tuple(allow)
+
+    def before_train(self, runner) -> None:
+        """Check that all processes are at the same step."""
+        steps = all_gather_object((runner.epoch, runner.iter))
+        for rank, (epoch, step) in enumerate(steps):
+            if (epoch, step) != steps[0]:
+                raise CheckpointError(
+                    f'process {rank} starts at iteration {step} of epoch '
+                    f'{epoch}, process 0 at {steps[0][1]} of {steps[0][0]}: '
+                    'they have not found the same checkpoint. Fix: put the '
+                    'work folder on a disk that all machines share, or pass '
+                    'copies of one checkpoint: --resume PATH'
+                )
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
         """Compare, and take out what does not fit but may differ."""

@@ -3,10 +3,7 @@
 import torch
 from torch import Tensor
 
-from .top_k_inner_product import top_k_inner_product
-
-#: Numbers of neighbours' features held at a time.
-_MAX_GATHERED = 1 << 23
+from .top_k_inner_product import top_k_with_scores
 
 
 def k_nearest_votes(
@@ -57,15 +54,8 @@ def k_nearest_votes(
     if bank.size(0) == 0:
         return votes
     none = torch.zeros(0, dtype=torch.long, device=queries.device)
-    nearest = top_k_inner_product(queries, bank, k, none, none)
+    found = top_k_with_scores(queries, bank, k, none, none)
     # Columns beyond a small bank are -1.
-    nearest = nearest[:, : bank.size(0)]
-    rows = max(1, _MAX_GATHERED // max(1, nearest.size(1) * bank.size(1)))
-    with torch.autocast(queries.device.type, enabled=False):
-        for own, chosen, out in zip(
-            queries.split(rows), nearest.split(rows), votes.split(rows)
-        ):
-            scores = (bank[chosen] @ own[:, :, None])[:, :, 0]
-            weights = (scores / tau).softmax(1)
-            out.scatter_add_(1, bank_labels[chosen].long(), weights)
-    return votes
+    scores, nearest = (x[:, : bank.size(0)] for x in found)
+    weights = (scores / tau).softmax(1)
+    return votes.scatter_add_(1, bank_labels[nearest].long(), weights)

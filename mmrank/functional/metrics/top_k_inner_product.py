@@ -39,6 +39,36 @@ def top_k_inner_product(
     Raises:
         ValueError: If ``k`` is not positive or the rows do not ascend.
     """
+    return top_k_with_scores(
+        left, right, k, excluded_rows, excluded_cols, max_scores
+    )[1]
+
+
+def top_k_with_scores(
+    left: Tensor,
+    right: Tensor,
+    k: int,
+    excluded_rows: Tensor,
+    excluded_cols: Tensor,
+    max_scores: int = _MAX_SCORES,
+) -> tuple[Tensor, Tensor]:
+    """The same with the inner products themselves.
+
+    Args:
+        left: See :func:`top_k_inner_product`.
+        right: See there.
+        k: See there.
+        excluded_rows: See there.
+        excluded_cols: See there.
+        max_scores: See there.
+
+    Returns:
+        (B, k) inner products, at least float32, -inf where there are fewer
+        than k to choose from, and what :func:`top_k_inner_product` returns.
+
+    Raises:
+        ValueError: As :func:`top_k_inner_product` does.
+    """
     if k < 1:
         raise ValueError(f'k must be at least 1, got {k}')
     num_right = len(right)
@@ -52,7 +82,8 @@ def top_k_inner_product(
     begins = list(range(0, len(left), block))
     bounds = torch.tensor([*begins, len(left)], device=excluded_rows.device)
     bounds = torch.searchsorted(excluded_rows, bounds).tolist()
-    result = left.new_full((len(left), k), -1, dtype=torch.long)
+    found = left.new_full((len(left), k), -torch.inf)
+    result = torch.full_like(found, -1, dtype=torch.long)
     with torch.autocast(left.device.type, enabled=False):
         for begin, start, stop in zip(begins, bounds, bounds[1:]):
             scores = left[begin : begin + block] @ right
@@ -62,8 +93,10 @@ def top_k_inner_product(
             scores.view(-1).index_fill_(0, excluded, -torch.inf)
             best, cols = _top_k(scores, min(k, num_right))
             cols = torch.where(best == -torch.inf, -1, cols)
-            result[begin : begin + block, : cols.size(1)] = cols
-    return result
+            rows = slice(begin, begin + block)
+            found[rows, : cols.size(1)] = best
+            result[rows, : cols.size(1)] = cols
+    return found, result
 
 
 def _padding(size: int, k: int) -> int:

@@ -196,7 +196,7 @@ class IntervalSums:
             binner(scores, bins)
             if neg_mask is not None:
                 # Interval 0 lies below all windows: it takes what is left out.
-                bins.masked_fill_(~neg_mask[rows, part], 0)
+                bins *= neg_mask[rows, part]
             if kept is not bins:
                 kept.copy_(bins)
             u = self._around_centre(scores, rows, buffers)

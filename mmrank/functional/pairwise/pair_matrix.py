@@ -1,5 +1,6 @@
 """The matrix of all pairs of positives and negatives, in blocks."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -7,8 +8,10 @@ import torch
 from torch import Tensor
 
 from .opaque_operator import is_compiling
-from .surrogates import Surrogate, clamp_infinite
+from .surrogates import SCORE_LIMIT, Surrogate, clamp_infinite
 
+# Pairs of a block that stays in the cache of a CPU: 1 MiB.
+_CACHED_PAIRS = 2**17
 # Pairs up to which the slopes are kept for backward, not computed again.
 _KEPT_PAIRS = 2**20
 # Pairs from which it pays to leave padding out.
@@ -95,8 +98,8 @@ def _pairs(groups: list[_Group], neg: Tensor) -> int:
     return sum(group.keep.numel() for group in groups) * neg.size(1)
 
 
-class _Differences:
-    """Score differences of a group, block by block.
+class _Panels:
+    """Scores of a group in float64, some lists at a time.
 
     Args:
         group: Lists to take.
@@ -104,6 +107,7 @@ class _Differences:
         neg: (L, N) scores of the negatives.
         mask: (L, N) bool, False for what is no negative, or None.
         vanishes: Whether the surrogate is 0 far above 0.
+        block: Most pairs of one block.
     """
 
     def __init__(
@@ -113,23 +117,52 @@ class _Differences:
         neg: Tensor,
         mask: Tensor | None,
         vanishes: bool,
+        block: int,
     ) -> None:
         self.pos = clamp_infinite(group.positives(pos).double()).unsqueeze(2)
         self.neg = group.rows(neg)
         self.mask = None if mask is None else group.rows(mask)
         self.vanishes = vanishes
+        # A device launches a kernel for each block, and compiling writes
+        # each of them out.
+        on_host = self.pos.device.type == 'cpu' and not is_compiling()
+        self.block = min(block, _CACHED_PAIRS) if on_host else block
+        # Memory that all blocks share, so that it stays in the cache.
+        self._scores = self._pairs = None
 
-    def __call__(
+    def __iter__(
+        self,
+    ) -> Iterator[tuple[slice, slice, Tensor, Tensor | None]]:
+        """Lists, columns, (G, W, n) differences and what counts of them."""
+        lists, width, _ = self.pos.shape
+        length = self.neg.size(1)
+        columns = max(self.block // max(width, 1), 1)
+        high = max(self.block // max(width * length, 1), 1)
+        for top in range(0, lists, high):
+            rows = slice(top, min(top + high, lists))
+            for begin in range(0, length, columns):
+                part = slice(begin, min(begin + columns, length))
+                yield rows, part, *self._differences(rows, part)
+
+    def _differences(
         self, rows: slice, part: slice
     ) -> tuple[Tensor, Tensor | None]:
-        """(G, W, n) differences of the block and what counts of them."""
-        neg = clamp_infinite(self.neg[rows, part].double())
+        neg, pos = self.neg[rows, part], self.pos[rows]
         keep = None if self.mask is None else self.mask[rows, part]
+        if self._pairs is None:
+            # The first block is the largest.
+            self._scores = self.pos.new_empty(neg.numel())
+            self._pairs = self.pos.new_empty(neg.numel() * pos.size(1))
+        scores = self._scores[: neg.numel()].view(neg.shape).copy_(neg)
+        scores.clamp_(-SCORE_LIMIT, SCORE_LIMIT)
         if keep is not None and self.vanishes:
             # Once for a score, not for a pair.
-            neg, keep = torch.where(keep, neg, _FAR_BELOW), None
-        x = self.pos[rows] - neg.unsqueeze(1)
-        return x, None if keep is None else keep.unsqueeze(1)
+            scores.masked_fill_(~keep, _FAR_BELOW)
+            keep = None
+        shape = pos.size(0), pos.size(1), neg.size(1)
+        pairs = self._pairs[: math.prod(shape)].view(shape)
+        torch.sub(pos, scores.unsqueeze(1), out=pairs)
+        return pairs, None if keep is None else keep.unsqueeze(1)
 
 
 class PairMatrix:
@@ -140,7 +173,7 @@ class PairMatrix:
 
     Args:
         surrogate: The pair surrogate l.
-        block: Pairs of one block, each a float64.
+        block: Most pairs of one block, each a float64.
     """
 
     def __init__(self, surrogate: Surrogate, block: int) -> None:
@@ -148,29 +181,27 @@ class PairMatrix:
         self.has_terms = hasattr(surrogate, 'pair_terms')
         self.factor = getattr(surrogate, 'slope_factor', 1.0)
 
-    def _blocks(
-        self, group: _Group, neg: Tensor
-    ) -> Iterator[tuple[slice, slice]]:
-        """Lists and columns of the blocks of a group."""
-        lists, width = group.keep.shape
-        columns = max(self.block // max(width, 1), 1)
-        high = max(self.block // max(width * neg.size(1), 1), 1)
-        for top in range(0, lists, high):
-            for begin in range(0, neg.size(1), columns):
-                yield slice(top, top + high), slice(begin, begin + columns)
+    def _panels(self, group: _Group, pos, neg, neg_mask) -> _Panels:
+        return _Panels(group, pos, neg, neg_mask, self.has_terms, self.block)
 
     def _terms(
-        self, x: Tensor, keep: Tensor | None, values: bool, slopes: bool
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """Sums of the values, and slopes over their factor."""
+        self,
+        x: Tensor,
+        keep: Tensor | None,
+        values: bool,
+        slopes: Tensor | None,
+    ) -> Tensor | None:
+        """Sums of the values; slopes over their factor go to ``slopes``."""
         if self.has_terms:
             return self.surrogate.pair_terms(x, values, slopes)
         value = self.surrogate(x) if values else None
-        change = self.surrogate.derivative(x) if slopes else None
-        if keep is not None:
-            value = None if value is None else torch.where(keep, value, 0)
-            change = None if change is None else torch.where(keep, change, 0)
-        return None if value is None else value.sum(2), change
+        if slopes is not None:
+            slopes.copy_(self.surrogate.derivative(x))
+            if keep is not None:
+                slopes.masked_fill_(~keep, 0)
+        if value is not None and keep is not None:
+            value = torch.where(keep, value, 0)
+        return None if value is None else value.sum(2)
 
     def sums(
         self,
@@ -189,24 +220,25 @@ class PairMatrix:
         total = torch.zeros_like(pos, dtype=torch.float64)
         slope = torch.zeros_like(total)
         groups = _groups(pos_mask, neg.size(1))
-        keeps = _pairs(groups, neg) <= _KEPT_PAIRS
+        keeps = slopes and _pairs(groups, neg) <= _KEPT_PAIRS
         kept = []
         for group in groups:
-            own = torch.zeros(
-                (2, *group.keep.shape), dtype=total.dtype, device=pos.device
-            )
-            differences = _Differences(
-                group, pos, neg, neg_mask, self.has_terms
-            )
-            for rows, part in self._blocks(group, neg):
-                x, keep = differences(rows, part)
-                value, change = self._terms(x, keep, values, slopes)
+            own = total.new_zeros(2, *group.keep.shape)
+            spare = None
+            if keeps:
+                kept.append(own.new_empty(*group.keep.shape, neg.size(1)))
+            for rows, part, x, keep in self._panels(group, pos, neg, neg_mask):
+                change = None
+                if keeps:
+                    change = kept[-1][rows, :, part]
+                elif slopes:
+                    spare = torch.empty_like(x) if spare is None else spare
+                    change = spare.view(-1)[: x.numel()].view(x.shape)
+                value = self._terms(x, keep, values, change)
                 if values:
                     own[0, rows] += value
                 if slopes:
                     own[1, rows] += change.sum(2)
-                    if keeps:
-                        kept.append(change)
             group.put(total, own[0])
             group.put(slope, own[1].mul_(self.factor))
         return total, slope, (pos, pos_mask, neg_mask, *kept)
@@ -222,21 +254,21 @@ class PairMatrix:
     ) -> Tensor:
         """Gradient by ``neg`` from that of the sums, in its dtype."""
         out = torch.zeros_like(neg, memory_format=torch.contiguous_format)
-        slopes = iter(kept)
-        for group in _groups(pos_mask, neg.size(1)):
+        for i, group in enumerate(_groups(pos_mask, neg.size(1))):
             weight = (-self.factor * group.positives(grad)).unsqueeze(1)
-            own = group.rows(out)
-            differences = None
-            for rows, part in self._blocks(group, neg):
-                if kept:
-                    change = next(slopes)
-                else:
-                    differences = differences or _Differences(
-                        group, pos, neg, neg_mask, self.has_terms
-                    )
-                    x, keep = differences(rows, part)
-                    _, change = self._terms(x, keep, False, True)
-                own[rows, part] = torch.bmm(weight[rows], change)[:, 0]
+            if kept:
+                own = torch.bmm(weight, kept[i])[:, 0].to(out.dtype)
+            else:
+                own = group.rows(out)
+                spare = None
+                panels = self._panels(group, pos, neg, neg_mask)
+                for rows, part, x, keep in panels:
+                    spare = torch.empty_like(x) if spare is None else spare
+                    change = spare.view(-1)[: x.numel()].view(x.shape)
+                    self._terms(x, keep, False, change)
+                    own[rows, part] = torch.bmm(weight[rows], change)[:, 0]
             if group.lists is not None:
                 out.index_copy_(0, group.lists, own)
+            elif kept:
+                out = own
         return out

@@ -191,6 +191,10 @@ def pairwise_surrogate_sum(
             )
     if pos_mask is None:
         pos_mask = torch.ones_like(pos, dtype=torch.bool)
+    if neg is pos:
+        # torch.compile (2.12) gives a wrong gradient to a tensor that is an
+        # argument of a Function twice.
+        neg = pos.view_as(pos)
     pairs = pos.numel() * neg.size(1)
     how = pair_evaluator(surrogate, pairs, method, has_few_positives(pos_mask))
     return _PairwiseSum.apply(pos, neg, pos_mask, neg_mask, how, group)

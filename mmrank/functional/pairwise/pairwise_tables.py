@@ -41,7 +41,9 @@ _MAX_CELLS = 2**20
 _NO_WIDTH = 1e-30
 # Thresholds of a cell up to which comparing is cheaper than searching.
 _MAX_COMPARISONS = 8
-# Below this many scores the search itself is cheaper than building the grid.
+# Below this many scores, of a list and in all, the search itself is cheaper
+# than building the grid.
+_MIN_WIDTH_FOR_GRID = 4096
 _MIN_SCORES_FOR_GRID = 65536
 # Anchors up to this far from the centre are all moved to it, which saves a
 # look-up for each score and at most two decimal digits of float64.
@@ -70,38 +72,48 @@ class ScoreBinner:
         self.thresholds, self.is_finite = thresholds, is_finite
         self.use_grid = (
             thresholds.device.type == 'cpu'
-            and len(thresholds) == 1
-            and num_scores >= _MIN_SCORES_FOR_GRID
+            and num_scores >= _MIN_WIDTH_FOR_GRID
+            and len(thresholds) * num_scores >= _MIN_SCORES_FOR_GRID
         )
         if self.use_grid:
-            self.thresholds = thresholds[0]
             self._build_grid(num_scores)
 
     def _build_grid(self, num_scores: int) -> None:
-        wanted = min(
-            _CELLS_PER_THRESHOLD * self.thresholds.numel(),
-            max(num_scores // 4, 1),
-        )
+        thresholds = self.thresholds
+        lists, count = thresholds.shape
+        wanted = min(_CELLS_PER_THRESHOLD * count, max(num_scores // 4, 1))
         cells = 1 << max(wanted - 1, 1).bit_length()
         self.num_cells = min(max(cells, _MIN_CELLS), _MAX_CELLS)
-        self.low = self.thresholds[0]
-        width = self.thresholds[-1] - self.low
+        # Padding, +inf at the end, is above all scores and needs no cell.
+        used = thresholds.isfinite()
+        self.low = thresholds[:, :1].nan_to_num(0.0, 0.0, 0.0)
+        width = torch.where(used, thresholds, self.low).amax(1, True)
+        width -= self.low
         # Equal thresholds leave no width: all scores of one cell are searched.
         self.scale = torch.where(
             width > _NO_WIDTH, (self.num_cells - 3) / width, 0
         )
-        cell = self._cell(self.thresholds).long()
-        per_cell = torch.bincount(cell, minlength=self.num_cells)
-        below = per_cell.cumsum(0) - per_cell
+        # Where the table and the thresholds of each list begin.
+        rows = torch.arange(lists, dtype=torch.int32)[:, None]
+        self.first_cell = rows * self.num_cells
+        self.first_end = rows * (count + 1)
+        cell = self._cell(torch.where(used, thresholds, self.low))[used]
+        per_cell = torch.bincount(cell, minlength=lists * self.num_cells)
+        per_cell = per_cell.view(lists, self.num_cells)
+        below = per_cell.cumsum(1) - per_cell
         # A cell that holds several thresholds is marked by a negative entry,
         # as is the highest one: NaN, which is above nothing, goes there.
         several = per_cell > 1
-        several[-1] |= per_cell[-1] > 0
-        self.table = torch.where(several, -1 - below, below).to(torch.int32)
-        most = self.num_cells if per_cell[-1] else int(per_cell.max())
+        several[:, -1] |= per_cell[:, -1] > 0
+        table = torch.where(several, -1 - below, below)
+        self.table = table.to(torch.int32).view(-1)
+        top = bool(per_cell[:, -1].any())
+        most = self.num_cells if top else int(per_cell.max())
         self.comparisons = most if most <= _MAX_COMPARISONS else None
-        end = self.thresholds.new_full((1,), torch.inf)
-        self.ends = torch.cat([self.thresholds, end])
+        end = thresholds.new_full((lists, 1), torch.inf)
+        self.ends = torch.cat([thresholds, end], 1).view(-1)
+        # The search of open scores serves one list.
+        self.use_grid = lists == 1 or self.comparisons is not None
 
     def _cell(self, scores: Tensor) -> Tensor:
         """Grid cell of each score, by operations that are monotone.
@@ -115,40 +127,50 @@ class ScoreBinner:
         cell.clamp_(0, self.num_cells - 1)
         if not self.is_finite:
             cell.nan_to_num_(nan=self.num_cells - 1)
-        return cell.to(torch.int32)
+        return self._from(self.first_cell, cell.to(torch.int32))
+
+    def _from(self, first: Tensor, places: Tensor) -> Tensor:
+        """Places within each list as places among those of all lists."""
+        return places if len(first) == 1 else places + first
 
     def __call__(self, scores: Tensor, out: Tensor) -> None:
         """Bin scores of the thresholds' dtype; NaN goes to the top.
 
         Args:
             scores: (R, n) scores.
-            out: (R, n) int32, receives counts in ``[0, T]``.
+            out: (R, n) contiguous int32, receives counts in ``[0, T]``.
         """
         if not self.use_grid:
             out.copy_(
                 torch.searchsorted(self.thresholds, scores, out_int32=True)
             )
             return
-        scores, out = scores[0], out[0]
-        torch.index_select(self.table, 0, self._cell(scores), out=out)
+        cells = self._cell(scores).view(-1)
+        torch.index_select(self.table, 0, cells, out=out.view(-1))
         self._search_crowded_cells(scores, out)
         # The one threshold of the cell, or the next one, which is above.
-        end = self.ends.index_select(0, out)
+        place = self._from(self.first_end, out).view(-1)
+        end = self.ends.index_select(0, place).view_as(scores)
         is_above = torch.empty_like(out)
         out += torch.gt(scores, end, out=is_above)
 
     def _search_crowded_cells(self, scores: Tensor, out: Tensor) -> None:
         """Replace the negative entries, scores in a cell of several."""
+        flat = out.view(-1)
         # Several times faster than nonzero() where there are few.
-        open_ = torch.from_numpy(np.flatnonzero(out.numpy() < 0))
-        scores = scores.index_select(0, open_)
+        open_ = torch.from_numpy(np.flatnonzero(flat.numpy() < 0))
+        scores = scores.reshape(-1).index_select(0, open_)
         if self.comparisons is None:
-            found = torch.bucketize(scores, self.thresholds, out_int32=True)
+            found = torch.bucketize(scores, self.thresholds[0], out_int32=True)
         else:
-            found = -1 - out.index_select(0, open_)
+            found = -1 - flat.index_select(0, open_)
+            first = self.first_end.view(-1)
+            first = first if len(out) == 1 else first[open_ // out.size(1)]
+            found += first
             for _ in range(self.comparisons):
                 found += scores > self.ends.index_select(0, found)
-        out.index_copy_(0, open_, found)
+            found -= first
+        flat.index_copy_(0, open_, found)
 
 
 # A window of one unit covers intervals of at most three neighbouring anchors.

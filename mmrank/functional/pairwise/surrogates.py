@@ -27,9 +27,10 @@ class Surrogate(Protocol):
 
     One that is 0 far above 0, with a slope of 0, may have a method
     ``pair_terms(x, values, slopes)`` too, which the pair matrix then calls in
-    place of the other two: it may overwrite the (L, P, N) differences ``x``
-    and returns the (L, P) sums of their values and their (L, P, N) slopes
-    divided by its ``slope_factor``, each None where it is not asked for.
+    place of the other two. It may overwrite the (L, P, N) differences ``x``,
+    writes their slopes divided by its ``slope_factor`` to ``slopes``, unless
+    that is None, and returns the (L, P) sums of their values, or None without
+    ``values``.
     """
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -129,15 +130,12 @@ class OneSidedHuber:
         return -2 / self.tau
 
     def pair_terms(
-        self, x: Tensor, values: bool, slopes: bool
-    ) -> tuple[Tensor | None, Tensor | None]:
+        self, x: Tensor, values: bool, slopes: Tensor | None
+    ) -> Tensor | None:
         z = torch.add(x.new_ones(()), x, alpha=-1 / self.tau, out=x)
         # The slope without its factor; the value is 2 c (z - c/2).
-        c = z.clamp(0, 1)
-        total = None
-        if values:
-            total = 2 * z.sub_(c, alpha=0.5).mul_(c).sum(-1)
-        return total, c if slopes else None
+        c = torch.clamp(z, 0, 1, out=slopes)
+        return 2 * z.sub_(c, alpha=0.5).mul_(c).sum(-1) if values else None
 
     def bound(self, low: float, high: float) -> float:
         _check_range(low, high)
@@ -158,6 +156,19 @@ class SquaredHinge:
 
     def derivative(self, x: Tensor) -> Tensor:
         return (1 - x / self.tau).clamp(min=0) * (-2 / self.tau)
+
+    @property
+    def slope_factor(self) -> float:
+        return -2 / self.tau
+
+    def pair_terms(
+        self, x: Tensor, values: bool, slopes: Tensor | None
+    ) -> Tensor | None:
+        z = torch.add(x.new_ones(()), x, alpha=-1 / self.tau, out=x)
+        z.clamp_(min=0)
+        if slopes is not None:
+            slopes.copy_(z)
+        return z.square_().sum(-1) if values else None
 
     def bound(self, low: float, high: float) -> float:
         _check_range(low, high)
@@ -207,12 +218,12 @@ class Sigmoid:
         return -2 / self.tau
 
     def pair_terms(
-        self, x: Tensor, values: bool, slopes: bool
-    ) -> tuple[Tensor | None, Tensor | None]:
+        self, x: Tensor, values: bool, slopes: Tensor | None
+    ) -> Tensor | None:
         s = x.mul_(-1 / self.tau).sigmoid_()
-        total = 2 * s.sum(-1) if values else None
-        change = s.addcmul_(s, s, value=-1) if slopes else None
-        return total, change
+        if slopes is not None:
+            torch.addcmul(s, s, s, value=-1, out=slopes)
+        return 2 * s.sum(-1) if values else None
 
     def bound(self, low: float, high: float) -> float:
         _check_range(low, high)
@@ -241,14 +252,20 @@ class OneSidedSigmoid:
         value = one_sided_sigmoid(x, self.tau)
         return (1 - value.square()) * (steep / (-2 * self.tau))
 
-    slope_factor = 1.0
+    @property
+    def slope_factor(self) -> float:
+        return -1 / (2 * self.tau)
 
     def pair_terms(
-        self, x: Tensor, values: bool, slopes: bool
-    ) -> tuple[Tensor | None, Tensor | None]:
-        change = self.derivative(x) if slopes else None
+        self, x: Tensor, values: bool, slopes: Tensor | None
+    ) -> Tensor | None:
+        steep = x < 0
         value = x.clamp_(max=0).mul_(-1 / (2 * self.tau)).tanh_()
-        return value.sum(-1) if values else None, change
+        if slopes is not None:
+            # The square of NaN is NaN, also where it counts as not steep.
+            torch.addcmul(x.new_ones(()), value, value, value=-1, out=slopes)
+            slopes.mul_(steep)
+        return value.sum(-1) if values else None
 
     def bound(self, low: float, high: float) -> float:
         _check_range(low, high)

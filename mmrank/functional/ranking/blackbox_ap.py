@@ -5,7 +5,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
 
-from mmrank.functional.pairwise.pairwise_tables import column_blocks
+from mmrank.functional.pairwise.pairwise_tables import (
+    ScoreBinner,
+    column_blocks,
+)
 from mmrank.functional.pairwise.surrogates import clamp_infinite
 from mmrank.functional.second_order import once_differentiable
 
@@ -66,8 +69,12 @@ class _Ranking:
 
     def __init__(self, pos, pos_mask, negatives, group):
         end = torch.full_like(pos, float('inf'))
-        self.ordered = torch.where(pos_mask, pos, end).sort(1).values
-        lower = torch.searchsorted(self.ordered, pos.contiguous())
+        ordered = torch.where(pos_mask, pos, end).sort(1).values
+        lower = torch.searchsorted(ordered, pos.contiguous())
+        # At or below a score is what is below it once it is a step lower.
+        self._bin = ScoreBinner(
+            ordered.nextafter(-end), negatives.neg.size(1), is_finite=True
+        )
         self.among = pos_mask.sum(1, keepdim=True) - lower
         # By the number of positives that do not score above it, every
         # negative is counted once; one that passes k of them is above the k
@@ -78,7 +85,7 @@ class _Ranking:
             device=pos.device,
         )
         for _, neg, mask in negatives.blocks():
-            counts.scatter_add_(1, self.not_above(neg), mask.long())
+            counts.scatter_add_(1, self.not_above(neg).long(), mask.long())
         passed = counts.flip(1).cumsum(1).flip(1)
         if group is not None:
             dist.all_reduce(passed, group=group)
@@ -89,9 +96,9 @@ class _Ranking:
 
     def not_above(self, neg):
         """(L, n) number of positives that do not score above (L, n) scores."""
-        return torch.searchsorted(
-            self.ordered, neg.nan_to_num(0).contiguous(), right=True
-        )
+        found = torch.empty(neg.shape, dtype=torch.int32, device=neg.device)
+        self._bin(neg.nan_to_num(0).contiguous(), found)
+        return found
 
 
 def check_blackbox(lam: float, margin: float) -> None:

@@ -1,6 +1,5 @@
 """Votes of neighbours against a loop."""
 
-import importlib
 import math
 
 import pytest
@@ -34,19 +33,6 @@ def test_equals_a_loop(k, tau):
     queries, bank, labels = data()
     got = k_nearest_votes(queries, bank, labels, 4, k, tau)
     torch.testing.assert_close(got, loop(queries, bank, labels, 4, k, tau))
-
-
-def test_blocks_do_not_show(monkeypatch):
-    # The package has the function under the name of the module.
-    module = importlib.import_module(
-        'mmrank.functional.metrics.k_nearest_votes'
-    )
-    queries, bank, labels = data(1)
-    whole = k_nearest_votes(queries, bank, labels, 4, 5)
-    monkeypatch.setattr(module, '_MAX_GATHERED', 1)
-    torch.testing.assert_close(
-        k_nearest_votes(queries, bank, labels, 4, 5), whole
-    )
 
 
 def test_small_temperature_and_half_precision():

@@ -315,6 +315,48 @@ def test_grid_finds_what_a_search_finds(thresholds, is_finite):
     assert torch.equal(found[0], torch.searchsorted(ends, scores).int())
 
 
+@pytest.mark.parametrize('is_finite', [True, False])
+def test_grids_of_several_lists(is_finite):
+    """Each list has a grid of its own; padding is +inf at the end."""
+    inf, nan = torch.inf, torch.nan
+    ends = torch.tensor(
+        [
+            [0.0, 1.0, 1.0, 2.5],
+            [-30.0, 40.0, inf, inf],
+            [1e-38, 2e-38, 3e-38, inf],
+            [inf] * 4,
+            [0.5, 0.5 + 1e-6, 0.5 + 2e-6, nan],
+        ]
+    )
+    torch.manual_seed(0)
+    scores = torch.randn(5, 20_000)
+    scores[:, :4] = torch.where(ends.isfinite(), ends, 0)
+    if not is_finite:
+        scores[:, 4:7] = torch.tensor([-SCORE_LIMIT, SCORE_LIMIT, nan])
+    binner = ScoreBinner(ends, 20_000, is_finite)
+    assert binner.use_grid
+    found = torch.empty(5, 20_000, dtype=torch.int32)
+    binner(scores, found)
+    # A threshold of NaN is above all scores here, below them there.
+    want = torch.searchsorted(ends.nan_to_num(inf), scores).int()
+    # Where NaN comes to lie does not show in sums, which are NaN.
+    there = ~scores.isnan()
+    assert torch.equal(found[there], want[there])
+    assert found[~there].ge(0).all()
+    assert found[~there].le(4).all()
+
+
+def test_lists_too_crowded_for_their_grids_are_searched():
+    torch.manual_seed(0)
+    ends = torch.cat([torch.zeros(2, 30), torch.ones(2, 1)], 1)
+    binner = ScoreBinner(ends, 40_000, True)
+    assert not binner.use_grid
+    scores = torch.rand(2, 40_000).round(decimals=1)
+    found = torch.empty(2, 40_000, dtype=torch.int32)
+    binner(scores, found)
+    assert torch.equal(found, torch.searchsorted(ends, scores).int())
+
+
 @pytest.mark.parametrize('shift', [0.0, 5.4, 5.6, 300.0])
 def test_the_centre_is_left_out_where_it_is_near_zero(shift):
     """Either way the sums are those of all pairs."""
@@ -385,6 +427,8 @@ def test_infinite_and_nan_scores(method):
     assert out.item() > 1e29
     assert run([0.0, 1.0], [nan, 0.0])[0].isnan().all()
     assert run([nan, 1.0], [0.0])[0].isnan()[0]
+    # As many as are binned by a grid.
+    assert run([nan, 1.0], [0.0] * 70_000)[0].isnan()[0]
 
 
 @pytest.mark.parametrize('method', ['auto', 'intervals', 'pairs'])

@@ -1,0 +1,273 @@
+"""The launch scripts with processes that are "machines" or tasks of Slurm."""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import slurm_stand_in
+from tiny_tool_run import environment, write_config
+from training_ends import assert_same, contents, read_losses
+
+from mmrank.apis import entry_point
+from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
+from mmrank.errors import UserError
+
+TOOLS = Path(__file__).resolve().parents[2] / 'tools'
+EPOCHS = 40
+#: Seconds without a word after which a process is taken for lost.
+TIMEOUT = 15
+OPTIONS = dict(
+    distributed=True,
+    loss=dict(type='mmrank.StableAPLoss', mean_mode='exact'),
+    optimizer=dict(type='mmrank.SUM', lr=0.05, momentum=0.9, s=1.0),
+    checkpoint=dict(max_keep_ckpts=2),
+    hooks=[
+        dict(type='SyncBuffersHook'),
+        dict(type='mmrank.PreviousWeightsHook'),
+    ],
+    engine=dict(
+        train_cfg=dict(by_epoch=True, max_epochs=EPOCHS, val_interval=12),
+        env_cfg=dict(dist_cfg=dict(timeout=TIMEOUT)),
+        # One step of two processes is an epoch: what a signal saves is its
+        # end, and no part is trained on twice.
+        train_dataloader=dict(
+            dataset=dict(type='NoisyDataset'),
+            batch_size=6,
+            num_workers=0,
+            sampler=dict(type='DefaultSampler', shuffle=True),
+        ),
+    ),
+)
+
+
+@pytest.fixture(scope='module')
+def config(tmp_path_factory):
+    """The tiny training, of enough epochs to be killed in."""
+    return write_config(tmp_path_factory.mktemp('config'), **OPTIONS)
+
+
+def launch(script, log, *arguments, **variables):
+    """Start a launch script; its output is appended to a file."""
+    with open(log, 'a') as out:
+        return subprocess.Popen(
+            ['bash', str(TOOLS / script), *map(str, arguments)],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env={**environment(), 'PYTHON': sys.executable, **variables},
+        )
+
+
+def free_port():
+    """A port for the processes to meet at."""
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        return str(probe.getsockname()[1])
+
+
+def start_machines(config, work_dir, *options):
+    """Two machines with one process each, both this one."""
+    port = free_port()
+    return [
+        launch(
+            'dist_train.sh',
+            f'{work_dir}_{rank}.log',
+            *(config, 1, '--work-dir', work_dir, *options),
+            NNODES='2',
+            NODE_RANK=str(rank),
+            MASTER_ADDR='127.0.0.1',
+            PORT=port,
+        )
+        for rank in range(2)
+    ]
+
+
+def family(process):
+    """A process and its descendants, as the processes of a machine."""
+    found = [process.pid]
+    for pid in found:
+        for children in Path(f'/proc/{pid}/task').glob('*/children'):
+            with suppress(OSError):  # it has just ended
+                found += map(int, children.read_text().split())
+    return found
+
+
+def send(process, number):
+    """Send a signal to all processes of a machine."""
+    for pid in family(process):
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def wait_for_step(work_dir, step, processes):
+    """Wait until the first process has done some steps."""
+    losses = work_dir / 'losses_0.txt'
+    while not losses.exists() or len(losses.read_text().splitlines()) < step:
+        assert all(x.poll() is None for x in processes), logs(work_dir)
+        time.sleep(0.01)
+
+
+def logs(work_dir):
+    """What the processes wrote."""
+    found = work_dir.parent.glob(f'{work_dir.name}*.log')
+    return '\n'.join(x.read_text() for x in found)
+
+
+@pytest.fixture(scope='module')
+def one_machine(config, tmp_path_factory):
+    """Work folder of two processes on one machine."""
+    work_dir = tmp_path_factory.mktemp('one') / 'work'
+    process = launch(
+        'dist_train.sh',
+        f'{work_dir}.log',
+        *(config, 2, '--work-dir', work_dir),
+        PORT=free_port(),
+    )
+    assert process.wait() == 0, logs(work_dir)
+    return work_dir
+
+
+def assert_same_end(work_dir, whole):
+    """Compare the last checkpoint and all losses, bit by bit."""
+    name = f'epoch_{EPOCHS}.pth'
+    assert_same(contents(work_dir / name), contents(whole / name))
+    for rank in range(2):
+        assert read_losses(work_dir, rank) == read_losses(whole, rank)
+    assert not list(work_dir.glob('.*.tmp'))
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_two_machines(config, one_machine, tmp_path):
+    work_dir = tmp_path / 'work'
+    machines = start_machines(config, work_dir)
+    assert [x.wait() for x in machines] == [0, 0], logs(work_dir)
+    assert_same_end(work_dir, one_machine)
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_two_machines_are_killed(config, one_machine, tmp_path):
+    draw = random.Random(0)
+    work_dir = tmp_path / 'work'
+    step = 0
+    for _ in range(2):
+        step += draw.randint(5, 18)
+        machines = start_machines(config, work_dir, '--resume')
+        wait_for_step(work_dir, step, machines)
+        for machine in draw.sample(machines, 2):
+            send(machine, signal.SIGKILL)
+        assert all(x.wait() for x in machines)
+    machines = start_machines(config, work_dir, '--resume')
+    assert [x.wait() for x in machines] == [0, 0], logs(work_dir)
+    assert_same_end(work_dir, one_machine)
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.parametrize('lost', [0, 1])
+@pytest.mark.parametrize('how', ['SIGKILL', 'SIGSTOP'])
+def test_a_machine_is_lost(config, one_machine, tmp_path, lost, how):
+    """Dead, or silent as one whose network is gone."""
+    work_dir = tmp_path / 'work'
+    machines = start_machines(config, work_dir)
+    wait_for_step(work_dir, 7 + 4 * lost, machines)
+    send(machines[lost], getattr(signal, how))
+    begin = time.monotonic()
+    try:
+        assert machines[1 - lost].wait(4 * TIMEOUT)
+    finally:
+        took = time.monotonic() - begin
+        print(f'{how} of {lost}: the other ended after {took:.1f} s')
+        for machine in machines:
+            if machine.poll() is None:
+                send(machine, signal.SIGKILL)
+                machine.wait()
+    assert find_last_whole_checkpoint(work_dir) is not None
+    assert not (work_dir / f'epoch_{EPOCHS}.pth').exists()
+    machines = start_machines(config, work_dir, '--resume')
+    assert [x.wait() for x in machines] == [0, 0], logs(work_dir)
+    assert_same_end(work_dir, one_machine)
+
+
+@pytest.fixture
+def slurm(tmp_path):
+    """Starts a tool of Slurm as two tasks."""
+    path = slurm_stand_in.install(tmp_path / 'bin')
+
+    def start(script, log, *arguments):
+        return launch(
+            script,
+            log,
+            *('cpu', 'tiny', *arguments),
+            PATH=path,
+            GPUS='2',
+            GPUS_PER_NODE='1',
+            SRUN_ARGS='--gres=none',
+            MASTER_PORT=free_port(),
+        )
+
+    return start
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_slurm(slurm, config, one_machine, tmp_path):
+    work_dir = tmp_path / 'work'
+    log = f'{work_dir}.log'
+    task = slurm('slurm_train.sh', log, config, work_dir)
+    assert task.wait() == 0, logs(work_dir)
+    assert_same_end(work_dir, one_machine)
+    checkpoint = work_dir / f'epoch_{EPOCHS}.pth'
+    loud = '--cfg-options', 'log_level=INFO'
+    task = slurm('slurm_test.sh', log, config, checkpoint, *loud)
+    assert task.wait() == 0, logs(work_dir)
+    assert 'distance: ' in logs(work_dir)
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_slurm_ends_a_job(slurm, config, one_machine, tmp_path):
+    work_dir = tmp_path / 'work'
+    log = f'{work_dir}.log'
+    task = slurm(
+        'slurm_train.sh',
+        *(log, config, work_dir, '--save-on-signal', '--cfg-options'),
+        # Nothing is saved but at the signal.
+        f'default_hooks.checkpoint.interval={EPOCHS}',
+    )
+    wait_for_step(work_dir, 11, [task])
+    task.terminate()
+    assert task.wait() == 143, logs(work_dir)
+    (saved,) = work_dir.glob('*.pth')
+    assert find_last_whole_checkpoint(work_dir) == str(saved)
+    task = slurm('slurm_train.sh', log, config, work_dir, '--resume')
+    assert task.wait() == 0, logs(work_dir)
+    assert_same_end(work_dir, one_machine)
+
+
+def test_slurm_needs_srun(monkeypatch):
+    for name in ('SLURM_PROCID', 'SLURM_NTASKS', 'SLURM_LOCALID'):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UserError, match='no task of srun'):
+        entry_point.set_slurm_variables()
+
+
+def test_slurm_variables(monkeypatch, tmp_path):
+    for name in ('MASTER_ADDR', 'MASTER_PORT', 'RANK', 'WORLD_SIZE'):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv('LOCAL_RANK', '0')  # as the tools set it
+    monkeypatch.setenv('PATH', slurm_stand_in.install(tmp_path / 'bin'))
+    monkeypatch.setenv('SLURM_NODELIST', 'node[1-2]')
+    for name, value in (('PROCID', 5), ('NTASKS', 8), ('LOCALID', 1)):
+        monkeypatch.setenv(f'SLURM_{name}', str(value))
+    entry_point.set_slurm_variables()
+    names = ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'MASTER_ADDR', 'MASTER_PORT')
+    found = [os.environ[name] for name in names]
+    assert found == ['5', '8', '1', 'localhost', '29500']
