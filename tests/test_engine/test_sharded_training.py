@@ -179,10 +179,11 @@ def test_strategies_that_lose_something_are_refused():
 def test_processes_on_cpus_take_ddp(monkeypatch):
     name = 'torch.distributed.init_process_group'
     monkeypatch.setattr(name, lambda *args, **kwargs: None)
+    base = {'launcher': 'pytorch', 'runner_type': 'FlexibleRunner'}
     from mmengine._strategy import DDPStrategy
 
     for kind in (None, 'DDPStrategy', 'mmengine.DDPStrategy', DDPStrategy):
-        cfg = Config({'runner_type': 'mmrank.FlexibleRunner'})
+        cfg = Config(base)
         if kind is not None:
             cfg.strategy = {'type': kind, 'sync_bn': 'torch'}
         prepare_cpu_processes(cfg)
@@ -190,7 +191,7 @@ def test_processes_on_cpus_take_ddp(monkeypatch):
         assert cfg.strategy.get('sync_bn') == (kind and 'torch')
         # Not the GPU of this rank.
         assert cfg.strategy.model_wrapper.device_ids is None
-    cfg = Config({'runner_type': 'x', 'strategy': {'type': FSDPStrategy}})
+    cfg = Config({**base, 'strategy': {'type': FSDPStrategy}})
     prepare_cpu_processes(cfg)
     assert 'model_wrapper' not in cfg.strategy
 
