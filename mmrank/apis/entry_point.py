@@ -297,8 +297,11 @@ def prepare_cpu_processes(cfg: Config) -> None:
         broadcast_buffers=False,
     )
     cfg.model_wrapper_cfg = dict(wrapper, device_ids=None)
+    from mmrank.engine.resume.strategies import strategy_class
+
+    # FlexibleRunner's own choice where several processes are started.
     strategy = cfg.get('strategy') or dict(type='DDPStrategy')
-    if 'runner_type' in cfg and strategy['type'] == 'DDPStrategy':
+    if 'runner_type' in cfg and strategy_class(strategy)[1] == 'DDPStrategy':
         wrapper = strategy.get('model_wrapper') or wrapper
         cfg.strategy = dict(
             strategy, model_wrapper=dict(wrapper, device_ids=None)
@@ -346,8 +349,9 @@ def check_folder(cfg: Config, path: str) -> None:
             f'checkpoint {path} {damage}.\n  Fix: pass another one, or '
             '--resume alone'
         )
-    strategy = cfg.get('strategy') or {}
-    if not str(strategy.get('type')).endswith('FSDPStrategy'):
+    from mmrank.engine.resume.strategies import strategy_class
+
+    if strategy_class(cfg.get('strategy') or {})[1] != 'FSDPStrategy':
         raise UserError(
             f'checkpoint {path} is a folder of shards, and this config does '
             'not train in shards.\n  Fix: python '

@@ -30,7 +30,14 @@ PRELOADED = [
     'matplotlib.pyplot',
     'rich.console',
     'mmdet.apis',
+    'mmdet.datasets',
     'mmpretrain.apis',
+    'mmpretrain.datasets',
+    # What a config of theirs makes the registries import, models among it.
+    'mmpretrain.engine',
+    'mmrank.engine.flexible.flexible_runner',
+    'mmrank.engine.flexible.fsdp_strategy',
+    'mmrank.evaluation',
 ]
 
 

@@ -22,7 +22,8 @@ def _worker(rank, world_size, port, function, args, queue):
     dist.destroy_process_group()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that no process listens at."""
     with socket.socket() as s:
         s.bind(('127.0.0.1', 0))
         return s.getsockname()[1]
@@ -35,7 +36,7 @@ def run_on_ranks(function, world_size, *args):
         List by rank of the lists of tensors that the function returned.
     """
     context = process_context()
-    queue, port = context.Queue(), _free_port()
+    queue, port = context.Queue(), free_port()
     workers = [
         context.Process(
             target=_worker,

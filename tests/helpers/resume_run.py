@@ -30,6 +30,7 @@ from torch.utils.data import Dataset
 
 import mmrank.files.atomic_file as atomic_file_module
 from mmrank.models import GradCacheMixin
+from mmrank.state.sharding.sharded_state import sharded_states
 
 
 @DATASETS.register_module(force=True)
@@ -157,6 +158,10 @@ class PhaseHook(Hook):
         """A validation starts."""
         self._note(runner, 'validation')
 
+    def after_train_epoch(self, runner) -> None:
+        """A checkpoint follows, for which the processes may gather."""
+        self._note(runner, 'saving')
+
     def after_train(self, runner) -> None:
         """Nothing is left to do."""
         self._note(runner, 'end')
@@ -177,19 +182,28 @@ class LossLogHook(Hook):
 class StateHook(Hook):
     """Keep states as resumed, saved (``saved<epoch>_<rank>.pt``) and ended."""
 
-    priority = 'LOWEST'
+    # Right before the CheckpointHook.
+    priority = 89
 
     def _save(self, runner, name: str) -> None:
-        model = runner.model
+        model = getattr(runner.model, 'module', runner.model)
         ema = [h.ema_model for h in runner.hooks if hasattr(h, 'ema_model')]
         content = {
-            'state_dict': getattr(model, 'module', model).state_dict(),
+            'state_dict': model.state_dict(),
             'optimizer': runner.optim_wrapper.state_dict(),
             'param_schedulers': [
                 x.state_dict() for x in runner.param_schedulers or []
             ],
-            'ema_state_dict': ema[0].state_dict() if ema else None,
+            'ema_state_dict': ema[0].state_dict() if ema else {},
         }
+        for prefix, state in sharded_states(model).items():
+            for key in (*state.own_rows(), 'shards'):
+                content['state_dict'].pop(f'{prefix}.{key}', None)
+                # An average of weights has rows that nothing uses.
+                content['ema_state_dict'].pop(f'module.{prefix}.{key}', None)
+            for key in state.own_rows():
+                whole = state.gathered(key).clone()
+                content['state_dict'][f'{prefix}.{key}'] = whole
         path = Path(runner.work_dir) / f'{name}_{runner.rank}.pt'
         torch.save(gathered(content), path)
 
@@ -197,10 +211,9 @@ class StateHook(Hook):
         """What the checkpoint gave."""
         self._save(runner, 'first')
 
-    def before_save_checkpoint(self, runner, checkpoint) -> None:
-        """What goes into the checkpoint, before the EMAHook swaps weights."""
-        epoch = checkpoint['meta']['epoch']
-        self._save(runner, f'saved{epoch}')
+    def after_train_epoch(self, runner) -> None:
+        """What goes into the checkpoint; all processes gather it."""
+        self._save(runner, f'saved{runner.epoch + 1}')
 
     def after_train(self, runner) -> None:
         """What the training ends with."""
@@ -345,7 +358,7 @@ def make_config(work_dir: str, **options) -> Config:
 def gathered(node):
     """Nested containers with whole tensors in place of shards."""
     if isinstance(node, DTensor):
-        return node.full_tensor()
+        return node.detach().full_tensor()
     if isinstance(node, dict):
         return {key: gathered(value) for key, value in node.items()}
     return node

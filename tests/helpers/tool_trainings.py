@@ -1,11 +1,11 @@
 """Small trainings of published configs, and their start by the tool."""
 
-import socket
 from pathlib import Path
 
 import numpy as np
 from cifar_trees import CIFAR10_NAMES
 from forked_processes import start_script
+from gloo_processes import free_port
 from mmengine.config import Config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,12 +84,26 @@ def isogclr(folder: Path) -> Config:
     return cfg
 
 
-def sharded(folder: Path) -> Config:
-    """The training of iSogCLR, in shards, with an average of the weights."""
+def sharded_state(folder: Path) -> Config:
+    """The training of iSogCLR, with its temperatures spread over the ranks."""
     cfg = isogclr(folder)
+    cfg.model.loss.storage = 'sharded'
+    cfg.default_hooks.checkpoint.update(max_keep_ckpts=2)
+    return cfg
+
+
+def flexible(folder: Path) -> Config:
+    """The same by ``FlexibleRunner`` and its own choice of a strategy."""
+    cfg = sharded_state(folder)
+    cfg.runner_type = 'FlexibleRunner'
+    return cfg
+
+
+def sharded(folder: Path) -> Config:
+    """The same with weights in shards, too, and an average of them."""
+    cfg = sharded_state(folder)
     cfg.runner_type = 'FlexibleRunner'
     cfg.strategy = dict(type='mmrank.FSDPStrategy', wrap=['Conv2d'])
-    cfg.default_hooks.checkpoint.update(max_keep_ckpts=2)
     cfg.custom_hooks.append(dict(type='EMAHook', momentum=0.1))
     return cfg
 
@@ -111,7 +125,28 @@ def two_tower(folder: Path) -> Config:
     return cfg
 
 
-TRAININGS = {f.__name__: f for f in (detector, isogclr, sharded, two_tower)}
+def sharded_tables(folder: Path) -> Config:
+    """The training of two towers, with the rows of both on all ranks."""
+    cfg = two_tower(folder)
+    for side in ('left', 'right'):
+        cfg.model[side].type = 'mmrank.ShardedEmbeddingTower'
+    cfg.model_wrapper_cfg = dict(type='mmrank.ShardedTablesParallel')
+    cfg.custom_hooks.append(dict(type='mmrank.ShardedTablesHook'))
+    return cfg
+
+
+TRAININGS = {
+    make.__name__: make
+    for make in (
+        detector,
+        flexible,
+        isogclr,
+        sharded,
+        sharded_state,
+        sharded_tables,
+        two_tower,
+    )
+}
 
 
 def write_config(name: str, folder: Path, ranks: int, hooks=()) -> Path:
@@ -167,13 +202,10 @@ def start(config: Path, work_dir: Path, ranks: int) -> list:
     in_shards = 'FSDPStrategy' in Path(config).read_text()
     if ranks > 1 or in_shards:
         options += ['--launcher', 'pytorch']
-        with socket.socket() as probe:
-            probe.bind(('127.0.0.1', 0))
-            port = probe.getsockname()[1]
         env.update(
             WORLD_SIZE=str(ranks),
             MASTER_ADDR='127.0.0.1',
-            MASTER_PORT=str(port),
+            MASTER_PORT=str(free_port()),
         )
     processes = []
     for rank in range(ranks):

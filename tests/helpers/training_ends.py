@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 
 from mmrank.engine.resume.sharded_checkpoint import load_sharded
+from mmrank.state.sharding.shard_files import SHARD_FILES_KEY, whole_tables
 
 
 def assert_same(actual, expected, where='') -> None:
@@ -42,6 +43,9 @@ def contents(path: Path) -> dict:
     else:
         checkpoint = torch.load(path, weights_only=False)
     meta, hub = checkpoint.pop('meta'), checkpoint.pop('message_hub')
+    if SHARD_FILES_KEY in checkpoint:
+        names = checkpoint.pop(SHARD_FILES_KEY)  # other ones each time
+        checkpoint['rows'] = whole_tables(path, names)
     checkpoint['at'] = {key: meta[key] for key in ('epoch', 'iter', 'seed')}
     checkpoint['logged'] = {
         name: [torch.as_tensor(x) for x in values.data]

@@ -33,6 +33,7 @@ from mmrank.engine.resume.strategies import (
     hides_checkpoints,
     shards_weights,
 )
+from mmrank.errors import UserError
 from mmrank.losses import StableAPLoss
 
 
@@ -102,6 +103,21 @@ def test_runner_that_writes_by_itself(tmp_path):
     assert 'RNGStateHook' not in said
     said = warnings_of(tmp_path / 'ours', change, OurFlexibleRunner.from_cfg)
     assert 'Hook' not in said
+
+
+def test_tables_in_shards_need_the_runner(tmp_path, monkeypatch):
+    def change(config):
+        config.pop('model_wrapper_cfg')
+        config.strategy = {'type': 'SingleDeviceStrategy'}
+        config.env_cfg = {'dist_cfg': {'backend': 'gloo'}}
+        config.custom_hooks = [{'type': 'mmrank.ShardedTablesHook'}]
+
+    # In one process the tables are whole.
+    warnings_of(tmp_path / 'one', change, OurFlexibleRunner.from_cfg)
+    name = 'mmrank.engine.flexible.flexible_runner.get_world_size'
+    monkeypatch.setattr(name, lambda: 2)
+    with pytest.raises(UserError, match='Fix: remove runner_type'):
+        warnings_of(tmp_path / 'two', change, OurFlexibleRunner.from_cfg)
 
 
 def test_loop_of_the_user(tmp_path):

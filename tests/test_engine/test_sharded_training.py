@@ -12,8 +12,9 @@ from forked_processes import process_context
 from mmengine.config import Config
 from training_ends import assert_same, read_losses
 
+from mmrank.apis.entry_point import check_folder, prepare_cpu_processes
 from mmrank.engine.flexible.fsdp_strategy import FSDPStrategy
-from mmrank.engine.resume.strategies import refuse_strategy
+from mmrank.engine.resume.strategies import refuse_strategy, strategy_class
 from mmrank.errors import UserError
 
 pytestmark = pytest.mark.processes
@@ -175,17 +176,36 @@ def test_strategies_that_lose_something_are_refused():
         refuse_strategy(fine)
 
 
+def test_processes_on_cpus_take_ddp(monkeypatch):
+    name = 'torch.distributed.init_process_group'
+    monkeypatch.setattr(name, lambda *args, **kwargs: None)
+    base = {'launcher': 'pytorch', 'runner_type': 'FlexibleRunner'}
+    from mmengine._strategy import DDPStrategy
+
+    for kind in (None, 'DDPStrategy', 'mmengine.DDPStrategy', DDPStrategy):
+        cfg = Config(base)
+        if kind is not None:
+            cfg.strategy = {'type': kind, 'sync_bn': 'torch'}
+        prepare_cpu_processes(cfg)
+        assert strategy_class(cfg.strategy)[1] == 'DDPStrategy'
+        assert cfg.strategy.get('sync_bn') == (kind and 'torch')
+        # Not the GPU of this rank.
+        assert cfg.strategy.model_wrapper.device_ids is None
+    cfg = Config({**base, 'strategy': {'type': FSDPStrategy}})
+    prepare_cpu_processes(cfg)
+    assert 'model_wrapper' not in cfg.strategy
+
+
 def test_one_process_without_a_launcher(tmp_path):
     with pytest.raises(UserError, match='over the processes of a launcher'):
         FSDPStrategy(work_dir=str(tmp_path), env_kwargs={'launcher': 'none'})
 
 
 def test_folder_needs_the_strategy(tmp_path, uninterrupted):
-    from mmrank.apis.entry_point import check_folder
-
     folder = str(uninterrupted / 'epoch_2.pth')
     cfg = Config({'strategy': {'type': 'mmrank.FSDPStrategy'}})
     check_folder(cfg, folder)
+    check_folder(Config({'strategy': {'type': FSDPStrategy}}), folder)
     with pytest.raises(UserError, match='gather_checkpoint.py'):
         check_folder(Config({}), folder)
     shutil.copytree(folder, tmp_path / 'epoch_2.pth')

@@ -2,22 +2,37 @@
 
 import random
 import shutil
+import subprocess
+import sys
 import time
 from collections import Counter
+from multiprocessing import connection
 
 import pytest
 import torch
 from forked_processes import process_context
-from tool_trainings import start, write_config
+from gloo_processes import free_port
+from mmengine.config import Config
+from tiny_tool_run import environment
+from tool_trainings import TRAIN, start, write_config
 from training_ends import assert_same, contents, read_losses
 
+from mmrank.state.sharding.shard_files import named_shards
+
+DIST_TRAIN = TRAIN.with_name('dist_train.sh')
 KILLS = 20
+#: Package that a training needs.
 TRAININGS = {
     'detector': 'mmdet',
+    'flexible': 'mmpretrain',
     'isogclr': 'mmpretrain',
     'sharded': 'mmpretrain',
+    'sharded_state': 'mmpretrain',
+    'sharded_tables': 'mmengine',
     'two_tower': 'mmengine',
 }
+#: On one process these are the training without shards.
+SHARDED = [name for name in TRAININGS if 'sharded' in name]
 
 
 @pytest.fixture(scope='module')
@@ -42,9 +57,7 @@ def whole_run(tmp_path_factory):
             processes = start(config, whole, ranks)
             wait_for_training(whole, processes)
             middle = time.monotonic()
-            for process in processes:
-                process.join()
-                assert process.exitcode == 0, log_of(whole)
+            assert not any(exit_codes(processes, 600)), log_of(whole)
             seconds = middle - begin, time.monotonic() - middle
             made[name, ranks] = config, whole, seconds
         return made[name, ranks]
@@ -55,6 +68,18 @@ def whole_run(tmp_path_factory):
 def log_of(work_dir):
     """Output of the first rank."""
     return work_dir.with_name(f'{work_dir.name}_0.log').read_text()
+
+
+def exit_codes(processes, seconds):
+    """Wait for the end of all, or of one that failed; None: still runs."""
+    end = time.monotonic() + seconds
+    running = list(processes)
+    while running and time.monotonic() < end:
+        connection.wait([x.sentinel for x in running], end - time.monotonic())
+        running = [x for x in running if x.is_alive()]
+        if any(x.exitcode for x in processes):
+            break  # the others would wait for it for half an hour
+    return [process.exitcode for process in processes]
 
 
 def wait_for_training(work_dir, processes):
@@ -71,6 +96,30 @@ def draw_moment(draw, seconds):
     """
     in_training = draw.random() > 0.25
     return in_training, draw.uniform(0, seconds[in_training])
+
+
+def seconds_now(seconds, moment, killed, losses, all_losses):
+    """How long the training takes now that the machine is faster or slower.
+
+    With the time of an idle machine every kill on a busy one would come
+    before the first checkpoint; with that of a busy machine most trainings on
+    an idle one would end before the kill.
+
+    Args:
+        seconds: Of the start and of the rest, as drawn from so far.
+        moment: What was drawn last.
+        killed: Whether it came before the end.
+        losses: Iterations that the training did until then.
+        all_losses: Iterations of the uninterrupted run.
+
+    Returns:
+        The same with the rest as it is now.
+    """
+    in_training, passed = moment
+    if not in_training or losses < all_losses / 10:
+        return seconds  # too few iterations to tell
+    rest = passed * all_losses / losses
+    return seconds[0], rest if killed else min(rest, seconds[1])
 
 
 def train(config, work_dir, ranks, moment=None, draw=None):
@@ -92,10 +141,7 @@ def train(config, work_dir, ranks, moment=None, draw=None):
     in_training, seconds = moment or (False, 600)
     if in_training:
         wait_for_training(work_dir, processes)
-    end = time.monotonic() + seconds
-    for process in processes:
-        process.join(max(end - time.monotonic(), 0))
-    codes = [process.exitcode for process in processes]
+    codes = exit_codes(processes, seconds)
     for process in draw.sample(processes, ranks) if draw else processes:
         process.kill()
         # The others notice it, or go on, even to save a checkpoint.
@@ -120,11 +166,24 @@ def assert_same_end(work_dir, whole, ranks):
     for rank in range(ranks):
         assert read_losses(work_dir, rank) == read_losses(whole, rank)
     assert not list(work_dir.glob('.*.tmp'))
+    shards = {x.name for x in work_dir.glob('*.shard')}
+    for name in names:
+        if (work_dir / name).is_file():
+            shards -= set(named_shards(work_dir / name))
+    assert not shards
+
+
+def lines_of_losses(work_dir):
+    """Iterations that the first rank did, repeated ones included."""
+    path = work_dir / 'losses_0.txt'
+    return path.read_text().count('\n') if path.exists() else 0
 
 
 def kill_and_compare(whole_run, tmp_path, name, ranks, kills):
     """Kill, resume, kill again, ..., until there were so many kills."""
-    config, whole, seconds = whole_run(name, ranks)
+    config, whole, measured = whole_run(name, ranks)
+    seconds = measured
+    last = lines_of_losses(whole)
     begin = time.monotonic()
     draw = random.Random(f'{name} {ranks}')
     phases, resumed, trainings = Counter(), 0, 0
@@ -135,7 +194,11 @@ def kill_and_compare(whole_run, tmp_path, name, ranks, kills):
             assert phases.total() + trainings < 5 * kills, phases
             more = phases.total() < kills
             moment = draw_moment(draw, seconds) if more else None
+            done = lines_of_losses(work_dir)
             killed = train(config, work_dir, ranks, moment, draw)
+            done = lines_of_losses(work_dir) - done
+            if moment:
+                seconds = seconds_now(seconds, moment, killed, done, last)
             if killed is None:
                 break
             phases[killed] += 1
@@ -147,7 +210,7 @@ def kill_and_compare(whole_run, tmp_path, name, ranks, kills):
     print(
         f'\n{name} on {ranks}: {phases.total()} kills {dict(phases)}, '
         f'{resumed} resumes, {trainings} trainings of '
-        f'{seconds[0]:.1f} + {seconds[1]:.1f} s, '
+        f'{measured[0]:.1f} + {measured[1]:.1f} s, '
         f'{time.monotonic() - begin:.0f} s'
     )
 
@@ -156,7 +219,7 @@ def kill_and_compare(whole_run, tmp_path, name, ranks, kills):
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ('name', 'ranks'),
-    [(n, r) for n in TRAININGS for r in (1, 2) if (n, r) != ('sharded', 1)],
+    [(n, r) for n in TRAININGS for r in ((2,) if n in SHARDED else (1, 2))],
 )
 def test_killed_at_twenty_moments(whole_run, tmp_path, name, ranks):
     kill_and_compare(whole_run, tmp_path, name, ranks, KILLS)
@@ -179,12 +242,27 @@ def read(work_dir, name, rank=0):
     return torch.load(path, weights_only=False)
 
 
+def without_statistics(state):
+    """Leave out batch norm of the EMAHook's copy.
+
+    It is that of the last iteration of its process. The copy of the first one
+    is saved; the next iteration replaces it.
+    """
+    average = {
+        key: value
+        for key, value in state['ema_state_dict'].items()
+        if '.running_' not in key
+    }
+    return {**state, 'ema_state_dict': average}
+
+
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize('ranks', [(1, 2, 1), (2, 1, 2)], ids=str)
 @pytest.mark.parametrize('name', TRAININGS)
 def test_resumed_on_another_number_of_ranks(whole_run, tmp_path, name, ranks):
     _, whole, _ = whole_run(name, 1)
+    is_two_tower = name in ('two_tower', 'sharded_tables')
     hooks = [dict(type='mmengine.StateHook')]
     configs = {n: write_config(name, tmp_path, n, hooks) for n in (1, 2)}
     work_dir = tmp_path / 'work'
@@ -200,16 +278,55 @@ def test_resumed_on_another_number_of_ranks(whole_run, tmp_path, name, ranks):
     log = log_of(work_dir)
     assert log.count('Resuming from') == 2
     for rank in range(ranks[-1]):
-        end = read(work_dir, 'last', rank)
-        if name != 'two_tower':  # whose counts are those of the data
+        end = without_statistics(read(work_dir, 'last', rank))
+        if not is_two_tower:  # whose counts are those of the data
             assert any('loss' in key for key in end['state_dict'])
-        assert_same(end, read(work_dir, 'last'))
+        assert_same(end, without_statistics(read(work_dir, 'last')))
     names = sorted(x.name for x in whole.glob('epoch_*.pth'))
     assert sorted(x.name for x in work_dir.glob('epoch_*.pth')) == names
-    if name != 'two_tower':
+    if not is_two_tower:
         assert log.count('fresh random numbers are used') == 2
         return
     # Its batches are the same for every number of ranks, so it is as well.
     expected = contents(whole / names[-1])
     for key, value in expected['state_dict'].items():
         torch.testing.assert_close(end['state_dict'][key], value)
+
+
+def dist_train(config, work_dir, ranks):
+    """Run ``tools/dist_train.sh CONFIG RANKS``; give its exit status."""
+    command = ['bash', DIST_TRAIN, config, str(ranks), '--work-dir', work_dir]
+    command += ['--resume', '--cfg-options']
+    command += ['runner_type=mmrank.FlexibleRunner']
+    with open(f'{work_dir}_0.log', 'a') as log:
+        return subprocess.run(
+            list(map(str, command)),
+            stdout=log,
+            stderr=log,
+            env={
+                **environment(),
+                'PORT': str(free_port()),
+                'PYTHON': sys.executable,
+            },
+            timeout=600,
+        ).returncode
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_flexible_runner_takes_ddp_of_the_launcher(whole_run, tmp_path):
+    _, whole, _ = whole_run('flexible', 2)
+    # In the second of its six epochs, all processes.
+    die = dict(type='mmengine.KillHook', where='iteration', count=14)
+    work_dir = tmp_path / 'work'
+    config = write_config('sharded_state', tmp_path, 2, [die])
+    assert dist_train(config, work_dir, 2) != 0
+    assert (work_dir / 'epoch_1.pth').is_file()
+    assert not (work_dir / 'epoch_2.pth').exists()
+    config = write_config('sharded_state', tmp_path, 2)
+    assert dist_train(config, work_dir, 2) == 0
+    assert log_of(work_dir).count('Resuming from') == 2  # each process
+    saved = torch.load(work_dir / 'epoch_6.pth', weights_only=False)
+    used = Config.fromstring(saved['meta']['cfg'], '.py')
+    assert used.strategy.type == 'DDPStrategy'
+    assert_same_end(work_dir, whole, 2)

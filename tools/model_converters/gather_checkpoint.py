@@ -4,10 +4,10 @@ r"""Write a sharded checkpoint, a folder, as one file.
         work_dirs/run/epoch_3.pth epoch_3.pth
 
 takes a folder that mmrank.FSDPStrategy has saved. The file has all of it, as
-mmengine's Runner saves: tools/test.py and train.py --resume take it, in one
-process or several. The folder must be whole. The tensors of the model have to
-fit into the memory of this process; so do those of the optimiser, unless
---weights-only leaves them out.
+mmengine's Runner saves, and state per sample as one table: tools/test.py and
+train.py --resume take it, in one process or several. The folder must be
+whole. The tensors of the model have to fit into the memory of this process; so
+do those of the optimiser, unless --weights-only leaves them out.
 
 exit status: 0 written, 2 wrong input (see the message).
 """
@@ -21,7 +21,10 @@ import torch
 from mmrank.apis.entry_point import add_trust_option
 from mmrank.checkpoint_loading import guard_torch_load
 from mmrank.engine.resume.checkpoint import find_damage
-from mmrank.engine.resume.sharded_checkpoint import load_sharded
+from mmrank.engine.resume.sharded_checkpoint import (
+    join_tables,
+    load_sharded,
+)
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files.atomic_file import write_atomically
 
@@ -56,6 +59,7 @@ def main() -> None:
         raise UserError(f'{args.folder} {damage}. Fix: pass another one')
     without = ('optimizer', 'ema_state_dict') if args.weights_only else ()
     checkpoint = load_sharded(args.folder, without=without)
+    join_tables(checkpoint, args.folder)
     if args.weights_only:
         checkpoint = {k: v for k, v in checkpoint.items() if k in WEIGHTS}
     file = io.BytesIO()

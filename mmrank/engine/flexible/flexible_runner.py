@@ -3,11 +3,16 @@
 import os
 from typing import Any
 
+from mmengine.dist import get_world_size
 from mmengine.fileio import LocalBackend, get_file_backend
+from mmengine.model import is_model_wrapper
 from mmengine.runner import FlexibleRunner as _FlexibleRunner
+from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 from mmrank.engine.resume.atomic_save import whole_checkpoint
 from mmrank.engine.resume.strategies import refuse_strategy
+from mmrank.engine.sharded_tables import ShardedTablesHook
+from mmrank.errors import UserError
 from mmrank.registry import RUNNERS
 
 
@@ -25,6 +30,9 @@ class FlexibleRunner(_FlexibleRunner):
       mmengine's the ``EMAHook`` fails on a resume, and
       :class:`~mmrank.engine.hooks.AtomicCheckpointHook` cannot choose the
       last whole checkpoint.
+    * Weights of ``DDPStrategy`` are saved under the names that they have in
+      one process. mmengine's have the prefix of the wrapper, and the
+      ``EMAHook`` fails when it saves.
     * A strategy whose checkpoints cannot be resumed from exactly is refused.
 
     Args:
@@ -32,7 +40,8 @@ class FlexibleRunner(_FlexibleRunner):
         **kwargs: The same.
 
     Raises:
-        UserError: The strategy is mmengine's FSDP, DeepSpeed or ColossalAI.
+        UserError: The strategy is mmengine's FSDP, DeepSpeed or ColossalAI,
+            or several processes have two-tower tables in shards.
 
     Examples:
         >>> runner_type = 'mmrank.FlexibleRunner'
@@ -46,6 +55,15 @@ class FlexibleRunner(_FlexibleRunner):
         self._has_begun = False
         self._saved_position: dict = {}
         super().__init__(*args, **kwargs)
+        if get_world_size() > 1 and any(
+            isinstance(hook, ShardedTablesHook) for hook in self.hooks
+        ):
+            raise UserError(
+                'runner_type: a strategy of FlexibleRunner sends the weights '
+                'of the first process to all, and with ShardedEmbeddingTower '
+                "each has other rows. Fix: remove runner_type, mmengine's "
+                'Runner trains such tables'
+            )
 
     def build_strategy(
         self,
@@ -72,7 +90,12 @@ class FlexibleRunner(_FlexibleRunner):
             self._has_begun = False  # mmengine's own call, after the load
             return
         if fn_name == 'before_save_checkpoint':
-            kwargs['checkpoint']['meta'].update(self._saved_position)
+            checkpoint = kwargs['checkpoint']
+            checkpoint['meta'].update(self._saved_position)
+            if is_model_wrapper(self.model):
+                consume_prefix_in_state_dict_if_present(
+                    checkpoint['state_dict'], 'module.'
+                )
         super().call_hook(fn_name, **kwargs)
 
     def save_checkpoint(

@@ -27,6 +27,7 @@ from mmrank.engine.resume.sharded_checkpoint import (
 from mmrank.errors import UserError
 from mmrank.functional.distributed import is_sharded
 from mmrank.registry import STRATEGIES
+from mmrank.state.sharding.sharded_state import ShardedState, save_shard
 
 #: Parts of a checkpoint that a test does not need.
 _TRAINING = ('optimizer', 'mmrank_previous_weights')
@@ -41,7 +42,8 @@ class FSDPStrategy(DDPStrategy):
     so that hooks, optimiser wrappers and ``paramwise_cfg`` work as with
     ``DDPStrategy``. Parameters without a dimension, such as a learnable
     temperature, stay whole on each process, and their gradients are averaged.
-    Buffers, and with them the state of the losses, stay whole, too.
+    Buffers, and with them the state of the losses, stay whole, too, but for
+    what ``storage='sharded'`` of a loss spreads.
 
     A checkpoint is a folder to which each process writes its part. It resumes
     on any number of processes, and so does a file that ``Runner`` saved.
@@ -69,6 +71,8 @@ class FSDPStrategy(DDPStrategy):
 
     #: The model's state has the keys and shapes of an unsharded one.
     has_global_state = True
+    #: Asked by ``ShardedStateHook``: each process saves its rows itself.
+    saves_shards = True
 
     def __init__(
         self,
@@ -102,7 +106,7 @@ class FSDPStrategy(DDPStrategy):
         """Shard the model; it keeps its class."""
         model = self.convert_model(model)
         for module in model.modules():
-            if isinstance(module, BaseDataPreprocessor):
+            if isinstance(module, BaseDataPreprocessor | ShardedState):
                 module.to(get_device())
         empty = _copy_with(model, partial(torch.empty_like, device='meta'))
         whole = {p for p in model.parameters() if p.dim() == 0}
@@ -179,7 +183,7 @@ class FSDPStrategy(DDPStrategy):
         )
         if callback is not None:
             callback(checkpoint)
-        save_sharded(checkpoint, filename)
+        save_sharded(checkpoint, filename, save_shard(self.model))
 
     def load_checkpoint(
         self,

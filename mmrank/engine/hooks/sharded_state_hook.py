@@ -7,7 +7,6 @@ from pathlib import Path
 
 import torch
 from mmengine.dist import (
-    all_gather_object,
     broadcast_object_list,
     get_rank,
     get_world_size,
@@ -17,6 +16,7 @@ from mmengine.fileio import LocalBackend, get_file_backend, join_path, put
 from mmengine.hooks import Hook
 from mmengine.runner import FlexibleRunner
 
+from mmrank.engine.resume.atomic_save import all_succeed
 from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.errors import UserError
 from mmrank.registry import HOOKS
@@ -44,16 +44,17 @@ class ShardedStateHook(Hook):
     takes a checkpoint for whole only with its shards, and removes both
     together. A resumed training reads its rows from them, on any number of
     processes; a checkpoint with the whole table loads as well, and shards
-    load into a whole table. ``tools/train.py`` adds the hook.
+    load into a whole table. ``tools/train.py`` adds the hook. A checkpoint of
+    ``mmrank.FSDPStrategy`` is a folder, and has the shards in it.
 
     The folder of the checkpoints has to be one that all processes see, and
     that of one training alone. Shards go through the storage backend of the
     checkpoint; only in local folders are those that are outdated removed.
 
     Raises:
-        UserError: Before training, if there are shards and a
-            ``FlexibleRunner``, whose strategies save in other ways; if a
-            shard of the checkpoint is missing or damaged.
+        UserError: Before training, if there are shards and mmengine's own
+            ``FlexibleRunner``, which calls hooks after a checkpoint is
+            loaded; if a shard of the checkpoint is missing or damaged.
 
     Examples:
         >>> custom_hooks = [dict(type='mmrank.ShardedStateHook')]
@@ -71,13 +72,16 @@ class ShardedStateHook(Hook):
 
     def before_run(self, runner) -> None:
         """Take part in whatever saves and loads a checkpoint."""
-        if self._runner is runner or isinstance(runner, FlexibleRunner):
+        if self._runner is runner or _loads_before_hooks(runner):
             return
         self._runner = runner
         runner.save_checkpoint = partial(
             self._save, runner, runner.save_checkpoint
         )
-        runner.load_checkpoint = partial(self._load, runner.load_checkpoint)
+        # FlexibleRunner resumes without the other one.
+        for name in ('load_checkpoint', 'resume'):
+            load = getattr(runner, name)
+            setattr(runner, name, partial(self._load, load))
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
         """Note which shards belong to the checkpoint."""
@@ -90,12 +94,13 @@ class ShardedStateHook(Hook):
         """
         model = unwrap_model(runner.model)
         states = sharded_states(model).values()
-        if isinstance(runner, FlexibleRunner):
+        if _loads_before_hooks(runner):
             if any(not state.shard.is_whole for state in states):
                 raise UserError(
-                    "storage='sharded' of a loss needs mmengine's Runner: "
-                    'checkpoints of FlexibleRunner do not take its shards. '
-                    "Fix: runner_type='Runner', or storage='device'"
+                    "storage='sharded' of a loss needs another runner: "
+                    "mmengine's FlexibleRunner does not show hooks which "
+                    "checkpoint it loads. Fix: runner_type='mmrank."
+                    "FlexibleRunner', or storage='device'"
                 )
             return
         for state in states:
@@ -104,7 +109,7 @@ class ShardedStateHook(Hook):
             load_shards(model, read_shards(self._source, self._loaded))
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Name the shards. Runs in the main process only."""
+        """Name the shards, of which a folder knows itself."""
         if self._saved:
             checkpoint[SHARD_FILES_KEY] = self._saved
 
@@ -115,6 +120,9 @@ class ShardedStateHook(Hook):
     def _save(self, runner, save, out_dir, filename, *args, **kwargs):
         content = save_shard(unwrap_model(runner.model))
         if not content:
+            return save(out_dir, filename, *args, **kwargs)
+        strategy = getattr(runner, 'strategy', None)
+        if getattr(strategy, 'saves_shards', False):
             return save(out_dir, filename, *args, **kwargs)
         place = dict(backend_args=kwargs.get('backend_args'))
         is_local = isinstance(
@@ -128,7 +136,7 @@ class ShardedStateHook(Hook):
         broadcast_object_list(token)
         names = shard_names(filename, token[0], get_world_size())
         own = names[get_rank()]
-        _all_succeed(
+        all_succeed(
             lambda: _write(content, join_path(out_dir, own, **place), place)
         )
         self._saved = names
@@ -147,19 +155,8 @@ def _write(content: dict, path: str, place: dict) -> None:
     put(file.getvalue(), path, **place)
 
 
-def _all_succeed(write) -> None:
-    """Write in all processes; if it fails in one, it does in all."""
-    error = None
-    try:
-        write()
-    except OSError as found:
-        error = found
-    said = all_gather_object(None if error is None else str(error))
-    if error is not None:
-        raise error
-    for rank, message in enumerate(said):
-        if message is not None:
-            raise OSError(
-                f'process {rank} could not write its shard of the state: '
-                f'{message}'
-            )
+def _loads_before_hooks(runner) -> bool:
+    """Whether a checkpoint is loaded before hooks hear of the run."""
+    return isinstance(runner, FlexibleRunner) and not getattr(
+        runner, 'saves_whole_checkpoints', False
+    )

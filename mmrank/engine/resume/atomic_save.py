@@ -1,7 +1,7 @@
 """Checkpoints of several processes that are either whole or absent."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -64,6 +64,33 @@ def whole_checkpoint(path: str | os.PathLike) -> Iterator[Path]:
         os.replace(temp, path)
         sync_folder(temp.parent)
     barrier()
+
+
+def all_succeed(write: Callable[[], None]) -> None:
+    """Write in all processes; if it fails in one, it does in all.
+
+    Otherwise the others would wait for one that has ended.
+
+    Args:
+        write: Writes what this process has.
+
+    Raises:
+        OSError: It failed here, or in another process.
+    """
+    error = None
+    try:
+        write()
+    except OSError as found:
+        error = found
+    said = all_gather_object(None if error is None else str(error))
+    if error is not None:
+        raise error
+    for rank, message in enumerate(said):
+        if message is not None:
+            raise OSError(
+                f'process {rank} could not write its shard of the state: '
+                f'{message}'
+            )
 
 
 def remove_checkpoint(path: str | os.PathLike) -> None:

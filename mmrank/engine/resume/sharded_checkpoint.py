@@ -14,11 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from mmengine.dist import is_main_process
+from mmengine.dist import get_rank, get_world_size, is_main_process
 from torch import Tensor
 
 from mmrank.checkpoint_loading import CheckpointError, guarded_loader
+from mmrank.engine.resume.atomic_save import all_succeed
 from mmrank.errors import UserError
+from mmrank.state.sharding.shard_files import (
+    SHARD_FILES_KEY,
+    own_shard_names,
+    whole_tables,
+)
+from mmrank.state.sharding.sharded_state import SHARDS_KEY
 
 try:
     from torch.distributed import checkpoint as dcp
@@ -46,12 +53,19 @@ Path_ = tuple[str | int, ...]
 Placement = Callable[[Path_, torch.Size], Tensor | None]
 
 
-def save_sharded(checkpoint: dict, folder: str | Path) -> None:
+def save_sharded(
+    checkpoint: dict, folder: str | Path, own: dict | None = None
+) -> None:
     """Write a checkpoint; all processes call it.
 
     Args:
         checkpoint: What ``Runner`` would save, in nested containers.
         folder: A new folder.
+        own: What this process has of state that is spread over them, see
+            :func:`mmrank.state.save_shard`. All have some, or none has.
+
+    Raises:
+        OSError: A process could not write its part of the state.
     """
     tensors: dict[Path_, Tensor] = {}
     rest = _take_out(checkpoint, (), tensors)
@@ -63,6 +77,11 @@ def save_sharded(checkpoint: dict, folder: str | Path) -> None:
             flatten_state_dict=False, dedup_save_to_lowest_rank=True
         ),
     )
+    if own:
+        names = own_shard_names(get_world_size())
+        place = Path(folder, names[get_rank()])
+        all_succeed(lambda: torch.save(own, place))
+        rest[SHARD_FILES_KEY] = names
     if is_main_process():
         rest[_KEYS] = keys
         rest[_VERSIONS] = {
@@ -136,6 +155,32 @@ def load_sharded(
         if name in rest:
             rest[name]._metadata = OrderedDict(values)
     return rest
+
+
+def join_tables(checkpoint: dict, folder: str | Path) -> dict:
+    """Put whole tables in the place of state that the processes had in parts.
+
+    Args:
+        checkpoint: What :func:`load_sharded` gave; changed in place.
+        folder: Where it was read from.
+
+    Returns:
+        ``checkpoint``, as one process would save it.
+    """
+    names = checkpoint.pop(SHARD_FILES_KEY, None)
+    if not names:
+        return checkpoint
+    tables = whole_tables(folder, names)
+    modules = {key.rpartition('.')[0] for key in tables}
+    # The EMAHook exchanges the values of both.
+    for part, prefix in (('state_dict', ''), ('ema_state_dict', 'module.')):
+        if part not in checkpoint:
+            continue
+        for module in modules:
+            checkpoint[part].pop(f'{prefix}{module}.{SHARDS_KEY}', None)
+        for key, table in tables.items():
+            checkpoint[part][prefix + key] = table
+    return checkpoint
 
 
 def spread(checkpoint: dict, place: Placement) -> dict:

@@ -31,6 +31,26 @@ _REFUSED = {
 }
 
 
+def strategy_class(strategy) -> tuple[str, str]:
+    """Package and name of the class of a strategy.
+
+    Args:
+        strategy: A config or an object of ``FlexibleRunner``; None for its
+            default.
+
+    Returns:
+        The package is empty where a config leaves it to the scope.
+    """
+    if isinstance(strategy, dict):
+        kind = strategy.get('type', '')
+    else:
+        kind = type(strategy)
+    if isinstance(kind, type):
+        return kind.__module__.partition('.')[0], kind.__name__
+    scope, _, name = str(kind).rpartition('.')
+    return scope, name
+
+
 def refuse_strategy(strategy) -> None:
     """Refuse a strategy whose checkpoints cannot be resumed from exactly.
 
@@ -41,14 +61,7 @@ def refuse_strategy(strategy) -> None:
     Raises:
         UserError: It is one of mmengine's that shard.
     """
-    if isinstance(strategy, dict):
-        kind = strategy.get('type', '')
-    else:
-        kind = type(strategy)
-    if isinstance(kind, type):
-        scope, name = kind.__module__.partition('.')[0], kind.__name__
-    else:
-        scope, _, name = str(kind).rpartition('.')
+    scope, name = strategy_class(strategy)
     if name in _REFUSED and scope in ('', 'mmengine'):
         raise UserError(
             f"strategy.type: mmengine's {name} {_REFUSED[name]}. Fix: "

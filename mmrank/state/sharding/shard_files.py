@@ -1,8 +1,9 @@
-"""Files of the shards beside a checkpoint.
+"""Files of the shards beside a checkpoint, or in it.
 
 ``epoch_3.pth`` has ``epoch_3.pth.<token>.<rank>-of-<W>.shard`` beside it and
 names them. The token is new each time: a file that is saved again under its
-name has other shards, and until it is replaced it is whole with its own.
+name has other shards, and until it is replaced it is whole with its own. A
+checkpoint that is a folder has ``<rank>-of-<W>.shard`` in it.
 """
 
 import pickletools
@@ -38,12 +39,26 @@ def shard_names(checkpoint: str, token: str, parts: int) -> list[str]:
     return [f'{checkpoint}.{token}.{i}-of-{parts}.shard' for i in range(parts)]
 
 
-def named_shards(path: str | Path) -> list[str]:
-    """Names of the shards that a checkpoint needs; its pickle is not run.
+def own_shard_names(parts: int) -> list[str]:
+    """Names of the shards in a folder, by rank.
 
     Args:
-        path: A whole checkpoint in torch's zip format.
+        parts: Number of shards.
     """
+    return [f'{i}-of-{parts}.shard' for i in range(parts)]
+
+
+def named_shards(path: str | Path) -> list[str]:
+    """Names of the shards that a checkpoint needs beside it.
+
+    Its pickle is not run.
+
+    Args:
+        path: A whole checkpoint in torch's zip format, or a folder, which
+            needs nothing beside it.
+    """
+    if Path(path).is_dir():
+        return []
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
             if name.endswith('/data.pkl'):
@@ -76,8 +91,11 @@ def read_shards(
     Raises:
         UserError: If a shard is missing or cannot be read.
     """
+    checkpoint = Path(checkpoint)
+    is_folder = checkpoint.is_dir()
     for name in names:
-        path = Path(checkpoint).parent / Path(name).name
+        folder = checkpoint if is_folder else checkpoint.parent
+        path = folder / Path(name).name
         try:
             yield torch.load(
                 path, map_location='cpu', mmap=True, weights_only=True
@@ -91,10 +109,10 @@ def read_shards(
             )
             raise UserError(
                 f'checkpoint {checkpoint} keeps its state per sample in '
-                f'{len(names)} files beside it, and {path.name} {what}. Fix: '
-                'copy the .shard files into the folder of the checkpoint, '
-                'where all processes can read it; to start with fresh values '
-                'load_state=False of the loss'
+                f'{len(names)} files {"in" if is_folder else "beside"} it, '
+                f'and {path.name} {what}. Fix: copy the .shard files into '
+                f'{folder}, where all processes can read it; to start with '
+                'fresh values load_state=False of the loss'
             ) from error
 
 
