@@ -30,7 +30,7 @@ from .surrogates import clamp_infinite
 
 # Scores per pass: few enough that the temporaries of a pass stay in cache,
 # many enough that the calls cost little.
-CHUNK = 2**17
+CHUNK = 2**18
 # Grid cells per threshold, and their least and largest number: the share of
 # scores to be searched falls with the first, the table leaves the cache
 # beyond the last.
@@ -121,9 +121,13 @@ class ScoreBinner:
         Rounding keeps the order, so a score in a lower (higher) cell than a
         threshold is below (above) it: the look-up is exact, not a guess.
         """
+        low, scale = self.low, self.scale
+        if scores.dim() == 1:
+            # As numbers: a broadcast tensor is slower.
+            low, scale = low[0, 0], scale[0, 0]
         # Not by one fused operation: it would round the last few scores of
         # a tensor in another way than those before.
-        cell = torch.sub(scores, self.low).mul_(self.scale).add_(1)
+        cell = torch.sub(scores, low).mul_(scale).add_(1)
         cell.clamp_(0, self.num_cells - 1)
         if not self.is_finite:
             cell.nan_to_num_(nan=self.num_cells - 1)
@@ -145,12 +149,16 @@ class ScoreBinner:
                 torch.searchsorted(self.thresholds, scores, out_int32=True)
             )
             return
-        cells = self._cell(scores).view(-1)
-        torch.index_select(self.table, 0, cells, out=out.view(-1))
+        if len(out) == 1:
+            scores, out = scores[0], out[0]
+        # No name for the cells: the next ones then take their memory.
+        torch.index_select(
+            self.table, 0, self._cell(scores).view(-1), out=out.view(-1)
+        )
         self._search_crowded_cells(scores, out)
         # The one threshold of the cell, or the next one, which is above.
         place = self._from(self.first_end, out).view(-1)
-        end = self.ends.index_select(0, place).view_as(scores)
+        end = self.ends.index_select(0, place).view(out.shape)
         is_above = torch.empty_like(out)
         out += torch.gt(scores, end, out=is_above)
 
@@ -164,12 +172,14 @@ class ScoreBinner:
             found = torch.bucketize(scores, self.thresholds[0], out_int32=True)
         else:
             found = -1 - flat.index_select(0, open_)
-            first = self.first_end.view(-1)
-            first = first if len(out) == 1 else first[open_ // out.size(1)]
-            found += first
+            if out.dim() == 2:
+                # Places among the thresholds of all lists.
+                first = self.first_end.view(-1)[open_ // out.size(1)]
+                found += first
             for _ in range(self.comparisons):
                 found += scores > self.ends.index_select(0, found)
-            found -= first
+            if out.dim() == 2:
+                found -= first
         flat.index_copy_(0, open_, found)
 
 
