@@ -30,7 +30,7 @@ from .surrogates import clamp_infinite
 
 # Scores per pass: few enough that the temporaries of a pass stay in cache,
 # many enough that the calls cost little.
-CHUNK = 2**18
+CHUNK = 2**17
 # Grid cells per threshold, and their least and largest number: the share of
 # scores to be searched falls with the first, the table leaves the cache
 # beyond the last.
