@@ -284,6 +284,8 @@ def prepare_cpu_processes(cfg: Config) -> None:
     Raises:
         UserError: See :func:`set_slurm_variables`.
     """
+    from mmrank.engine.resume.strategies import strategy_class
+
     if cfg.launcher == 'slurm':
         set_slurm_variables()
     # Of mmengine, in seconds: how long to wait for a process that is gone.
@@ -297,8 +299,6 @@ def prepare_cpu_processes(cfg: Config) -> None:
         broadcast_buffers=False,
     )
     cfg.model_wrapper_cfg = dict(wrapper, device_ids=None)
-    from mmrank.engine.resume.strategies import strategy_class
-
     # FlexibleRunner's own choice where several processes are started.
     strategy = cfg.get('strategy') or dict(type='DDPStrategy')
     if 'runner_type' in cfg and strategy_class(strategy)[1] == 'DDPStrategy':

@@ -158,7 +158,7 @@ def load_sharded(
 
 
 def join_tables(checkpoint: dict, folder: str | Path) -> dict:
-    """Put whole tables in the place of state that the processes had in parts.
+    """Replace the shards of the state by whole tables.
 
     Args:
         checkpoint: What :func:`load_sharded` gave; changed in place.

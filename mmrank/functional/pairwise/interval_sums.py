@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from .opaque_operator import is_compiling, opaque_operator
+from .pair_matrix import Buffers
 from .pairwise_tables import (
     CHUNK,
     PairwiseTables,
@@ -42,26 +43,6 @@ def _blocks(scores: Tensor) -> Iterator[tuple[slice, slice]]:
         yield slice(None), part
 
 
-class _Buffers:
-    """Memory that the passes share, so that it stays in the cache."""
-
-    def __init__(self) -> None:
-        self._memory: dict[str, Tensor] = {}
-
-    def like(self, name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
-        """Uninitialised memory of the shape of ``values``."""
-        size = values.numel()
-        memory = self._memory.get(name)
-        if memory is None or memory.numel() < size:
-            memory = torch.empty(size, dtype=dtype, device=values.device)
-            self._memory[name] = memory
-        return memory[:size].view(values.shape)
-
-    def copy(self, name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
-        """A copy of ``values``."""
-        return self.like(name, values, dtype).copy_(values)
-
-
 def _look_up(table: Tensor, bins: Tensor, out: Tensor) -> Tensor:
     """Entries of the (R, K) table for (R, n) bins.
 
@@ -82,7 +63,7 @@ def _flat(bins: Tensor, table: Tensor) -> Tensor:
 
 
 def _add_moments(
-    moments: Tensor, bins: Tensor, u: Tensor, buffers: _Buffers
+    moments: Tensor, bins: Tensor, u: Tensor, buffers: Buffers
 ) -> None:
     """Add count, sum and sum of squares of u to (3, R, K) moments.
 
@@ -182,7 +163,7 @@ class IntervalSums:
         all_bins = _empty_bins(pos, neg)
         moments = tables.p.new_zeros(3, *tables.anchors.shape)
         self.is_finite = finite = _is_finite(neg)
-        has_anchors, buffers, binner = tables.has_anchors, _Buffers(), None
+        has_anchors, buffers, binner = tables.has_anchors, Buffers(), None
         for rows, part in _blocks(neg):
             if part.start == 0:
                 binner = ScoreBinner(
@@ -214,7 +195,7 @@ class IntervalSums:
         return total, slope / self.tau, (all_bins,)
 
     def _around_centre(
-        self, scores: Tensor, rows: slice, buffers: _Buffers
+        self, scores: Tensor, rows: slice, buffers: Buffers
     ) -> Tensor:
         """(R, n) float64 distances of the scores to the centres."""
         y = buffers.copy('scores', scores, torch.float64)
@@ -233,7 +214,7 @@ class IntervalSums:
         const, by_y = self.tables.slope_coefficients(grad / self.tau)
         by_y /= self.tau
         out = torch.empty_like(neg, memory_format=torch.contiguous_format)
-        finite, buffers = self.is_finite, _Buffers()
+        finite, buffers = self.is_finite, Buffers()
         for rows, part in _blocks(neg):
             scores = neg[rows, part]
             scores = scores if finite else clamp_infinite(scores.double())

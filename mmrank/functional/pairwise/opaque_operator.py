@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 
 def opaque_operator(name: str, fake: Callable) -> Callable:
@@ -32,3 +33,8 @@ def is_compiling() -> bool:
     compiler = getattr(torch, 'compiler', None)
     ask = getattr(compiler, 'is_compiling', None)
     return ask is not None and ask()
+
+
+def on_host(values: Tensor) -> bool:
+    """Whether the host may look at values without waiting for them."""
+    return values.device.type == 'cpu' and not is_compiling()

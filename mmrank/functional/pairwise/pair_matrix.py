@@ -1,13 +1,12 @@
 """The matrix of all pairs of positives and negatives, in blocks."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from .opaque_operator import is_compiling
+from .opaque_operator import on_host
 from .surrogates import SCORE_LIMIT, Surrogate, clamp_infinite
 
 # Pairs of a block that stays in the cache of a CPU: 1 MiB.
@@ -18,6 +17,26 @@ _KEPT_PAIRS = 2**20
 _PAIRS_TO_REGROUP = 2**15
 # Far below every score, and far enough from infinity to be multiplied.
 _FAR_BELOW = -1e100
+
+
+class Buffers:
+    """Memory that all blocks share, so that it stays in the cache."""
+
+    def __init__(self) -> None:
+        self._memory: dict[str, Tensor] = {}
+
+    def like(self, name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
+        """Uninitialised memory of the shape of ``values``."""
+        size = values.numel()
+        memory = self._memory.get(name)
+        if memory is None or memory.numel() < size:
+            memory = torch.empty(size, dtype=dtype, device=values.device)
+            self._memory[name] = memory
+        return memory[:size].view(values.shape)
+
+    def copy(self, name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
+        """A copy of ``values``."""
+        return self.like(name, values, dtype).copy_(values)
 
 
 @dataclass
@@ -72,9 +91,7 @@ def _groups(pos_mask: Tensor, width: int) -> list[_Group]:
     everything = [_Group(None, None, pos_mask)]
     if (
         # Elsewhere the host would wait for the counts.
-        pos_mask.device.type != 'cpu'
-        or is_compiling()
-        or pos_mask.numel() * width < _PAIRS_TO_REGROUP
+        not on_host(pos_mask) or pos_mask.numel() * width < _PAIRS_TO_REGROUP
     ):
         return everything
     counts = pos_mask.sum(1)
@@ -125,10 +142,8 @@ class _Panels:
         self.vanishes = vanishes
         # A device launches a kernel for each block, and compiling writes
         # each of them out.
-        on_host = self.pos.device.type == 'cpu' and not is_compiling()
-        self.block = min(block, _CACHED_PAIRS) if on_host else block
-        # Memory that all blocks share, so that it stays in the cache.
-        self._scores = self._pairs = None
+        self.block = min(block, _CACHED_PAIRS) if on_host(pos) else block
+        self._buffers = Buffers()
 
     def __iter__(
         self,
@@ -144,23 +159,23 @@ class _Panels:
                 part = slice(begin, min(begin + columns, length))
                 yield rows, part, *self._differences(rows, part)
 
+    def slopes_like(self, x: Tensor) -> Tensor:
+        """Memory for the slopes at the differences of a block."""
+        return self._buffers.like('slopes', x, x.dtype)
+
     def _differences(
         self, rows: slice, part: slice
     ) -> tuple[Tensor, Tensor | None]:
         neg, pos = self.neg[rows, part], self.pos[rows]
         keep = None if self.mask is None else self.mask[rows, part]
-        if self._pairs is None:
-            # The first block is the largest.
-            self._scores = self.pos.new_empty(neg.numel())
-            self._pairs = self.pos.new_empty(neg.numel() * pos.size(1))
-        scores = self._scores[: neg.numel()].view(neg.shape).copy_(neg)
+        scores = self._buffers.copy('scores', neg, pos.dtype)
         scores.clamp_(-SCORE_LIMIT, SCORE_LIMIT)
         if keep is not None and self.vanishes:
             # Once for a score, not for a pair.
             scores.masked_fill_(~keep, _FAR_BELOW)
             keep = None
-        shape = pos.size(0), pos.size(1), neg.size(1)
-        pairs = self._pairs[: math.prod(shape)].view(shape)
+        wide = pos.expand(-1, -1, neg.size(1))
+        pairs = self._buffers.like('pairs', wide, pos.dtype)
         torch.sub(pos, scores.unsqueeze(1), out=pairs)
         return pairs, None if keep is None else keep.unsqueeze(1)
 
@@ -224,16 +239,15 @@ class PairMatrix:
         kept = []
         for group in groups:
             own = total.new_zeros(2, *group.keep.shape)
-            spare = None
             if keeps:
                 kept.append(own.new_empty(*group.keep.shape, neg.size(1)))
-            for rows, part, x, keep in self._panels(group, pos, neg, neg_mask):
+            panels = self._panels(group, pos, neg, neg_mask)
+            for rows, part, x, keep in panels:
                 change = None
                 if keeps:
                     change = kept[-1][rows, :, part]
                 elif slopes:
-                    spare = torch.empty_like(x) if spare is None else spare
-                    change = spare.view(-1)[: x.numel()].view(x.shape)
+                    change = panels.slopes_like(x)
                 value = self._terms(x, keep, values, change)
                 if values:
                     own[0, rows] += value
@@ -260,11 +274,9 @@ class PairMatrix:
                 own = torch.bmm(weight, kept[i])[:, 0].to(out.dtype)
             else:
                 own = group.rows(out)
-                spare = None
                 panels = self._panels(group, pos, neg, neg_mask)
                 for rows, part, x, keep in panels:
-                    spare = torch.empty_like(x) if spare is None else spare
-                    change = spare.view(-1)[: x.numel()].view(x.shape)
+                    change = panels.slopes_like(x)
                     self._terms(x, keep, False, change)
                     own[rows, part] = torch.bmm(weight[rows], change)[:, 0]
             if group.lists is not None:

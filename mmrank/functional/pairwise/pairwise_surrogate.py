@@ -14,7 +14,7 @@ from torch.autograd import Function
 from mmrank.functional.second_order import once_differentiable
 
 from .interval_sums import IntervalSums
-from .opaque_operator import is_compiling
+from .opaque_operator import is_compiling, on_host
 from .pair_matrix import PairMatrix
 from .surrogates import OneSidedHuber, Surrogate
 
@@ -63,7 +63,7 @@ def has_few_positives(pos_mask: Tensor) -> bool:
     Args:
         pos_mask: (L, P) bool, False for padding.
     """
-    if pos_mask.device.type != 'cpu' or is_compiling():
+    if not on_host(pos_mask):
         # Not measured there, and the host would wait for the count.
         return False
     lists, width = pos_mask.shape

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.docstrings import docstring_of_scores
-from mmrank.functional.pairwise.opaque_operator import is_compiling
+from mmrank.functional.pairwise.opaque_operator import on_host
 from mmrank.functional.pairwise.pairwise_surrogate import check_lists
 
 _MASKS = ('pos_mask', 'neg_mask', 'group')
@@ -261,7 +261,7 @@ def positive_index(is_positive: Tensor) -> tuple[Tensor, Tensor]:
     """
     if is_positive.size(0) == 1:
         # The number of positives is known: no second wait for the device.
-        if _on_host(is_positive):
+        if on_host(is_positive):
             # Several times faster where few are positive.
             index = torch.from_numpy(np.flatnonzero(is_positive[0].numpy()))
         else:
@@ -280,11 +280,6 @@ def positive_index(is_positive: Tensor) -> tuple[Tensor, Tensor]:
     mask = torch.zeros_like(index, dtype=torch.bool)
     mask[lists, slot] = True
     return index, mask
-
-
-def _on_host(values: Tensor) -> bool:
-    """Whether numpy may look at the values."""
-    return values.device.type == 'cpu' and not is_compiling()
 
 
 def gather_positives(
@@ -479,7 +474,7 @@ def count_negatives(
         number = torch.full(
             neg.shape[:1], neg.size(1), dtype=torch.float64, device=neg.device
         )
-    elif len(neg_mask) == 1 and _on_host(neg_mask):
+    elif len(neg_mask) == 1 and on_host(neg_mask):
         number = torch.tensor([np.count_nonzero(neg_mask.numpy())]).double()
     else:
         # Block by block: a sum of bool makes a copy in int64 on a CPU.

@@ -14,7 +14,7 @@ from mmrank.functional.distributed import (
     scale_gradient,
     world_group,
 )
-from mmrank.functional.pairwise.opaque_operator import is_compiling
+from mmrank.functional.pairwise.opaque_operator import on_host
 from mmrank.functional.ranking.lists import (
     check_classified,
     one_vs_all,
@@ -319,8 +319,7 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
         if self.ignores_empty_lists:
             counted = pos_mask.any(1, keepdim=True)
             # Elsewhere the host would wait for the answer.
-            on_host = counted.device.type == 'cpu' and not is_compiling()
-            if not (on_host and counted.all()):
+            if not (on_host(counted) and counted.all()):
                 scores = torch.where(counted, scores, 0)
             pos = torch.where(pos_mask, pos, 0)
         return RankedLists(

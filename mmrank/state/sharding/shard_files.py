@@ -36,7 +36,7 @@ def shard_names(checkpoint: str, token: str, parts: int) -> list[str]:
         token: 12 hexadecimal digits.
         parts: Number of shards.
     """
-    return [f'{checkpoint}.{token}.{i}-of-{parts}.shard' for i in range(parts)]
+    return [f'{checkpoint}.{token}.{name}' for name in own_shard_names(parts)]
 
 
 def own_shard_names(parts: int) -> list[str]:
