@@ -1,9 +1,8 @@
 """Packaging of mmrank.
 
-The metadata is ordinary setuptools. The one addition is ``mmrank/.mim``, the
-folder in which OpenMMLab's ``mim`` looks for the configs, the entry-point
-tools and ``model-index.yml`` of an installed package: a wheel carries a copy
-of them, an editable install gets links to the checkout.
+The metadata is ordinary setuptools. The one addition is ``mmrank/.mim``, the folder in which
+OpenMMLab's ``mim`` looks for the configs, the entry-point tools and ``model-index.yml`` of an
+installed package: a wheel carries a copy of them, an editable install gets links to the checkout.
 """
 
 import os
@@ -17,13 +16,7 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent
 MIM_ENTRIES = ('configs', 'tools', 'model-index.yml')
 # These make the environment of a checkout; there is none in a wheel.
-MIM_IGNORED = (
-    '__pycache__',
-    '*.py[cod]',
-    'bootstrap.py',
-    'bootstrap_parts',
-    'docker',
-)
+MIM_IGNORED = ('__pycache__', '*.py[cod]', 'bootstrap.py', 'bootstrap_parts', 'docker')
 
 
 def read_version() -> str:
@@ -78,17 +71,13 @@ def add_mim(package_dir: Path, link: bool) -> None:
         if link:
             try:
                 relative = os.path.relpath(source, mim_dir)
-                target.symlink_to(
-                    relative, target_is_directory=source.is_dir()
-                )
+                target.symlink_to(relative, target_is_directory=source.is_dir())
                 continue
             except OSError:
                 # Windows without the right to make links: copy instead.
                 remove(target)
         if source.is_dir():
-            shutil.copytree(
-                source, target, ignore=shutil.ignore_patterns(*MIM_IGNORED)
-            )
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns(*MIM_IGNORED))
         else:
             shutil.copyfile(source, target)
 
@@ -114,8 +103,7 @@ OPENMMLAB = read_requirements('mminstall')
 EXTRAS = {
     'mim': OPENMMLAB,
     'optional': read_requirements('optional'),
-    'detection': OPENMMLAB
-    + chosen(('onedl-mmdetection', 'pycocotools', 'faster-coco-eval')),
+    'detection': OPENMMLAB + chosen(('onedl-mmdetection', 'pycocotools', 'faster-coco-eval')),
     'classification': OPENMMLAB + chosen(('onedl-mmpretrain',)),
     'metric-learning': chosen(('pytorch-metric-learning',)),
     'text': read_requirements('text'),

@@ -1,12 +1,10 @@
 """What MkDocs cannot do by itself; see mkdocs.yml.
 
-The READMEs of configs/ with their pictures, and the changelog, are pages of
-the site under their own paths, so each table stands in one place. A link is
-written as it works in the repository. On the site it leads to the page of the
-same file, or becomes plain text where the site has no such page. A page of
-results shows a section of such a README, and the troubleshooting page ends
-with the messages of the source. notebook_pages.py makes the pages of the
-notebooks.
+The READMEs of configs/ with their pictures, and the changelog, are pages of the site under their
+own paths, so each table stands in one place. A link is written as it works in the repository. On
+the site it leads to the page of the same file, or becomes plain text where the site has no such
+page. A page of results shows a section of such a README, and the troubleshooting page ends with the
+messages of the source. notebook_pages.py makes the pages of the notebooks.
 """
 
 import os
@@ -24,9 +22,7 @@ import notebook_pages  # noqa: E402  lies beside this file
 from messages import as_markdown  # noqa: E402  likewise
 
 PAGES = ROOT / 'docs' / 'pages'
-LINK = re.compile(
-    r'(!?)\[((?:[^\[\]]|!?\[[^\]]*\](?:\([^)]*\))?)*)\]\(([^)\s]+)\)'
-)
+LINK = re.compile(r'(!?)\[((?:[^\[\]]|!?\[[^\]]*\](?:\([^)]*\))?)*)\]\(([^)\s]+)\)')
 #: A Sphinx role of a docstring, in HTML: ':func:<code>~mmrank.x</code>'.
 ROLE = re.compile(r':(?:attr|class|data|func|meth|mod):(<code>)~?')
 #: What a page of results shows: '<!-- section: FILE: HEADING -->'.
@@ -46,12 +42,7 @@ def on_files(files, config):
         # Tables and pictures are reached from the pages that show them.
         level = 'NOT_IN_NAV' if 'resources' in path.parts else 'INCLUDED'
         files.append(
-            File.generated(
-                config,
-                name,
-                abs_src_path=str(path),
-                inclusion=InclusionLevel[level],
-            )
+            File.generated(config, name, abs_src_path=str(path), inclusion=InclusionLevel[level])
         )
     for source in notebook_pages.sources():
         page = notebook_pages.page_of(source)
@@ -69,10 +60,7 @@ def on_page_markdown(markdown, page, config, files):
         markdown = markdown.replace('<!-- messages -->', as_markdown())
     markdown = rewrite_text(markdown, page.file, files)
     return SECTION.sub(
-        lambda found: rewrite_text(
-            section(*found.groups()), page.file, files, found[1]
-        ),
-        markdown,
+        lambda found: rewrite_text(section(*found.groups()), page.file, files, found[1]), markdown
     )
 
 

@@ -1,7 +1,7 @@
 """Every message that mmrank can raise or warn with, read from the source.
 
-hooks.py puts them at the end of the troubleshooting page when the site is
-built, so that the page cannot be out of date.
+hooks.py puts them at the end of the troubleshooting page when the site is built, so that the page
+cannot be out of date.
 """
 
 import ast

@@ -1,7 +1,7 @@
 """The notebooks of docs/notebooks/ as pages of the site.
 
-`make notebooks` executes them into docs/notebooks/executed/, which git
-ignores. A page shows the executed copy. Where there is none, or the source
+`make notebooks` executes them into docs/notebooks/executed/, which git ignores. A page shows the
+executed copy. Where there is none, or the source
 has changed since, it shows the source and says how to execute it.
 """
 
@@ -15,8 +15,7 @@ from nbconvert import MarkdownExporter
 SOURCES = Path(__file__).resolve().parent / 'notebooks'
 EXECUTED = SOURCES / 'executed'
 _HOW_TO_OPEN = (
-    'The source is `docs/notebooks/{name}.py`; Jupyter opens it as a notebook '
-    'by jupytext.'
+    'The source is `docs/notebooks/{name}.py`; Jupyter opens it as a notebook by jupytext.'
 )
 _EXECUTED = f'[Download the notebook]({{name}}.ipynb). {_HOW_TO_OPEN}\n'
 _NOT_EXECUTED = (

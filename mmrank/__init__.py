@@ -1,7 +1,7 @@
 """mmrank: train vision models on average precision, inside OpenMMLab.
 
-Importing this package pulls in nothing beyond the standard library:
-``mmrank.functional`` needs torch alone, and the registered parts are loaded
+Importing this package pulls in nothing beyond the standard library: ``mmrank.functional`` needs
+torch alone, and the registered parts are loaded
 by ``mmrank.registry`` when a config names the scope ``mmrank``.
 """
 

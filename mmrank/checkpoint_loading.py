@@ -1,11 +1,11 @@
 """Checkpoints are read as data: no file can run code by being loaded.
 
 A checkpoint of torch is a pickle, which can call any function when it is
-read. torch's ``weights_only`` reader calls listed ones only. mmengine lists
-``getattr`` among them, through which a file reaches the globals of any
-listed function, and falls back to the reader that calls everything. Here the
-list holds stand-ins: functions of this module that take the state of NumPy's
-arrays and of mmengine's log history, check it and build plain objects.
+read. torch's ``weights_only`` reader calls listed ones only. mmengine lists ``getattr`` among them,
+through which a file reaches the globals of any
+listed function, and falls back to the reader that calls everything. Here the list holds stand-ins:
+functions of this module that take the state of NumPy's arrays and of mmengine's log history, check
+it and build plain objects.
 """
 
 import os
@@ -49,8 +49,7 @@ def load_checkpoint(
         map_location: See :func:`torch.load`.
         pickle_module: Another reader; not used without trust.
         trust: Let the file run code after all, as old ones may have to.
-        **options: Those of :func:`torch.load`. Without trust only ``mmap``
-            counts.
+        **options: Those of :func:`torch.load`. Without trust only ``mmap`` counts.
 
     Returns:
         Tensors, NumPy arrays and scalars, log histories and plain containers.
@@ -70,10 +69,7 @@ def load_checkpoint(
     torch.serialization.add_safe_globals(_ALLOWED)
     try:
         loaded = _torch_load(
-            f,
-            map_location=map_location,
-            weights_only=True,
-            mmap=options.get('mmap'),
+            f, map_location=map_location, weights_only=True, mmap=options.get('mmap')
         )
         loaded = _restore(loaded, {})
     except (FileNotFoundError, PermissionError, MemoryError):
@@ -84,8 +80,7 @@ def load_checkpoint(
         torch.serialization.clear_safe_globals()
         torch.serialization.add_safe_globals(others)
     if isinstance(loaded, dict) and isinstance(loaded.get('meta'), dict):
-        # mmengine runs this text, which its own hooks no longer write, as
-        # Python when it resumes.
+        # mmengine runs this text, which its own hooks no longer write, as Python when it resumes.
         loaded['meta'].pop('config', None)
     return loaded
 
@@ -93,8 +88,8 @@ def load_checkpoint(
 def guard_torch_load(trust: bool = False) -> None:
     """Let this process load all checkpoints through :func:`load_checkpoint`.
 
-    That covers what mmengine, mmdet and mmpretrain load by themselves:
-    ``load_from``, ``resume``, ``init_cfg=dict(type='Pretrained')``, URLs.
+    That covers what mmengine, mmdet and mmpretrain load by themselves: ``load_from``, ``resume``,
+    ``init_cfg=dict(type='Pretrained')``, URLs.
 
     Args:
         trust: Let checkpoints run code after all.
@@ -118,9 +113,8 @@ def _explain(name: str, error: Exception) -> str:
     )
     if match is not None:
         return (
-            f'checkpoint {name} calls {match[1]} when it is loaded, and a '
-            f'checkpoint may hold data only.\n  Fix: use a checkpoint that '
-            f'holds tensors and plain values. {_TRUST}'
+            f'checkpoint {name} calls {match[1]} when it is loaded, and a checkpoint may hold data '
+            f'only.\n  Fix: use a checkpoint that holds tensors and plain values. {_TRUST}'
         )
     if 'TorchScript' in text or '.tar format' in text:
         return (
@@ -132,9 +126,8 @@ def _explain(name: str, error: Exception) -> str:
     at = -2 if 'documentation of torch.load' in lines[-1] else 0
     reason = lines[at]
     return (
-        f'checkpoint {name} is damaged or is not a checkpoint: '
-        f'{type(error).__name__}: {reason:.200}\n  Fix: copy or download it '
-        'again, or pass another file'
+        f'checkpoint {name} is damaged or is not a checkpoint: {type(error).__name__}: '
+        f'{reason:.200}\n  Fix: copy or download it again, or pass another file'
     )
 
 
@@ -144,9 +137,7 @@ class _DtypeState:
     def __init__(self, name: str, *_: Any) -> None:
         self.dtype = np.dtype(str(name))
         if self.dtype.kind not in _PLAIN_KINDS:
-            raise pickle.UnpicklingError(
-                f'GLOBAL numpy.dtype({name!r}) refers to Python objects'
-            )
+            raise pickle.UnpicklingError(f'GLOBAL numpy.dtype({name!r}) refers to Python objects')
 
     def __setstate__(self, state: tuple) -> None:
         # The rest of the state could lay Python references over raw bytes.

@@ -14,8 +14,8 @@ def sections(doc: str | None) -> dict[str, str]:
         doc: Docstring, or None.
 
     Returns:
-        Text by title (``Args``, ``Returns``, ...), in order; the text before
-        the first title has the key ``''``.
+        Text by title (``Args``, ``Returns``, ...), in order; the text before the first title has
+        the key ``''``.
     """
     found, title = {'': []}, ''
     for line in inspect.cleandoc(doc or '').splitlines():
@@ -49,9 +49,7 @@ def docstring(parts: dict[str, str]) -> str:
         parts: Text by title. Empty ones are left out.
     """
     return '\n\n'.join(
-        f'{title}:\n{text}' if title else text
-        for title, text in parts.items()
-        if text
+        f'{title}:\n{text}' if title else text for title, text in parts.items() if text
     )
 
 
@@ -59,8 +57,8 @@ def inherit_arguments(cls: type) -> None:
     """Add the arguments that only its bases describe to a class.
 
     Args:
-        cls: A class whose ``Args`` section leaves out arguments of its
-            signature. The section then follows the order of the signature.
+        cls: A class whose ``Args`` section leaves out arguments of its signature. The section then
+            follows the order of the signature.
     """
     if not cls.__doc__:  # python -OO
         return
@@ -95,8 +93,7 @@ def docstring_of_scores(
     summary, _, rest = parts[''].partition('\n\n')
     entries = {
         'scores': '    scores: (L, N) float scores.',
-        'is_positive': '    is_positive: (L, N) bool or integer, nonzero = '
-        'positive of its list.',
+        'is_positive': '    is_positive: (L, N) bool or integer, nonzero = positive of its list.',
     }
     skipped = set(skipped)
     for name, text in arguments(function.__doc__).items():
@@ -108,15 +105,11 @@ def docstring_of_scores(
         if name not in skipped:
             entries[name] = text
     entries['mask'] = '    mask: (L, N) bool, False for entries to ignore.'
-    returns = (
-        '    What ``{0}`` returns for L lists, float64 for float64\n'
-        '    scores, else float32.'
-    )
+    returns = '    What ``{0}`` returns for L lists, float64 for float64\n    scores, else float32.'
     form = (
-        f'Form of :func:`{function.__name__}` for a score matrix. The lists '
-        'are the\nclasses of a one-vs-all problem (``scores = logits.t()``) '
-        'or the queries\nof a retrieval batch, where ``mask`` leaves out the '
-        'query itself.'
+        f'Form of :func:`{function.__name__}` for a score matrix. The lists are the\nclasses of a '
+        'one-vs-all problem (``scores = logits.t()``) or the queries\nof a retrieval batch, where '
+        '``mask`` leaves out the query itself.'
     )
     return docstring(
         {

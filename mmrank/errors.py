@@ -44,8 +44,7 @@ def show_user_errors(
                 if error.errno not in _FULL:
                     raise
                 sys.stderr.write(
-                    f'error: {error}\n  Fix: free some disk space, or write '
-                    'to another disk\n'
+                    f'error: {error}\n  Fix: free some disk space, or write to another disk\n'
                 )
                 return 2
             except KeyboardInterrupt:

@@ -1,9 +1,8 @@
 """Ctrl-C and SIGTERM end a tool in order, and with its own message.
 
-Python raises ``KeyboardInterrupt`` wherever it happens to be: inside an
-import, or inside a ``try`` whose bare ``except`` takes it for another error.
-So nothing is raised here. Until a training loop runs, a signal ends the
-process on the spot; in the loop it sets a flag, which
+Python raises ``KeyboardInterrupt`` wherever it happens to be: inside an import, or inside a ``try``
+whose bare ``except`` takes it for another error. So nothing is raised here. Until a training loop
+runs, a signal ends the process on the spot; in the loop it sets a flag, which
 :class:`mmrank.engine.hooks.InterruptHook` reads after each iteration. A
 second signal ends the process on the spot again.
 
@@ -25,8 +24,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 #: Seconds within which a repeated signal is the same one: a launcher passes
 #: on what the terminal has sent to all processes already.
 _SAME_SIGNAL = 0.5
-#: Seconds that a data loading worker outlives a SIGTERM, as Slurm sends it to
-#: all processes at once: the iteration under way still needs its batch.
+#: Seconds that a data loading worker outlives a SIGTERM, as Slurm sends it to all processes at
+#: once: the iteration under way still needs its batch.
 _WORKER_SECONDS = 10
 
 _before: dict[int, object] = {}  # handlers to put back
@@ -92,8 +91,7 @@ def _handle(number: int, frame: object) -> None:
     if _received is None:
         _received, _received_at = number, time.monotonic()
         _say(
-            'Interrupted: the training ends after this iteration. A second '
-            'signal ends it at once.'
+            'Interrupted: the training ends after this iteration. A second signal ends it at once.'
         )
     elif time.monotonic() - _received_at > _SAME_SIGNAL:
         _end(number)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 class MadeClass:
     """Put before a class that a function makes: its objects can be pickled.
 
-    ``torch.save(model)`` saves classes by their name, which such a class does
-    not have; it is made again from its host.
+    ``torch.save(model)`` saves classes by their name, which such a class does not have; it is made
+    again from its host.
 
     Attributes:
         host: Class that it was made for.

@@ -33,9 +33,7 @@ def optional_class(package: str, type_name: str, path: str) -> type:
         ) from error
 
 
-def register_optional(
-    registry: Registry, package: str, paths: dict[str, str]
-) -> None:
+def register_optional(registry: Registry, package: str, paths: dict[str, str]) -> None:
     """Register a builder for each class, which imports it when called.
 
     Args:

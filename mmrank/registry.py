@@ -1,12 +1,10 @@
 """Registry nodes of scope ``mmrank``, children of mmengine's roots.
 
 A config with ``type='mmrank.X'`` makes mmengine import this module and
-then the ``locations`` of the node, so no ``custom_imports`` is needed. All
-locations of a node are imported together: a module listed here must import
-neither mmdet nor mmpretrain at its top level.
+then the ``locations`` of the node, so no ``custom_imports`` is needed. All locations of a node are
+imported together: a module listed here must import neither mmdet nor mmpretrain at its top level.
 
-Without mmengine the nodes register nothing, so that ``mmrank.losses`` works
-with torch alone.
+Without mmengine the nodes register nothing, so that ``mmrank.losses`` works with torch alone.
 """
 
 try:
@@ -31,9 +29,8 @@ class _NoRegistry:
             ImportError: Always.
         """
         raise ImportError(
-            f'building {cfg!r} from a config requires mmengine, which is not '
-            'installed. Fix: `mim install mmengine`, or call the class '
-            'directly.'
+            f'building {cfg!r} from a config requires mmengine, which is not installed. Fix: `mim '
+            'install mmengine`, or call the class directly.'
         )
 
 
@@ -41,29 +38,18 @@ def _node(name: str, root: str, *locations: str):
     if _host is None:
         return _NoRegistry()
     return _host.Registry(
-        name,
-        parent=getattr(_host, root),
-        scope='mmrank',
-        locations=list(locations),
+        name, parent=getattr(_host, root), scope='mmrank', locations=list(locations)
     )
 
 
 MODELS = _node('model', 'MODELS', 'mmrank.losses', 'mmrank.models')
-MODEL_WRAPPERS = _node(
-    'model_wrapper', 'MODEL_WRAPPERS', 'mmrank.engine.sharded_tables'
-)
-HOOKS = _node(
-    'hook', 'HOOKS', 'mmrank.engine.hooks', 'mmrank.engine.sharded_tables'
-)
+MODEL_WRAPPERS = _node('model_wrapper', 'MODEL_WRAPPERS', 'mmrank.engine.sharded_tables')
+HOOKS = _node('hook', 'HOOKS', 'mmrank.engine.hooks', 'mmrank.engine.sharded_tables')
 RUNNERS = _node('runner', 'RUNNERS', 'mmrank.engine.flexible.flexible_runner')
-STRATEGIES = _node(
-    'strategy', 'STRATEGIES', 'mmrank.engine.flexible.fsdp_strategy'
-)
+STRATEGIES = _node('strategy', 'STRATEGIES', 'mmrank.engine.flexible.fsdp_strategy')
 OPTIMIZERS = _node('optimizer', 'OPTIMIZERS', 'mmrank.engine.optimizers')
 DATASETS = _node('dataset', 'DATASETS', 'mmrank.datasets.registered')
-DATA_SAMPLERS = _node(
-    'data sampler', 'DATA_SAMPLERS', 'mmrank.datasets.samplers'
-)
+DATA_SAMPLERS = _node('data sampler', 'DATA_SAMPLERS', 'mmrank.datasets.samplers')
 FUNCTIONS = _node('function', 'FUNCTIONS', 'mmrank.datasets.registered')
 METRICS = _node(
     'metric',
@@ -75,9 +61,7 @@ METRICS = _node(
     'mmrank.evaluation.retrieval_metric',
     'mmrank.evaluation.top_k_metric',
 )
-OPTIM_WRAPPERS = _node(
-    'optimizer wrapper', 'OPTIM_WRAPPERS', 'mmrank.engine.optimizers'
-)
+OPTIM_WRAPPERS = _node('optimizer wrapper', 'OPTIM_WRAPPERS', 'mmrank.engine.optimizers')
 TASK_UTILS = _node('task util', 'TASK_UTILS', 'mmrank.models.task_modules')
 TRANSFORMS = _node('transform', 'TRANSFORMS', 'mmrank.datasets.transforms')
 

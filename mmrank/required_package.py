@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 from mmrank.errors import UserError
 
-#: Oldest version that mmrank works with and the oldest that does not work any
-#: more (None: unknown), by the name of the import. The files of
-#: ``requirements/`` ask pip for the same; a test compares them.
+#: Oldest version that mmrank works with and the oldest that does not work any more (None: unknown),
+#: by the name of the import. The files of ``requirements/`` ask pip for the same; a test compares
+#: them.
 VERSIONS = {
     'datasets': ('4', '5'),
     'faiss': ('1.8', None),
@@ -33,8 +33,7 @@ def required_package(package: str, user: str, install: str) -> Iterator[None]:
         install: Command that installs it.
 
     Raises:
-        PackageError: If the library is not installed, or is not in a version
-            of :data:`VERSIONS`.
+        PackageError: If the library is not installed, or is not in a version of :data:`VERSIONS`.
     """
     try:
         yield
@@ -42,20 +41,17 @@ def required_package(package: str, user: str, install: str) -> Iterator[None]:
         if (error.name or '').partition('.')[0] != package:
             raise
         raise PackageError(
-            f'{user} requires {package}, which is not installed. Fix: '
-            f'{install}'
+            f'{user} requires {package}, which is not installed. Fix: {install}'
         ) from error
     least, above = VERSIONS.get(package, (None, None))
     found = getattr(sys.modules.get(package), '__version__', None)
     if least and found and _numbers(found) < _numbers(least):
         raise PackageError(
-            f'{user} requires {package} {least} or later; {found} is '
-            f'installed. Fix: {install}'
+            f'{user} requires {package} {least} or later; {found} is installed. Fix: {install}'
         )
     if above and found and _numbers(found) >= _numbers(above):
         raise PackageError(
-            f'{user} requires {package} below {above}; {found} is '
-            f'installed. Fix: {install}'
+            f'{user} requires {package} below {above}; {found} is installed. Fix: {install}'
         )
 
 

@@ -12,8 +12,7 @@ except ModuleNotFoundError as error:
 
 from mmrank.errors import UserError
 
-#: Of the hub of messages: mmengine's runner notes the first, samplers of
-#: mmrank the second.
+#: Of the hub of messages: mmengine's runner notes the first, samplers of mmrank the second.
 _METAINFO, _BATCH = 'dataset_meta', 'mmrank_batch'
 
 
@@ -47,23 +46,21 @@ class DrawnBatch(NamedTuple):
         """
         if size != self.size:
             raise UserError(
-                f'train_dataloader.batch_size={size}, but {self.sampler} '
-                f'draws batches of {self.size} indices for each of '
-                f'{self.processes} processes. Fix: '
-                f'train_dataloader.batch_size={self.size}, or change the size '
-                'of the batch in train_dataloader.sampler, which counts over '
-                'all processes'
+                f'train_dataloader.batch_size={size}, but {self.sampler} draws batches of '
+                f'{self.size} indices for each of {self.processes} processes. Fix: '
+                f'train_dataloader.batch_size={self.size}, or change the size of the batch in '
+                'train_dataloader.sampler, which counts over all processes'
             )
 
 
 class TrainingSet:
     """What the running training has noted of its data, each read once.
 
-    The runner hands no data set to the model. Its ``RuntimeInfoHook``, one of
-    the default hooks, notes the ``metainfo`` of the training set before the
-    first iteration. Make one of these with the model: what an earlier
-    training of the process has left is then not taken for this one. Without
-    mmengine nothing is known.
+    The runner hands no data set to the model. Its ``RuntimeInfoHook``, one of the default hooks,
+    notes the ``metainfo`` of the training set before the first iteration. Make one of these with
+    the model: what an earlier
+    training of the process has left is then not taken for this one. Without mmengine nothing is
+    known.
     """
 
     def __init__(self) -> None:
@@ -84,24 +81,20 @@ class TrainingSet:
     def has_several_classes(self) -> bool:
         """Whether the training set is known to have more than one class.
 
-        For heads that ask before they compare: what the training set states
-        stays to be read.
+        For heads that ask before they compare: what the training set states stays to be read.
         """
         noted = _noted(_METAINFO)
         if noted is None or noted is self._metainfo:
             return False
         return len(_class_names(noted) or ()) > 1
 
-    def check_classes(
-        self, num_classes: int | None, where: str, *, binary: bool = False
-    ) -> None:
+    def check_classes(self, num_classes: int | None, where: str, *, binary: bool = False) -> None:
         """Refuse another number of classes than the training set has.
 
         Args:
             num_classes: Of the head; None is not compared.
             where: What has it, for the message.
-            binary: Whether one class may stand for two names: itself and the
-                rest.
+            binary: Whether one class may stand for two names: itself and the rest.
 
         Raises:
             UserError: If they differ.
@@ -109,24 +102,20 @@ class TrainingSet:
         names = _class_names(self.metainfo())
         if names is None or num_classes is None:
             return
-        if len(names) == num_classes or (
-            binary and num_classes == 1 and len(names) == 2
-        ):
+        if len(names) == num_classes or (binary and num_classes == 1 and len(names) == 2):
             return
         shown = ', '.join(map(str, names[:6]))
         shown += ', ...' if len(names) > 6 else ''
         raise UserError(
-            f'num_classes={num_classes} of {where}, but the training set '
-            f'has {len(names)} classes ({shown}). Fix: set num_classes='
-            f'{len(names)} of the head; or, if the classes are wrong, '
-            'metainfo=dict(classes=(...)) of the data sets'
+            f'num_classes={num_classes} of {where}, but the training set has {len(names)} classes '
+            f'({shown}). Fix: set num_classes={len(names)} of the head; or, if the classes are '
+            'wrong, metainfo=dict(classes=(...)) of the data sets'
         )
 
     def check_batch(self, size: int) -> None:
         """Refuse a batch of another size than the sampler has drawn.
 
-        A loop of your own may split a batch: it is compared only where a
-        runner of mmengine trains.
+        A loop of your own may split a batch: it is compared only where a runner of mmengine trains.
 
         Args:
             size: Samples in the batch of this process.

@@ -6,9 +6,9 @@ A change that only moves code must leave the output as it is::
     PYTHONPATH=../before python tests/behaviour_snapshot.py > before.json
     PYTHONPATH=. python tests/behaviour_snapshot.py --compare before.json
 
-Entries: keys and signatures of the registries, names and signatures of
-``mmrank.functional``, value, gradient and state of each registered loss for a
-seed (bit for bit), and the parameter names of each config's model.
+Entries: keys and signatures of the registries, names and signatures of ``mmrank.functional``,
+value, gradient and state of each registered loss for a seed (bit for bit), and the parameter names
+of each config's model.
 """
 
 import argparse
@@ -53,14 +53,7 @@ SETTINGS = {
     'ISogCLRLoss': [PER_SAMPLE],
     'InBatchLoss': [
         dict(mode=mode, pointwise=pointwise)
-        for mode in (
-            'unbiased',
-            'unbiased_omega',
-            'popularity',
-            'pos_neg',
-            'in_batch',
-            'sogram',
-        )
+        for mode in ('unbiased', 'unbiased_omega', 'popularity', 'pos_neg', 'in_batch', 'sogram')
         for pointwise in ('square', 'logistic')
     ],
     'LDAMLoss': [
@@ -68,10 +61,7 @@ SETTINGS = {
         dict(num_classes=CLASSES, use_sigmoid=False, **COUNTED),
     ],
     'ListwiseAPLoss': [{}, dict(mode='per_class')],
-    'PMLLoss': [
-        dict(loss=dict(type='TripletMarginLoss')),
-        dict(loss=dict(type='FastAPLoss')),
-    ],
+    'PMLLoss': [dict(loss=dict(type='TripletMarginLoss')), dict(loss=dict(type='FastAPLoss'))],
     'RankSortLoss': [{}, dict(mode='per_class')],
     'SOAPLoss': [dict(num_samples=SAMPLES, num_classes=CLASSES)],
     'SOPRCLoss': [
@@ -81,17 +71,8 @@ SETTINGS = {
     ],
     'SmoothAPLoss': [{}, dict(mode='per_class')],
     'SogCLRLoss': [PER_SAMPLE],
-    'StableAPLoss': [
-        {},
-        dict(rho=1.0),
-        dict(num_classes=CLASSES, mode='per_class', rho=1.0),
-    ],
-    'SumLoss': [
-        dict(
-            losses=[dict(type='StableAPLoss'), dict(type='AUCLoss')],
-            weights=[1.0, 0.5],
-        )
-    ],
+    'StableAPLoss': [{}, dict(rho=1.0), dict(num_classes=CLASSES, mode='per_class', rho=1.0)],
+    'SumLoss': [dict(losses=[dict(type='StableAPLoss'), dict(type='AUCLoss')], weights=[1.0, 0.5])],
 }
 
 
@@ -128,8 +109,7 @@ def functional_names() -> dict[str, str]:
     """Signature of each name that ``mmrank.functional`` exports."""
     functional = import_module('mmrank.functional')
     return {
-        f'functional {name}': signature(getattr(functional, name))
-        for name in functional.__all__
+        f'functional {name}': signature(getattr(functional, name)) for name in functional.__all__
     }
 
 
@@ -169,9 +149,7 @@ def calls(loss: nn.Module, seed: int):
             target = labels
         boxes = torch.rand(int((target < CLASSES).sum()), generator=g)
         boxes.requires_grad_()
-        options = {
-            key: value for key, value in (('sample_idx', idx),) if key in taken
-        }
+        options = {key: value for key, value in (('sample_idx', idx),) if key in taken}
         key = {'quality': 'quality', 'loss': 'box_loss'}
         key = key.get(getattr(loss, 'box_input', None))
         if key:
@@ -189,9 +167,7 @@ def calls(loss: nn.Module, seed: int):
         leaves = [random(seed + i, 6, WIDTH) for i in range(2)]
         order = torch.arange(6)
         yield leaves, loss(*leaves, order % 2 == 0, order, order)
-    if hasattr(loss, 'embedding_loss') and not getattr(
-        loss, 'box_input', None
-    ):
+    if hasattr(loss, 'embedding_loss') and not getattr(loss, 'box_input', None):
         leaf = random(seed, 24, WIDTH)
         unit = nn.functional.normalize(leaf)
         batch = embedding_batch().of_one_batch(unit, labels)
@@ -268,8 +244,7 @@ def config_entries() -> dict[str, str]:
                 found[key] = type(error).__name__
                 continue
         names = [
-            f'{name} {tuple(getattr(x, "shape", ()))}'
-            for name, x in model.state_dict().items()
+            f'{name} {tuple(getattr(x, "shape", ()))}' for name, x in model.state_dict().items()
         ]
         sha = hashlib.sha256('\n'.join(names).encode()).hexdigest()[:16]
         found[key] = f'{len(names)} {sha}'
@@ -294,11 +269,7 @@ def compare(before: dict[str, str], after: dict[str, str]) -> int:
     """Print the differences; 1 if there is any but additions."""
     added = sorted(after.keys() - before.keys())
     removed = sorted(before.keys() - after.keys())
-    changed = [
-        key
-        for key in sorted(before)
-        if after.get(key, before[key]) != before[key]
-    ]
+    changed = [key for key in sorted(before) if after.get(key, before[key]) != before[key]]
     for word, keys in (('added', added), ('removed', removed)):
         for key in keys:
             print(f'{word}: {key}')
@@ -314,8 +285,7 @@ def compare(before: dict[str, str], after: dict[str, str]) -> int:
 def main() -> int:
     """Print a snapshot, or its differences from an older one."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('--compare', metavar='OLD.json')
     parser.add_argument(

@@ -10,13 +10,11 @@ from hypothesis import settings
 
 from mmrank import interruption
 
-# A red CI must mean a change for the worse, not a lucky find; new examples are
-# looked for on developers' machines.
+# A red CI must mean a change for the worse, not a lucky find; new examples are looked for on
+# developers' machines.
 settings.register_profile('quick', max_examples=50, deadline=None)
 settings.register_profile('thorough', max_examples=300, deadline=None)
-settings.register_profile(
-    'ci', settings.get_profile('quick'), derandomize=True
-)
+settings.register_profile('ci', settings.get_profile('quick'), derandomize=True)
 settings.load_profile('ci' if os.environ.get('CI') else 'quick')
 
 

@@ -4,8 +4,8 @@ The fewer there are, the easier a loss is to follow::
 
     PYTHONPATH=. python tests/files_entered.py
 
-Per loss: files entered by one forward and backward; what one reads to
-understand the value, which is the files entered by the forward and that of
+Per loss: files entered by one forward and backward; what one reads to understand the value, which
+is the files entered by the forward and that of
 the class, and their lines; and the lines of the functions that run, with
 their docstrings.
 """
@@ -69,8 +69,7 @@ def calls(name: str) -> tuple[Callable, Callable]:
 def main() -> None:
     """Print a line per loss."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('-v', action='store_true', help='list the files')
     args = parser.parse_args()
@@ -81,13 +80,9 @@ def main() -> None:
         run = functions_entered(forward)
         read = {*run, own.resolve()}
         lines = sum(len(p.read_text('utf-8').splitlines()) for p in read)
-        parts = sum(
-            len(set().union(*map(lines_of, codes))) for codes in run.values()
-        )
+        parts = sum(len(set().union(*map(lines_of, codes))) for codes in run.values())
         entered = len(functions_entered(step))
-        print(
-            f'{name:<15} {entered:>7}  {len(read):>7}  {lines:>5}  {parts:>12}'
-        )
+        print(f'{name:<15} {entered:>7}  {len(read):>7}  {lines:>5}  {parts:>12}')
         if args.v:
             for path in sorted(read):
                 print(f'    {path.relative_to(ROOT)}')

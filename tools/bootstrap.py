@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Make the environment of this checkout: one command, standard library only.
 
-It creates ``.venv``, installs the pinned reference stack
-(``requirements/lock.txt``) with uv, takes a ready wheel of mmcv or builds one
-and keeps it in the user's cache, installs mmrank itself in editable mode, and
-proves that the result works. ``make demo`` and ``make test`` call it; a second
+It creates ``.venv``, installs the pinned reference stack (``requirements/lock.txt``) with uv, takes
+a ready wheel of mmcv or builds one and keeps it in the user's cache, installs mmrank itself in
+editable mode, and proves that the result works. ``make demo`` and ``make test`` call it; a second
 run takes about a second. In an OpenMMLab environment of your own, use
 ``pip install -e .`` instead.
 """
@@ -107,9 +106,8 @@ def main(argv=None):
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         fix = 'free some disk space' if full else 'make it writable'
         message = (
-            f'{error.filename or "a file"} cannot be written: '
-            f'{error.strerror}.\n  Fix: {fix}, or choose other folders with '
-            f'--venv PATH (environment) and XDG_CACHE_HOME=PATH (caches).'
+            f'{error.filename or "a file"} cannot be written: {error.strerror}.\n  Fix: {fix}, or '
+            'choose other folders with --venv PATH (environment) and XDG_CACHE_HOME=PATH (caches).'
         )
     except KeyboardInterrupt as error:
         sys.stderr.write('\nInterrupted. Run it again to go on.\n')

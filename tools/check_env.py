@@ -1,7 +1,7 @@
 """Print what of the stack is installed and what of it works.
 
-Works with any part absent. The exit status is 1 when the core (torch,
-mmengine, mmrank) is broken, else 0.
+Works with any part absent. The exit status is 1 when the core (torch, mmengine, mmrank) is broken,
+else 0.
 """
 
 import argparse
@@ -39,9 +39,7 @@ def last_line(error: BaseException) -> str:
     return f'{type(error).__name__}: {lines[-1]}'[:120]
 
 
-def check_module(
-    name: str, purpose: str, fix: str, is_core: bool = False
-) -> Row:
+def check_module(name: str, purpose: str, fix: str, is_core: bool = False) -> Row:
     """Import a module and return its version.
 
     Args:
@@ -85,9 +83,7 @@ def check_ops() -> Row:
                 iou_threshold=0.5,
             )[1].tolist()
         except Exception as error:
-            return Row(
-                'mmcv.ops', device, BROKEN, f'{last_line(error)}; {fix}'
-            )
+            return Row('mmcv.ops', device, BROKEN, f'{last_line(error)}; {fix}')
         if kept != [0, 2]:
             return Row('mmcv.ops', device, BROKEN, f'nms kept {kept}; {fix}')
         works.append(device)
@@ -171,10 +167,7 @@ def collect() -> list[Row]:
         python,
         check_module('torch', 'everything', 'pip install torch', True),
         check_module(
-            'mmengine',
-            'configs, runner, registries',
-            either.format('onedl-mmengine'),
-            True,
+            'mmengine', 'configs, runner, registries', either.format('onedl-mmengine'), True
         ),
         check_module('mmrank', 'this suite', 'pip install -e .', True),
         check_registry(),
@@ -182,9 +175,7 @@ def collect() -> list[Row]:
         check_ops(),
         check_module('mmdet', 'detection', either.format('onedl-mmdetection')),
         check_module(
-            'mmpretrain',
-            'retrieval and classification',
-            either.format('onedl-mmpretrain'),
+            'mmpretrain', 'retrieval and classification', either.format('onedl-mmpretrain')
         ),
         check_cuda(machine),
     ]

@@ -2,15 +2,15 @@
 
     python tools/demo.py
 
-generates a small data set of textured shapes (long-tailed classes, clutter,
-mostly small objects), trains the same RetinaNet from scratch with either
-loss, equally long and with one seed, evaluates both on the val split with
-COCO's metrics and writes a table (Markdown, CSV), precision-recall curves
+generates a small data set of textured shapes (long-tailed classes, clutter, mostly small objects),
+trains the same RetinaNet from scratch with either
+loss, equally long and with one seed, evaluates both on the val split with COCO's metrics and writes
+a table (Markdown, CSV), precision-recall curves
 and drawn detections. It takes a few minutes on two CPU cores.
 
-Run it again after an interruption to continue; a finished run is only drawn
-again. --fresh restarts training. One seed shows that everything works, not
-which loss is better: compare losses over several seeds.
+Run it again after an interruption to continue; a finished run is only drawn again. --fresh restarts
+training. One seed shows that everything works, not which loss is better: compare losses over
+several seeds.
 """
 
 import argparse
@@ -26,15 +26,8 @@ from rich.console import Console
 from rich.progress import track
 
 from mmrank.errors import UserError, show_user_errors
-from mmrank.studies.coco.box_evaluation import (
-    evaluate_boxes,
-    load_ground_truth,
-)
-from mmrank.studies.coco.comparison_table import (
-    comparison_rows,
-    rich_table,
-    write_tables,
-)
+from mmrank.studies.coco.box_evaluation import evaluate_boxes, load_ground_truth
+from mmrank.studies.coco.comparison_table import comparison_rows, rich_table, write_tables
 from mmrank.studies.coco.pictures.detections import draw_detections
 from mmrank.studies.coco.pictures.pr_curves import PRCurves, plot_pr_curves
 from mmrank.studies.common.live_progress import LiveProgressHook
@@ -49,28 +42,18 @@ QUICK = ShapesSpec(num_train=40, num_val=8, num_test=0)
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        '--work-dir',
-        type=Path,
-        help='where results go (default: work_dirs/demo)',
-    )
+    parser.add_argument('--work-dir', type=Path, help='where results go (default: work_dirs/demo)')
     parser.add_argument(
         '--data-root',
         type=Path,
-        help='where the data set is, or is generated (default: '
-        'data/shapes_coco)',
+        help='where the data set is, or is generated (default: data/shapes_coco)',
     )
     parser.add_argument(
-        '--epochs',
-        type=int,
-        help="epochs of each training (default: the configs')",
+        '--epochs', type=int, help="epochs of each training (default: the configs')"
     )
-    parser.add_argument(
-        '--seed', type=int, default=0, help='training seed (default: 0)'
-    )
+    parser.add_argument('--seed', type=int, default=0, help='training seed (default: 0)')
     parser.add_argument(
         '--fresh',
         action='store_true',
@@ -121,8 +104,7 @@ def prepare_data(root: Path, spec: ShapesSpec, console: Console) -> None:
     next(steps, None)
     stamp.write_text(wanted, encoding='utf-8')
     console.print(
-        f'Data set: {total} images written to {shown(root)} in '
-        f'{time.monotonic() - start:.1f} s.',
+        f'Data set: {total} images written to {shown(root)} in {time.monotonic() - start:.1f} s.',
         soft_wrap=True,
     )
 
@@ -211,14 +193,10 @@ def report(files: dict[str, Path], args: argparse.Namespace, console) -> None:
     console.print(rich_table(header, rows, title))
     markdown, table = write_tables(header, rows, args.work_dir, title)
     curves = plot_pr_curves(
-        {n: PRCurves.from_coco_eval(e) for n, e in models.items()},
-        args.work_dir / 'pr_curves.png',
+        {n: PRCurves.from_coco_eval(e) for n, e in models.items()}, args.work_dir / 'pr_curves.png'
     )
     drawn = draw_detections(
-        models,
-        args.data_root / 'val',
-        args.work_dir / 'detections.png',
-        num_images=5,
+        models, args.data_root / 'val', args.work_dir / 'detections.png', num_images=5
     )
     console.print('Written:')
     for what, path in (
@@ -227,14 +205,10 @@ def report(files: dict[str, Path], args: argparse.Namespace, console) -> None:
         ('precision-recall curves', curves),
         ('detections', drawn),
     ):
-        console.print(
-            f'  {what:24} {shown(path)}', highlight=False, soft_wrap=True
-        )
+        console.print(f'  {what:24} {shown(path)}', highlight=False, soft_wrap=True)
 
 
-@show_user_errors(
-    on_interrupt='Interrupted; run the same command to continue.'
-)
+@show_user_errors(on_interrupt='Interrupted; run the same command to continue.')
 def main() -> None:
     """Run all steps."""
     args = parse_args()
@@ -248,12 +222,8 @@ def main() -> None:
             f'the demo trains a detector and needs mmdet: {error}. '
             'Fix: run `make demo`, which installs the reference stack.'
         ) from error
-    prepare_data(
-        args.data_root, QUICK if args.quick else ShapesSpec(), console
-    )
-    files = {
-        name: train(name, slug, args, console) for name, slug in TWINS.items()
-    }
+    prepare_data(args.data_root, QUICK if args.quick else ShapesSpec(), console)
+    files = {name: train(name, slug, args, console) for name, slug in TWINS.items()}
     report(files, args, console)
     console.print(f'Done in {time.monotonic() - start:.0f} s.')
 

@@ -62,9 +62,7 @@ is wrong (see the message).
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('config', help='config file')
     parser.add_argument('checkpoint', help='checkpoint file or URL')
@@ -73,9 +71,7 @@ def parse_args() -> argparse.Namespace:
         help="folder of the log (default: the config's work_dir, else "
         'work_dirs/<name of the config>)',
     )
-    parser.add_argument(
-        '--out', help='file for the predictions (.pkl) or metrics (.json)'
-    )
+    parser.add_argument('--out', help='file for the predictions (.pkl) or metrics (.json)')
     parser.add_argument(
         '--out-item',
         choices=['pred', 'metrics'],
@@ -83,18 +79,11 @@ def parse_args() -> argparse.Namespace:
         help='what --out keeps (default: pred)',
     )
     parser.add_argument('--show-dir', help='folder for drawn predictions')
+    parser.add_argument('--show', action='store_true', help='show predictions in a window')
     parser.add_argument(
-        '--show', action='store_true', help='show predictions in a window'
+        '--wait-time', type=float, default=2, help='seconds that each window stays (default: 2)'
     )
-    parser.add_argument(
-        '--wait-time',
-        type=float,
-        default=2,
-        help='seconds that each window stays (default: 2)',
-    )
-    parser.add_argument(
-        '--amp', action='store_true', help='test in mixed precision'
-    )
+    parser.add_argument('--amp', action='store_true', help='test in mixed precision')
     parser.add_argument(
         '--tta',
         action='store_true',
@@ -104,8 +93,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         '--no-check',
         action='store_true',
-        help='skip the check of COCO files and retrieval data sets before the '
-        'start',
+        help='skip the check of COCO files and retrieval data sets before the start',
     )
     add_common_options(parser)
     return parser.parse_args()
@@ -137,18 +125,15 @@ def set_tta(cfg: Config) -> None:
     """
     if is_calibrated(cfg.model):
         raise UserError(
-            'the calibration was fitted on scores without --tta, which merges '
-            'predictions by their scores.\n  Fix: leave out --tta, or the '
-            'calibration'
+            'the calibration was fitted on scores without --tta, which merges predictions by their '
+            'scores.\n  Fix: leave out --tta, or the calibration'
         )
     is_detection = cfg.get('default_scope') == 'mmdet'
     if 'tta_model' not in cfg and is_detection:
         # Without a scope: mmdet registers it in the root of mmengine.
         cfg.tta_model = dict(
             type='DetTTAModel',
-            tta_cfg=dict(
-                nms=dict(type='nms', iou_threshold=0.5), max_per_img=100
-            ),
+            tta_cfg=dict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=100),
         )
     elif 'tta_model' not in cfg:
         cfg.tta_model = dict(type='mmpretrain.AverageClsScoreTTA')
@@ -202,16 +187,14 @@ def main(args: argparse.Namespace) -> None:
     check_out(args)
     if not Path(args.checkpoint).exists() and '://' not in args.checkpoint:
         raise UserError(
-            f'checkpoint {args.checkpoint!r} does not exist.\n  Fix: pass the '
-            '.pth file that training wrote into its work folder '
-            '(work_dirs/<name of the config>)'
+            f'checkpoint {args.checkpoint!r} does not exist.\n  Fix: pass the .pth file that '
+            'training wrote into its work folder (work_dirs/<name of the config>)'
         )
     cfg = load(args)
     check_folder(cfg, args.checkpoint)
     if not cfg.get('test_dataloader') or not cfg.get('test_evaluator'):
         raise UserError(
-            f'{args.config} has no test_dataloader or test_evaluator: it '
-            f'cannot be tested'
+            f'{args.config} has no test_dataloader or test_evaluator: it cannot be tested'
         )
     cfg.load_from = args.checkpoint
     cfg.resume = False

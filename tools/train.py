@@ -59,9 +59,7 @@ line is wrong (see the message), 130 interrupted by Ctrl-C, 143 by SIGTERM.
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('config', help='config file')
     parser.add_argument(
@@ -79,9 +77,7 @@ def parse_args() -> argparse.Namespace:
         'skipped), or from the start if there is none',
     )
     parser.add_argument(
-        '--amp',
-        action='store_true',
-        help='mixed precision with dynamic loss scaling (needs a GPU)',
+        '--amp', action='store_true', help='mixed precision with dynamic loss scaling (needs a GPU)'
     )
     parser.add_argument(
         '--auto-scale-lr',
@@ -96,15 +92,12 @@ def parse_args() -> argparse.Namespace:
         "config's randomness.seed, else a new one each time)",
     )
     parser.add_argument(
-        '--no-validate',
-        action='store_true',
-        help='train without evaluating in between',
+        '--no-validate', action='store_true', help='train without evaluating in between'
     )
     parser.add_argument(
         '--no-check',
         action='store_true',
-        help='skip the check of COCO files and retrieval data sets before the '
-        'start',
+        help='skip the check of COCO files and retrieval data sets before the start',
     )
     parser.add_argument(
         '--save-on-signal',
@@ -147,9 +140,8 @@ def set_auto_scale_lr(cfg: Config) -> None:
     """Switch the scaling of the learning rate on."""
     if 'base_batch_size' not in (cfg.get('auto_scale_lr') or {}):
         raise UserError(
-            '--auto-scale-lr: the config does not set the batch size of its '
-            'learning rate.\n  Fix: add auto_scale_lr = '
-            'dict(base_batch_size=16) with that total batch size'
+            '--auto-scale-lr: the config does not set the batch size of its learning rate.\n  Fix: '
+            'add auto_scale_lr = dict(base_batch_size=16) with that total batch size'
         )
     cfg.auto_scale_lr.enable = True
 
@@ -168,9 +160,8 @@ def set_resume(cfg: Config, resume: str) -> None:
         resume = found
     elif not Path(resume).exists() and '://' not in resume:
         raise UserError(
-            f'--resume: checkpoint {resume!r} does not exist.\n  Fix: pass '
-            'its path, or --resume alone to use the last one in '
-            f'{cfg.work_dir}'
+            f'--resume: checkpoint {resume!r} does not exist.\n  Fix: pass its path, or --resume '
+            f'alone to use the last one in {cfg.work_dir}'
         )
     check_folder(cfg, resume)
     cfg.resume = True
@@ -205,9 +196,8 @@ def main(args: argparse.Namespace) -> None:
     for key in ('train_dataloader', 'train_cfg', 'optim_wrapper', 'model'):
         if not cfg.get(key):
             raise UserError(
-                f'{args.config} has no {key}: it is not a config that can be '
-                f'trained.\n  Fix: name a full config, not a part of one '
-                f'(configs/_base_)'
+                f'{args.config} has no {key}: it is not a config that can be trained.\n  Fix: name '
+                'a full config, not a part of one (configs/_base_)'
             )
     if args.amp:
         set_amp(cfg)

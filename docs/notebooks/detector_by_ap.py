@@ -24,11 +24,7 @@ from pathlib import Path
 from IPython.display import Image
 
 here = Path.cwd()
-os.chdir(
-    next(
-        p for p in (here, *here.parents) if (p / 'configs/tutorials').is_dir()
-    )
-)
+os.chdir(next(p for p in (here, *here.parents) if (p / 'configs/tutorials').is_dir()))
 # A progress bar of the next cell asks for widgets; it does without.
 warnings.filterwarnings('ignore', message='install "ipywidgets"')
 
@@ -95,17 +91,12 @@ train(focal, 'focal')
 # the risk falls, so that the gradient does not vanish.
 
 # %%
-from mmrank.visualization.training_curves import (
-    plot_training_curves,
-    read_training_log,
-)
+from mmrank.visualization.training_curves import plot_training_curves, read_training_log
 
 training = read_training_log('work_dirs/notebooks/stable_ap', 'stable AP')
 Image(
     plot_training_curves(
-        [training],
-        'work_dirs/notebooks/detector_curves.png',
-        ['loss_cls', 'risk', 'rho'],
+        [training], 'work_dirs/notebooks/detector_curves.png', ['loss_cls', 'risk', 'rho']
     )
 )
 

@@ -84,9 +84,7 @@ def train(name, lr, seed, evaluation_set):
     """AP on a data set every 20 steps, and the loss."""
     torch.manual_seed(seed)
     loss_function = LOSSES[name]()
-    model = torch.nn.Sequential(
-        torch.nn.Linear(20, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1)
-    )
+    model = torch.nn.Sequential(torch.nn.Linear(20, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     features, targets = train_set
     curve = []
@@ -112,10 +110,7 @@ def train(name, lr, seed, evaluation_set):
 
 # %%
 RATES = (1e-3, 3e-3, 1e-2, 3e-2)
-val_ap = {
-    name: [train(name, lr, 100, val_set)[0][-1].item() for lr in RATES]
-    for name in LOSSES
-}
+val_ap = {name: [train(name, lr, 100, val_set)[0][-1].item() for lr in RATES] for name in LOSSES}
 best = {name: RATES[aps.index(max(aps))] for name, aps in val_ap.items()}
 for name, aps in val_ap.items():
     row = '  '.join(f'{ap:.3f}' for ap in aps)
@@ -146,9 +141,7 @@ steps = range(EVERY, STEPS + 1, EVERY)
 for name, own in curves.items():
     style = dict(color=COLOURS[name], label=name)
     learning.plot(steps, own.mean(0), **style)
-    learning.fill_between(
-        steps, own.amin(0), own.amax(0), color=COLOURS[name], alpha=0.12
-    )
+    learning.fill_between(steps, own.amin(0), own.amax(0), color=COLOURS[name], alpha=0.12)
     rates.plot(RATES, val_ap[name], marker='o', markersize=4, **style)
 learning.set(
     xlabel='step',

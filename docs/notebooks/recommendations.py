@@ -25,11 +25,7 @@ from pathlib import Path
 from IPython.display import Image
 
 here = Path.cwd()
-os.chdir(
-    next(
-        p for p in (here, *here.parents) if (p / 'configs/tutorials').is_dir()
-    )
-)
+os.chdir(next(p for p in (here, *here.parents) if (p / 'configs/tutorials').is_dir()))
 
 # %% [markdown]
 # ## The data
@@ -80,18 +76,12 @@ def train(mode, lr, folder, seed):
 
 
 trials = {
-    mode: {
-        lr: train(mode, lr, 'data/interactions_split', seed=100)[1][METRIC]
-        for lr in RATES
-    }
+    mode: {lr: train(mode, lr, 'data/interactions_split', seed=100)[1][METRIC] for lr in RATES}
     for mode in MODES
 }
 best = {mode: max(own, key=own.get) for mode, own in trials.items()}
 runs = {
-    mode: [
-        train(mode, best[mode], 'data/interactions', seed)
-        for seed in (0, 1, 2)
-    ]
+    mode: [train(mode, best[mode], 'data/interactions', seed) for seed in (0, 1, 2)]
     for mode in MODES
 }
 
@@ -149,13 +139,7 @@ for mode, tint in zip(MODES, colours_of(MODES)):
 figure, axes = new_panels(1, 1, width=7.2, height=3.8)
 places = np.arange(10)
 for index, (name, (own, tint)) in enumerate(drawn.items()):
-    axes[0, 0].bar(
-        places + 0.27 * (index - 1),
-        np.mean(own, axis=0),
-        0.25,
-        color=tint,
-        label=name,
-    )
+    axes[0, 0].bar(places + 0.27 * (index - 1), np.mean(own, axis=0), 0.25, color=tint, label=name)
 axes[0, 0].set(
     xlabel='items by popularity in the training pairs, tenths',
     ylabel='% of the pairs',

@@ -24,11 +24,7 @@ from pathlib import Path
 from IPython.display import Image
 
 here = Path.cwd()
-os.chdir(
-    next(
-        p for p in (here, *here.parents) if (p / 'configs/tutorials').is_dir()
-    )
-)
+os.chdir(next(p for p in (here, *here.parents) if (p / 'configs/tutorials').is_dir()))
 # A progress bar of the next cell asks for widgets; it does without.
 warnings.filterwarnings('ignore', message='install "ipywidgets"')
 
@@ -133,10 +129,7 @@ print(
 
 figure, axes = new_panels(1, 1, width=5.6, height=3.8)
 axes[0, 0].scatter(closeness, found.tau, s=9, color=colour(1), alpha=0.6)
-axes[0, 0].set(
-    xlabel='mean cosine to the ten nearest other images',
-    ylabel='temperature',
-)
+axes[0, 0].set(xlabel='mean cosine to the ten nearest other images', ylabel='temperature')
 Image(save(figure, 'work_dirs/notebooks/closeness.png'))
 
 # %% [markdown]

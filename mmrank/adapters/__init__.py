@@ -1,7 +1,7 @@
 """Losses of mmrank in detectors and trainers of other libraries.
 
-Importing this package imports no other library; each file serves one, and
-imports it when it is first used.
+Importing this package imports no other library; each file serves one, and imports it when it is
+first used.
 """
 
 from importlib import import_module

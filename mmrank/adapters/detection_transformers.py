@@ -14,17 +14,10 @@ from mmrank.functional.distributed import world_group
 from mmrank.losses import RankingLoss
 from mmrank.required_package import required_package
 
-from .detectors import (
-    already_ranks,
-    centre_of,
-    check_fit,
-    without_ranking_loss,
-)
+from .detectors import already_ranks, centre_of, check_fit, without_ranking_loss
 
 with required_package(
-    'transformers',
-    'The adapter of RT-DETR and D-FINE',
-    "pip install 'mmrank[adapters]'",
+    'transformers', 'The adapter of RT-DETR and D-FINE', "pip install 'mmrank[adapters]'"
 ):
     from transformers.image_transforms import center_to_corners_format
     from transformers.loss.loss_d_fine import DFineLoss
@@ -39,8 +32,8 @@ PREFIX = '_loss_function.'
 class RankedLabels:
     """Put before a criterion: ranks in place of the varifocal loss.
 
-    Matching and box losses stay those of the criterion. But in the last layer
-    they, too, leave out the denoising queries, which have losses of their own.
+    Matching and box losses stay those of the criterion. But in the last layer they, too, leave out
+    the denoising queries, which have losses of their own.
 
     Args:
         config: Config of the model.
@@ -57,9 +50,9 @@ class RankedLabels:
 
     def forward(self, outputs: dict, targets: list[dict]) -> dict[str, Tensor]:
         """Losses of all layers; the names are those of the criterion."""
-        # transformers < 5 leaves the denoising queries in the last layer, and
-        # there alone matches them with the objects they were made from (fixed
-        # by its pull request 48528). They come first.
+        # transformers < 5 leaves the denoising queries in the last layer, and there alone matches
+        # them with the objects they were made from (fixed by its pull request 48528). They come
+        # first.
         for key in ('logits', 'pred_boxes'):
             outputs[key] = outputs[key][:, -self.num_queries :]
         outputs['layer'] = LAST
@@ -71,8 +64,8 @@ class RankedLabels:
                 layer['layer'] = f'{kind}_{i}'
         losses = super().forward(outputs, targets)
         if world_group() is not None:
-            # A rank without boxes has no denoising queries. The others wait
-            # for it to take part in their rankings.
+            # A rank without boxes has no denoising queries. The others wait for it to take part in
+            # their rankings.
             logits = outputs['logits']
             for name, ranking in self.rankings.items():
                 if name not in self.ranked:
@@ -85,12 +78,7 @@ class RankedLabels:
         return losses
 
     def loss_labels_vfl(
-        self,
-        outputs: dict,
-        targets: list[dict],
-        indices: list,
-        num_boxes: float,
-        log: bool = True,
+        self, outputs: dict, targets: list[dict], indices: list, num_boxes: float, log: bool = True
     ) -> dict[str, Tensor]:
         """Ranking loss of one layer: all queries of all images together.
 
@@ -104,17 +92,12 @@ class RankedLabels:
         Returns:
             Scalar ``loss_ranking``.
         """
-        logits, rows = (
-            outputs['logits'],
-            self._get_source_permutation_idx(indices),
-        )
+        logits, rows = (outputs['logits'], self._get_source_permutation_idx(indices))
         classes, boxes = (
             torch.cat([t[key][j] for t, (_, j) in zip(targets, indices)])
             for key in ('class_labels', 'boxes')
         )
-        labels = torch.full(
-            logits.shape[:2], logits.size(-1), device=logits.device
-        )
+        labels = torch.full(logits.shape[:2], logits.size(-1), device=logits.device)
         labels[rows] = classes
         with torch.no_grad():
             ious, _ = box_iou(
@@ -136,9 +119,7 @@ class RankedLabels:
         return dict(loss_ranking=loss)
 
     @staticmethod
-    def _rank(
-        ranking: RankingLoss, logits: Tensor, labels: Tensor, quality: Tensor
-    ) -> Tensor:
+    def _rank(ranking: RankingLoss, logits: Tensor, labels: Tensor, quality: Tensor) -> Tensor:
         if ranking.box_input is None:
             return ranking(logits, labels)
         return ranking(logits, labels, quality=quality)
@@ -156,34 +137,25 @@ class RankingCriterion(nn.Module):
     """Takes the place of ``loss_function`` of a model.
 
     Args:
-        stock: That function: it lays out the outputs of the layers and calls
-            its criterion on them.
-        loss: The ranking loss. Each ranking gets a copy with its own state:
-            the scores of a decoder layer have another level and spread than
-            those of the next.
+        stock: That function: it lays out the outputs of the layers and calls its criterion on them.
+        loss: The ranking loss. Each ranking gets a copy with its own state: the scores of a decoder
+            layer have another level and spread than those of the next.
         num_layers: Number of decoder layers.
         centre_scores: See :func:`mmrank.adapters.use_ranking_loss`.
 
     Attributes:
-        rankings: ``last``: the last decoder layer. ``aux_<i>``: the layers
-            before it and, as the last of these, the encoder's proposals.
-            ``dn_<i>``: the denoising queries of each layer.
+        rankings: ``last``: the last decoder layer. ``aux_<i>``: the layers before it and, as the
+            last of these, the encoder's proposals. ``dn_<i>``: the denoising queries of each layer.
     """
 
     def __init__(
-        self,
-        stock: Callable,
-        loss: RankingLoss,
-        num_layers: int,
-        centre_scores: bool,
+        self, stock: Callable, loss: RankingLoss, num_layers: int, centre_scores: bool
     ) -> None:
         super().__init__()
         self.stock, self.centre_scores = stock, centre_scores
         layers = range(num_layers)
         names = [LAST, *(f'{k}_{i}' for k in ('aux', 'dn') for i in layers)]
-        self.rankings = nn.ModuleDict(
-            {name: copy.deepcopy(loss) for name in names}
-        )
+        self.rankings = nn.ModuleDict({name: copy.deepcopy(loss) for name in names})
 
     def forward(self, *args, **kwargs) -> tuple:
         """What the function of transformers returns, with ranking losses."""
@@ -191,8 +163,8 @@ class RankingCriterion(nn.Module):
         def criterion(base: type) -> Callable:
             return lambda config: base(config, self.rankings)
 
-        # The function makes its criterion itself. This is the function with
-        # the same code, for which the name of the criterion means ours.
+        # The function makes its criterion itself. This is the function with the same code, for
+        # which the name of the criterion means ours.
         names = dict(
             self.stock.__globals__,
             RTDetrLoss=criterion(RTDetrRankedLabels),
@@ -222,12 +194,7 @@ def show_centred(model: nn.Module, args: tuple, outputs):
     return (*outputs[:at], logits, *outputs[at + 1 :])
 
 
-def attach(
-    model: nn.Module,
-    loss: RankingLoss,
-    centre_scores: bool,
-    balance_boxes: bool,
-) -> None:
+def attach(model: nn.Module, loss: RankingLoss, centre_scores: bool, balance_boxes: bool) -> None:
     """Put the ranking losses into a model.
 
     Args:
@@ -249,9 +216,7 @@ def attach(
             'config.weight_loss_bbox and config.weight_loss_giou'
         )
     check_fit(loss, config.num_labels, (None, 'quality'), name)
-    criterion = RankingCriterion(
-        model.loss_function, loss, config.decoder_layers, centre_scores
-    )
+    criterion = RankingCriterion(model.loss_function, loss, config.decoder_layers, centre_scores)
     # Not loss_function=..., which would hide a module behind the property.
     model._loss_function = criterion.to(model.device).train(model.training)
     model.register_forward_hook(show_centred)
@@ -283,8 +248,8 @@ def detach(model: nn.Module) -> None:
 def load_ranking_state(model: nn.Module, folder: str | PathLike) -> nn.Module:
     """Load the state of the ranking losses that ``save_pretrained`` wrote.
 
-    ``from_pretrained`` builds the model of transformers, which does not know
-    them, and warns that they were not used. To train on::
+    ``from_pretrained`` builds the model of transformers, which does not know them, and warns that
+    they were not used. To train on::
 
         model = RTDetrForObjectDetection.from_pretrained(folder)
         model = use_ranking_loss(model, StableAPLoss())
@@ -315,8 +280,7 @@ def load_ranking_state(model: nn.Module, folder: str | PathLike) -> nn.Module:
         criterion.load_state_dict(state)
     except RuntimeError as error:
         raise UserError(
-            f'{folder}: the saved state is not that of this ranking loss. '
-            'Fix: use_ranking_loss with the loss and settings of the '
-            f'training. {error}'
+            f'{folder}: the saved state is not that of this ranking loss. Fix: use_ranking_loss '
+            f'with the loss and settings of the training. {error}'
         ) from error
     return model

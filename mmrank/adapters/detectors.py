@@ -19,48 +19,41 @@ SERVED = {
 
 
 def use_ranking_loss(
-    model: nn.Module,
-    loss: RankingLoss,
-    *,
-    centre_scores: bool = True,
-    balance_boxes: bool = False,
+    model: nn.Module, loss: RankingLoss, *, centre_scores: bool = True, balance_boxes: bool = False
 ) -> nn.Module:
     """Replace the classification loss of a detector by a ranking loss.
 
-    All scores of a batch form one ranking: those of all its images, and in
-    distributed training, with ``scope='global'``, of all ranks. Everything
-    else of the detector stays: its target assignment, box losses and
-    interface. Call it before the model is wrapped for distributed training
+    All scores of a batch form one ranking: those of all its images, and in distributed training,
+    with ``scope='global'``, of all ranks. Everything else of the detector stays: its target
+    assignment, box losses and interface. Call it before the model is wrapped for distributed
+    training
     and before the optimiser is made::
 
         model = use_ranking_loss(retinanet_resnet50_fpn(), StableAPLoss())
 
-    * ``RetinaNet`` and ``FCOS`` of torchvision: one ranking of all anchors or
-      points. Anchors between the two IoU thresholds are ignored.
-    * ``RTDetrForObjectDetection``, ``RTDetrV2ForObjectDetection`` and
-      ``DFineForObjectDetection`` of transformers: each decoder layer, the
-      encoder's proposals and the denoising queries of each layer have a
-      ranking of their own, by a copy of the loss with its own state.
+    * ``RetinaNet`` and ``FCOS`` of torchvision: one ranking of all anchors or points. Anchors
+      between the two IoU thresholds are ignored.
+    * ``RTDetrForObjectDetection``, ``RTDetrV2ForObjectDetection`` and ``DFineForObjectDetection``
+      of transformers: each decoder layer, the encoder's proposals and the denoising queries of each
+      layer have a ranking of their own, by a copy of the loss with its own state.
 
-    The state of the loss is part of the model: of ``state_dict()``,
-    ``save_pretrained()`` and ``torch.save(model)``.
+    The state of the loss is part of the model: of ``state_dict()``, ``save_pretrained()`` and
+    ``torch.save(model)``.
 
     Args:
         model: The detector.
         loss: A ranking loss of :mod:`mmrank.losses`. It is copied.
         centre_scores: In eval mode show the mean positive score as 0.5
-            instead of wherever training left it, so that score thresholds
-            work. The ranking stays.
-        balance_boxes: Multiply the box loss by the detached ratio of the
-            classification loss to it (Rank & Sort, ICCV 2021, section 4).
+            instead of wherever training left it, so that score thresholds work. The ranking stays.
+        balance_boxes: Multiply the box loss by the detached ratio of the classification loss to it
+            (Rank & Sort, ICCV 2021, section 4).
             Only for torchvision's detectors.
 
     Returns:
         The model, changed in place.
 
     Raises:
-        TypeError: If no adapter serves the model, or the loss is no ranking
-            loss.
+        TypeError: If no adapter serves the model, or the loss is no ranking loss.
         UserError: If the loss does not fit the model.
     """
     if not isinstance(loss, RankingLoss):
@@ -76,9 +69,9 @@ def use_ranking_loss(
 def remove_ranking_loss(model: nn.Module) -> nn.Module:
     """Give a detector its own classification loss back.
 
-    What the ranking loss has learnt about the scores, their centre, becomes
-    part of the bias of the classification layer. So in eval mode the model
-    predicts the same as before, and can be saved for users without mmrank.
+    What the ranking loss has learnt about the scores, their centre, becomes part of the bias of the
+    classification layer. So in eval mode the model predicts the same as before, and can be saved
+    for users without mmrank.
 
     Args:
         model: A detector that :func:`use_ranking_loss` returned.
@@ -94,9 +87,7 @@ def remove_ranking_loss(model: nn.Module) -> nn.Module:
     return model
 
 
-def check_fit(
-    loss: RankingLoss, num_classes: int, box_inputs: tuple, model: str
-) -> None:
+def check_fit(loss: RankingLoss, num_classes: int, box_inputs: tuple, model: str) -> None:
     """Refuse a loss that a model cannot train on.
 
     Args:
@@ -106,27 +97,24 @@ def check_fit(
         model: Class of the model.
 
     Raises:
-        UserError: If the loss has another number of classes, or requires
-            something of the boxes that the adapter cannot pass.
+        UserError: If the loss has another number of classes, or requires something of the boxes
+            that the adapter cannot pass.
     """
     name = type(loss).__name__
     if loss.num_classes not in (None, num_classes):
         raise UserError(
-            f'{name}(num_classes={loss.num_classes}) does not fit the model, '
-            f'which has {num_classes} classes. Fix: '
-            f'{name}(num_classes={num_classes}), or leave it out'
+            f'{name}(num_classes={loss.num_classes}) does not fit the model, which has '
+            f'{num_classes} classes. Fix: {name}(num_classes={num_classes}), or leave it out'
         )
     if isinstance(loss, KeepsSampleState) and loss.keeps_samples:
         raise UserError(
-            f'{name} keeps state for each sample of a data set, and the '
-            'anchors or queries of a detector are no samples. Fix: use '
-            'another loss, such as StableAPLoss'
+            f'{name} keeps state for each sample of a data set, and the anchors or queries of a '
+            'detector are no samples. Fix: use another loss, such as StableAPLoss'
         )
     if loss.box_input not in box_inputs:
         raise UserError(
-            f'{name} replaces the box loss (box_input={loss.box_input!r}), '
-            f'which {model} has for each query. Fix: use another loss, such '
-            'as RankSortLoss or StableAPLoss'
+            f'{name} replaces the box loss (box_input={loss.box_input!r}), which {model} has for '
+            'each query. Fix: use another loss, such as RankSortLoss or StableAPLoss'
         )
 
 

@@ -1,8 +1,7 @@
 """Losses for the trainer of sentence-transformers.
 
-Pass one as ``loss`` of ``SentenceTransformerTrainer``. The first columns of
-the data set are its texts, or what else the model embeds; a column ``label``
-of integers is what each class below says.
+Pass one as ``loss`` of ``SentenceTransformerTrainer``. The first columns of the data set are its
+texts, or what else the model embeds; a column ``label`` of integers is what each class below says.
 """
 
 import os
@@ -14,17 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from mmrank.errors import UserError
-from mmrank.functional.distributed import (
-    all_gather_rows,
-    rows_and_dtype,
-    world_group,
-)
-from mmrank.losses import (
-    ContrastiveLoss,
-    EmbeddingBatch,
-    InBatchLoss,
-    TrainsEmbeddings,
-)
+from mmrank.functional.distributed import all_gather_rows, rows_and_dtype, world_group
+from mmrank.losses import ContrastiveLoss, EmbeddingBatch, InBatchLoss, TrainsEmbeddings
 from mmrank.required_package import required_package
 
 with required_package(
@@ -50,9 +40,7 @@ class SentenceLoss(nn.Module):
         self.model, self.loss = model, loss
 
     def forward(
-        self,
-        sentence_features: Iterable[Mapping[str, Tensor]],
-        labels: Tensor | None = None,
+        self, sentence_features: Iterable[Mapping[str, Tensor]], labels: Tensor | None = None
     ) -> Tensor:
         """Compute the loss of a batch.
 
@@ -86,9 +74,7 @@ class SentenceLoss(nn.Module):
         self.loss.train(self.model.training)
         return self.compute(embeddings, labels)
 
-    def compute(
-        self, embeddings: list[Tensor], labels: Tensor | None
-    ) -> Tensor:
+    def compute(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
         """What a subclass defines; see the method above."""
         raise NotImplementedError
 
@@ -104,17 +90,16 @@ class SentenceLoss(nn.Module):
         """
         if len(embeddings) != 2:
             raise UserError(
-                f'{type(self).__name__} needs 2 columns beside label, '
-                f'{expected}, got {len(embeddings)}. Fix: '
-                'dataset.select_columns([...])'
+                f'{type(self).__name__} needs 2 columns beside label, {expected}, got '
+                f'{len(embeddings)}. Fix: dataset.select_columns([...])'
             )
 
 
 class SentenceContrastLoss(SentenceLoss):
     """Contrastive losses: InfoNCE, CLIP, SogCLR, iSogCLR, VICReg and others.
 
-    Data set: two columns, such as ``anchor`` and ``positive``; or one, which
-    is embedded twice, with another dropout (SimCSE). ``label`` is the index
+    Data set: two columns, such as ``anchor`` and ``positive``; or one, which is embedded twice,
+    with another dropout (SimCSE). ``label`` is the index
     of the row in the data set::
 
         dataset = dataset.add_column('label', range(len(dataset)))
@@ -123,8 +108,8 @@ class SentenceContrastLoss(SentenceLoss):
 
     Losses that keep state for each row (SogCLR, iSogCLR) require it. For
     the others it may be left out; rows with one index are no negatives of
-    each other. Do not pass an ``eval_dataset`` to a trainer with such state,
-    whose rows would be taken for those of the training set.
+    each other. Do not pass an ``eval_dataset`` to a trainer with such state, whose rows would be
+    taken for those of the training set.
 
     Args:
         model: A ``SentenceTransformer``.
@@ -137,9 +122,8 @@ class SentenceContrastLoss(SentenceLoss):
     def __init__(self, model: nn.Module, loss: ContrastiveLoss) -> None:
         if not isinstance(loss, ContrastiveLoss):
             raise TypeError(
-                f'loss={type(loss).__name__} is not contrastive. Fix: pass '
-                'one such as mmrank.losses.InfoNCELoss(tau=0.05); ranking '
-                'losses go into SentenceRetrievalLoss'
+                f'loss={type(loss).__name__} is not contrastive. Fix: pass one such as '
+                'mmrank.losses.InfoNCELoss(tau=0.05); ranking losses go into SentenceRetrievalLoss'
             )
         super().__init__(model, loss)
 
@@ -149,9 +133,7 @@ class SentenceContrastLoss(SentenceLoss):
             columns = [columns[0], dict(columns[0])]
         return super().embed(columns)
 
-    def compute(
-        self, embeddings: list[Tensor], labels: Tensor | None
-    ) -> Tensor:
+    def compute(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
         """Loss of two views."""
         self.check_columns(embeddings, 'the views of each sample')
         if labels is None and self.loss.keeps_samples:
@@ -168,14 +150,13 @@ class SentenceRetrievalLoss(SentenceLoss):
 
     Data set, one of:
 
-    * one column and ``label``, its class: every row searches all others for
-      those of its class;
-    * two columns, query and document; further columns are hard negatives.
-      ``label`` is the class of both, or is left out: then each query has
+    * one column and ``label``, its class: every row searches all others for those of its class;
+    * two columns, query and document; further columns are hard negatives. ``label`` is the class of
+      both, or is left out: then each query has
       one relevant document. Use ``mode='flatten'`` without classes.
 
-    For cosines take ``StableAPLoss(tau=0.3, score_range=(-1, 1),
-    score_penalty=0)``, or ``SmoothAPLoss()``.
+    For cosines take ``StableAPLoss(tau=0.3, score_range=(-1, 1), score_penalty=0)``, or
+    ``SmoothAPLoss()``.
 
     Args:
         model: A ``SentenceTransformer``.
@@ -186,21 +167,16 @@ class SentenceRetrievalLoss(SentenceLoss):
         TypeError: If the loss is another one.
     """
 
-    def __init__(
-        self, model: nn.Module, loss: TrainsEmbeddings, normalize: bool = True
-    ) -> None:
+    def __init__(self, model: nn.Module, loss: TrainsEmbeddings, normalize: bool = True) -> None:
         if not isinstance(loss, TrainsEmbeddings):
             raise TypeError(
-                f'loss={type(loss).__name__} has no embedding_loss. Fix: pass '
-                'a ranking loss such as mmrank.losses.SmoothAPLoss(); '
-                'contrastive losses go into SentenceContrastLoss'
+                f'loss={type(loss).__name__} has no embedding_loss. Fix: pass a ranking loss such '
+                'as mmrank.losses.SmoothAPLoss(); contrastive losses go into SentenceContrastLoss'
             )
         super().__init__(model, loss)
         self.normalize = normalize
 
-    def compute(
-        self, embeddings: list[Tensor], labels: Tensor | None
-    ) -> Tensor:
+    def compute(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
         """Loss of the queries against the documents of this rank."""
         if self.normalize:
             # Close cosines tie in half precision.
@@ -223,9 +199,7 @@ class SentenceRetrievalLoss(SentenceLoss):
         if group is not None:
             queries = all_gather_rows(queries.to(dtype), counts, group)
             own = all_gather_rows(own[:, None], counts, group)[:, 0]
-        is_itself = torch.zeros(
-            len(queries), len(gallery), dtype=torch.bool, device=rows.device
-        )
+        is_itself = torch.zeros(len(queries), len(gallery), dtype=torch.bool, device=rows.device)
         if not documents:
             is_itself[rows, rows - offset] = True
         return self.loss.embedding_loss(
@@ -251,8 +225,8 @@ class SentenceInBatchLoss(SentenceLoss):
     """In-batch losses of two towers, unbiased by the counts of the pairs.
 
     Data set: two columns, such as ``query`` and ``document``, and ``label``,
-    a pair of integers: which query and which document the row has. A document
-    that occurs in many rows is a frequent negative; the counts undo that::
+    a pair of integers: which query and which document the row has. A document that occurs in many
+    rows is a frequent negative; the counts undo that::
 
         loss = SentenceInBatchLoss(
             model, InBatchLoss(pointwise='logistic'), dataset['label'])
@@ -267,12 +241,7 @@ class SentenceInBatchLoss(SentenceLoss):
         UserError: If the pairs are not such a list.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        loss: InBatchLoss,
-        pairs: Sequence[Sequence[int]],
-    ) -> None:
+    def __init__(self, model: nn.Module, loss: InBatchLoss, pairs: Sequence[Sequence[int]]) -> None:
         if not isinstance(loss, InBatchLoss):
             raise TypeError(
                 f'loss={type(loss).__name__} is no InBatchLoss. Fix: pass '
@@ -285,9 +254,7 @@ class SentenceInBatchLoss(SentenceLoss):
         shape = int(rows.max()) + 1, int(cols.max()) + 1
         loss.set_pairs(rows, cols, shape)
 
-    def compute(
-        self, embeddings: list[Tensor], labels: Tensor | None
-    ) -> Tensor:
+    def compute(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
         """Loss of the pairs of a batch."""
         self.check_columns(embeddings, 'queries and documents')
         if labels is None:
@@ -299,8 +266,8 @@ class SentenceInBatchLoss(SentenceLoss):
 class SaveLossState(TrainerCallback):
     """Saves the state of a loss in the checkpoints of a trainer.
 
-    The trainer saves the model alone. Without the moving averages and
-    temperatures a resumed training restarts them::
+    The trainer saves the model alone. Without the moving averages and temperatures a resumed
+    training restarts them::
 
         SentenceTransformerTrainer(..., loss=loss,
                                    callbacks=[SaveLossState(loss)])

@@ -12,12 +12,7 @@ from mmrank.losses import RankingLoss
 from mmrank.made_class import MadeClass, make_class
 from mmrank.required_package import required_package
 
-from .detectors import (
-    already_ranks,
-    centre_of,
-    check_fit,
-    without_ranking_loss,
-)
+from .detectors import already_ranks, centre_of, check_fit, without_ranking_loss
 
 with required_package(
     'torchvision',
@@ -49,9 +44,7 @@ class RankingHead(MadeClass):
         outputs = super().forward(x)
         if self.centre_scores and not self.training:
             logits = outputs['cls_logits']
-            outputs['cls_logits'] = logits - centre_of(
-                self.ranking_loss, logits
-            )
+            outputs['cls_logits'] = logits - centre_of(self.ranking_loss, logits)
         return outputs
 
     def compute_loss(
@@ -83,10 +76,7 @@ class RankingHead(MadeClass):
         )
         matched = torch.stack(matched_idxs)
         labels = torch.stack(
-            [
-                _labels_of(t, m, logits.size(-1))
-                for t, m in zip(targets, matched_idxs)
-            ]
+            [_labels_of(t, m, logits.size(-1)) for t, m in zip(targets, matched_idxs)]
         )
         ranked = self.ranking_loss(
             logits.flatten(0, 1),
@@ -102,16 +92,12 @@ class RankingHead(MadeClass):
             graph = head_outputs['bbox_regression'][:1, :1].sum() * 0
             losses['bbox_regression'] = ranked['loss_bbox'] + graph
         if self.balance_boxes:
-            losses['bbox_regression'] = losses[
-                'bbox_regression'
-            ] * box_balance(
+            losses['bbox_regression'] = losses['bbox_regression'] * box_balance(
                 losses['classification'], losses['bbox_regression']
             )
         return losses
 
-    def _box_values(
-        self, targets, head_outputs, anchors, matched_idxs
-    ) -> dict[str, Tensor]:
+    def _box_values(self, targets, head_outputs, anchors, matched_idxs) -> dict[str, Tensor]:
         """What the loss requires of the boxes of the positives."""
         kind = self.ranking_loss.box_input
         if kind is None:
@@ -141,17 +127,10 @@ class RankingHead(MadeClass):
 @cache
 def ranking_head_class(host: type) -> type:
     """The class ``Listwise<host>``; one and the same for every call."""
-    return make_class(
-        ranking_head_class, host, (RankingHead, host), 'on a ranking loss'
-    )
+    return make_class(ranking_head_class, host, (RankingHead, host), 'on a ranking loss')
 
 
-def attach(
-    model: nn.Module,
-    loss: RankingLoss,
-    centre_scores: bool,
-    balance_boxes: bool,
-) -> None:
+def attach(model: nn.Module, loss: RankingLoss, centre_scores: bool, balance_boxes: bool) -> None:
     """Put a copy of the loss into the head of a detector.
 
     Args:
@@ -169,15 +148,11 @@ def attach(
         raise already_ranks(model)
     if not isinstance(head, (RetinaNetHead, FCOSHead)):
         raise TypeError(
-            f'model.head={type(head).__name__} has no adapter. Fix: use a '
-            'RetinaNetHead or FCOSHead of torchvision, or a class of yours '
-            'derived from one'
+            f'model.head={type(head).__name__} has no adapter. Fix: use a RetinaNetHead or '
+            'FCOSHead of torchvision, or a class of yours derived from one'
         )
     check_fit(
-        loss,
-        head.classification_head.num_classes,
-        (None, 'quality', 'loss'),
-        type(model).__name__,
+        loss, head.classification_head.num_classes, (None, 'quality', 'loss'), type(model).__name__
     )
     if balance_boxes and loss.box_input == 'loss':
         raise UserError(
@@ -186,9 +161,7 @@ def attach(
         )
     # Not a head around the head: the keys of state_dict stay.
     head.__class__ = ranking_head_class(type(head))
-    head.ranking_loss = copy.deepcopy(loss).to(
-        head.classification_head.cls_logits.weight.device
-    )
+    head.ranking_loss = copy.deepcopy(loss).to(head.classification_head.cls_logits.weight.device)
     head.ranking_loss.train(head.training)
     head.centre_scores, head.balance_boxes = centre_scores, balance_boxes
 

@@ -1,7 +1,7 @@
 """What ``train.py`` and ``test.py`` have in common.
 
-The config's own packages decide what is needed: a detection config runs with
-mmpretrain absent and a retrieval config with mmdet absent.
+The config's own packages decide what is needed: a detection config runs with mmpretrain absent and
+a retrieval config with mmdet absent.
 """
 
 import argparse
@@ -28,8 +28,8 @@ from mmrank.engine.resume.checkpoint import find_damage
 from mmrank.errors import UserError, show_user_errors
 
 if TYPE_CHECKING:
-    # It imports what all models need, transformers among them: seconds that
-    # the help of a tool, or a tool without a model, need not take.
+    # It imports what all models need, transformers among them: seconds that the help of a tool, or
+    # a tool without a model, need not take.
     from mmengine.runner import Runner
 
 #: Import name, and the distribution to install, of each optional package.
@@ -73,13 +73,7 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     )
     add_checkpoint_options(parser)
     # torchrun sets LOCAL_RANK, older launchers pass one of these spellings.
-    parser.add_argument(
-        '--local_rank',
-        '--local-rank',
-        type=int,
-        default=0,
-        help=argparse.SUPPRESS,
-    )
+    parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help=argparse.SUPPRESS)
 
 
 def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:
@@ -160,9 +154,8 @@ def read_config(path: str) -> Config:
     """
     if not Path(path).is_file():
         raise UserError(
-            f'config file {path!r} does not exist.\n  Fix: pass its path '
-            f'relative to {os.getcwd()}, or start it by name with: mim train '
-            f'mmrank {Path(path).name}'
+            f'config file {path!r} does not exist.\n  Fix: pass its path relative to '
+            f'{os.getcwd()}, or start it by name with: mim train mmrank {Path(path).name}'
         )
     try:
         return Config.fromfile(path)
@@ -178,8 +171,7 @@ def read_config(path: str) -> Config:
                 'or with read_base() from mmrank.configs'
             ) from error
         raise UserError(
-            f'{path} cannot be read as a config: {type(error).__name__}: '
-            f'{error}'
+            f'{path} cannot be read as a config: {type(error).__name__}: {error}'
         ) from error
 
 
@@ -278,8 +270,8 @@ def load(args: argparse.Namespace) -> Config:
 def prepare_cpu_processes(cfg: Config) -> None:
     """Let several processes work on CPUs, which mmengine is not made for.
 
-    It would select a GPU by rank and name it to the wrapper of the model. A
-    process group that is there already it takes as it is.
+    It would select a GPU by rank and name it to the wrapper of the model. A process group that is
+    there already it takes as it is.
 
     Raises:
         UserError: See :func:`set_slurm_variables`.
@@ -303,9 +295,7 @@ def prepare_cpu_processes(cfg: Config) -> None:
     strategy = cfg.get('strategy') or dict(type='DDPStrategy')
     if 'runner_type' in cfg and strategy_class(strategy)[1] == 'DDPStrategy':
         wrapper = strategy.get('model_wrapper') or wrapper
-        cfg.strategy = dict(
-            strategy, model_wrapper=dict(wrapper, device_ids=None)
-        )
+        cfg.strategy = dict(strategy, model_wrapper=dict(wrapper, device_ids=None))
 
 
 def set_slurm_variables() -> None:
@@ -328,9 +318,7 @@ def set_slurm_variables() -> None:
     if 'MASTER_ADDR' not in os.environ:
         nodes = os.environ['SLURM_NODELIST']
         command = ['scontrol', 'show', 'hostname', nodes]
-        hosts = subprocess.run(
-            command, check=True, capture_output=True, text=True
-        )
+        hosts = subprocess.run(command, check=True, capture_output=True, text=True)
         os.environ['MASTER_ADDR'] = hosts.stdout.split()[0]
     os.environ.setdefault('MASTER_PORT', '29500')
 
@@ -345,10 +333,7 @@ def check_folder(cfg: Config, path: str) -> None:
         return
     damage = find_damage(path)
     if damage is not None:
-        raise UserError(
-            f'checkpoint {path} {damage}.\n  Fix: pass another one, or '
-            '--resume alone'
-        )
+        raise UserError(f'checkpoint {path} {damage}.\n  Fix: pass another one, or --resume alone')
     from mmrank.engine.resume.strategies import strategy_class
 
     if strategy_class(cfg.get('strategy') or {})[1] != 'FSDPStrategy':
@@ -361,9 +346,7 @@ def check_folder(cfg: Config, path: str) -> None:
         )
 
 
-def build_runner(
-    cfg: Config, strict: bool = True, allow_partial: Sequence[str] = ()
-) -> 'Runner':
+def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] = ()) -> 'Runner':
     """Build mmengine's runner or the one that the config names.
 
     Args:
@@ -406,9 +389,7 @@ def check_data(cfg: Config, splits: tuple[str, ...]) -> None:
         retrieval_check.check_config(cfg, splits=splits)
 
 
-def run(
-    main: Callable[[argparse.Namespace], None], args: argparse.Namespace
-) -> int:
+def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> int:
     """Run a tool; show what a user can fix without a traceback.
 
     Args:
@@ -425,8 +406,8 @@ def run(
         try:
             return main(args) or 0
         except Exception as error:
-            # After a signal any error is its consequence: a data loading
-            # worker that got it too, a process that is gone.
+            # After a signal any error is its consequence: a data loading worker that got it too, a
+            # process that is gone.
             number = interruption.received_signal()
             if number is None:
                 raise
@@ -434,8 +415,8 @@ def run(
             interruption.leave(number)
         except interruption.Interrupted:
             number = interruption.received_signal() or signal.SIGINT
-            # Here, while the traceback still holds the data loader, whose own
-            # end waits for its workers for seconds.
+            # Here, while the traceback still holds the data loader, whose own end waits for its
+            # workers for seconds.
             interruption.leave(number)
         finally:
             interruption.defer_signals(False)

@@ -50,16 +50,13 @@ def images_in(folder: str | Path) -> list[str]:
 
 
 def embed_images(
-    model: nn.Module,
-    pipeline: Sequence[Mapping],
-    paths: Sequence[str],
-    batch_size: int = 32,
+    model: nn.Module, pipeline: Sequence[Mapping], paths: Sequence[str], batch_size: int = 32
 ) -> Iterator[Tensor]:
     """Embed image files.
 
     Args:
-        model: In evaluation mode; its ``predict`` puts ``feature`` into the
-            data samples, as ``mmrank.EmbeddingRetriever`` does.
+        model: In evaluation mode; its ``predict`` puts ``feature`` into the data samples, as
+            ``mmrank.EmbeddingRetriever`` does.
         pipeline: Transforms of the test set.
         paths: The files.
         batch_size: Images at a time.

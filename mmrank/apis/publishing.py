@@ -23,15 +23,7 @@ from mmrank.models.centre_folding import HeadCentre, fold_centres
 from mmrank.registry import MODELS
 
 #: What a user of the weights needs to know of the training.
-_META = (
-    'dataset_meta',
-    'cfg',
-    'epoch',
-    'iter',
-    'seed',
-    'mmengine_version',
-    FOLDED,
-)
+_META = ('dataset_meta', 'cfg', 'epoch', 'iter', 'seed', 'mmengine_version', FOLDED)
 #: Characters of the hash in the name, as in the names of OpenMMLab.
 SHORT_HASH = 8
 #: A line of the config that is about this machine alone.
@@ -58,10 +50,7 @@ class Published:
 
 
 def publish_model(
-    checkpoint: str,
-    out: str | Path,
-    trust: bool = False,
-    config: str | None = None,
+    checkpoint: str, out: str | Path, trust: bool = False, config: str | None = None
 ) -> Published:
     """Write the weights of a checkpoint as a file to hand out.
 
@@ -71,16 +60,13 @@ def publish_model(
     reads without any allow-list. State of the losses stays: a training may
     go on from it.
 
-    The centre of the scores of a ranking loss moves into the bias of the
-    classification layer, see
-    :func:`mmrank.models.centre_folding.fold_centres`: the config of the
-    training and the stock config of the same head then show the same scores.
-    For that the model is built from its config.
+    The centre of the scores of a ranking loss moves into the bias of the classification layer, see
+    :func:`mmrank.models.centre_folding.fold_centres`: the config of the training and the stock
+    config of the same head then show the same scores. For that the model is built from its config.
 
     Args:
         checkpoint: The file of a training.
-        out: Name of the new file, ``<name>.pth``; ``<name>-<hash>.pth`` is
-            written.
+        out: Name of the new file, ``<name>.pth``; ``<name>-<hash>.pth`` is written.
         trust: Let the old file run code; see :func:`read_weights`.
         config: Config file of the training. None: the text that the
             checkpoint keeps, where it names registered classes only.
@@ -90,15 +76,13 @@ def publish_model(
 
     Raises:
         UserError: If the checkpoint cannot be read or holds no weights, if
-            it is not one of the config, if a config is needed and there is
-            none, or ``out`` does not end in ``.pth``.
+            it is not one of the config, if a config is needed and there is none, or ``out`` does
+            not end in ``.pth``.
         OSError: If the file cannot be written.
     """
     out = Path(out)
     if out.suffix != '.pth':
-        raise UserError(
-            f'out={str(out)!r} must end in .pth, as in retinanet.pth'
-        )
+        raise UserError(f'out={str(out)!r} must end in .pth, as in retinanet.pth')
     loaded = read_weights(checkpoint, trust)
     old = model_state(loaded)
     state = OrderedDict(
@@ -122,8 +106,7 @@ def publish_model(
     if isinstance(meta.get('cfg'), str):
         meta['cfg'] = _WORK_DIR.sub('', meta['cfg'])
     content = dict(
-        meta={key: plain_value(meta[key]) for key in _META if key in meta},
-        state_dict=state,
+        meta={key: plain_value(meta[key]) for key in _META if key in meta}, state_dict=state
     )
     buffer = BytesIO()
     torch.save(content, buffer)
@@ -144,15 +127,10 @@ def describe_centre(centre: HeadCentre) -> str:
             f'{centre.head}: the centre of the scores, {", ".join(numbers)}, '
             'is in the bias; a stock config shows the same scores'
         )
-    return (
-        f'{centre.head}: a stock config does not show the same scores: '
-        f'{centre.reason}'
-    )
+    return f'{centre.head}: a stock config does not show the same scores: {centre.reason}'
 
 
-def _fold(
-    name: str, loaded: Mapping, state: dict, config: str | None
-) -> list[HeadCentre]:
+def _fold(name: str, loaded: Mapping, state: dict, config: str | None) -> list[HeadCentre]:
     """Fold the centres of a checkpoint into ``state``, in place."""
     cfg = read_config(config) if config else _saved_config(name, loaded)
     if cfg is None or not has_ranking_head(cfg.get('model')):
@@ -164,9 +142,8 @@ def _fold(
             model = MODELS.build(cfg.model)
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
-            f'{name}: the model of {config or "the config in it"} cannot be '
-            f'built: {error}\n  Fix: pass the config of the training, '
-            '--config CONFIG; classes of your own belong into its '
+            f'{name}: the model of {config or "the config in it"} cannot be built: {error}\n  Fix: '
+            'pass the config of the training, --config CONFIG; classes of your own belong into its '
             'custom_imports'
         ) from error
     load_all(model, loaded, name)
@@ -187,17 +164,14 @@ def _saved_config(name: str, loaded: Mapping) -> Config | None:
     settings = read_saved_config(text) if isinstance(text, str) else {}
     model = settings.get('model')
     # A type may be the path of any function, which building would call.
-    if isinstance(model, dict) and all(
-        _NAMED.fullmatch(kind) for kind in walk_types(model)
-    ):
+    if isinstance(model, dict) and all(_NAMED.fullmatch(kind) for kind in walk_types(model)):
         scope = settings.get('default_scope')
         return Config(dict(model=model, default_scope=scope))
     if any(_LISTWISE in key for key in model_state(loaded)):
         raise UserError(
-            f'{name} has heads with a centre of the scores (keys with '
-            f'{_LISTWISE!r}), which belongs into their bias, and keeps no '
-            'config that can be read as data.\n  Fix: pass the config of the '
-            'training, --config CONFIG'
+            f'{name} has heads with a centre of the scores (keys with {_LISTWISE!r}), which '
+            'belongs into their bias, and keeps no config that can be read as data.\n  Fix: pass '
+            'the config of the training, --config CONFIG'
         )
     return None
 

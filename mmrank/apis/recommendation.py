@@ -47,8 +47,7 @@ def recommend(
         include_seen: Whether items of the user's training pairs may come.
 
     Returns:
-        For each user the items, best first; fewer than ``count`` where there
-        are no more.
+        For each user the items, best first; fewer than ``count`` where there are no more.
 
     Raises:
         UserError: If the model is no two-tower model, or a user is unknown.
@@ -60,14 +59,9 @@ def recommend(
         )
     rows = _rows_of(users, pairs)
     device = next(model.parameters()).device
-    left = {
-        key: value.to(device)
-        for key, value in entities(rows, pairs.row_features).items()
-    }
+    left = {key: value.to(device) for key, value in entities(rows, pairs.row_features).items()}
     left_rows = model.left(left)
-    right_rows = model.right(
-        dict(ids=torch.arange(pairs.shape[1], device=device))
-    )
+    right_rows = model.right(dict(ids=torch.arange(pairs.shape[1], device=device)))
     seen_rows, seen_cols = _seen(pairs, rows, include_seen)
     best = top_k_inner_product(
         left_rows,
@@ -78,11 +72,7 @@ def recommend(
     )
     return [
         [
-            Recommendation(
-                str(user),
-                str(pairs.col_names[col]),
-                float(own @ right_rows[col]),
-            )
+            Recommendation(str(user), str(pairs.col_names[col]), float(own @ right_rows[col]))
             for col in cols.tolist()
             if col >= 0
         ]
@@ -97,17 +87,14 @@ def _rows_of(users: Sequence[str], pairs: Interactions) -> np.ndarray:
             names = list(row_of)
             close = get_close_matches(str(user), names, n=3) or names[:3]
             raise UserError(
-                f'user {user!r} is not among the {len(names)} users of the '
-                f'training pairs, such as {", ".join(map(repr, close))}. Fix: '
-                'pass a name as it stands in '
+                f'user {user!r} is not among the {len(names)} users of the training pairs, such as '
+                f'{", ".join(map(repr, close))}. Fix: pass a name as it stands in '
                 'train_dataloader.dataset.ann_file'
             )
     return np.array([row_of[str(user)] for user in users])
 
 
-def _seen(
-    pairs: Interactions, rows: np.ndarray, include: bool
-) -> tuple[Tensor, Tensor]:
+def _seen(pairs: Interactions, rows: np.ndarray, include: bool) -> tuple[Tensor, Tensor]:
     """Training pairs of the rows: their place in ``rows``, and the column."""
     if include:
         return torch.zeros(0).long(), torch.zeros(0).long()

@@ -79,9 +79,8 @@ def find_weights(name: str, folder: str | Path = '.') -> Path:
         raise UserError(_absent(name, folder))
     if len(found) > 1:
         raise UserError(
-            f'{folder} has several files of {name}: '
-            f'{", ".join(path.name for path in found)}.\n  Fix: keep the one '
-            'that you want'
+            f'{folder} has several files of {name}: {", ".join(path.name for path in found)}.\n  '
+            'Fix: keep the one that you want'
         )
     (path,) = found
     expected = pattern.fullmatch(path.name).group(1)
@@ -99,10 +98,7 @@ def _absent(name: str, folder: Path) -> str:
     if name not in released:
         close = difflib.get_close_matches(name, released, 1)
         hint = f'take {close[0]!r}, or one' if close else 'take one'
-        return (
-            f'{name!r} is no released model.\n  Fix: {hint} of '
-            f'{", ".join(released) or "none"}'
-        )
+        return f'{name!r} is no released model.\n  Fix: {hint} of {", ".join(released) or "none"}'
     weights = str(read_model_index()[name]['Weights'])
     where = f'get it from {weights}' if '://' in weights else 'build it'
     what = 'does not exist' if not folder.is_dir() else 'has no file of it'
@@ -115,10 +111,7 @@ def _absent(name: str, folder: Path) -> str:
 
 
 def load_model(
-    name: str,
-    folder: str | Path = '.',
-    device: str = 'cpu',
-    config: str | None = None,
+    name: str, folder: str | Path = '.', device: str = 'cpu', config: str | None = None
 ) -> nn.Module:
     """Build a released model and load its weights from a folder.
 
@@ -138,8 +131,8 @@ def load_model(
         The model, in evaluation mode.
 
     Raises:
-        UserError: If there is no such model, its file is missing or damaged,
-            or it does not fit the config.
+        UserError: If there is no such model, its file is missing or damaged, or it does not fit the
+            config.
     """
     weights = find_weights(name, folder)
     if config is None:
@@ -155,7 +148,5 @@ def load_model(
     model = trained_model(cfg, str(weights), device)
     meta = read_weights(str(weights)).get('meta')
     model.cfg = cfg
-    model.dataset_meta = (
-        meta.get('dataset_meta', {}) if isinstance(meta, Mapping) else {}
-    )
+    model.dataset_meta = meta.get('dataset_meta', {}) if isinstance(meta, Mapping) else {}
     return model

@@ -16,19 +16,9 @@ from mmrank.registry import HOOKS
 
 #: What no stock file may hold.
 NAME = 'mmrank'
-_FOCAL = dict(
-    type='mmdet.FocalLoss',
-    use_sigmoid=True,
-    gamma=2.0,
-    alpha=0.25,
-    loss_weight=1.0,
-)
-_QUALITY_FOCAL = dict(
-    type='mmdet.QualityFocalLoss', use_sigmoid=True, beta=2.0, loss_weight=1.0
-)
-_CROSS_ENTROPY = dict(
-    type='mmdet.CrossEntropyLoss', use_sigmoid=True, loss_weight=1.0
-)
+_FOCAL = dict(type='mmdet.FocalLoss', use_sigmoid=True, gamma=2.0, alpha=0.25, loss_weight=1.0)
+_QUALITY_FOCAL = dict(type='mmdet.QualityFocalLoss', use_sigmoid=True, beta=2.0, loss_weight=1.0)
+_CROSS_ENTROPY = dict(type='mmdet.CrossEntropyLoss', use_sigmoid=True, loss_weight=1.0)
 #: Settings of the stock head, by the nearest class that it derives from;
 #: those of mmdet's own configs. A query head of DETR has a softmax there and
 #: a sigmoid per class here, as the other heads of its family.
@@ -43,8 +33,7 @@ STOCK_SETTINGS = {
     'RPNHead': dict(loss_cls=_CROSS_ENTROPY),
     'RTMDetHead': dict(loss_cls=_QUALITY_FOCAL),
     'TOODHead': dict(
-        loss_cls=dict(_QUALITY_FOCAL, activated=True),
-        initial_loss_cls=dict(_FOCAL, activated=True),
+        loss_cls=dict(_QUALITY_FOCAL, activated=True), initial_loss_cls=dict(_FOCAL, activated=True)
     ),
     'VFNetHead': dict(
         use_vfl=True,
@@ -61,13 +50,7 @@ STOCK_SETTINGS = {
 }
 #: Arguments that the heads of mmrank have and stock heads have not.
 _OWN_ARGUMENTS = {
-    'ListwiseHead': (
-        'centre_scores',
-        'balance_boxes',
-        'pointwise_loss',
-        'num_layers',
-        'federated',
-    ),
+    'ListwiseHead': ('centre_scores', 'balance_boxes', 'pointwise_loss', 'num_layers', 'federated'),
     'ListwiseBBoxHead': ('balance_boxes', 'box_average'),
     'FederatedRoIHead': (),
 }
@@ -84,11 +67,7 @@ _COUNTERPARTS = {
 #: The assigner of mmdet's RetinaNet. Its ATSS assigner needs a number that
 #: the stock RetinaHead does not pass on.
 _MAX_IOU = dict(
-    type='mmdet.MaxIoUAssigner',
-    pos_iou_thr=0.5,
-    neg_iou_thr=0.4,
-    min_pos_iou=0,
-    ignore_iof_thr=-1,
+    type='mmdet.MaxIoUAssigner', pos_iou_thr=0.5, neg_iou_thr=0.4, min_pos_iou=0, ignore_iof_thr=-1
 )
 #: What SUM is for some s: SGD, with Nesterov's momentum or without.
 _UNIFIED = {0: False, 1: True}
@@ -104,12 +83,12 @@ _DROPPED = object()
 def stock_config(cfg: Config) -> tuple[Config, list[str]]:
     """Translate the config of a detector of mmrank into a stock one.
 
-    Heads become those that they were made from, with the loss of mmdet's own
-    configs; data sets, assigners and the checkpoint hook their stock
-    counterparts; hooks and checks of mmrank go. Test settings stay.
+    Heads become those that they were made from, with the loss of mmdet's own configs; data sets,
+    assigners and the checkpoint hook their stock counterparts; hooks and checks of mmrank go. Test
+    settings stay.
 
-    A box head of a second stage becomes a stock one with
-    ``CrossEntropyCustomLoss``, which has one sigmoid per class.
+    A box head of a second stage becomes a stock one with ``CrossEntropyCustomLoss``, which has one
+    sigmoid per class.
 
     Args:
         cfg: The config, left as it is. What it names can be imported.
@@ -125,9 +104,7 @@ def stock_config(cfg: Config) -> tuple[Config, list[str]]:
     settings = cfg.to_dict()
     with DefaultScope.overwrite_default_scope(scope):
         stock = {
-            key: value
-            for key, value in _entries(settings, '', changes)
-            if key not in _OF_A_RUN
+            key: value for key, value in _entries(settings, '', changes) if key not in _OF_A_RUN
         }
     stock['default_scope'] = scope
     for key in [*stock]:
@@ -142,9 +119,7 @@ def stock_config(cfg: Config) -> tuple[Config, list[str]]:
     return Config(stock), changes
 
 
-def _entries(
-    node: Mapping, path: str, changes: list[str]
-) -> Iterator[tuple[str, Any]]:
+def _entries(node: Mapping, path: str, changes: list[str]) -> Iterator[tuple[str, Any]]:
     """The translated entries of a dict, without those that go."""
     for key, value in node.items():
         below = f'{path}.{key}' if path else str(key)
@@ -166,10 +141,7 @@ def _translate(node: Any, path: str, changes: list[str]) -> Any:
     if isinstance(node, type):
         return f'{node.__module__}.{node.__qualname__}'
     if isinstance(node, list | tuple):
-        items = [
-            _translate(item, f'{path}.{i}', changes)
-            for i, item in enumerate(node)
-        ]
+        items = [_translate(item, f'{path}.{i}', changes) for i, item in enumerate(node)]
         return type(node)(item for item in items if item is not _DROPPED)
     if not isinstance(node, Mapping):
         return node
@@ -226,8 +198,7 @@ def _counterpart(name: str, node: dict, path: str, changes: list[str]) -> Any:
         changes.append(f'{path}: without {NAME}.{name}')
         return _DROPPED
     raise UserError(
-        f'{path}.type={NAME + "." + name!r} has no counterpart in mmdet.\n'
-        f'  Fix: {_remedy(path)}'
+        f'{path}.type={NAME + "." + name!r} has no counterpart in mmdet.\n  Fix: {_remedy(path)}'
     )
 
 
@@ -244,9 +215,8 @@ def _remedy(path: str) -> str:
             f'config of the training, and {NAME} installed'
         )
     return (
-        f'write a config that inherits from this one and sets {path} to a '
-        'class of mmdet, mmengine or torch, with _delete_=True; what a '
-        'training needs may be anything here'
+        f'write a config that inherits from this one and sets {path} to a class of mmdet, mmengine '
+        'or torch, with _delete_=True; what a training needs may be anything here'
     )
 
 
@@ -254,9 +224,8 @@ def _dense_head(node: dict, path: str, changes: list[str]) -> dict:
     host = model_type(node['type'])
     if derives_from(host, 'SSDHead'):
         raise UserError(
-            f'{path}.head_type={_shown(node["type"])!r}: the stock SSD head '
-            'has a softmax over C + 1 channels, which no weights of C '
-            f'sigmoids fit.\n  Fix: {_remedy("model")}'
+            f'{path}.head_type={_shown(node["type"])!r}: the stock SSD head has a softmax over C + '
+            f'1 channels, which no weights of C sigmoids fit.\n  Fix: {_remedy("model")}'
         )
     settings = dict(loss_cls=_FOCAL)
     for base in host.__mro__:
@@ -274,10 +243,9 @@ def _box_head(node: dict, path: str, changes: list[str]) -> dict:
     host = model_type(node.get('type'))
     if not (isinstance(host, type) and issubclass(host, BBoxHead)):
         raise UserError(
-            f'{path}.loss_cls.type={node["loss_cls"]["type"]!r}, but '
-            f'{node.get("type")!r} is none of the heads that mmrank serves, '
-            f'so no stock head with the same scores is known.\n  Fix: '
-            f'{_remedy("model")}'
+            f'{path}.loss_cls.type={node["loss_cls"]["type"]!r}, but {node.get("type")!r} is none '
+            'of the heads that mmrank serves, so no stock head with the same scores is known.\n  '
+            f'Fix: {_remedy("model")}'
         )
     node['loss_cls'] = dict(
         type='mmdet.CrossEntropyCustomLoss',

@@ -16,11 +16,7 @@ from torch import nn
 from mmrank.apis.publishing import has_ranking_head, plain_value
 from mmrank.apis.stock_config import NAME, stock_config
 from mmrank.apis.trained_model import load_all, read_weights
-from mmrank.engine.resume.matching import (
-    Difference,
-    compare_states,
-    model_state,
-)
+from mmrank.engine.resume.matching import Difference, compare_states, model_state
 from mmrank.errors import UserError
 from mmrank.files.atomic_file import write_atomically
 from mmrank.models.centre_folding import HeadCentre, fold_centres
@@ -47,17 +43,14 @@ class StockModel:
     changes: tuple[str, ...]
 
 
-def stock_model(
-    cfg: Config, checkpoint: str, trust: bool = False
-) -> tuple[StockModel, dict]:
+def stock_model(cfg: Config, checkpoint: str, trust: bool = False) -> tuple[StockModel, dict]:
     """Turn a detector of mmrank into one of mmdet.
 
-    The head becomes the one that it was made from, and the centre of the
-    scores moves into the bias of its classification layer, see
-    :func:`mmrank.models.centre_folding.fold_centres`: boxes and scores stay.
-    Where an ``EMAHook`` averaged the weights, the average is taken: the hook
-    puts it into the ``state_dict`` of the checkpoint, and into
-    ``ema_state_dict`` the weights that the training continues from.
+    The head becomes the one that it was made from, and the centre of the scores moves into the bias
+    of its classification layer, see
+    :func:`mmrank.models.centre_folding.fold_centres`: boxes and scores stay. Where an ``EMAHook``
+    averaged the weights, the average is taken: the hook puts it into the ``state_dict`` of the
+    checkpoint, and into ``ema_state_dict`` the weights that the training continues from.
 
     Args:
         cfg: The config of the training.
@@ -69,8 +62,8 @@ def stock_model(
         The detector, and what the checkpoint says about its training.
 
     Raises:
-        UserError: If the config has no head of mmrank or an entry without a
-            stock counterpart, if the weights are not those of its model, or
+        UserError: If the config has no head of mmrank or an entry without a stock counterpart, if
+            the weights are not those of its model, or
             a stock head cannot show the same scores.
     """
     if not has_ranking_head(cfg.get('model')):
@@ -104,9 +97,9 @@ def write_stock_model(
     Args:
         cfg: The config of the training.
         checkpoint: File of its weights.
-        out: Name of both files without the ending: ``<out>.py`` and
-            ``<out>.pth`` are written. The latter holds tensors and plain
-            values, the text of the config and the names of the classes.
+        out: Name of both files without the ending: ``<out>.py`` and ``<out>.pth`` are written. The
+            latter holds tensors and plain values, the text of the config and the names of the
+            classes.
         trust: See :func:`stock_model`.
 
     Returns:
@@ -121,16 +114,13 @@ def write_stock_model(
     for path, source in zip(paths, (cfg.filename, checkpoint)):
         if source and path.resolve() == Path(source).resolve():
             raise UserError(
-                f'out={str(out)!r} would overwrite {path}.\n  Fix: pass '
-                'another name or folder'
+                f'out={str(out)!r} would overwrite {path}.\n  Fix: pass another name or folder'
             )
     detector, meta = stock_model(cfg, checkpoint, trust)
     text = _config_text(detector.cfg)
     meta = {key: plain_value(meta[key]) for key in _META if key in meta}
     buffer = BytesIO()
-    torch.save(
-        dict(meta=dict(meta, cfg=text), state_dict=detector.state), buffer
-    )
+    torch.save(dict(meta=dict(meta, cfg=text), state_dict=detector.state), buffer)
     weights = buffer.getvalue()
     if NAME.encode() in weights:
         raise UserError(
@@ -171,9 +161,8 @@ def _build(cfg: Config) -> nn.Module:
             return MODELS.build(copy.deepcopy(cfg.model))
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
-            f'the model of {cfg.filename or "the stock config"} cannot be '
-            f'built: {error}\n  Fix: pass the config of the training; classes '
-            'of your own belong into its custom_imports'
+            f'the model of {cfg.filename or "the stock config"} cannot be built: {error}\n  Fix: '
+            'pass the config of the training; classes of your own belong into its custom_imports'
         ) from error
 
 
@@ -185,16 +174,13 @@ def _check_classes(model: nn.Module, loaded: Mapping, name: str) -> None:
         return
     ((saved, classes),) = numbers
     raise UserError(
-        f'checkpoint {name} has {saved} classes, the config num_classes='
-        f'{classes} ({found[0].key} is {found[0].saved} and would be '
-        f'{found[0].expected}).\n  Fix: pass the config of the training, or '
-        'the checkpoint of this config'
+        f'checkpoint {name} has {saved} classes, the config num_classes={classes} ({found[0].key} '
+        f'is {found[0].saved} and would be {found[0].expected}).\n  Fix: pass the config of the '
+        'training, or the checkpoint of this config'
     )
 
 
-def _classes(
-    model: nn.Module, difference: Difference
-) -> tuple[int, int] | None:
+def _classes(model: nn.Module, difference: Difference) -> tuple[int, int] | None:
     """Numbers of classes that explain the shapes of a layer.
 
     Returns:
@@ -209,9 +195,7 @@ def _classes(
     path = difference.key.split('.')
     while path:
         path.pop()
-        classes = getattr(
-            model.get_submodule('.'.join(path)), 'num_classes', None
-        )
+        classes = getattr(model.get_submodule('.'.join(path)), 'num_classes', None)
         if isinstance(classes, int):
             number, rest = divmod(saved[0] * classes, expected[0])
             return None if rest else (number, classes)
@@ -228,9 +212,8 @@ def _check_folded(model: nn.Module, centres: Iterable[HeadCentre]) -> None:
         remedy = f'keep the config of the training, and {NAME} installed'
         if hasattr(head, 'centre_scores'):
             remedy += (
-                f', or pass --cfg-options model.{one.head}.centre_scores='
-                'False for the raw scores: in the same order, but a '
-                'score_thr means another thing'
+                f', or pass --cfg-options model.{one.head}.centre_scores=False for the raw scores: '
+                'in the same order, but a score_thr means another thing'
             )
         raise UserError(
             f'model.{one.head}: the centre of the scores cannot move into a '
@@ -238,16 +221,13 @@ def _check_folded(model: nn.Module, centres: Iterable[HeadCentre]) -> None:
         )
 
 
-def _stock_state(
-    model: nn.Module, stock: nn.Module
-) -> OrderedDict[str, torch.Tensor]:
+def _stock_state(model: nn.Module, stock: nn.Module) -> OrderedDict[str, torch.Tensor]:
     """The state of a model that a stock one has; the rest is its losses'."""
     state = model.state_dict()
     differences = [
         one
         for one in compare_states(stock, state)
-        if one.kind != 'unexpected'
-        or not re.search(r'(^|[._])loss_cls\.', one.key)
+        if one.kind != 'unexpected' or not re.search(r'(^|[._])loss_cls\.', one.key)
     ]
     if differences:
         key = differences[0].key
@@ -256,9 +236,7 @@ def _stock_state(
             'such entries), so these weights do not fit a stock head.\n  '
             f'Fix: keep the config of the training, and {NAME} installed'
         )
-    kept = OrderedDict(
-        (key, state[key].detach().cpu().clone()) for key in stock.state_dict()
-    )
+    kept = OrderedDict((key, state[key].detach().cpu().clone()) for key in stock.state_dict())
     # Versions of the layers, by which PyTorch reads old files.
     kept._metadata = stock.state_dict()._metadata
     return kept

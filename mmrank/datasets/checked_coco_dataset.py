@@ -16,8 +16,8 @@ class CheckedCocoDataset(CocoDataset):
     """``mmdet.CocoDataset`` that refuses a bad annotation file.
 
     mmdet drops or crashes on bad annotations, often far from their cause;
-    this data set reports on loading what is wrong, where, and how to fix it.
-    It takes the arguments of ``CocoDataset``.
+    this data set reports on loading what is wrong, where, and how to fix it. It takes the arguments
+    of ``CocoDataset``.
 
     Args:
         *args: As for ``mmdet.CocoDataset``.
@@ -43,8 +43,8 @@ class CheckedCocoDataset(CocoDataset):
         Raises:
             UserError: If the file cannot be read or has an error.
         """
-        # CocoDataset builds self.COCOAPI(path); checking there reads a large
-        # file once and not twice.
+        # CocoDataset builds self.COCOAPI(path); checking there reads a large file once and not
+        # twice.
         self.COCOAPI = partial(_load_checked, dataset=self)
         try:
             return super().load_data_list()
@@ -55,11 +55,10 @@ class CheckedCocoDataset(CocoDataset):
 class LVISDataset(CheckedCocoDataset):
     """LVIS v1 with what its images are annotated for.
 
-    ``mmdet.LVISV1Dataset`` drops ``neg_category_ids`` and
-    ``not_exhaustive_category_ids``; then every box without an object is a
-    negative of every class, also of those that no one looked for. This one
-    has them as ``exhaustive_labels``, which a head with ``federated=True``
-    reads::
+    ``mmdet.LVISV1Dataset`` drops ``neg_category_ids`` and ``not_exhaustive_category_ids``; then
+    every box without an object is a negative of every class, also of those that no one looked for.
+    This one
+    has them as ``exhaustive_labels``, which a head with ``federated=True`` reads::
 
         dict(type='mmrank.LVISDataset', ..., pipeline=[
             ...,
@@ -68,12 +67,12 @@ class LVISDataset(CheckedCocoDataset):
                 'scale_factor', 'flip', 'flip_direction',
                 'exhaustive_labels'))])
 
-    It does not need the package ``lvis``. The images of a ``Mosaic``,
-    ``MixUp`` or ``CopyPaste`` are several at once, of which only the first
-    says what it is annotated for: do not use them with it.
+    It does not need the package ``lvis``. The images of a ``Mosaic``, ``MixUp`` or ``CopyPaste``
+    are several at once, of which only the first says what it is annotated for: do not use them with
+    it.
 
-    For another federated data set in LVIS's form set ``metainfo``. It takes
-    the arguments of :class:`CheckedCocoDataset`.
+    For another federated data set in LVIS's form set ``metainfo``. It takes the arguments of
+    :class:`CheckedCocoDataset`.
     """
 
     METAINFO = LVISV1Dataset.METAINFO
@@ -86,8 +85,8 @@ class LVISDataset(CheckedCocoDataset):
             raw_data_info: Its entry and its annotations in the file.
 
         Returns:
-            As ``CocoDataset``, and ``exhaustive_labels``: sorted indices of
-            the classes whose every object in this image is annotated; that
+            As ``CocoDataset``, and ``exhaustive_labels``: sorted indices of the classes whose every
+            object in this image is annotated; that
             may be none at all. Augmentations that drop a box do not change
             it.
         """
@@ -115,9 +114,7 @@ def _load_checked(path: str, dataset: CheckedCocoDataset) -> COCO:
         dataset.data_prefix.get('img') if is_local else None,
         classes=dataset.metainfo['classes'],
         verify_images=dataset.verify_images,
-        skip_empty_images=(
-            not dataset.test_mode and filters.get('filter_empty_gt', False)
-        ),
+        skip_empty_images=(not dataset.test_mode and filters.get('filter_empty_gt', False)),
         min_size=0 if dataset.test_mode else filters.get('min_size', 0),
         require_annotations=not dataset.test_mode,
         federated=dataset.federated,

@@ -10,16 +10,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 #: Endings of files that are taken for images, in lower case.
-IMAGE_SUFFIXES = (
-    '.jpg',
-    '.jpeg',
-    '.png',
-    '.bmp',
-    '.ppm',
-    '.webp',
-    '.tif',
-    '.tiff',
-)
+IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.ppm', '.webp', '.tif', '.tiff')
 
 
 def image_size(source: str | os.PathLike | BinaryIO) -> tuple[int, int]:
@@ -32,9 +23,8 @@ def image_size(source: str | os.PathLike | BinaryIO) -> tuple[int, int]:
         Width and height in pixels.
 
     Raises:
-        ValueError: If it is no image, or larger than Pillow's limit, which a
-            file of a few kilobytes can be: ``PIL.Image.MAX_IMAGE_PIXELS``
-            times 2, by default 179 million pixels.
+        ValueError: If it is no image, or larger than Pillow's limit, which a file of a few
+            kilobytes can be: ``PIL.Image.MAX_IMAGE_PIXELS`` times 2, by default 179 million pixels.
     """
     try:
         with warnings.catch_warnings():
@@ -44,13 +34,10 @@ def image_size(source: str | os.PathLike | BinaryIO) -> tuple[int, int]:
                 return image.size
     except Image.DecompressionBombError as error:
         raise ValueError(
-            f'{error}; cut it into tiles, or raise PIL.Image.MAX_IMAGE_PIXELS '
-            'if you trust it'
+            f'{error}; cut it into tiles, or raise PIL.Image.MAX_IMAGE_PIXELS if you trust it'
         ) from error
     except UnidentifiedImageError as error:
-        raise ValueError(
-            'it is not an image, or its first bytes are damaged'
-        ) from error
+        raise ValueError('it is not an image, or its first bytes are damaged') from error
     except Exception as error:  # Pillow's readers raise anything
         raise ValueError(str(error) or type(error).__name__) from error
 
@@ -58,8 +45,8 @@ def image_size(source: str | os.PathLike | BinaryIO) -> tuple[int, int]:
 def image_fault(path: str | os.PathLike) -> str | None:
     """Decode an image to its end, and say what is wrong with it.
 
-    OpenCV fills what a truncated file lacks with grey and returns it, so that
-    a training goes on with half an image.
+    OpenCV fills what a truncated file lacks with grey and returns it, so that a training goes on
+    with half an image.
 
     Args:
         path: The file.

@@ -1,8 +1,8 @@
 """What LVIS's annotation files have beside COCO's, and how it is checked.
 
-Each image names the classes that it was verified to lack
-(``neg_category_ids``) and those of which not every object is annotated
-(``not_exhaustive_category_ids``): Gupta et al., LVIS, CVPR 2019, section 3.
+Each image names the classes that it was verified to lack (``neg_category_ids``) and those of which
+not every object is annotated (``not_exhaustive_category_ids``): Gupta et al., LVIS, CVPR 2019,
+section 3.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -22,8 +22,7 @@ _FIXES = {
         'head needs no federated=True.'
     ),
     'verified absent and annotated': (
-        f'remove the class from {NEGATIVE} of the image, or the annotation; '
-        'the annotation decides.'
+        f'remove the class from {NEGATIVE} of the image, or the annotation; the annotation decides.'
     ),
 }
 
@@ -35,8 +34,8 @@ def is_lvis(document: Mapping) -> bool:
         document: Content of an annotation file.
 
     Returns:
-        Whether categories have a ``frequency``, as in LVIS v0.5 and v1, or
-        images name the classes that they lack.
+        Whether categories have a ``frequency``, as in LVIS v0.5 and v1, or images name the classes
+        that they lack.
     """
     images = document.get('images') or [{}]
     categories = document.get('categories') or [{}]
@@ -64,9 +63,7 @@ def complete_lvis(document: dict) -> None:
             image['file_name'] = urlsplit(url).path.lstrip('/')
 
 
-def scan_federated(
-    document: Mapping, known: Collection, required: bool, found: Findings
-) -> None:
+def scan_federated(document: Mapping, known: Collection, required: bool, found: Findings) -> None:
     """Check the classes that images are said to lack, or to have in part.
 
     Args:
@@ -118,9 +115,8 @@ def require_federated(document: Mapping, ann_file: object) -> None:
             problem = _fault(image, key, known)
             if problem is not None:
                 raise UserError(
-                    f'annotation file {ann_file}: the image of id '
-                    f'{shown(image["id"])} {problem}. Fix: '
-                    f'{_FIXES["federated field"]}'
+                    f'annotation file {ann_file}: the image of id {shown(image["id"])} {problem}. '
+                    f'Fix: {_FIXES["federated field"]}'
                 )
 
 

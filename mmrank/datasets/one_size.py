@@ -13,10 +13,9 @@ from mmrank.registry import FUNCTIONS
 class OneSizeBatches:
     """Put before a data set of mmpretrain: the images of a batch fit.
 
-    Torch would only say that it cannot stack them; a collate function that
-    pads them would make the features of an image depend on its batch. Behind
-    a wrapper such as mmengine's ``RepeatDataset``, :func:`one_size_collate`
-    does the same.
+    Torch would only say that it cannot stack them; a collate function that pads them would make the
+    features of an image depend on its batch. Behind
+    a wrapper such as mmengine's ``RepeatDataset``, :func:`one_size_collate` does the same.
     """
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict]:
@@ -33,9 +32,7 @@ class OneSizeBatches:
         """
         samples = [self[int(index)] for index in indices]
         _refuse_several_sizes(
-            samples,
-            type(self).__name__,
-            lambda place: self.get_data_info(int(indices[place])),
+            samples, type(self).__name__, lambda place: self.get_data_info(int(indices[place]))
         )
         return samples
 
@@ -55,15 +52,11 @@ def one_size_collate(batch: Sequence[Mapping]) -> Any:
     Raises:
         UserError: If their images have several sizes.
     """
-    _refuse_several_sizes(
-        batch, 'the data set', lambda place: batch[place]['data_samples']
-    )
+    _refuse_several_sizes(batch, 'the data set', lambda place: batch[place]['data_samples'])
     return default_collate(batch)
 
 
-def _refuse_several_sizes(
-    samples: Sequence, source: str, info_of: Callable[[int], Any]
-) -> None:
+def _refuse_several_sizes(samples: Sequence, source: str, info_of: Callable[[int], Any]) -> None:
     sizes: dict[tuple, int] = {}
     for place, sample in enumerate(samples):
         inputs = sample.get('inputs') if isinstance(sample, dict) else None

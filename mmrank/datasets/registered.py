@@ -14,9 +14,7 @@ register_optional(
     DATASETS,
     'mmdet',
     {
-        'CheckedCocoDataset': (
-            'mmrank.datasets.checked_coco_dataset.CheckedCocoDataset'
-        ),
+        'CheckedCocoDataset': ('mmrank.datasets.checked_coco_dataset.CheckedCocoDataset'),
         'LVISDataset': 'mmrank.datasets.checked_coco_dataset.LVISDataset',
     },
 )

@@ -12,10 +12,7 @@ from torch import Tensor, nn
 from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.errors import UserError
 from mmrank.functional.distributed import is_sharded
-from mmrank.models.two_tower.sharded_embedding_tower import (
-    shard_like,
-    sharded_parameters,
-)
+from mmrank.models.two_tower.sharded_embedding_tower import shard_like, sharded_parameters
 from mmrank.registry import HOOKS, MODEL_WRAPPERS
 
 
@@ -23,8 +20,8 @@ from mmrank.registry import HOOKS, MODEL_WRAPPERS
 class ShardedTablesParallel(MMDistributedDataParallel):
     """``MMDistributedDataParallel`` that leaves sharded tables alone.
 
-    A process has other rows than the next one, so that their gradients must
-    not be averaged. A model of nothing but sharded tables has no other
+    A process has other rows than the next one, so that their gradients must not be averaged. A
+    model of nothing but sharded tables has no other
     weights: nothing is left to do then.
 
     Args:
@@ -68,15 +65,14 @@ class ShardedTablesParallel(MMDistributedDataParallel):
 class ShardedTablesHook(Hook):
     """Checkpoints with whole tables, for any number of processes.
 
-    mmengine saves in the first process alone, which has a part of the rows.
-    With this hook all processes gather tables and optimiser state, one tensor
-    after the other, whenever a checkpoint is saved; the first keeps them in
-    host memory until it is written. A checkpoint is that of
+    mmengine saves in the first process alone, which has a part of the rows. With this hook all
+    processes gather tables and optimiser state, one tensor after the other, whenever a checkpoint
+    is saved; the first keeps them in host memory until it is written. A checkpoint is that of
     ``mmrank.EmbeddingTower``, and resumes with any number of processes.
 
     Raises:
-        UserError: Before training, if the tables would be averaged over the
-            processes, or there are several optimisers.
+        UserError: Before training, if the tables would be averaged over the processes, or there are
+            several optimisers.
     """
 
     def __init__(self) -> None:
@@ -106,9 +102,7 @@ class ShardedTablesHook(Hook):
         for number, parameter in enumerate(_parameters(runner)):
             if is_sharded(parameter) and number in states:
                 states[number] = {
-                    name: shard_like(value, parameter)
-                    if isinstance(value, Tensor)
-                    else value
+                    name: shard_like(value, parameter) if isinstance(value, Tensor) else value
                     for name, value in states[number].items()
                 }
 

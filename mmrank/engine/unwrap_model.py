@@ -10,8 +10,8 @@ def unwrap_model(model: nn.Module) -> nn.Module:
     An averaged model is no wrapper: its weights are others.
 
     Args:
-        model: Of a Runner: the model itself or, in distributed training,
-            within ``MMDistributedDataParallel`` or another registered wrapper.
+        model: Of a Runner: the model itself or, in distributed training, within
+            ``MMDistributedDataParallel`` or another registered wrapper.
 
     Returns:
         The model, whose parameters have the names of a checkpoint.

@@ -24,15 +24,15 @@ class AveragePrecisionMetric(BaseMetric):
     * ``AP/<class>``, ``AUROC/<class>`` with ``classwise=True``.
 
     The table by class goes to the log, and to ``<out_stem>.md`` and
-    ``.csv``. With one class macro and micro are the same, and only ``AP`` and
-    ``AUROC`` are returned.
+    ``.csv``. With one class macro and micro are the same, and only ``AP`` and ``AUROC`` are
+    returned.
 
     Every process keeps its samples; the first one gathers them.
 
     Args:
         classwise: Return the figures of every class.
-        skip_empty: Leave classes without a positive or a negative out of the
-            means, and name them in the log. False: raise an error.
+        skip_empty: Leave classes without a positive or a negative out of the means, and name them
+            in the log. False: raise an error.
         out_stem: Path without suffix of the table's files. None: none.
         collect_device: See mmengine's ``BaseMetric``.
         prefix: See mmengine's ``BaseMetric``.
@@ -62,8 +62,8 @@ class AveragePrecisionMetric(BaseMetric):
 
         Args:
             data_batch: Not used.
-            data_samples: Data samples as dicts, with ``pred_score`` and
-                ``gt_label`` or ``gt_score``.
+            data_samples: Data samples as dicts, with ``pred_score`` and ``gt_label`` or
+                ``gt_score``.
 
         Raises:
             KeyError: If there is no ``pred_score``.
@@ -81,14 +81,9 @@ class AveragePrecisionMetric(BaseMetric):
         # Calibrated scores have 64 bits, which in 32 would tie.
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         scores = scores.detach().cpu()
-        target = one_vs_rest_targets(
-            data_samples, scores.size(1), torch.device('cpu')
-        )
+        target = one_vs_rest_targets(data_samples, scores.size(1), torch.device('cpu'))
         # As arrays a row is sent to other ranks without its whole batch.
-        self.results.extend(
-            (row, label > 0)
-            for row, label in zip(scores.numpy(), target.numpy())
-        )
+        self.results.extend((row, label > 0) for row, label in zip(scores.numpy(), target.numpy()))
 
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Compute the figures of the samples of all ranks.
@@ -100,18 +95,14 @@ class AveragePrecisionMetric(BaseMetric):
             The figures in percent, see the class.
 
         Raises:
-            ValueError: If there is no sample, a score is NaN, or a class has
-                no positive or no negative.
+            ValueError: If there is no sample, a score is NaN, or a class has no positive or no
+                negative.
         """
         if not results:
-            raise ValueError(
-                'AveragePrecisionMetric got no sample; is the data set empty?'
-            )
+            raise ValueError('AveragePrecisionMetric got no sample; is the data set empty?')
         scores, target = map(np.stack, zip(*results))
         figures = class_figures(
-            torch.from_numpy(scores),
-            torch.from_numpy(target),
-            self._names(scores.shape[1]),
+            torch.from_numpy(scores), torch.from_numpy(target), self._names(scores.shape[1])
         )
         self._check(figures)
         print_log('\n' + figures.console_table(), logger='current')
@@ -130,9 +121,7 @@ class AveragePrecisionMetric(BaseMetric):
                 'micro_AUROC': figures.micro_auroc,
             }
         if self.classwise:
-            for name, ap, area in zip(
-                figures.names, figures.ap, figures.auroc
-            ):
+            for name, ap, area in zip(figures.names, figures.ap, figures.auroc):
                 found[f'AP/{name}'] = float(ap)
                 found[f'AUROC/{name}'] = float(area)
         return {name: 100 * value for name, value in found.items()}
@@ -148,9 +137,8 @@ class AveragePrecisionMetric(BaseMetric):
         )
         if not self.skip_empty or len(empty) == len(figures.names):
             raise ValueError(
-                f'{said}. Fix: evaluate on a split that has them, or set '
-                'skip_empty=True of AveragePrecisionMetric to exclude such '
-                'classes from the means'
+                f'{said}. Fix: evaluate on a split that has them, or set skip_empty=True of '
+                'AveragePrecisionMetric to exclude such classes from the means'
             )
         print_log(f'{said}; the means exclude them', logger='current')
 

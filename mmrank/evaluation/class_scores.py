@@ -52,15 +52,9 @@ class ClassFigures:
 
     def rows(self) -> list[list]:
         """The table: a row for each class, figures in percent."""
-        columns = (
-            self.positives,
-            self.negatives,
-            100 * self.ap,
-            100 * self.auroc,
-        )
+        columns = (self.positives, self.negatives, 100 * self.ap, 100 * self.auroc)
         return [
-            [name, *(x.item() for x in numbers)]
-            for name, *numbers in zip(self.names, *columns)
+            [name, *(x.item() for x in numbers)] for name, *numbers in zip(self.names, *columns)
         ]
 
     def means(self) -> list[list]:
@@ -99,14 +93,11 @@ class ClassFigures:
             self.rows() + self.means(),
             stem,
             'AP and AUROC by class',
-            'In percent; macro: mean over the classes, micro: all scores in '
-            'one ranking.',
+            'In percent; macro: mean over the classes, micro: all scores in one ranking.',
         )
 
 
-def class_figures(
-    scores: Tensor, is_positive: Tensor, names: list[str]
-) -> ClassFigures:
+def class_figures(scores: Tensor, is_positive: Tensor, names: list[str]) -> ClassFigures:
     """Rank the samples once for each class.
 
     Args:
@@ -137,13 +128,7 @@ def class_figures(
         area[i] = auroc(scores[:, i], is_positive[:, i])
     flat = scores[:, whole].flatten(), is_positive[:, whole].flatten()
     return ClassFigures(
-        names,
-        positives,
-        negatives,
-        ap,
-        area,
-        float(average_precision(*flat)),
-        float(auroc(*flat)),
+        names, positives, negatives, ap, area, float(average_precision(*flat)), float(auroc(*flat))
     )
 
 

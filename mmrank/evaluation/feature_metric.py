@@ -3,12 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import torch
-from mmengine.dist import (
-    broadcast,
-    broadcast_object_list,
-    collect_results,
-    is_main_process,
-)
+from mmengine.dist import broadcast, broadcast_object_list, collect_results, is_main_process
 from mmengine.evaluator import BaseMetric
 from torch import Tensor
 
@@ -57,11 +52,7 @@ def share_features(make: Callable[[], RetrievalFeatures]) -> RetrievalFeatures:
         features = RetrievalFeatures(
             features=torch.empty(message['shape'], dtype=message['dtype']),
             labels=torch.empty(samples, dtype=torch.int64),
-            in_gallery=(
-                torch.empty(samples, dtype=torch.bool)
-                if message['has_gallery']
-                else None
-            ),
+            in_gallery=(torch.empty(samples, dtype=torch.bool) if message['has_gallery'] else None),
             similarity=message['similarity'],
         )
     broadcast(features.features)
@@ -75,8 +66,8 @@ class FeatureMetric(BaseMetric):
     """Base of metrics that need the features of all samples at once.
 
     A model that is evaluated puts the feature of each sample, shape (D,),
-    into its data sample: ``data_sample.set_field(row, 'feature')``. Every
-    process gets all features and may share the work. Subclasses implement
+    into its data sample: ``data_sample.set_field(row, 'feature')``. Every process gets all features
+    and may share the work. Subclasses implement
     :meth:`figures`.
 
     Args:
@@ -102,9 +93,7 @@ class FeatureMetric(BaseMetric):
         self.label_key = label_key
         self.device = device
 
-    def figures(
-        self, samples: RetrievalFeatures, group=None
-    ) -> dict[str, float]:
+    def figures(self, samples: RetrievalFeatures, group=None) -> dict[str, float]:
         """Compute the figures; what a subclass has to define.
 
         Args:
@@ -181,9 +170,7 @@ class FeatureMetric(BaseMetric):
         folder = {}
         if self.collect_device == 'cpu':
             folder = dict(tmpdir=self.collect_dir)
-        results = collect_results(
-            self.results, size, self.collect_device, **folder
-        )
+        results = collect_results(self.results, size, self.collect_device, **folder)
         self.results.clear()
         return share_features(lambda: self.join(results))
 
@@ -211,16 +198,12 @@ class FeatureMetric(BaseMetric):
             ValueError: If there is no sample.
         """
         if not results:
-            raise ValueError(
-                f'{type(self).__name__} got no sample; is the data set empty?'
-            )
+            raise ValueError(f'{type(self).__name__} got no sample; is the data set empty?')
         rows, labels, in_gallery, paths = zip(*results)
         return RetrievalFeatures(
             features=torch.stack([torch.from_numpy(x) for x in rows]),
             labels=torch.tensor(labels),
-            in_gallery=None
-            if None in in_gallery
-            else torch.tensor(in_gallery),
+            in_gallery=None if None in in_gallery else torch.tensor(in_gallery),
             paths=None if None in paths else paths,
             classes=(self.dataset_meta or {}).get('classes'),
         )
@@ -238,9 +221,8 @@ class FeatureMetric(BaseMetric):
         """
         if key not in sample:
             raise KeyError(
-                f'a data sample has no field {key!r} ({option} of '
-                f'{type(self).__name__}), only {sorted(sample)}; let the '
-                f'model set it in predict, or name another field'
+                f'a data sample has no field {key!r} ({option} of {type(self).__name__}), only '
+                f'{sorted(sample)}; let the model set it in predict, or name another field'
             )
         return sample[key]
 
@@ -261,13 +243,10 @@ class FeatureMetric(BaseMetric):
 
     def label(self, sample: dict) -> int:
         """Class index of a sample."""
-        value = torch.as_tensor(
-            self.field(sample, self.label_key, 'label_key')
-        )
+        value = torch.as_tensor(self.field(sample, self.label_key, 'label_key'))
         if value.numel() != 1 or value.is_floating_point():
             raise ValueError(
-                f'field {self.label_key!r} must be one class index, got '
-                f'{value.tolist()}; several labels per sample are not '
-                'supported'
+                f'field {self.label_key!r} must be one class index, got {value.tolist()}; several '
+                'labels per sample are not supported'
             )
         return int(value)

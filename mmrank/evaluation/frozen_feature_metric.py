@@ -21,16 +21,11 @@ def count_hits(predicted: Tensor, labels: Tensor, num_classes: int) -> Tensor:
         (2, C) int64; those of several ranks may be added.
     """
     return torch.stack(
-        [
-            torch.bincount(x, minlength=num_classes)
-            for x in (labels[predicted == labels], labels)
-        ]
+        [torch.bincount(x, minlength=num_classes) for x in (labels[predicted == labels], labels)]
     )
 
 
-def accuracies(
-    hits: Tensor, classes: Sequence[str] | None, per_class: bool
-) -> dict[str, float]:
+def accuracies(hits: Tensor, classes: Sequence[str] | None, per_class: bool) -> dict[str, float]:
     """Figures in percent.
 
     Args:
@@ -39,22 +34,19 @@ def accuracies(
         per_class: Also report the accuracy of each class.
 
     Returns:
-        ``accuracy``; ``mean_class_accuracy`` over the classes that have
-        samples; with ``per_class`` ``accuracy/NAME`` of those.
+        ``accuracy``; ``mean_class_accuracy`` over the classes that have samples; with ``per_class``
+        ``accuracy/NAME`` of those.
     """
     right, all_ = (x.double() for x in hits.cpu())
     there = all_ > 0
     share = 100 * right[there] / all_[there]
     figures = dict(
-        accuracy=float(100 * right.sum() / all_.sum()),
-        mean_class_accuracy=float(share.mean()),
+        accuracy=float(100 * right.sum() / all_.sum()), mean_class_accuracy=float(share.mean())
     )
     if per_class:
         indices = there.nonzero()[:, 0].tolist()
         names = [classes[i] if classes else str(i) for i in indices]
-        figures |= {
-            f'accuracy/{name}': float(x) for name, x in zip(names, share)
-        }
+        figures |= {f'accuracy/{name}': float(x) for name, x in zip(names, share)}
     return figures
 
 
@@ -62,12 +54,11 @@ class FrozenFeatureMetric(FeatureMetric):
     """Tells the labelled bank from the queries.
 
     The data loader of the evaluation goes through both, as in
-    ``dataset=dict(type='mmrank.IndexedConcatDataset', datasets=[train,
-    test])``, both with the pipeline of the test.
+    ``dataset=dict(type='mmrank.IndexedConcatDataset', datasets=[train, test])``, both with the
+    pipeline of the test.
 
     Args:
-        bank_idx: ``dataset_idx`` of the samples of the bank; all others are
-            queries.
+        bank_idx: ``dataset_idx`` of the samples of the bank; all others are queries.
         per_class: Also report the accuracy of each class.
         device: Where to compute; None takes the first GPU if there is one.
         collect_device: See mmengine's ``BaseMetric``.
@@ -85,10 +76,7 @@ class FrozenFeatureMetric(FeatureMetric):
         collect_dir: str | None = None,
     ) -> None:
         super().__init__(
-            device=device,
-            collect_device=collect_device,
-            prefix=prefix,
-            collect_dir=collect_dir,
+            device=device, collect_device=collect_device, prefix=prefix, collect_dir=collect_dir
         )
         self.bank_idx, self.per_class = bank_idx, per_class
 
@@ -111,21 +99,18 @@ class FrozenFeatureMetric(FeatureMetric):
             samples: All samples.
 
         Raises:
-            ValueError: If there is no bank or no query, or a feature is not
-                finite.
+            ValueError: If there is no bank or no query, or a feature is not finite.
         """
         if not samples.features.isfinite().all():
             raise ValueError(
-                'features are not finite: the network has diverged; lower '
-                'its learning rate'
+                'features are not finite: the network has diverged; lower its learning rate'
             )
         bank = int(samples.in_gallery.sum())
         if not 0 < bank < len(samples.labels):
             raise ValueError(
                 f'{type(self).__name__} got {bank} samples of the bank '
-                f'(dataset_idx={self.bank_idx}) and '
-                f'{len(samples.labels) - bank} queries; the data loader must '
-                'go through both'
+                f'(dataset_idx={self.bank_idx}) and {len(samples.labels) - bank} queries; the data '
+                'loader must go through both'
             )
         # Those of `samples` are on the first rank only.
         classes = (self.dataset_meta or {}).get('classes') or ()

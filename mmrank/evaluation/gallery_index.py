@@ -13,11 +13,7 @@ from torch import Tensor
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.files.atomic_file import replace_atomically
-from mmrank.functional import (
-    RetrievalFigures,
-    StoredEmbeddings,
-    unit_rows,
-)
+from mmrank.functional import RetrievalFigures, StoredEmbeddings, unit_rows
 from mmrank.functional.metrics.retrieval.figures import OF_ALL_POSITIVES
 from mmrank.functional.metrics.retrieval.input import class_ranges
 from mmrank.required_package import required_package
@@ -25,8 +21,7 @@ from mmrank.required_package import required_package
 INDICES = ('flat', 'ivf')
 # Bytes of gallery rows, or of found neighbours, at a time.
 _BLOCK = 2**26
-# Training rows of a centre of an inverted list: what faiss wants at least and
-# uses at most.
+# Training rows of a centre of an inverted list: what faiss wants at least and uses at most.
 _LEAST_OF_LIST, _MOST_OF_LIST = 39, 256
 # Queries of which the true neighbours are compared with those found.
 _COMPARED = 256
@@ -36,8 +31,7 @@ def index_options(index: str | Mapping) -> dict:
     """Read an option that names an index.
 
     Args:
-        index: ``'flat'``, ``'ivf'``, or ``dict(type='ivf', lists=...,
-            probes=...)``.
+        index: ``'flat'``, ``'ivf'``, or ``dict(type='ivf', lists=..., probes=...)``.
 
     Returns:
         Options of :class:`GalleryIndex`.
@@ -48,8 +42,7 @@ def index_options(index: str | Mapping) -> dict:
     options = dict(type=index) if isinstance(index, str) else dict(index)
     if options.get('type') not in INDICES:
         raise UserError(
-            f'index is {index!r}: set one of {INDICES}, or '
-            "dict(type='ivf', lists=4000, probes=250)"
+            f"index is {index!r}: set one of {INDICES}, or dict(type='ivf', lists=4000, probes=250)"
         )
     allowed = {'type', 'lists', 'probes'} if options['type'] == 'ivf' else {}
     unknown = set(options) - set(allowed) - {'type'}
@@ -61,9 +54,7 @@ def index_options(index: str | Mapping) -> dict:
     for name in ('lists', 'probes'):
         value = options.get(name, 1)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise UserError(
-                f'index {name} is {value!r}: set an integer of at least 1'
-            )
+            raise UserError(f'index {name} is {value!r}: set an integer of at least 1')
     return options
 
 
@@ -71,11 +62,10 @@ class GalleryIndex:
     """Finds the samples of a gallery with the largest similarities.
 
     ``'flat'`` compares each query with the whole gallery; its scores are
-    those of :func:`mmrank.functional.nearest_in_gallery` but for the rounding
-    to float32. ``'ivf'`` compares it with the gallery samples in those of
-    ``lists`` cells whose centres are nearest (an inverted file: Sivic and
-    Zisserman, Video Google, ICCV 2003; Jégou et al., Product Quantization for
-    Nearest Neighbor Search, TPAMI 2011, 4.1) and may miss some.
+    those of :func:`mmrank.functional.nearest_in_gallery` but for the rounding to float32. ``'ivf'``
+    compares it with the gallery samples in those of ``lists`` cells whose centres are nearest (an
+    inverted file: Sivic and Zisserman, Video Google, ICCV 2003; Jégou et al., Product Quantization
+    for Nearest Neighbor Search, TPAMI 2011, 4.1) and may miss some.
 
     Args:
         gallery: (N, D) floats; of stored embeddings a block is in memory at
@@ -100,9 +90,7 @@ class GalleryIndex:
         probes: int | None = None,
         path: str | os.PathLike | None = None,
     ) -> None:
-        with required_package(
-            'faiss', f'index={type!r}', "pip install 'mmrank[faiss]'"
-        ):
+        with required_package('faiss', f'index={type!r}', "pip install 'mmrank[faiss]'"):
             import faiss
         self._faiss = faiss
         self.type, self.similarity = type, similarity
@@ -134,8 +122,8 @@ class GalleryIndex:
         Args:
             queries: (Q, D) floats.
             count: K, samples for each, at least 1.
-            own: (Q,) gallery rows of the queries themselves, which are left
-                out; None for separate sets.
+            own: (Q,) gallery rows of the queries themselves, which are left out; None for separate
+                sets.
 
         Returns:
             (Q, K) float32 scores and (Q, K) int64 gallery rows on the CPU;
@@ -148,8 +136,7 @@ class GalleryIndex:
             begin = 0
             for block in self._blocks():
                 near, at = self._faiss.knn(
-                    *(rows, block, min(more, len(block))),
-                    metric=self._faiss.METRIC_INNER_PRODUCT,
+                    *(rows, block, min(more, len(block))), metric=self._faiss.METRIC_INNER_PRODUCT
                 )
                 best.add_result(near, at + begin)
                 begin += len(block)
@@ -170,10 +157,7 @@ class GalleryIndex:
         """What faiss takes: float32, of length 1 for cosines."""
         x = x.detach().cpu().float()
         if not x.isfinite().all():
-            raise ValueError(
-                'an embedding holds NaN or infinity; check the model and its '
-                'input'
-            )
+            raise ValueError('an embedding holds NaN or infinity; check the model and its input')
         if self.similarity == 'cosine':
             x = unit_rows(x)
         return x.contiguous().numpy()
@@ -190,8 +174,7 @@ class GalleryIndex:
     def _build(self, lists: int, path):
         faiss, dimensions = self._faiss, self._gallery.shape[1]
         index = faiss.IndexIVFFlat(
-            *(faiss.IndexFlatIP(dimensions), dimensions, lists),
-            faiss.METRIC_INNER_PRODUCT,
+            *(faiss.IndexFlatIP(dimensions), dimensions, lists), faiss.METRIC_INNER_PRODUCT
         )
         index.cp.spherical = self.similarity == 'cosine'
         index.cp.min_points_per_centroid = 1  # no warning about few
@@ -210,9 +193,7 @@ class GalleryIndex:
 
     def _build_on_disk(self, empty) -> list:
         """An index for each block, in files that end with this object."""
-        self._folder = tempfile.TemporaryDirectory(
-            prefix='index-', dir=self._gallery.folder
-        )
+        self._folder = tempfile.TemporaryDirectory(prefix='index-', dir=self._gallery.folder)
         parts, begin = [], 0
         for number, block in enumerate(self._blocks()):
             part = self._faiss.clone_index(empty)
@@ -254,8 +235,7 @@ def index_figures(
 ) -> RetrievalFigures:
     """Rank of each query's best positive, if it is among the first.
 
-    Ties count as in ``mmrank.functional.retrieval_metrics``: the negatives
-    come first.
+    Ties count as in ``mmrank.functional.retrieval_metrics``: the negatives come first.
 
     Args:
         samples: Embeddings and labels; the gallery is that of ``index``.
@@ -284,14 +264,10 @@ def index_figures(
     def search(chosen: Tensor, count: int) -> None:
         for part in chosen.split(max(_BLOCK // (24 * count), 1)):
             scores, found = index.search(
-                read_rows(source, rows[part]),
-                count,
-                part if same_set else None,
+                read_rows(source, rows[part]), count, part if same_set else None
             )
             best, is_known = _best_positive(
-                scores,
-                (labels[gallery[found]] == labels[rows[part], None])
-                & (found >= 0),
+                scores, (labels[gallery[found]] == labels[rows[part], None]) & (found >= 0)
             )
             is_known |= torch.tensor(count >= others)
             best[~is_known | (best > most)] = most + 1
@@ -308,9 +284,7 @@ def index_figures(
     return RetrievalFigures(nothing, nothing, nothing, ranks, num_positives)
 
 
-def _best_positive(
-    scores: Tensor, is_positive: Tensor
-) -> tuple[Tensor, Tensor]:
+def _best_positive(scores: Tensor, is_positive: Tensor) -> tuple[Tensor, Tensor]:
     """Place of the best positive among those found, and if it is certain."""
     best = scores.masked_fill(~is_positive, float('-inf')).amax(1)
     above = (scores >= best[:, None]) & ~is_positive
@@ -339,8 +313,7 @@ def index_summary(
 
     Returns:
         ``recall@K``, or ``approximate_recall@K`` and
-        ``neighbours_found@10``, in [0, 1]; ``queries`` and
-        ``queries_without_positive``.
+        ``neighbours_found@10``, in [0, 1]; ``queries`` and ``queries_without_positive``.
 
     Raises:
         ValueError: If an embedding is not finite.
@@ -359,9 +332,7 @@ def index_summary(
     }
 
 
-def share_found(
-    samples: RetrievalFeatures, index: GalleryIndex, count: int = 10
-) -> float:
+def share_found(samples: RetrievalFeatures, index: GalleryIndex, count: int = 10) -> float:
     """Share of the true nearest neighbours that an index finds.
 
     Args:

@@ -15,18 +15,17 @@ from mmrank.registry import METRICS
 class ImageTextRetrievalMetric(BaseMetric):
     """IR@K and TR@K, the recalls of image and of text retrieval, in percent.
 
-    IR@K: texts whose image is among the K best images. TR@K: images of which
-    one caption is among the K best texts. Ties never help. The model puts
-    ``image_feature`` (D,) and ``text_feature`` (T, D), a row for each caption
-    of the image, into its data samples, as ``mmrank.ImageTextDualEncoder``
-    does; the score is the inner product.
+    IR@K: texts whose image is among the K best images. TR@K: images of which one caption is among
+    the K best texts. Ties never help. The model puts ``image_feature`` (D,) and ``text_feature``
+    (T, D), a row for each caption of the image, into its data samples, as
+    ``mmrank.ImageTextDualEncoder`` does; the score is the inner product.
 
     Args:
         recall_at: The K.
         merge_texts: False: a caption belongs to the image it came with, as
             in the benchmarks. True: captions with the same ``text_id`` are
-            one text, which finds any image that has it: for made-up captions
-            that many images share.
+            one text, which finds any image that has it: for made-up captions that many images
+            share.
         device: Where to compute; None takes the first GPU if there is one.
         collect_device: See mmengine's ``BaseMetric``.
         prefix: See there.
@@ -97,17 +96,13 @@ class ImageTextRetrievalMetric(BaseMetric):
             results: What ``process`` kept, of all ranks.
 
         Returns:
-            ``IR@K`` and ``TR@K`` in percent, and ``num_images`` and
-            ``num_texts``.
+            ``IR@K`` and ``TR@K`` in percent, and ``num_images`` and ``num_texts``.
 
         Raises:
             ValueError: If there are no texts, or an embedding is not finite.
         """
         if not results:
-            raise ValueError(
-                'ImageTextRetrievalMetric got no sample; is the data set '
-                'empty?'
-            )
+            raise ValueError('ImageTextRetrievalMetric got no sample; is the data set empty?')
         images, texts, ids = zip(*results)
         owners = np.repeat(np.arange(len(images)), [len(x) for x in texts])
         images = torch.from_numpy(np.stack(images))
@@ -129,10 +124,7 @@ class ImageTextRetrievalMetric(BaseMetric):
         if device is None:
             device = 'cuda' if torch.cuda.is_available() else 'cpu'
         images, texts = images.to(device), texts.to(device)
-        ranks = {
-            'IR': _ranks(texts, images, pairs[:, ::-1]),
-            'TR': _ranks(images, texts, pairs),
-        }
+        ranks = {'IR': _ranks(texts, images, pairs[:, ::-1]), 'TR': _ranks(images, texts, pairs)}
         figures = {
             f'{name}@{k}': 100 * (rank <= k).double().mean().item()
             for name, rank in ranks.items()

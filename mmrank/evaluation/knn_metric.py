@@ -2,11 +2,7 @@
 
 import torch.distributed as dist
 
-from mmrank.evaluation.frozen_feature_metric import (
-    FrozenFeatureMetric,
-    accuracies,
-    count_hits,
-)
+from mmrank.evaluation.frozen_feature_metric import FrozenFeatureMetric, accuracies, count_hits
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.functional.contrastive.unit_rows import unit_rows
 from mmrank.functional.metrics.k_nearest_votes import k_nearest_votes
@@ -18,8 +14,8 @@ class KNNMetric(FrozenFeatureMetric):
     """Classifies test images by a vote of their nearest training images.
 
     Similarities are cosines, votes weighted; see
-    :func:`mmrank.functional.k_nearest_votes`. Several processes share the
-    queries and return the figures of a single one.
+    :func:`mmrank.functional.k_nearest_votes`. Several processes share the queries and return the
+    figures of a single one.
 
     Args:
         k: Number of neighbours.
@@ -61,9 +57,7 @@ class KNNMetric(FrozenFeatureMetric):
                 raise ValueError(f'{name} must be > 0, got {value!r}')
         self.k, self.tau = k, tau
 
-    def figures(
-        self, samples: RetrievalFeatures, group=None
-    ) -> dict[str, float]:
+    def figures(self, samples: RetrievalFeatures, group=None) -> dict[str, float]:
         """Accuracy and mean accuracy over classes, in percent."""
         num_classes = self.num_classes(samples)
         features = unit_rows(samples.features)
@@ -79,9 +73,7 @@ class KNNMetric(FrozenFeatureMetric):
             self.k,
             self.tau,
         )
-        hits = count_hits(
-            votes.argmax(1), samples.labels[queries], num_classes
-        )
+        hits = count_hits(votes.argmax(1), samples.labels[queries], num_classes)
         if group is not None:
             dist.all_reduce(hits, group=group)
         return accuracies(hits, samples.classes, self.per_class)

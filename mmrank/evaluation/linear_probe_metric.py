@@ -5,11 +5,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from mmrank.evaluation.frozen_feature_metric import (
-    FrozenFeatureMetric,
-    accuracies,
-    count_hits,
-)
+from mmrank.evaluation.frozen_feature_metric import FrozenFeatureMetric, accuracies, count_hits
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.registry import METRICS
 
@@ -17,8 +13,8 @@ from mmrank.registry import METRICS
 class LinearProbe:
     """Multinomial logistic regression, fitted to its optimum.
 
-    ``min mean_i CE(W x_i + b, y_i) + l2/2 |W|^2`` over standardised features,
-    by full-batch L-BFGS: the problem is convex, so there is neither a
+    ``min mean_i CE(W x_i + b, y_i) + l2/2 |W|^2`` over standardised features, by full-batch L-BFGS:
+    the problem is convex, so there is neither a
     learning rate nor a seed.
 
     Args:
@@ -49,8 +45,7 @@ class LinearProbe:
     ) -> None:
         if not l2 > 0:
             raise ValueError(
-                f'l2 must be > 0, got {l2!r}: without it separable classes '
-                'have no optimum'
+                f'l2 must be > 0, got {l2!r}: without it separable classes have no optimum'
             )
         if features.size(0) == 0:
             raise ValueError('there are no features to fit a probe to')
@@ -62,9 +57,7 @@ class LinearProbe:
         self.weight = x.new_zeros(num_classes, x.size(1), requires_grad=True)
         self.bias = x.new_zeros(num_classes, requires_grad=True)
         self.iterations = 0
-        self._fit(
-            (x - self.mean) * self.scale, labels, l2, max_iter, tolerance
-        )
+        self._fit((x - self.mean) * self.scale, labels, l2, max_iter, tolerance)
 
     def _fit(self, x, labels, l2, max_iter, tolerance) -> None:
         optimizer = torch.optim.LBFGS(
@@ -106,10 +99,10 @@ class LinearProbe:
 class LinearProbeMetric(FrozenFeatureMetric):
     """Fits a linear classifier to training images and tests it on the others.
 
-    The quick form of a linear evaluation: images are not augmented, and the
-    classifier is at its optimum, so the figure depends on no learning rate
-    and no seed; see :class:`LinearProbe`. The papers train it by SGD on
-    augmented images: ``configs/isogclr`` has a config for that.
+    The quick form of a linear evaluation: images are not augmented, and the classifier is at its
+    optimum, so the figure depends on no learning rate
+    and no seed; see :class:`LinearProbe`. The papers train it by SGD on augmented images:
+    ``configs/isogclr`` has a config for that.
     Several processes: the first one fits.
 
     Args:
@@ -153,19 +146,14 @@ class LinearProbeMetric(FrozenFeatureMetric):
             raise ValueError(f'l2 must be > 0, got {l2!r}')
         self.options = dict(l2=l2, max_iter=max_iter, tolerance=tolerance)
 
-    def figures(
-        self, samples: RetrievalFeatures, group=None
-    ) -> dict[str, float]:
+    def figures(self, samples: RetrievalFeatures, group=None) -> dict[str, float]:
         """Accuracy and mean accuracy over classes, in percent."""
         num_classes = self.num_classes(samples)
         if group is not None and dist.get_rank(group) != 0:
             return {}
         bank, queries = samples.in_gallery, samples.rows_of_queries()
         probe = LinearProbe(
-            samples.features[bank],
-            samples.labels[bank],
-            num_classes,
-            **self.options,
+            samples.features[bank], samples.labels[bank], num_classes, **self.options
         )
         predicted = probe(samples.features[queries]).argmax(1)
         hits = count_hits(predicted, samples.labels[queries], num_classes)

@@ -65,9 +65,7 @@ class RetrievalFeatures:
             in_gallery=None if mask is None else mask.to(device),
         )
 
-    def embeddings(
-        self, rows: Tensor | None = None
-    ) -> Tensor | StoredEmbeddings:
+    def embeddings(self, rows: Tensor | None = None) -> Tensor | StoredEmbeddings:
         """All embeddings, or some rows of them; those of a file stay there."""
         if isinstance(self.features, np.memmap):
             return StoredEmbeddings(self.features, rows)
@@ -92,9 +90,7 @@ class RetrievalFeatures:
         )
 
 
-def save_features(
-    features: RetrievalFeatures, path: str | os.PathLike
-) -> Path:
+def save_features(features: RetrievalFeatures, path: str | os.PathLike) -> Path:
     """Write an ``.npz`` file atomically.
 
     Args:
@@ -127,15 +123,12 @@ def save_features(
     return Path(path)
 
 
-def load_features(
-    path: str | os.PathLike, stored: bool = False
-) -> RetrievalFeatures:
+def load_features(path: str | os.PathLike, stored: bool = False) -> RetrievalFeatures:
     """Read a file of ``RetrievalMetric(out_file=...)``.
 
     Args:
-        path: ``.npz`` file with the arrays ``features`` and ``labels``, and
-            ``in_gallery``, ``paths``, ``classes`` and ``similarity`` where
-            they are known.
+        path: ``.npz`` file with the arrays ``features`` and ``labels``, and ``in_gallery``,
+            ``paths``, ``classes`` and ``similarity`` where they are known.
         stored: Leave the embeddings in the file, for galleries larger than
             the memory.
 
@@ -154,11 +147,7 @@ def load_features(
         )
     try:
         with np.load(path, allow_pickle=False) as file:
-            arrays = {
-                name: file[name]
-                for name in file.files
-                if not stored or name != 'features'
-            }
+            arrays = {name: file[name] for name in file.files if not stored or name != 'features'}
         if stored:
             arrays['features'] = _map_features(path)
     except _NO_NPZ as error:
@@ -183,16 +172,10 @@ def load_features(
                 'per sample.'
             )
     return RetrievalFeatures(
-        features=(
-            arrays['features']
-            if stored
-            else torch.from_numpy(arrays['features'])
-        ),
+        features=(arrays['features'] if stored else torch.from_numpy(arrays['features'])),
         labels=torch.from_numpy(arrays['labels'].astype(np.int64)),
         in_gallery=(
-            torch.from_numpy(arrays['in_gallery'].astype(bool))
-            if 'in_gallery' in arrays
-            else None
+            torch.from_numpy(arrays['in_gallery'].astype(bool)) if 'in_gallery' in arrays else None
         ),
         paths=arrays['paths'].tolist() if 'paths' in arrays else None,
         classes=arrays['classes'].tolist() if 'classes' in arrays else None,
@@ -203,9 +186,8 @@ def load_features(
 def _map_features(path: Path) -> np.memmap:
     """Map the array ``features`` of an uncompressed ``.npz`` file.
 
-    NumPy maps ``.npy`` files alone. A member of an uncompressed archive is
-    one, at an offset that its local header tells (APPNOTE.TXT of PKWARE,
-    4.3.7).
+    NumPy maps ``.npy`` files alone. A member of an uncompressed archive is one, at an offset that
+    its local header tells (APPNOTE.TXT of PKWARE, 4.3.7).
     """
     with zipfile.ZipFile(path) as archive:
         if 'features.npy' not in archive.namelist():

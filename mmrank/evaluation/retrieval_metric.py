@@ -11,21 +11,11 @@ from mmengine.logging import print_log
 from torch import Tensor
 
 from mmrank.evaluation.feature_metric import FeatureMetric
-from mmrank.evaluation.gallery_index import (
-    GalleryIndex,
-    index_options,
-    index_summary,
-)
-from mmrank.evaluation.retrieval_features import (
-    RetrievalFeatures,
-    save_features,
-)
+from mmrank.evaluation.gallery_index import GalleryIndex, index_options, index_summary
+from mmrank.evaluation.retrieval_features import RetrievalFeatures, save_features
 from mmrank.evaluation.stored_features import StoredFeatures
 from mmrank.functional import retrieval_metrics
-from mmrank.functional.metrics.retrieval.figures import (
-    OF_ALL_POSITIVES,
-    check_recall_at,
-)
+from mmrank.functional.metrics.retrieval.figures import OF_ALL_POSITIVES, check_recall_at
 from mmrank.functional.metrics.retrieval.input import SIMILARITIES
 from mmrank.registry import METRICS
 
@@ -58,13 +48,11 @@ class RetrievalProgress:
         )
 
 
-def random_galleries(
-    labels: Tensor, per_class: int, splits: int, seed: int
-) -> Iterator[Tensor]:
+def random_galleries(labels: Tensor, per_class: int, splits: int, seed: int) -> Iterator[Tensor]:
     """Draw the gallery several times, as VehicleID's authors evaluate.
 
-    Liu et al., Deep Relative Distance Learning, CVPR 2016, 5.2: one image of
-    each vehicle is the gallery, all others are queries, repeated ten times.
+    Liu et al., Deep Relative Distance Learning, CVPR 2016, 5.2: one image of each vehicle is the
+    gallery, all others are queries, repeated ten times.
 
     Args:
         labels: (N,) integers.
@@ -84,9 +72,7 @@ def random_galleries(
         ordered = labels[order]
         place = torch.arange(ordered.numel(), device=labels.device)
         place -= torch.searchsorted(ordered, ordered)
-        yield torch.zeros_like(labels, dtype=torch.bool).scatter_(
-            0, order, place < per_class
-        )
+        yield torch.zeros_like(labels, dtype=torch.bool).scatter_(0, order, place < per_class)
 
 
 _COUNTS = ('queries', 'queries_without_positive')
@@ -97,46 +83,44 @@ class RetrievalMetric(FeatureMetric):
     """mAP, R-Precision, MAP@R and Recall@K of embeddings, in percent.
 
     Every sample searches all others, itself left out, for those of its
-    class; with ``gallery_key`` queries and gallery are separate sets. The
-    definitions, also for ties, are those of
-    ``mmrank.functional.retrieval_metrics``, which never holds the matrix of
-    all scores. Samples without a positive are left out of the means and
-    counted in ``queries_without_positive``.
+    class; with ``gallery_key`` queries and gallery are separate sets. The definitions, also for
+    ties, are those of ``mmrank.functional.retrieval_metrics``, which never holds the matrix of all
+    scores. Samples without a positive are left out of the means and counted in
+    ``queries_without_positive``.
 
-    Several processes share the work: each ranks its part of the queries, and
-    all return the figures of a single process.
+    Several processes share the work: each ranks its part of the queries, and all return the figures
+    of a single process.
 
-    Where the embeddings do not fit the memory, ``memory`` keeps them in a
-    file, and the figures are the same. Where the time is too long, ``index``
-    lets faiss search, and gives Recall@K alone: mAP, R-Precision and MAP@R
-    depend on the whole ranking, which an index does not make. What an index
-    of type ``'ivf'`` gives is called ``approximate_recall@K``, beside
-    ``neighbours_found@10``, the share of the true ten nearest samples among
-    the ten that it finds, over 256 queries at random.
+    Where the embeddings do not fit the memory, ``memory`` keeps them in a file, and the figures are
+    the same. Where the time is too long, ``index`` lets faiss search, and gives Recall@K alone:
+    mAP, R-Precision and MAP@R depend on the whole ranking, which an index does not make. What an
+    index
+    of type ``'ivf'`` gives is called ``approximate_recall@K``, beside ``neighbours_found@10``, the
+    share of the true ten nearest samples among the ten that it finds, over 256 queries at random.
 
-    A model that is evaluated puts the embedding of each sample, shape (D,),
-    into its data sample: ``data_sample.set_field(row, 'feature')``.
+    A model that is evaluated puts the embedding of each sample, shape (D,), into its data sample:
+    ``data_sample.set_field(row, 'feature')``.
 
     Args:
         feature_key: Field with the embedding.
         label_key: Field with the class index, as ``PackInputs`` leaves it.
         gallery_key: Field or meta key with a bool: True puts the sample
             into the gallery, False among the queries. None: both.
-        gallery_per_class: Draw this many images of each class as the gallery
-            and take all others as queries, ``num_splits`` times, and give
-            the mean: 1 is the protocol of VehicleID's authors (Liu et al.,
-            CVPR 2016). None: not drawn.
+        gallery_per_class: Draw this many images of each class as the gallery and take all others as
+            queries, ``num_splits`` times, and give
+            the mean: 1 is the protocol of VehicleID's authors (Liu et al., CVPR 2016). None: not
+            drawn.
         num_splits: Number of these draws.
         split_seed: Seed of these draws.
         similarity: ``'cosine'`` or ``'dot'``.
         recall_at: The K of Recall@K.
-        recall_only: Only Recall@K, which takes one comparison of a query's
-            scores in place of one for each of its positives.
+        recall_only: Only Recall@K, which takes one comparison of a query's scores in place of one
+            for each of its positives.
         device: Where to compute; None takes the first GPU if there is one.
         memory_limit: Bytes of temporary tensors there.
-        memory: MiB of embeddings and temporary tensors together: the
-            embeddings are kept in a file in ``collect_dir``, as is a sorted
-            copy while they are ranked, on the CPU. Beside these a sample
+        memory: MiB of embeddings and temporary tensors together: the embeddings are kept in a file
+            in ``collect_dir``, as is a sorted copy while they are ranked, on the CPU. Beside these
+            a sample
             takes about 100 bytes. None keeps them in memory.
         index: ``'flat'`` (exact but for rounding), ``'ivf'`` (approximate),
             or ``dict(type='ivf', lists=4000, probes=250)``; see
@@ -144,8 +128,8 @@ class RetrievalMetric(FeatureMetric):
             ``pip install 'mmrank[faiss]'``. None: exact, all figures.
         out_file: ``.npz`` file for embeddings, labels and image paths, which
             ``tools/analysis_tools/retrieval_report.py`` reads. None: none.
-        path_key: Field or meta key with the image's path, for ``out_file``;
-            where a sample has none, no paths are written.
+        path_key: Field or meta key with the image's path, for ``out_file``; where a sample has
+            none, no paths are written.
         collect_device: See mmengine's ``BaseMetric``.
         prefix: See mmengine's ``BaseMetric``.
         collect_dir: See mmengine's ``BaseMetric``.
@@ -192,15 +176,12 @@ class RetrievalMetric(FeatureMetric):
         )
         check_recall_at(recall_at)
         if similarity not in SIMILARITIES:
-            raise ValueError(
-                f'similarity must be one of {SIMILARITIES}, got {similarity!r}'
-            )
+            raise ValueError(f'similarity must be one of {SIMILARITIES}, got {similarity!r}')
         if gallery_per_class is not None:
             if gallery_key is not None:
                 raise ValueError(
-                    f'gallery_key={gallery_key!r} and '
-                    f'gallery_per_class={gallery_per_class} both choose the '
-                    'gallery; set only one'
+                    f'gallery_key={gallery_key!r} and gallery_per_class={gallery_per_class} both '
+                    'choose the gallery; set only one'
                 )
             if gallery_per_class < 1 or num_splits < 1:
                 raise ValueError(
@@ -239,9 +220,7 @@ class RetrievalMetric(FeatureMetric):
         if self._stored is None:
             self._stored = StoredFeatures(self.collect_dir)
         self._stored.append(
-            features,
-            [self.label(x) for x in samples],
-            [self.in_gallery(x) for x in samples],
+            features, [self.label(x) for x in samples], [self.in_gallery(x) for x in samples]
         )
         self.results.extend(map(self.path, samples))
 
@@ -272,13 +251,10 @@ class RetrievalMetric(FeatureMetric):
         finally:
             self._stored = None
 
-    def figures(
-        self, samples: RetrievalFeatures, group=None
-    ) -> dict[str, float]:
+    def figures(self, samples: RetrievalFeatures, group=None) -> dict[str, float]:
         """mAP, R_precision, MAP_at_R and recall@K in percent, and counts.
 
-        With ``recall_only`` or an index the first three are left out; see the
-        class.
+        With ``recall_only`` or an index the first three are left out; see the class.
 
         Raises:
             ValueError: If there is a sample that is not finite.
@@ -286,15 +262,9 @@ class RetrievalMetric(FeatureMetric):
         masks = [samples.in_gallery]
         if self.gallery_per_class is not None:
             masks = random_galleries(
-                samples.labels,
-                self.gallery_per_class,
-                self.num_splits,
-                self.split_seed,
+                samples.labels, self.gallery_per_class, self.num_splits, self.split_seed
             )
-        summaries = [
-            self._summary(replace(samples, in_gallery=mask), group)
-            for mask in masks
-        ]
+        summaries = [self._summary(replace(samples, in_gallery=mask), group) for mask in masks]
         # Every draw has as many queries.
         return {
             name: value
@@ -315,11 +285,7 @@ class RetrievalMetric(FeatureMetric):
                 progress=RetrievalProgress(),
                 group=group,
             ).summary(self.recall_at)
-        index = GalleryIndex(
-            samples.gallery_embeddings(),
-            similarity=self.similarity,
-            **self.index,
-        )
+        index = GalleryIndex(samples.gallery_embeddings(), similarity=self.similarity, **self.index)
         return index_summary(samples, index, self.recall_at, group)
 
     def in_gallery(self, sample: dict) -> bool | None:

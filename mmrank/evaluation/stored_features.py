@@ -8,12 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from mmengine.dist import (
-    all_gather_object,
-    broadcast_object_list,
-    get_rank,
-    is_main_process,
-)
+from mmengine.dist import all_gather_object, broadcast_object_list, get_rank, is_main_process
 from torch import Tensor
 
 from mmrank.errors import UserError
@@ -29,16 +24,14 @@ class StoredFeatures:
     A label and a role are 9 bytes a sample in memory.
 
     Args:
-        folder: Where the file is; with several machines on a disk that they
-            share. None for the system's folder of temporary files.
+        folder: Where the file is; with several machines on a disk that they share. None for the
+            system's folder of temporary files.
     """
 
     def __init__(self, folder: str | None = None) -> None:
         if folder is not None:
             os.makedirs(folder, exist_ok=True)
-        handle, self.path = tempfile.mkstemp(
-            f'.rank_{get_rank()}', 'features-', folder
-        )
+        handle, self.path = tempfile.mkstemp(f'.rank_{get_rank()}', 'features-', folder)
         self._file = os.fdopen(handle, 'wb')
         self._remove = weakref.finalize(self, _remove, self._file, self.path)
         self._labels: list[np.ndarray] = []
@@ -46,10 +39,7 @@ class StoredFeatures:
         self._type, self._dimensions = None, 0
 
     def append(
-        self,
-        features: Tensor,
-        labels: Sequence[int],
-        in_gallery: Sequence[bool | None],
+        self, features: Tensor, labels: Sequence[int], in_gallery: Sequence[bool | None]
     ) -> None:
         """Keep a batch.
 
@@ -106,9 +96,8 @@ class StoredFeatures:
             path, fault = message
             if fault:
                 raise UserError(
-                    f'the embeddings of all ranks cannot be put together: '
-                    f'{fault}. Fix: set collect_dir of RetrievalMetric to a '
-                    'folder on a disk that all machines share'
+                    f'the embeddings of all ranks cannot be put together: {fault}. Fix: set '
+                    'collect_dir of RetrievalMetric to a folder on a disk that all machines share'
                 )
 
         def in_turn(name):
@@ -130,9 +119,7 @@ class StoredFeatures:
         counts = [len(part['labels']) for part in parts]
         row = self._type.itemsize * self._dimensions
         path = f'{self.path}.all'
-        whole = np.memmap(
-            path, self._type, 'w+', 0, (sum(counts), self._dimensions)
-        )
+        whole = np.memmap(path, self._type, 'w+', 0, (sum(counts), self._dimensions))
         self._remove_whole = weakref.finalize(self, _remove, None, path)
         for rank, part in enumerate(parts):
             with open(part['path'], 'rb') as file:

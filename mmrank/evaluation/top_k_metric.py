@@ -13,9 +13,9 @@ from mmrank.registry import METRICS
 class TopKMetric(BaseMetric):
     """P@K, R@K and NDCG@K of held-out pairs, means over left entities.
 
-    P@K divides the held-out entities among the K best by K, even where there
-    are fewer than K of them; R@K by the number of held-out ones. NDCG@K has
-    gain 1 and discount ``log2(rank + 1)``, and is 1 when the first
+    P@K divides the held-out entities among the K best by K, even where there are fewer than K of
+    them; R@K by the number of held-out ones. NDCG@K has gain 1 and discount ``log2(rank + 1)``, and
+    is 1 when the first
     ``min(K, held-out)`` are hits. All in percent.
 
     Args:
@@ -55,9 +55,8 @@ class TopKMetric(BaseMetric):
         top = torch.stack([x['top_k'] for x in data_samples]).cpu().numpy()
         if top.shape[1] < self.k[-1]:
             raise ValueError(
-                f'the model finds top_k={top.shape[1]} entities, but '
-                f'k={self.k[-1]} are required; set top_k={self.k[-1]} of the '
-                'model'
+                f'the model finds top_k={top.shape[1]} entities, but k={self.k[-1]} are required; '
+                f'set top_k={self.k[-1]} of the model'
             )
         self.results += list(
             top_k_figures(
@@ -86,10 +85,7 @@ class TopKMetric(BaseMetric):
 
 
 def top_k_figures(
-    top: np.ndarray,
-    true_rows: np.ndarray,
-    true_cols: np.ndarray,
-    k: Sequence[int],
+    top: np.ndarray, true_rows: np.ndarray, true_cols: np.ndarray, k: Sequence[int]
 ) -> np.ndarray:
     """Precision, recall and NDCG of each left entity.
 

@@ -40,10 +40,7 @@ _DAMAGE = (
     ValueError,
     struct.error,
 )
-_BY_HAND = (
-    'Fix: fetch the archive again; if you trust it, unpack it yourself and '
-    'pass the folder.'
-)
+_BY_HAND = 'Fix: fetch the archive again; if you trust it, unpack it yourself and pass the folder.'
 
 
 class ArchiveError(UserError):
@@ -54,14 +51,13 @@ class ArchiveError(UserError):
 class ArchiveLimits:
     """What an archive may need.
 
-    The limits hold for the bytes that come out, whatever the archive says of
-    itself.
+    The limits hold for the bytes that come out, whatever the archive says of itself.
 
     Attributes:
         max_bytes: Bytes of all files together.
         max_members: Files and folders.
-        max_ratio: Bytes of all files over those of the archive. Images reach
-            2, text 20, and a bomb 1,000.
+        max_ratio: Bytes of all files over those of the archive. Images reach 2, text 20, and a bomb
+            1,000.
     """
 
     max_bytes: int = 32 * 10**9
@@ -94,15 +90,12 @@ def extract_archive(
         Number of files unpacked.
 
     Raises:
-        ArchiveError: If the archive is damaged, has a member that is refused,
-            or exceeds a limit. The message names archive, member and fix.
+        ArchiveError: If the archive is damaged, has a member that is refused, or exceeds a limit.
+            The message names archive, member and fix.
         OSError: If the archive cannot be opened, or the disk is full.
     """
     source, limits = Path(source), limits or ArchiveLimits()
-    with (
-        _BoundedReader(io.FileIO(source)) as file,
-        _open(source, file, limits) as archive,
-    ):
+    with _BoundedReader(io.FileIO(source)) as file, _open(source, file, limits) as archive:
         members = [
             info
             for info in _checked(source, archive)
@@ -123,8 +116,7 @@ class _BoundedReader(io.BufferedReader):
     def read(self, size: int | None = -1) -> bytes:
         if size is not None and size > _TABLE_BYTES:
             raise zipfile.BadZipFile(
-                f'its table of contents has {size:,} bytes, more than '
-                f'{_TABLE_BYTES:,}'
+                f'its table of contents has {size:,} bytes, more than {_TABLE_BYTES:,}'
             )
         return super().read(size)
 
@@ -166,9 +158,7 @@ class _Zip(zipfile.ZipFile):
 class _Budget:
     """Counts the bytes that come out of an archive."""
 
-    def __init__(
-        self, source: Path, limits: ArchiveLimits, expected: int
-    ) -> None:
+    def __init__(self, source: Path, limits: ArchiveLimits, expected: int) -> None:
         self.source, self.limits, self.expected = source, limits, expected
         self.used = 0
         self.packed = source.stat().st_size
@@ -179,36 +169,29 @@ class _Budget:
         what = f'archive {self.source}: with member {_shown(info)} it unpacks '
         if self.used > self.limits.max_bytes:
             raise ArchiveError(
-                f'{what}to more than {self.limits.max_bytes:,} bytes, the '
-                'limit. Fix: if you trust the archive, raise max_bytes '
-                '(--max-gigabytes).'
+                f'{what}to more than {self.limits.max_bytes:,} bytes, the limit. Fix: if you trust '
+                'the archive, raise max_bytes (--max-gigabytes).'
             )
         if self.used > self.ratio_bytes:
             raise ArchiveError(
-                f'{what}to more than {self.limits.max_ratio:g} times its own '
-                f'{self.packed:,} bytes, the limit, as a decompression bomb '
-                'does. Fix: if you trust the archive, raise max_ratio '
-                '(--max-ratio).'
+                f'{what}to more than {self.limits.max_ratio:g} times its own {self.packed:,} '
+                'bytes, the limit, as a decompression bomb does. Fix: if you trust the archive, '
+                'raise max_ratio (--max-ratio).'
             )
 
 
-def _open(
-    source: Path, file: io.BufferedReader, limits: ArchiveLimits
-) -> _Zip:
+def _open(source: Path, file: io.BufferedReader, limits: ArchiveLimits) -> _Zip:
     try:
         return _Zip(file, _Members(source, limits.max_members))
     except ArchiveError:
         raise
     except _DAMAGE as error:
         raise ArchiveError(
-            f'archive {source} cannot be read as a zip archive: {error}. '
-            f'{_BY_HAND}'
+            f'archive {source} cannot be read as a zip archive: {error}. {_BY_HAND}'
         ) from error
 
 
-def _checked(
-    source: Path, archive: zipfile.ZipFile
-) -> Iterator[zipfile.ZipInfo]:
+def _checked(source: Path, archive: zipfile.ZipFile) -> Iterator[zipfile.ZipInfo]:
     """All members, each after a look at its name and kind."""
     seen = set()
     for info in archive.infolist():
@@ -230,19 +213,13 @@ def _checked(
                 'and deflated members are read'
             )
         if fault:
-            raise ArchiveError(
-                f'archive {source}: member {_shown(info)} {fault}. {_BY_HAND}'
-            )
+            raise ArchiveError(f'archive {source}: member {_shown(info)} {fault}. {_BY_HAND}')
         seen.add(info.filename)
         yield info
 
 
 def _write(
-    source: Path,
-    archive: zipfile.ZipFile,
-    info: zipfile.ZipInfo,
-    folder: Path,
-    budget: _Budget,
+    source: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, folder: Path, budget: _Budget
 ) -> None:
     target = folder / info.filename
     try:
@@ -259,9 +236,7 @@ def _write(
             output.write(chunk)
 
 
-def _chunks(
-    source: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo
-) -> Iterator[bytes]:
+def _chunks(source: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
     """The bytes of a member; only its reading is in the ``try``."""
     try:
         with archive.open(info) as member:
@@ -269,8 +244,7 @@ def _chunks(
                 yield chunk
     except _DAMAGE as error:
         raise ArchiveError(
-            f'archive {source}: member {_shown(info)} is damaged: {error}. '
-            f'{_BY_HAND}'
+            f'archive {source}: member {_shown(info)} is damaged: {error}. {_BY_HAND}'
         ) from error
 
 

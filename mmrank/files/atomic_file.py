@@ -16,8 +16,7 @@ TEMP_SUFFIX = '.tmp'
 
 # Older versions wrote no host.
 _TEMP_NAME = re.compile(
-    r'\.(?P<name>.+)\.(?P<pid>\d{1,10})(@(?P<host>[\w-]+))?'
-    + re.escape(TEMP_SUFFIX)
+    r'\.(?P<name>.+)\.(?P<pid>\d{1,10})(@(?P<host>[\w-]+))?' + re.escape(TEMP_SUFFIX)
 )
 _DAY = 24 * 3600
 
@@ -25,17 +24,17 @@ _DAY = 24 * 3600
 def write_atomically(data: bytes, path: str | os.PathLike) -> None:
     """Write a file so that it never has partial content.
 
-    The bytes go to a temporary name in the same folder, are flushed to the
-    disk, and only then take the final name. A reader sees the old content or
-    the new one. Folders that are missing are created.
+    The bytes go to a temporary name in the same folder, are flushed to the disk, and only then take
+    the final name. A reader sees the old content or the new one. Folders that are missing are
+    created.
 
     Args:
         data: Content of the file.
         path: Final name of the file.
 
     Raises:
-        OSError: When the folder cannot be written to or the disk is full; the
-            temporary file is removed and an older ``path`` left untouched.
+        OSError: When the folder cannot be written to or the disk is full; the temporary file is
+            removed and an older ``path`` left untouched.
     """
     with replace_atomically(path) as temp, open(temp, 'wb') as file:
         file.write(data)
@@ -85,9 +84,7 @@ def temporary_name(path: str | os.PathLike, mark: str = '') -> Path:
         A hidden name in the same folder, with this process and its host.
     """
     path = Path(path).absolute()
-    return path.with_name(
-        f'.{mark}{path.name}.{os.getpid()}@{_host()}{TEMP_SUFFIX}'
-    )
+    return path.with_name(f'.{mark}{path.name}.{os.getpid()}@{_host()}{TEMP_SUFFIX}')
 
 
 def sync_folder(folder: str | os.PathLike) -> None:
@@ -101,9 +98,7 @@ def sync_folder(folder: str | os.PathLike) -> None:
         os.close(descriptor)
 
 
-def write_csv_atomically(
-    rows: Iterable[Sequence], path: str | os.PathLike
-) -> Path:
+def write_csv_atomically(rows: Iterable[Sequence], path: str | os.PathLike) -> Path:
     """Write a CSV file in UTF-8, whole or not at all.
 
     Args:

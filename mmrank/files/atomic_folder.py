@@ -15,9 +15,9 @@ _SUFFIX = '.tmp'
 def temporary_folder(beside: str | os.PathLike) -> Iterator[Path]:
     """Give a folder beside another one, and remove it in the end.
 
-    It lies on the same file system, so that a large result can be renamed
-    instead of copied. Its name begins with a dot, which data sets pass over.
-    What a killed process of this machine left behind is removed first.
+    It lies on the same file system, so that a large result can be renamed instead of copied. Its
+    name begins with a dot, which data sets pass over. What a killed process of this machine left
+    behind is removed first.
 
     Args:
         beside: The other folder or file. It need not exist.
@@ -50,9 +50,9 @@ def temporary_folder(beside: str | os.PathLike) -> Iterator[Path]:
 def whole_folder(path: str | os.PathLike) -> Iterator[Path]:
     """Fill a folder so that it never has partial content.
 
-    The files go to a temporary folder beside it, which takes the final name
-    when the block ends without an error. Where there is a folder already, it
-    keeps its other files, and the new ones are moved in then, one by one.
+    The files go to a temporary folder beside it, which takes the final name when the block ends
+    without an error. Where there is a folder already, it keeps its other files, and the new ones
+    are moved in then, one by one.
 
     Args:
         path: Final name of the folder.
@@ -85,9 +85,7 @@ def _clear_up(target: Path) -> None:
     """Remove what killed processes of this machine left behind."""
     # Process ids of two machines that share a disk can agree.
     host = re.escape(socket.gethostname())
-    name = re.compile(
-        rf'\.{re.escape(target.name)}\.{host}\.(\d+)\.\d+{re.escape(_SUFFIX)}'
-    )
+    name = re.compile(rf'\.{re.escape(target.name)}\.{host}\.(\d+)\.\d+{re.escape(_SUFFIX)}')
     for path in target.parent.glob(f'.*{_SUFFIX}'):
         found = name.fullmatch(path.name)
         if found and not _is_alive(int(found[1])):

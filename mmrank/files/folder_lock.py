@@ -17,8 +17,8 @@ if os.name == 'posix':
 else:
     fcntl = None
 
-# Of this process: the kernel does not refuse it a second one, and a lock ends
-# when its file is collected as garbage.
+# Of this process: the kernel does not refuse it a second one, and a lock ends when its file is
+# collected as garbage.
 _HELD: dict[str, 'FolderLock'] = {}
 
 
@@ -29,15 +29,15 @@ class FolderHeldError(UserError):
 class FolderLock:
     """Keeps other processes out of a folder, as long as this one lives.
 
-    The kernel releases the lock when the process ends, however it ends, and
-    does not hand it on to children that outlive it. The file holds who has
-    the lock: process, host, command and time. Where the file system knows no
-    locks, that record decides alone. A process of another host cannot be
-    looked up, so its record counts until it is released.
+    The kernel releases the lock when the process ends, however it ends, and does not hand it on to
+    children that outlive it. The file holds who has
+    the lock: process, host, command and time. Where the file system knows no locks, that record
+    decides alone. A process of another host cannot be looked up, so its record counts until it is
+    released.
 
     Args:
-        path: The lock file; its folder is made if needed. It stays, empty,
-            after the release: to remove it could free a lock just taken.
+        path: The lock file; its folder is made if needed. It stays, empty, after the release: to
+            remove it could free a lock just taken.
     """
 
     def __init__(self, path: str | os.PathLike) -> None:
@@ -51,8 +51,8 @@ class FolderLock:
             force: Go on without it where another process has it.
 
         Returns:
-            The owner that died without a release, or that ``force`` passed
-            over; None if the folder was free.
+            The owner that died without a release, or that ``force`` passed over; None if the folder
+            was free.
 
         Raises:
             FolderHeldError: Another process has it, or this one has.
@@ -66,9 +66,7 @@ class FolderLock:
         if owner and not owner.pop('gone', False):
             self._close()
             if not force:
-                raise FolderHeldError(
-                    f'{self.path.parent} is in use by {_describe(owner)}'
-                )
+                raise FolderHeldError(f'{self.path.parent} is in use by {_describe(owner)}')
             return _describe(owner)
         self._write(json.dumps(_this_process()))
         _HELD[str(self.path)] = self

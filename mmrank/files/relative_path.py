@@ -12,9 +12,9 @@ _SEPARATOR = re.compile(r'[\\/]')
 def path_fault(name: object) -> str | None:
     r"""Say why a name must not be joined with a folder.
 
-    Annotation files and archives come from strangers: ``/etc/passwd`` and
-    ``../../x`` would lead out of the folder, and the operating system refuses
-    other names with an error that names neither file nor field.
+    Annotation files and archives come from strangers: ``/etc/passwd`` and ``../../x`` would lead
+    out of the folder, and the operating system refuses other names with an error that names neither
+    file nor field.
 
     Args:
         name: The name, as the file has it. ``/`` and ``\`` both separate.

@@ -1,9 +1,9 @@
 """Folders whose manifest tells whether they are whole.
 
-A folder cannot be written in one step. Its files go to a temporary folder, a
-manifest with the size and the checksum of each comes last, and only then
-the folder takes its name. A process can die between any two of these steps,
-and files can be damaged later: :func:`find_folder_damage` sees both.
+A folder cannot be written in one step. Its files go to a temporary folder, a manifest with the size
+and the checksum of each comes last, and only then
+the folder takes its name. A process can die between any two of these steps, and files can be
+damaged later: :func:`find_folder_damage` sees both.
 """
 
 import json
@@ -68,15 +68,11 @@ def find_folder_damage(folder: str | os.PathLike) -> str | None:
         folder: A folder. Files that its manifest does not name do not count.
 
     Returns:
-        What is wrong, to follow the folder's name in a message; None if the
-        folder is whole.
+        What is wrong, to follow the folder's name in a message; None if the folder is whole.
     """
     manifest = Path(folder, MANIFEST)
     if not manifest.is_file():
-        return (
-            f'is a folder without {MANIFEST}: it is not complete, or nothing '
-            'of mmrank wrote it'
-        )
+        return f'is a folder without {MANIFEST}: it is not complete, or nothing of mmrank wrote it'
     try:
         if manifest.stat().st_size > _LARGEST:
             return f'has a {MANIFEST} that is too large'

@@ -6,11 +6,7 @@ from .calibration.calibration_error import (
     localisation_aware_calibration_error,
     reliability_bins,
 )
-from .calibration.monotone_map import (
-    interpolated_map,
-    keep_order,
-    platt_map,
-)
+from .calibration.monotone_map import interpolated_map, keep_order, platt_map
 from .contrastive.cyclic_consistency import cyclic_consistency
 from .contrastive.decorrelation import (
     VICRegTerms,
@@ -24,11 +20,7 @@ from .contrastive.global_contrastive import (
     temperature_gradient,
     temperature_step,
 )
-from .contrastive.info_nce import (
-    dual_temperature_losses,
-    info_nce_loss,
-    info_nce_losses,
-)
+from .contrastive.info_nce import dual_temperature_losses, info_nce_loss, info_nce_losses
 from .contrastive.negative_terms import (
     NegativeTerms,
     negative_terms,
@@ -59,27 +51,16 @@ from .long_tail.class_balance import (
     ldam_sigmoid,
     ldam_softmax,
 )
-from .metrics.average_precision import (
-    auroc,
-    average_precision,
-    count_at_or_above,
-)
+from .metrics.average_precision import auroc, average_precision, count_at_or_above
 from .metrics.best_positive_rank import best_positive_rank
 from .metrics.k_nearest_votes import k_nearest_votes
-from .metrics.retrieval.curves import (
-    RetrievalCurves,
-    recall_curve,
-    retrieval_curves,
-)
+from .metrics.retrieval.curves import RetrievalCurves, recall_curve, retrieval_curves
 from .metrics.retrieval.figures import RetrievalFigures
 from .metrics.retrieval.metrics import retrieval_metrics
 from .metrics.retrieval.nearest import nearest_in_gallery
 from .metrics.retrieval.stored import StoredEmbeddings
 from .metrics.top_k_inner_product import top_k_inner_product
-from .pairwise.pairwise_surrogate import (
-    pairwise_surrogate_mean,
-    pairwise_surrogate_sum,
-)
+from .pairwise.pairwise_surrogate import pairwise_surrogate_mean, pairwise_surrogate_sum
 from .pairwise.surrogates import (
     SURROGATES,
     Logistic,
@@ -95,23 +76,9 @@ from .pairwise.surrogates import (
 )
 from .ranking.auc import auc_lists, auc_loss
 from .ranking.blackbox_ap import blackbox_ap_lists, blackbox_ap_loss
-from .ranking.dr_loss import (
-    distributional_ranking,
-    dr_loss,
-    dr_loss_lists,
-    softmax_mean,
-)
-from .ranking.error_driven.alrp_loss import (
-    ALRP,
-    alrp_loss,
-    alrp_loss_lists,
-    error_driven_alrp,
-)
-from .ranking.error_driven.ap_loss import (
-    ap_loss,
-    ap_loss_lists,
-    error_driven_ap,
-)
+from .ranking.dr_loss import distributional_ranking, dr_loss, dr_loss_lists, softmax_mean
+from .ranking.error_driven.alrp_loss import ALRP, alrp_loss, alrp_loss_lists, error_driven_alrp
+from .ranking.error_driven.ap_loss import ap_loss, ap_loss_lists, error_driven_ap
 from .ranking.error_driven.rank_sort import (
     RankSort,
     error_driven_rank_sort,
@@ -136,19 +103,9 @@ from .ranking.rank_weights import (
     theorem1_weight,
 )
 from .ranking.score_interpolation import interpolate_scores
-from .ranking.semi_variance import (
-    batch_semi_variance,
-    semi_variance,
-    upper_semi_variance,
-)
+from .ranking.semi_variance import batch_semi_variance, semi_variance, upper_semi_variance
 from .ranking.smooth_ap import smooth_ap_lists, smooth_ap_loss
-from .ranking.soap import (
-    moving_ranks,
-    soap_lists,
-    soap_loss,
-    soap_of_ranks,
-    surrogate_ranks,
-)
+from .ranking.soap import moving_ranks, soap_lists, soap_loss, soap_of_ranks, surrogate_ranks
 from .ranking.soprc import SOPRCTerms, soprc_lists, soprc_loss, soprc_terms
 from .ranking.stable_ap import (
     StableAPTerms,

@@ -1,7 +1,7 @@
 """Collectives of all ranks, with gradients: rows, lists, sums.
 
-A collective of tensors whose dtypes differ by rank, such as scores in half
-precision on some of them, ends the process. The ranks agree on a dtype in
+A collective of tensors whose dtypes differ by rank, such as scores in half precision on some of
+them, ends the process. The ranks agree on a dtype in
 the collective that they need for the sizes anyway.
 """
 
@@ -19,11 +19,7 @@ from .second_order import once_differentiable
 
 def world_group():
     """The group of all ranks, or None in a single process."""
-    if (
-        dist.is_available()
-        and dist.is_initialized()
-        and dist.get_world_size() > 1
-    ):
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         return dist.group.WORLD
     return None
 
@@ -66,8 +62,8 @@ def rows_and_dtype(own: Tensor, group) -> tuple[list[int], torch.dtype]:
 
     Returns:
         n_r of each rank, and the dtype to convert to before
-        :func:`all_gather_rows`: that of the rows where all ranks have the
-        same. The host waits for the answer.
+        :func:`all_gather_rows`: that of the rows where all ranks have the same. The host waits for
+        the answer.
     """
     size = dist.get_world_size(group)
     said = [0] * size + dtype_flags(own.dtype)
@@ -89,9 +85,7 @@ def rows_by_rank(own: int, group, device=None) -> list[int]:
     Returns:
         Rows of each rank. The host waits for the answer.
     """
-    counts = torch.zeros(
-        dist.get_world_size(group), dtype=torch.long, device=device
-    )
+    counts = torch.zeros(dist.get_world_size(group), dtype=torch.long, device=device)
     counts[dist.get_rank(group)] = own
     dist.all_reduce(counts, group=group)
     return counts.tolist()
@@ -129,8 +123,8 @@ class _GatherRows(Function):
 def all_gather_rows(own: Tensor, counts: list[int], group) -> Tensor:
     """Join the rows of all ranks; the gradient is summed over ranks.
 
-    Every rank computes a part of one sum from the result, such as the scores
-    of all queries against its own gallery, so the gradient of a row is the
+    Every rank computes a part of one sum from the result, such as the scores of all queries against
+    its own gallery, so the gradient of a row is the
     sum over the ranks. Every rank must run backward.
 
     Args:
@@ -160,9 +154,8 @@ class _AllReduceSum(Function):
 def all_reduce_sum(own: Tensor, group) -> Tensor:
     """Add up over ranks.
 
-    Every rank is expected to compute one and the same function of the result,
-    so the gradient of a rank's own part is already the whole one and is not
-    summed over ranks.
+    Every rank is expected to compute one and the same function of the result, so the gradient of a
+    rank's own part is already the whole one and is not summed over ranks.
 
     Args:
         own: Floats of this rank, of one shape on all ranks.
@@ -177,8 +170,8 @@ def all_reduce_sum(own: Tensor, group) -> Tensor:
 def mean_over_ranks(losses: Tensor, rows: int, group) -> Tensor:
     """Mean of the losses of all ranks, with a gradient for DDP.
 
-    Each rank has the losses of its own rows, and DistributedDataParallel
-    averages the gradients, so that of a rank is multiplied by their number.
+    Each rank has the losses of its own rows, and DistributedDataParallel averages the gradients, so
+    that of a rank is multiplied by their number.
 
     Args:
         losses: (n_r,) losses of this rank.
@@ -201,9 +194,7 @@ class _GatherColumns(Function):
     @staticmethod
     def forward(ctx, own, group):
         ctx.rank, ctx.width = dist.get_rank(group), own.size(1)
-        parts = [
-            torch.empty_like(own) for _ in range(dist.get_world_size(group))
-        ]
+        parts = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
         dist.all_gather(parts, own.contiguous(), group=group)
         return join(parts, dim=1)
 
@@ -214,14 +205,11 @@ class _GatherColumns(Function):
         return grad[:, begin : begin + ctx.width], None
 
 
-def all_gather_lists(
-    values: Tensor, mask: Tensor, group
-) -> tuple[Tensor, Tensor]:
+def all_gather_lists(values: Tensor, mask: Tensor, group) -> tuple[Tensor, Tensor]:
     """Join the padded lists of all ranks.
 
-    Every rank is expected to compute one and the same function of the result,
-    so the gradient of a rank's own slice is already the whole one and is not
-    summed over ranks.
+    Every rank is expected to compute one and the same function of the result, so the gradient of a
+    rank's own slice is already the whole one and is not summed over ranks.
 
     Args:
         values: (L, P_r) floats, P_r may differ by rank, also be 0; so may
@@ -233,9 +221,7 @@ def all_gather_lists(
         (L, W * max P) values and mask, the same on all ranks, in the dtype
         of the values, or one that can hold those of all ranks.
     """
-    said = torch.tensor(
-        [values.size(1), *dtype_flags(values.dtype)], device=values.device
-    )
+    said = torch.tensor([values.size(1), *dtype_flags(values.dtype)], device=values.device)
     dist.all_reduce(said, dist.ReduceOp.MAX, group=group)
     width, *flags = said.tolist()
     missing = width - values.size(1)
@@ -268,8 +254,8 @@ def is_sharded(tensor: Tensor) -> bool:
 def scale_gradient(values: Tensor, factor: float) -> Tensor:
     """Identity whose gradient is multiplied by ``factor``.
 
-    DistributedDataParallel averages gradients over ranks. A loss that every
-    rank computes of the joined batch has its gradient split over the ranks,
-    not repeated, so it has to be summed: scale by the world size.
+    DistributedDataParallel averages gradients over ranks. A loss that every rank computes of the
+    joined batch has its gradient split over the ranks, not repeated, so it has to be summed: scale
+    by the world size.
     """
     return _ScaleGradient.apply(values, factor)

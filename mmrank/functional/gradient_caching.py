@@ -10,33 +10,27 @@ from torch.utils.checkpoint import checkpoint
 
 
 def grad_cache(
-    encode: Callable,
-    rows: Tensor | Sequence,
-    chunk: int,
-    modules: Sequence[nn.Module] = (),
+    encode: Callable, rows: Tensor | Sequence, chunk: int, modules: Sequence[nn.Module] = ()
 ) -> Tensor:
     """Embed a batch in chunks, of which one at a time has its activations.
 
-    The loss sees the embeddings of the whole batch; its backward pass embeds
-    each chunk once more, and passes the gradient of the chunk's embeddings
-    on to the weights. That costs one more forward pass of all chunks but the
-    last one, which keeps its activations, for it comes first in backward.
-    Source: Gao et al., Scaling Deep Contrastive Learning Batch Size under
-    Memory Limited Setup, RepL4NLP 2021. Here each chunk is a checkpoint of
-    ``torch.utils.checkpoint``, so there is one backward pass:
-    DistributedDataParallel sends each gradient once, after the last chunk,
-    and gradient scaling, accumulation and autocast are as without chunks.
+    The loss sees the embeddings of the whole batch; its backward pass embeds each chunk once more,
+    and passes the gradient of the chunk's embeddings
+    on to the weights. That costs one more forward pass of all chunks but the last one, which keeps
+    its activations, for it comes first in backward.
+    Source: Gao et al., Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup,
+    RepL4NLP 2021. Here each chunk is a checkpoint of ``torch.utils.checkpoint``, so there is one
+    backward pass: DistributedDataParallel sends each gradient once, after the last chunk, and
+    gradient scaling, accumulation and autocast are as without chunks.
 
     The second pass of a chunk starts from torch's random states of its
-    first, and from the buffers of the modules as they were then; afterwards
-    the buffers have what the first passes left in them. So dropout repeats
-    itself, and running statistics take in each chunk once. Random numbers of
-    numpy and of Python are not repeated.
+    first, and from the buffers of the modules as they were then; afterwards the buffers have what
+    the first passes left in them. So dropout repeats itself, and running statistics take in each
+    chunk once. Random numbers of numpy and of Python are not repeated.
 
-    The gradient is that of ``encode(rows)`` where a row's embedding does not
-    depend on the other rows. Dropout draws its masks chunk by chunk: others,
-    from the same distribution. Batch norm in training mode takes the
-    statistics of a chunk for those of the batch.
+    The gradient is that of ``encode(rows)`` where a row's embedding does not depend on the other
+    rows. Dropout draws its masks chunk by chunk: others, from the same distribution. Batch norm in
+    training mode takes the statistics of a chunk for those of the batch.
 
     Args:
         encode: Embeds some of the rows: returns (n, ...) of n of them.
@@ -68,8 +62,7 @@ def grad_cache(
 
 
 def _checkpointed(encode: Callable, part, modules) -> Tensor:
-    # The random state of a device is kept if one of the arguments is there,
-    # which texts are not.
+    # The random state of a device is kept if one of the arguments is there, which texts are not.
     weight = next(chain(*(m.parameters() for m in modules)), torch.empty(0))
     return checkpoint(
         lambda part, _: encode(part),
@@ -93,9 +86,7 @@ def _first_pass(buffers: list[Tensor], before: list[Tensor]) -> Iterator[None]:
 
 
 @contextmanager
-def _second_pass(
-    buffers: list[Tensor], before: list[Tensor]
-) -> Iterator[None]:
+def _second_pass(buffers: list[Tensor], before: list[Tensor]) -> Iterator[None]:
     after = [x.clone() for x in buffers]
     _write(buffers, before)
     try:
@@ -106,6 +97,6 @@ def _second_pass(
 
 def _write(buffers: list[Tensor], values: list[Tensor]) -> None:
     for buffer, value in zip(buffers, values):
-        # Not the buffer itself: autograd would take what the last chunk saved
-        # of it for changed, although it is as before in the end.
+        # Not the buffer itself: autograd would take what the last chunk saved of it for changed,
+        # although it is as before in the end.
         buffer.data.copy_(value)

@@ -13,12 +13,11 @@ _KEYS, _GRADIENTS = 1, 2
 class KeyRing:
     """Shows every rank the rows of all others without gathering them.
 
-    The rows of a rank are a block. Each rank begins with its own one, passes
-    it on to the rank after it and gets that of the rank before; while it
-    works with one block the next one is under way. A rank never holds more
-    than its own block and two others, whatever the number of ranks; what it
-    receives in all is what a gather would send. Source: the chunked
-    computation of Zhai et al., Sigmoid Loss for Language Image Pre-Training,
+    The rows of a rank are a block. Each rank begins with its own one, passes it on to the rank
+    after it and gets that of the rank before; while it
+    works with one block the next one is under way. A rank never holds more than its own block and
+    two others, whatever the number of ranks; what it receives in all is what a gather would send.
+    Source: the chunked computation of Zhai et al., Sigmoid Loss for Language Image Pre-Training,
     ICCV 2023, section 3.3.
 
     All ranks must go through all blocks, each the same number of times.
@@ -54,17 +53,15 @@ class KeyRing:
                 work.wait()
             held = arriving
 
-    def blocks_and_gradients(
-        self, *own: Tensor
-    ) -> Iterator[tuple[tuple[Tensor, ...], Tensor]]:
+    def blocks_and_gradients(self, *own: Tensor) -> Iterator[tuple[tuple[Tensor, ...], Tensor]]:
         """Go through the blocks, each with its gradient, which comes home.
 
         Args:
             *own: As for :meth:`blocks`; the gradient is that of the first.
 
         Yields:
-            The tensors of one rank, and zeros like the first, to which this
-            rank has to add its part of the gradient. In the end
+            The tensors of one rank, and zeros like the first, to which this rank has to add its
+            part of the gradient. In the end
             :attr:`gradient` has what all ranks added to that of this rank.
         """
         size, arriving, works = len(self.counts), None, []
@@ -93,19 +90,11 @@ class KeyRing:
     def _pass_on(self, sent, arriving, kind: int) -> list:
         """Start to send to the rank after, and to receive from that before."""
         size = len(self.counts)
-        after, before = (
-            dist.get_global_rank(self.group, (self.rank + i) % size)
-            for i in (1, -1)
-        )
+        after, before = (dist.get_global_rank(self.group, (self.rank + i) % size) for i in (1, -1))
         # Both sides know which blocks are empty.
         transfers = [
-            dist.P2POp(
-                what, x.contiguous(), peer, self.group, tag=10 * kind + i
-            )
-            for what, tensors, peer in (
-                (dist.isend, sent, after),
-                (dist.irecv, arriving, before),
-            )
+            dist.P2POp(what, x.contiguous(), peer, self.group, tag=10 * kind + i)
+            for what, tensors, peer in ((dist.isend, sent, after), (dist.irecv, arriving, before))
             for i, x in enumerate(tensors)
             if x.numel()
         ]

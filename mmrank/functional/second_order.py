@@ -1,9 +1,8 @@
 """Refusal of gradients of gradients where only the gradient is written out.
 
-``torch.autograd.function.once_differentiable`` is not enough: it refuses in
-``backward()`` alone. ``torch.autograd.grad`` asks only for what leads to its
-inputs, which a refusal of PyTorch does not, and the answer is wrong without a
-word; so it is where the incoming gradient is a constant.
+``torch.autograd.function.once_differentiable`` is not enough: it refuses in ``backward()`` alone.
+``torch.autograd.grad`` asks only for what leads to its inputs, which a refusal of PyTorch does not,
+and the answer is wrong without a word; so it is where the incoming gradient is a constant.
 """
 
 from collections.abc import Callable
@@ -27,20 +26,19 @@ class _Refusal(Function):
     @staticmethod
     def backward(ctx, *_):
         raise RuntimeError(
-            f'{ctx.name} has no second derivative: its gradient is computed '
-            'by a formula that autograd does not see. Take gradients of this '
-            'loss without create_graph=True, and leave it out of a gradient '
-            'penalty or a Hessian'
+            f'{ctx.name} has no second derivative: its gradient is computed by a formula that '
+            'autograd does not see. Take gradients of this loss without create_graph=True, and '
+            'leave it out of a gradient penalty or a Hessian'
         )
 
 
 def once_differentiable(name: str) -> Callable:
     """Make the ``backward`` of an autograd function refuse to be derived.
 
-    The gradient itself may be taken with ``create_graph=True``; the error
-    comes where it is derived by something that it depends on: an incoming
-    gradient, or an input that ``forward`` gave to ``save_for_backward``. A
-    function that is not linear has to save all inputs that have a gradient.
+    The gradient itself may be taken with ``create_graph=True``; the error comes where it is derived
+    by something that it depends on: an incoming gradient, or an input that ``forward`` gave to
+    ``save_for_backward``. A function that is not linear has to save all inputs that have a
+    gradient.
 
     Args:
         name: Of the public function, for the message.
@@ -58,20 +56,14 @@ def once_differentiable(name: str) -> Callable:
             if not torch.is_grad_enabled() or is_compiling():
                 return found
             causes = [
-                x
-                for x in (*grads, *ctx.saved_tensors)
-                if isinstance(x, Tensor) and x.requires_grad
+                x for x in (*grads, *ctx.saved_tensors) if isinstance(x, Tensor) and x.requires_grad
             ]
             several = found if isinstance(found, tuple) else (found,)
             tensors = [x.detach() for x in several if isinstance(x, Tensor)]
             if not causes or not tensors:
                 return found
-            refusing = iter(
-                _Refusal.apply(name, len(tensors), *tensors, *causes)
-            )
-            several = tuple(
-                next(refusing) if isinstance(x, Tensor) else x for x in several
-            )
+            refusing = iter(_Refusal.apply(name, len(tensors), *tensors, *causes))
+            several = tuple(next(refusing) if isinstance(x, Tensor) else x for x in several)
             return several if isinstance(found, tuple) else several[0]
 
         return first_order

@@ -15,15 +15,15 @@ from mmrank.functional.ranking.lists import refuse_nan
 class EmbeddingBatch:
     """Queries and the gallery that they search.
 
-    In distributed training with a loss of ``scope='global'`` every rank holds
-    the queries of all ranks and its own share of the gallery; the gradient of
-    the queries is summed over ranks by the code that gathered them.
+    In distributed training with a loss of ``scope='global'`` every rank holds the queries of all
+    ranks and its own share of the gallery; the gradient of the queries is summed over ranks by the
+    code that gathered them.
 
     Attributes:
         queries: (Q, D) embeddings.
         query_labels: (Q,) integer classes.
-        gallery: (G, D) embeddings: the images of this rank's batch, and
-            entries of a memory without gradient.
+        gallery: (G, D) embeddings: the images of this rank's batch, and entries of a memory without
+            gradient.
         gallery_labels: (G,) integer classes.
         is_itself: (Q, G) bool, True where the gallery entry is the query's
             own image, which it does not search for.
@@ -45,14 +45,12 @@ class EmbeddingBatch:
                 )
             if rows.dim() != 2:
                 raise ValueError(
-                    f'{name} must be (rows, length) embeddings, got shape '
-                    f'{tuple(rows.shape)}'
+                    f'{name} must be (rows, length) embeddings, got shape {tuple(rows.shape)}'
                 )
         if self.queries.size(1) != self.gallery.size(1):
             raise ValueError(
-                'queries and gallery must be embeddings of one length, got '
-                f'{self.queries.size(1)} and {self.gallery.size(1)}; compute '
-                'both by the same model'
+                f'queries and gallery must be embeddings of one length, got {self.queries.size(1)} '
+                f'and {self.gallery.size(1)}; compute both by the same model'
             )
         sizes = len(self.queries), len(self.gallery)
         for name, shape in (
@@ -77,16 +75,13 @@ class EmbeddingBatch:
             embeddings: (B, D) floats.
             labels: (B,) integer classes.
         """
-        itself = torch.eye(
-            len(labels), dtype=torch.bool, device=embeddings.device
-        )
+        itself = torch.eye(len(labels), dtype=torch.bool, device=embeddings.device)
         return cls(embeddings, labels, embeddings, labels, itself)
 
     def scores(self) -> Tensor:
         """(Q, G) inner products, at least in float32."""
         dtype = torch.promote_types(self.queries.dtype, torch.float32)
-        # Autocast would put the product into half precision, where close
-        # cosines tie.
+        # Autocast would put the product into half precision, where close cosines tie.
         with torch.autocast(self.queries.device.type, enabled=False):
             return self.queries.to(dtype) @ self.gallery.to(dtype).t()
 
@@ -134,9 +129,7 @@ def one_of(name: str, value, allowed: Collection) -> None:
         ValueError: If ``value`` is not in ``allowed``.
     """
     if value not in allowed:
-        raise ValueError(
-            f'{name}={value!r} is unknown; use one of {tuple(allowed)}'
-        )
+        raise ValueError(f'{name}={value!r} is unknown; use one of {tuple(allowed)}')
 
 
 def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
@@ -151,8 +144,8 @@ def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
         (n,) values, 0 in rows without a class; differentiable in ``values``.
 
     Raises:
-        ValueError: If the shapes do not fit. On a GPU the number of values is
-            not compared with that of the rows, which would make the host
+        ValueError: If the shapes do not fit. On a GPU the number of values is not compared with
+            that of the rows, which would make the host
             wait.
     """
     if target.dim() != 1:
@@ -165,9 +158,8 @@ def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
         target.device.type == 'cpu' and values.numel() != int(has_class.sum())
     ):
         raise ValueError(
-            'the values of the boxes must be (n_pos,), one for each row '
-            f'with a class, got shape {tuple(values.shape)} for '
-            f'{int(has_class.sum())} such rows'
+            'the values of the boxes must be (n_pos,), one for each row with a class, got shape '
+            f'{tuple(values.shape)} for {int(has_class.sum())} such rows'
         )
     # Not by masked_scatter, whose backward waits for the device.
     slot = has_class.cumsum(0).mul_(has_class)
@@ -176,17 +168,12 @@ def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
 
 
 def box_values(
-    loss,
-    cls_score: Tensor,
-    target: Tensor,
-    quality: Tensor | None,
-    box_loss: Tensor | None,
+    loss, cls_score: Tensor, target: Tensor, quality: Tensor | None, box_loss: Tensor | None
 ) -> Callable[[Tensor], Tensor]:
     """Box values of the positives that a ranking loss requires.
 
     Args:
-        loss: Ranking loss with ``box_input``: None, ``'quality'`` or
-            ``'loss'``.
+        loss: Ranking loss with ``box_input``: None, ``'quality'`` or ``'loss'``.
         cls_score: (n, C) scores.
         target: (n,) class indices; [0, C) is a class.
         quality: (n_pos,) qualities that the head passed, or None.
@@ -204,8 +191,7 @@ def box_values(
     for name, other in given.items():
         if other is not None:
             raise ValueError(
-                f'{type(loss).__name__} does not take {name}, got shape '
-                f'{tuple(other.shape)}'
+                f'{type(loss).__name__} does not take {name}, got shape {tuple(other.shape)}'
             )
     if values is None:
         raise ValueError(

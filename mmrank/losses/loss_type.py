@@ -18,8 +18,8 @@ def model_type(named: str | type):
         named: Name with its scope, or the class, as in pure-Python configs.
 
     Returns:
-        The class or function; None if there is none of that name. Without
-        mmengine, which has the registry, the name itself.
+        The class or function; None if there is none of that name. Without mmengine, which has the
+        registry, the name itself.
     """
     if not (isinstance(named, str) and hasattr(MODELS, 'get')):
         return named
@@ -65,9 +65,7 @@ def _similar(named: object) -> str:
     return f" (there is 'mmrank.{found[0]}')" if found else ''
 
 
-def build_loss(
-    field: str, config: Mapping, num_classes: int | None = None
-) -> nn.Module:
+def build_loss(field: str, config: Mapping, num_classes: int | None = None) -> nn.Module:
     """Build a loss, the number of classes filled in.
 
     Args:
@@ -84,9 +82,7 @@ def build_loss(
     return MODELS.build(with_num_classes(field, config, num_classes))
 
 
-def with_num_classes(
-    field: str, config: Mapping, num_classes: int | None
-) -> dict:
+def with_num_classes(field: str, config: Mapping, num_classes: int | None) -> dict:
     """Config of a loss with the number of classes, if it takes one.
 
     Args:
@@ -95,8 +91,8 @@ def with_num_classes(
         num_classes: Number of classes of the head, None if it is not set.
 
     Returns:
-        A copy, with ``num_classes`` for losses of mmrank that rank or count
-        classes and take it. Values of the config take precedence.
+        A copy, with ``num_classes`` for losses of mmrank that rank or count classes and take it.
+        Values of the config take precedence.
 
     Raises:
         KeyError: If the config has no type, or none that is registered.
@@ -108,10 +104,7 @@ def with_num_classes(
 
 
 def _takes_num_classes(found) -> bool:
-    if not (
-        inspect.isclass(found)
-        and issubclass(found, (RankingLoss, ClassCountLoss))
-    ):
+    if not (inspect.isclass(found) and issubclass(found, (RankingLoss, ClassCountLoss))):
         return False
     return any(
         p.name == 'num_classes' or p.kind is p.VAR_KEYWORD

@@ -1,8 +1,7 @@
 """What hooks and heads hand to losses, as protocols.
 
-A loss of your own takes part as soon as it has the attributes of a protocol;
-no base class is needed. ``isinstance(module, TakesClassCounts)`` asks for the
-names alone.
+A loss of your own takes part as soon as it has the attributes of a protocol; no base class is
+needed. ``isinstance(module, TakesClassCounts)`` asks for the names alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,9 +22,7 @@ class TakesClassCounts(Protocol):
     num_classes: int | None
     wants_class_counts: bool
 
-    def set_class_counts(
-        self, counts: Sequence[int], num_samples: int | None = None
-    ) -> None:
+    def set_class_counts(self, counts: Sequence[int], num_samples: int | None = None) -> None:
         """Take (C,) samples of each class, and the number of samples."""
 
 
@@ -99,12 +96,11 @@ class Reweights(Protocol):
 class TakesBoxValues(Protocol):
     """Takes values of the predicted boxes.
 
-    ``mmrank.ListwiseHead`` and ``mmrank.ListwiseBBoxHead`` pass them to
-    ``forward``.
+    ``mmrank.ListwiseHead`` and ``mmrank.ListwiseBBoxHead`` pass them to ``forward``.
 
     Attributes:
-        box_input: None, ``'quality'``: the IoU of each positive's box, as
-            ``quality``; ``'loss'``: its box loss, as ``box_loss``.
+        box_input: None, ``'quality'``: the IoU of each positive's box, as ``quality``; ``'loss'``:
+            its box loss, as ``box_loss``.
     """
 
     box_input: str | None
@@ -122,8 +118,8 @@ class HasLogitCentre(Protocol):
 class ShiftsLogits(Protocol):
     """Keeps its state right when a constant is added to the raw scores.
 
-    A published file holds the centre of the scores in the bias of the last
-    layer; a loss with a ``logit_centre`` and without this cannot have that.
+    A published file holds the centre of the scores in the bias of the last layer; a loss with a
+    ``logit_centre`` and without this cannot have that.
     """
 
     def shift_logits(self, offset: Any) -> None:
@@ -136,8 +132,8 @@ class HasDiagnostics(Protocol):
 
     Attributes:
         diagnostics: Detached scalars of the last forward by name.
-            ``argument`` is what an outer function like ``x/(1 + x)`` is
-            applied to: far above 1 its gradient vanishes.
+            ``argument`` is what an outer function like ``x/(1 + x)`` is applied to: far above 1 its
+            gradient vanishes.
         saturation_advice: What to change when ``argument`` stays far above 1.
     """
 

@@ -64,9 +64,7 @@ def settings_of(cls: type) -> list[str] | None:
     for owner in cls.__mro__:
         if '__init__' not in owner.__dict__:
             continue
-        parameters = list(
-            inspect.signature(owner.__dict__['__init__']).parameters.values()
-        )
+        parameters = list(inspect.signature(owner.__dict__['__init__']).parameters.values())
         names |= {
             p.name: None
             for p in parameters[1:]

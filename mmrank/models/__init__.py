@@ -3,12 +3,7 @@
 import mmrank.models.retrievers  # noqa: F401  registers its class
 
 from .backbones import DeepFeatureMixup, SmallConvNet, TIMMStages
-from .calibration import (
-    CalibratedModel,
-    Calibration,
-    affine_logit_map,
-    read_calibration,
-)
+from .calibration import CalibratedModel, Calibration, affine_logit_map, read_calibration
 from .dense_heads import ListwiseHead
 from .grad_cache import GradCacheMixin
 from .heads import (
@@ -18,20 +13,10 @@ from .heads import (
     OneVsRestHead,
     RetrievalHead,
 )
-from .multimodal import (
-    HuggingFaceTextEncoder,
-    ImageTextDualEncoder,
-    TextTransformer,
-)
+from .multimodal import HuggingFaceTextEncoder, ImageTextDualEncoder, TextTransformer
 from .roi_heads import FederatedRoIHead, ListwiseBBoxHead
 from .selfsup import TwoViewPreprocessor
-from .two_tower import (
-    EmbeddingTower,
-    MLPTower,
-    ShardedEmbeddingTower,
-    SparseLinearTower,
-    TwoTower,
-)
+from .two_tower import EmbeddingTower, MLPTower, ShardedEmbeddingTower, SparseLinearTower, TwoTower
 
 __all__ = [
     'CalibratedModel',

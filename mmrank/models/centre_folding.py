@@ -1,8 +1,8 @@
 """Moves the centre of the scores into the bias of the classification layer.
 
-Heads of mmrank subtract :meth:`RankingLoss.logit_centre` at test time; the
-stock heads of mmdet do not know it. A constant per class is the same thing as
-a smaller bias of the layer that gives the scores, which both apply.
+Heads of mmrank subtract :meth:`RankingLoss.logit_centre` at test time; the stock heads of mmdet do
+not know it. A constant per class is the same thing as a smaller bias of the layer that gives the
+scores, which both apply.
 """
 
 import re
@@ -49,18 +49,16 @@ class HeadCentre:
         return bool(self.centre) and not self.reason
 
 
-def fold_centres(
-    model: nn.Module, box_heads: bool = False
-) -> list[HeadCentre]:
+def fold_centres(model: nn.Module, box_heads: bool = False) -> list[HeadCentre]:
     """Move the centre of each head's scores into its classification layer.
 
     The bias falls by the centre and the state of the loss moves along, so
-    that its centre is 0 afterwards: the model shows the same scores, and so
-    does a stock head with the same weights. Whether the scores of a head
+    that its centre is 0 afterwards: the model shows the same scores, and so does a stock head with
+    the same weights. Whether the scores of a head
     move as they should is tried on random features first.
 
-    A model without such a head is left as it is, and so are a head with
-    ``centre_scores=False``, which shows what a stock head shows, and one
+    A model without such a head is left as it is, and so are a head with ``centre_scores=False``,
+    which shows what a stock head shows, and one
     that was folded before.
 
     Args:
@@ -70,8 +68,7 @@ def fold_centres(
             (``mmdet.CrossEntropyCustomLoss`` with ``use_sigmoid=True``).
 
     Returns:
-        One entry for each head with a ranking loss, whether its centre could
-        be moved and why not.
+        One entry for each head with a ranking loss, whether its centre could be moved and why not.
     """
     found, stages = [], {}
     for name, head in model.named_modules():
@@ -82,9 +79,7 @@ def fold_centres(
         elif isinstance(head, ListwiseDETRMixin):
             if head.centre_scores:
                 found.append(_fold_query_head(name, head))
-        elif isinstance(getattr(head, 'loss_cls', None), RankingLoss) and (
-            hasattr(head, 'fc_cls')
-        ):
+        elif isinstance(getattr(head, 'loss_cls', None), RankingLoss) and (hasattr(head, 'fc_cls')):
             if box_heads:
                 stage = re.fullmatch(r'(.+)\.\d+', name)
                 heads = stages.setdefault(stage[1] if stage else name, {})
@@ -94,10 +89,9 @@ def fold_centres(
                 HeadCentre(
                     name,
                     _numbers(head.loss_cls.logit_centre()),
-                    'the stock box head has a softmax over C + 1 channels, '
-                    'which no bias turns into the C sigmoids of a ranking '
-                    'loss. tools/model_converters/to_stock.py writes a stock '
-                    'config with C sigmoids',
+                    'the stock box head has a softmax over C + 1 channels, which no bias turns '
+                    'into the C sigmoids of a ranking loss. tools/model_converters/to_stock.py '
+                    'writes a stock config with C sigmoids',
                 )
             )
     for heads in stages.values():
@@ -105,9 +99,7 @@ def fold_centres(
     return found
 
 
-def _fold_box_heads(
-    model: nn.Module, heads: dict[str, nn.Module]
-) -> list[HeadCentre]:
+def _fold_box_heads(model: nn.Module, heads: dict[str, nn.Module]) -> list[HeadCentre]:
     """Fold the centres of a box head, or of the stages of a cascade."""
     found = []
     reason = _other_predictions(model, heads)
@@ -121,11 +113,9 @@ def _fold_box_heads(
 
         found.append(_fold(name, head.loss_cls, lower))
     if len(heads) > 1 and not reason:
-        # What a cascade shows is the mean of the raw scores of its stages,
-        # less the centre of the last one.
-        centres = [
-            torch.tensor(one.centre if one.folded else (0.0,)) for one in found
-        ]
+        # What a cascade shows is the mean of the raw scores of its stages, less the centre of the
+        # last one.
+        centres = [torch.tensor(one.centre if one.folded else (0.0,)) for one in found]
         last = (len(centres) - 1) * centres[-1] - sum(centres[:-1])
         with torch.no_grad():
             head.fc_cls.bias -= last.to(head.fc_cls.bias)
@@ -138,10 +128,7 @@ def _other_predictions(model: nn.Module, heads: dict[str, nn.Module]) -> str:
     from mmdet.models.roi_heads.bbox_heads import BBoxHead
 
     def differs(module: nn.Module, base: type, *methods: str) -> bool:
-        return any(
-            getattr(type(module), name, None) is not getattr(base, name)
-            for name in methods
-        )
+        return any(getattr(type(module), name, None) is not getattr(base, name) for name in methods)
 
     for name, head in heads.items():
         layer, kind = head.fc_cls, type(head).__name__
@@ -183,10 +170,7 @@ def _fold_query_head(name: str, head: ListwiseDETRMixin) -> HeadCentre:
 
 
 def _fold(
-    name: str,
-    loss: nn.Module,
-    lower: Callable[[Tensor], str],
-    others: Sequence[nn.Module] = (),
+    name: str, loss: nn.Module, lower: Callable[[Tensor], str], others: Sequence[nn.Module] = ()
 ) -> HeadCentre:
     """Fold one centre.
 
@@ -216,9 +200,8 @@ def _fold(
         return HeadCentre(
             name,
             numbers,
-            f'{user} has logit_centre() but no shift_logits(), so the centre '
-            'would be applied twice. Fix: add the method, see '
-            'mmrank/losses/protocols.py',
+            f'{user} has logit_centre() but no shift_logits(), so the centre would be applied '
+            'twice. Fix: add the method, see mmrank/losses/protocols.py',
         )
     reason = lower(centre)
     if reason:
@@ -287,10 +270,7 @@ def _lower_bias(head: ListwiseMixin, centre: Tensor) -> str:
         reason = 'are not the plain output of a layer with a bias'
     # A head of another package may take other features.
     except Exception as error:
-        reason = (
-            'cannot be computed from random features: '
-            f'{type(error).__name__}: {error}'
-        )
+        reason = f'cannot be computed from random features: {type(error).__name__}: {error}'
     finally:
         for module, mode in modes.items():
             module.training = mode
@@ -308,14 +288,11 @@ def _features(head: ListwiseMixin) -> tuple[Tensor, ...]:
     random = torch.Generator().manual_seed(0)
     shape = (1, head.in_channels, _SIDE, _SIDE)
     return tuple(
-        torch.randn(shape, generator=random).to(weight)
-        for _ in range(generator.num_levels)
+        torch.randn(shape, generator=random).to(weight) for _ in range(generator.num_levels)
     )
 
 
-def _last_biases(
-    head: ListwiseMixin, features: tuple[Tensor, ...]
-) -> Iterator[nn.Parameter]:
+def _last_biases(head: ListwiseMixin, features: tuple[Tensor, ...]) -> Iterator[nn.Parameter]:
     """Biases by which each raw score grows as the bias itself does."""
     scores = head(features)[0]
     channels = scores[0].size(1)

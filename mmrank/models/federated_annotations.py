@@ -1,9 +1,9 @@
 """Which scores are negatives where annotations are federated.
 
 In a federated data set an image is annotated for some of the classes only.
-For the others nobody has looked, so a box there is neither a positive nor a
-negative. The rules are those of the evaluation of LVIS (Gupta et al., LVIS: A
-Dataset for Large Vocabulary Instance Segmentation, CVPR 2019, sections 2.2
+For the others nobody has looked, so a box there is neither a positive nor a negative. The rules are
+those of the evaluation of LVIS (Gupta et al., LVIS: A Dataset for Large Vocabulary Instance
+Segmentation, CVPR 2019, sections 2.2
 and 3): for a class c, an image belongs to
 
 - its positive set: an object of c is annotated;
@@ -11,10 +11,9 @@ and 3): for a class c, an image belongs to
 - neither: boxes of c are ignored.
 
 In an image of the positive set that is marked as not exhaustive for c
-(``not_exhaustive_category_ids``), matched boxes count and unmatched ones are
-ignored. A ranking loss ranks what the evaluation ranks: positives wherever
-they are, against negatives in images that are *exhaustive* for their class,
-``(positive or negative) and not marked``.
+(``not_exhaustive_category_ids``), matched boxes count and unmatched ones are ignored. A ranking
+loss ranks what the evaluation ranks: positives wherever they are, against negatives in images that
+are *exhaustive* for their class, ``(positive or negative) and not marked``.
 """
 
 import inspect
@@ -27,8 +26,8 @@ from torch import Tensor, nn
 from mmrank.errors import UserError
 from mmrank.losses.ranking.ranking_loss import RankingLoss
 
-#: Of the meta information of an image: indices of the classes whose every
-#: object is annotated. ``mmrank.LVISDataset`` writes it.
+#: Of the meta information of an image: indices of the classes whose every object is annotated.
+#: ``mmrank.LVISDataset`` writes it.
 FIELD = 'exhaustive_labels'
 #: Classes that weigh each score and not each row, by name: they are mmdet's.
 _ELEMENT_WISE = ('FocalLoss',)
@@ -66,10 +65,9 @@ def exhaustive_classes(
     joined = np.concatenate([np.zeros(0, np.int64), *labels])
     if joined.size and not 0 <= joined.min() <= joined.max() < num_classes:
         raise UserError(
-            f'{FIELD} of the data samples holds class indices from '
-            f'{joined.min()} to {joined.max()}, but {user} has num_classes='
-            f'{num_classes}. Fix: set num_classes of the head to the number '
-            'of classes of the data set'
+            f'{FIELD} of the data samples holds class indices from {joined.min()} to '
+            f'{joined.max()}, but {user} has num_classes={num_classes}. Fix: set num_classes of '
+            'the head to the number of classes of the data set'
         )
     found = np.zeros((len(labels), num_classes), dtype=bool)
     found[images, joined] = True
@@ -103,11 +101,7 @@ def counted_scores(
 
 
 def federated_weight(
-    loss: nn.Module,
-    exhaustive: Tensor,
-    images: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
+    loss: nn.Module, exhaustive: Tensor, images: Tensor, target: Tensor, weight: Tensor | None
 ) -> Tensor:
     """Weights by which a loss ignores what the annotations leave open.
 
@@ -119,8 +113,8 @@ def federated_weight(
         weight: See there.
 
     Returns:
-        (n, C): bool for a ranking loss, which only compares weights with 0;
-        else those of the rows where a score counts, and 0.
+        (n, C): bool for a ranking loss, which only compares weights with 0; else those of the rows
+        where a score counts, and 0.
     """
     counted = counted_scores(exhaustive, images, target, weight)
     if isinstance(loss, RankingLoss):
@@ -143,9 +137,8 @@ def check_federated_loss(loss: nn.Module, user: str) -> None:
     name = type(loss).__name__
     if not isinstance(loss, RankingLoss) and name not in _ELEMENT_WISE:
         raise TypeError(
-            f'federated=True of {user} ignores single classes of a box, which '
-            f'loss_cls={name} does not support; use a ranking loss such as '
-            'mmrank.StableAPLoss, or mmdet.FocalLoss'
+            f'federated=True of {user} ignores single classes of a box, which loss_cls={name} does '
+            'not support; use a ranking loss such as mmrank.StableAPLoss, or mmdet.FocalLoss'
         )
 
 
@@ -161,23 +154,19 @@ def check_federated_host(host: type) -> None:
     """
     if any(base.__name__ in ('RPNHead', 'GARPNHead') for base in host.__mro__):
         raise TypeError(
-            f'federated=True of {host.__name__}: it finds objects of any '
-            'class, and federated annotations say which classes an image '
-            'lacks; remove federated, and use mmrank.FederatedRoIHead for '
-            'the second stage'
+            f'federated=True of {host.__name__}: it finds objects of any class, and federated '
+            'annotations say which classes an image lacks; remove federated, and use '
+            'mmrank.FederatedRoIHead for the second stage'
         )
     parameters = inspect.signature(host.loss_by_feat).parameters
     if 'batch_img_metas' not in parameters:
         raise TypeError(
-            f'federated=True of {host.__name__}: its loss_by_feat takes no '
-            'batch_img_metas, so it does not know which classes an image is '
-            'annotated for; remove federated'
+            f'federated=True of {host.__name__}: its loss_by_feat takes no batch_img_metas, so it '
+            'does not know which classes an image is annotated for; remove federated'
         )
 
 
-def image_metas(
-    loss_by_feat: Callable, args: tuple, kwargs: Mapping
-) -> Sequence[Mapping]:
+def image_metas(loss_by_feat: Callable, args: tuple, kwargs: Mapping) -> Sequence[Mapping]:
     """Meta information among the arguments of a head's ``loss_by_feat``.
 
     Args:
@@ -192,16 +181,14 @@ def image_metas(
     return signature.bind(None, *args, **kwargs).arguments['batch_img_metas']
 
 
-def images_of_levels(
-    cls_scores: Sequence[Tensor], num_classes: int, by_image: bool
-) -> Tensor:
+def images_of_levels(cls_scores: Sequence[Tensor], num_classes: int, by_image: bool) -> Tensor:
     """Image of each row that a dense head passes to its loss.
 
     Args:
         cls_scores: (N, A * C, H, W) scores of each level.
         num_classes: C.
-        by_image: Whether the rows of an image lie together, all levels;
-            otherwise those of a level do, all images.
+        by_image: Whether the rows of an image lie together, all levels; otherwise those of a level
+            do, all images.
 
     Returns:
         (n,) int64, n the sum of N * A * H * W over levels.

@@ -14,8 +14,8 @@ from mmrank.functional.gradient_caching import grad_cache
 class GradCacheMixin:
     """A model, or a part of it, that embeds each row of a batch alone.
 
-    A model of your own takes part in ``mmrank.GradCacheOptimWrapper`` when it
-    derives from this, names its encoders, and calls them by
+    A model of your own takes part in ``mmrank.GradCacheOptimWrapper`` when it derives from this,
+    names its encoders, and calls them by
     :meth:`embed_rows`:
 
         >>> class Model(GradCacheMixin, nn.Module):
@@ -58,8 +58,7 @@ class GradCacheMixin:
         """Refuse encoders in which the rows of a batch see each other.
 
         Args:
-            batch_norm: ``refuse`` or ``chunk``, see
-                ``mmrank.GradCacheOptimWrapper``.
+            batch_norm: ``refuse`` or ``chunk``, see ``mmrank.GradCacheOptimWrapper``.
 
         Raises:
             UserError: If a layer normalises by the batch.
@@ -99,9 +98,7 @@ def _takes_batch_statistics(layer: nn.Module) -> bool:
 
 
 @contextmanager
-def embedding_in_chunks(
-    model: nn.Module, chunk: int, batch_norm: str = 'refuse'
-) -> Iterator[None]:
+def embedding_in_chunks(model: nn.Module, chunk: int, batch_norm: str = 'refuse') -> Iterator[None]:
     """Let the encoders of a model embed in chunks, within a block.
 
     Args:

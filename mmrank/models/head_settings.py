@@ -11,8 +11,8 @@ def with_head_settings(loss_cls: dict, num_classes: int | None) -> dict:
         num_classes: Number of classes of the head, None if it is not set.
 
     Returns:
-        A copy with ``use_sigmoid=True`` and, for losses of mmrank that take
-        it, ``num_classes``. Values of the config take precedence.
+        A copy with ``use_sigmoid=True`` and, for losses of mmrank that take it, ``num_classes``.
+        Values of the config take precedence.
 
     Raises:
         KeyError: If the loss is not registered.

@@ -21,8 +21,8 @@ def without_threshold(
 ) -> list | None:
     """Predict again where no score of an uncentred loss is high enough.
 
-    A ranking loss does not care where its scores are. Without a centre a
-    threshold may drop every box, though their order is right.
+    A ranking loss does not care where its scores are. Without a centre a threshold may drop every
+    box, though their order is right.
 
     Args:
         predict: ``predict_by_feat`` of the host head.
@@ -43,10 +43,9 @@ def without_threshold(
     if warn:
         name = type(loss).__name__
         print_log(
-            f'No score of a batch reaches score_thr={settings["score_thr"]}: '
-            f'{name} has no logit_centre(), so the scores are wherever '
-            'training left them. The threshold is left out where it drops '
-            f'everything. Fix: let {name}.logit_centre() return the mean raw '
+            f'No score of a batch reaches score_thr={settings["score_thr"]}: {name} has no '
+            'logit_centre(), so the scores are wherever training left them. The threshold is left '
+            f'out where it drops everything. Fix: let {name}.logit_centre() return the mean raw '
             'score of the positives, or set test_cfg.score_thr=0',
             logger='current',
             level=logging.WARNING,

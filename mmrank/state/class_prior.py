@@ -12,16 +12,16 @@ class ClassPrior(nn.Module):
     """Class priors pi, given or from the class counts of a data set.
 
     Args:
-        prior: One number, or one per class, each in (0, 1); or ``counts``:
-            N_c/N of the data set, set by :meth:`set_counts`.
+        prior: One number, or one per class, each in (0, 1); or ``counts``: N_c/N of the data set,
+            set by :meth:`set_counts`.
         size: Number of classes; needed for ``counts``.
-        maximum: Scale the priors so that the largest is this, as the authors
-            of SOPRC do with 0.1; None leaves them. True priors of 1e-4 make
-            ``(1-pi)/pi`` so large that a risk ``x/(1 + x)`` has no slope.
+        maximum: Scale the priors so that the largest is this, as the authors of SOPRC do with 0.1;
+            None leaves them. True priors of 1e-4 make ``(1-pi)/pi`` so large that a risk ``x/(1 +
+            x)`` has no slope.
 
     Attributes:
-        prior: (1,) or (size,) float64 buffer, not saved: it comes from the
-            config or the data set. NaN before :meth:`set_counts`.
+        prior: (1,) or (size,) float64 buffer, not saved: it comes from the config or the data set.
+            NaN before :meth:`set_counts`.
         from_counts: Whether :meth:`set_counts` has to be called.
 
     Raises:
@@ -38,15 +38,12 @@ class ClassPrior(nn.Module):
     ) -> None:
         super().__init__()
         if maximum is not None and not 0 < maximum < 1:
-            raise ValueError(
-                f'max_prior must be in (0, 1) or None, got {maximum!r}'
-            )
+            raise ValueError(f'max_prior must be in (0, 1) or None, got {maximum!r}')
         self.from_counts = isinstance(prior, str) and prior == 'counts'
         self.maximum, self.known = maximum, not self.from_counts
         if isinstance(prior, str) and self.known:
             raise ValueError(
-                f"prior={prior!r} is unknown; use 'counts', 'batch', a number "
-                'or one per class'
+                f"prior={prior!r} is unknown; use 'counts', 'batch', a number or one per class"
             )
         if not self.known and size is None:
             raise ValueError(
@@ -82,22 +79,17 @@ class ClassPrior(nn.Module):
     def extra_repr(self) -> str:
         return f'size={self.prior.numel()}, maximum={self.maximum}'
 
-    def set_counts(
-        self,
-        counts: Sequence[int] | Tensor,
-        num_samples: int | None = None,
-    ) -> None:
+    def set_counts(self, counts: Sequence[int] | Tensor, num_samples: int | None = None) -> None:
         """Take the priors from the data set.
 
         Args:
-            counts: (size,) samples of each class in the training set; 0 for a
-                class without a sample.
-            num_samples: Samples of the training set. None: the sum of the
-                counts, where every sample has one class.
+            counts: (size,) samples of each class in the training set; 0 for a class without a
+                sample.
+            num_samples: Samples of the training set. None: the sum of the counts, where every
+                sample has one class.
 
         Raises:
-            ValueError: If the number of classes differs or the counts are no
-                counts.
+            ValueError: If the number of classes differs or the counts are no counts.
         """
         counts = torch.as_tensor(counts, dtype=torch.float64)
         size = self.prior.numel()
@@ -106,9 +98,8 @@ class ClassPrior(nn.Module):
             (counts >= 0).all() and (counts < total).all() and counts.any()
         ):
             raise ValueError(
-                f'counts must be ({size},) numbers >= 0, none of them that of '
-                f'all samples ({float(total):g}), got '
-                f'{counts.tolist()!r:.80}'
+                f'counts must be ({size},) numbers >= 0, none of them that of all samples '
+                f'({float(total):g}), got {counts.tolist()!r:.80}'
             )
         # A class without a sample has no list; 1/2 keeps its odds finite.
         share = torch.where(counts > 0, self._scaled(counts / total), 0.5)

@@ -37,17 +37,17 @@ class CrossBatchMemory(ShardedState, SavedState):
     """Ring of the embeddings of the last ``size`` images.
 
     Features drift slowly, so those of past batches still are worth
-    searching. Source: Wang et al., Cross-Batch Memory for Embedding Learning,
-    CVPR 2020, algorithm 1.
+    searching. Source: Wang et al., Cross-Batch Memory for Embedding Learning, CVPR 2020, algorithm
+    1.
 
-    The state is the same on all ranks and, but for the order inside a batch,
-    for any world size: all ranks enqueue the batch of all ranks, and each
-    searches its share (:meth:`entries`). There is no wait for the device:
-    empty slots are part of the share and marked. So is an entry that was not
+    The state is the same on all ranks and, but for the order inside a batch, for any world size:
+    all ranks enqueue the batch of all ranks, and each searches its share (:meth:`entries`). There
+    is no wait for the device: empty slots are part of the share and marked. So is an entry that was
+    not
     finite: one overflow in half precision must not spoil later batches.
 
-    With ``storage='sharded'`` each rank keeps the slots that it searches and
-    no others: the memory takes 1/W of the bytes, nothing more is sent, and
+    With ``storage='sharded'`` each rank keeps the slots that it searches and no others: the memory
+    takes 1/W of the bytes, nothing more is sent, and
     the results are the same. See :class:`ShardedState` for how it is saved.
 
     Args:
@@ -59,14 +59,14 @@ class CrossBatchMemory(ShardedState, SavedState):
         storage: ``device``: all slots on all ranks. ``sharded``.
 
     Attributes:
-        embeddings: (size, dim) float32 buffer. Of a shard the embeddings,
-            labels and indices are its rows and one more, and no buffers.
+        embeddings: (size, dim) float32 buffer. Of a shard the embeddings, labels and indices are
+            its rows and one more, and no buffers.
         labels: (size,) float64 buffer, -1 where there is no entry.
         sample_ids: (size,) float64 buffer.
         next_slot: () float64 buffer, where the next entry goes.
-        num_batches: () float64 buffer, batches so far. (These are integers.
-            But mmengine's ``SyncBuffersHook`` averages integer buffers in
-            float32, which does not hold an index above 2^24.)
+        num_batches: () float64 buffer, batches so far. (These are integers. But mmengine's
+            ``SyncBuffersHook`` averages integer buffers in float32, which does not hold an index
+            above 2^24.)
 
     Raises:
         ValueError: On a parameter out of range.
@@ -79,27 +79,17 @@ class CrossBatchMemory(ShardedState, SavedState):
     next_slot: Tensor
     num_batches: Tensor
 
-    def __init__(
-        self,
-        size: int,
-        dim: int,
-        start_iter: int = 0,
-        storage: str = 'device',
-    ) -> None:
+    def __init__(self, size: int, dim: int, start_iter: int = 0, storage: str = 'device') -> None:
         for name, value, least in (
             ('size', size, 1),
             ('dim', dim, 1),
             ('start_iter', start_iter, 0),
         ):
             if not (isinstance(value, int) and value >= least):
-                raise ValueError(
-                    f'{name} of the memory must be an int >= {least}, got '
-                    f'{value!r}'
-                )
+                raise ValueError(f'{name} of the memory must be an int >= {least}, got {value!r}')
         if storage not in ('device', 'sharded'):
             raise ValueError(
-                "storage of the memory must be 'device' or 'sharded', got "
-                f'{storage!r}'
+                f"storage of the memory must be 'device' or 'sharded', got {storage!r}"
             )
         super().__init__(size, storage == 'sharded')
         self.start_iter = start_iter
@@ -152,10 +142,9 @@ class CrossBatchMemory(ShardedState, SavedState):
         """
         own = self.shard.size, self.embeddings.size(1)
         raise ValueError(
-            f'{key} of the checkpoint has shape {tuple(shape)}, but the '
-            f'memory of the model is {own}: set {self.shape_settings} as in '
-            'the training of the checkpoint, or remove the key from the '
-            'checkpoint to start with fresh values'
+            f'{key} of the checkpoint has shape {tuple(shape)}, but the memory of the model is '
+            f'{own}: set {self.shape_settings} as in the training of the checkpoint, or remove the '
+            'key from the checkpoint to start with fresh values'
         )
 
     def entries(self, part: int = 0, parts: int = 1) -> MemoryEntries:
@@ -189,9 +178,7 @@ class CrossBatchMemory(ShardedState, SavedState):
         )
 
     @torch.no_grad()
-    def enqueue(
-        self, embeddings: Tensor, labels: Tensor, sample_ids: Tensor
-    ) -> None:
+    def enqueue(self, embeddings: Tensor, labels: Tensor, sample_ids: Tensor) -> None:
         """Put a batch in, over the oldest entries. Does nothing in eval mode.
 
         Nor does it when a checkpointed forward is recomputed.
@@ -215,15 +202,11 @@ class CrossBatchMemory(ShardedState, SavedState):
             return
         self.before_training()
         count = embeddings.size(0)
-        slots = self.next_slot + torch.arange(
-            count, device=self.embeddings.device
-        )
+        slots = self.next_slot + torch.arange(count, device=self.embeddings.device)
         slots = slots.remainder(size).long()
         if not self.shard.is_whole:
             mine = slots % self.shard.parts == self.shard.part
-            slots = torch.where(
-                mine, slots // self.shard.parts, self.shard.rows
-            )
+            slots = torch.where(mine, slots // self.shard.parts, self.shard.rows)
         finite = embeddings.isfinite().all(1)
         embeddings = torch.where(finite[:, None], embeddings, 0)
         labels = torch.where(finite, labels, -1)

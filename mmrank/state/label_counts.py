@@ -14,8 +14,8 @@ class LabelCounts(nn.Module):
     Args:
         num_classes: Number of classes C; 1 is a binary problem.
         positives: (C,) positives of each class, or None until :meth:`set`.
-        num_samples: Samples of the data set. None: the sum of ``positives``,
-            as where every sample has one class.
+        num_samples: Samples of the data set. None: the sum of ``positives``, as where every sample
+            has one class.
 
     Attributes:
         negative_positive: (C, 2) float64 buffer; NaN before :meth:`set`.
@@ -56,11 +56,7 @@ class LabelCounts(nn.Module):
     def extra_repr(self) -> str:
         return f'num_classes={len(self.negative_positive)}'
 
-    def set(
-        self,
-        positives: Sequence[int] | Tensor,
-        num_samples: int | None = None,
-    ) -> None:
+    def set(self, positives: Sequence[int] | Tensor, num_samples: int | None = None) -> None:
         """Take the counts.
 
         Args:
@@ -82,9 +78,8 @@ class LabelCounts(nn.Module):
         negatives = total - positives
         if not (negatives >= 0).all() or (size == 1 and negatives[0] == 0):
             raise ValueError(
-                f'num_samples={num_samples!r} leaves a class without '
-                f'negatives: class_counts are {positives.tolist()!r:.80}; set '
-                'it to the number of samples of the training set'
+                f'num_samples={num_samples!r} leaves a class without negatives: class_counts are '
+                f'{positives.tolist()!r:.80}; set it to the number of samples of the training set'
             )
         counts = torch.stack([negatives, positives], 1)
         self.negative_positive.copy_(counts)

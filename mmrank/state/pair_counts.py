@@ -43,9 +43,7 @@ class PairCounts(nn.Module):
         """(m, n); (0, 0) until the counts are set."""
         return len(self.row_counts), len(self.col_counts)
 
-    def set_pairs(
-        self, rows: Tensor, cols: Tensor, shape: tuple[int, int]
-    ) -> None:
+    def set_pairs(self, rows: Tensor, cols: Tensor, shape: tuple[int, int]) -> None:
         """Count the training pairs.
 
         Args:
@@ -55,8 +53,8 @@ class PairCounts(nn.Module):
 
         Raises:
             TypeError: If they are not integers.
-            ValueError: If an index is out of range, a pair occurs twice, or a
-                row or column has no pair. Then nothing has changed.
+            ValueError: If an index is out of range, a pair occurs twice, or a row or column has no
+                pair. Then nothing has changed.
         """
         rows, cols = torch.as_tensor(rows).cpu(), torch.as_tensor(cols).cpu()
         check_pairs(rows, cols, shape, 'the training pairs')
@@ -78,18 +76,15 @@ class PairCounts(nn.Module):
         """
         device = self.row_counts.device
         counts = []
-        for name, given in zip(
-            ('row_counts', 'col_counts'), (row_counts, col_counts)
-        ):
+        for name, given in zip(('row_counts', 'col_counts'), (row_counts, col_counts)):
             given = torch.as_tensor(given).cpu().double()
             check_counts(name, given, given.numel())
             counts.append(given)
         sums = [int(x.sum()) for x in counts]
         if sums[0] != sums[1] or not sums[0]:
             raise ValueError(
-                f'row_counts sum up to {sums[0]} and col_counts to {sums[1]}, '
-                'but both count the same pairs, at least one; count both over '
-                'the training pairs'
+                f'row_counts sum up to {sums[0]} and col_counts to {sums[1]}, but both count the '
+                'same pairs, at least one; count both over the training pairs'
             )
         self.row_counts, self.col_counts = (x.to(device) for x in counts)
         self.num_positives = sums[0]

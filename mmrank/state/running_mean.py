@@ -13,13 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .saved_state import SavedState
-from .updates import (
-    OutlierWarning,
-    check_rows,
-    fits_float32,
-    inside_backward,
-    within_reach,
-)
+from .updates import OutlierWarning, check_rows, fits_float32, inside_backward, within_reach
 
 MEAN_MODES = ('plain', 'exact', 'off', 'fixed')
 
@@ -27,10 +21,9 @@ MEAN_MODES = ('plain', 'exact', 'off', 'fixed')
 class RunningMean(SavedState):
     """EMA of a batch mean: one in all, or one for each of ``size`` rows.
 
-    ``mean <- (1-lam) mean + lam m``, where m is the mean of the values of the
-    batch. The first batch with a value sets the mean; a batch without one, or
-    whose mean is not finite in float32, leaves it. The state is the same on
-    all ranks and for any world size.
+    ``mean <- (1-lam) mean + lam m``, where m is the mean of the values of the batch. The first
+    batch with a value sets the mean; a batch without one, or whose mean is not finite in float32,
+    leaves it. The state is the same on all ranks and for any world size.
 
     Args:
         size: Number of means: 1 for a global one, C for one per class.
@@ -55,9 +48,7 @@ class RunningMean(SavedState):
             raise ValueError(f'momentum must be in (0, 1], got {momentum!r}')
         self.momentum = momentum
         self.register_buffer('mean', torch.zeros(size))
-        self.register_buffer(
-            'num_updates', torch.zeros(size, dtype=torch.long)
-        )
+        self.register_buffer('num_updates', torch.zeros(size, dtype=torch.long))
 
     def _apply(self, fn, recurse=True):
         # model.half() must not round the state: steps of lam would vanish.
@@ -72,11 +63,7 @@ class RunningMean(SavedState):
 
     @torch.no_grad()
     def update(
-        self,
-        values: Tensor,
-        mask: Tensor,
-        group=None,
-        rows: Tensor | None = None,
+        self, values: Tensor, mask: Tensor, group=None, rows: Tensor | None = None
     ) -> Tensor:
         """Take in the values of a batch and return the mean.
 
@@ -86,12 +73,11 @@ class RunningMean(SavedState):
         Args:
             values: (L, P) values of L lists.
             mask: (L, P) bool, False for padding.
-            group: Process group whose ranks hold different values; None if
-                ``values`` is the whole batch.
-            rows: (L,) integers, the mean that each list belongs to, such as
-                the class of a query; lists of one row are pooled. None: with
-                ``size`` 1 all lists are pooled, otherwise list i is row i.
-                Ignored with ``size`` 1.
+            group: Process group whose ranks hold different values; None if ``values`` is the whole
+                batch.
+            rows: (L,) integers, the mean that each list belongs to, such as the class of a query;
+                lists of one row are pooled. None: with ``size`` 1 all lists are pooled, otherwise
+                list i is row i. Ignored with ``size`` 1.
 
         Returns:
             (1,) or (L,) float32 means to use with the lists.
@@ -108,9 +94,8 @@ class RunningMean(SavedState):
             check_rows('list_classes', rows, values.size(0), size)
         elif size not in (1, values.size(0)):
             raise ValueError(
-                f'the state holds {size} means but the scores have '
-                f'{values.size(0)} lists; set num_classes={values.size(0)}, '
-                'or pass the class of each list'
+                f'the state holds {size} means but the scores have {values.size(0)} lists; set '
+                f'num_classes={values.size(0)}, or pass the class of each list'
             )
         totals = self._totals(values, mask, rows)
         if group is not None:
@@ -141,9 +126,7 @@ class RunningMean(SavedState):
         self.mean.copy_(torch.where(usable, target, mean))
         self.num_updates += usable
 
-    def _bounded(
-        self, batch_mean: Tensor, mean: Tensor, seen: Tensor, usable: Tensor
-    ) -> Tensor:
+    def _bounded(self, batch_mean: Tensor, mean: Tensor, seen: Tensor, usable: Tensor) -> Tensor:
         """(size,) means of the batch as they are averaged, float64."""
         return batch_mean
 
@@ -151,9 +134,7 @@ class RunningMean(SavedState):
         """(size,) new means of the rows that were set before, float64."""
         return (1 - self.momentum) * mean + self.momentum * batch_mean
 
-    def _totals(
-        self, values: Tensor, mask: Tensor, rows: Tensor | None
-    ) -> Tensor:
+    def _totals(self, values: Tensor, mask: Tensor, rows: Tensor | None) -> Tensor:
         """(2, size) sums and counts of the values of each mean."""
         sums = torch.where(mask, values.double(), 0).sum(1)
         totals = torch.stack([sums, mask.sum(1).double()])
@@ -177,32 +158,30 @@ class MeanPositiveScore(RunningMean):
     """EMA of the mean positive score with variance reduction.
 
     ``mu_k = (1-lam) mu_{k-1} + lam m_k(theta_k)
-    + (1-lam) (m_k(theta_k) - m_k(theta_{k-1}))``, where ``m_k(theta)`` is the
-    mean positive score of batch k under the weights ``theta``. Source: stable
-    AP (2025), eq. 6.
+    + (1-lam) (m_k(theta_k) - m_k(theta_{k-1}))``, where ``m_k(theta)`` is the mean positive score
+    of batch k under the weights ``theta``. Source: stable AP (2025), eq. 6.
 
     Modes:
-        ``exact``: the formula unchanged. ``m_k(theta_{k-1})`` comes from a
-            forward inside :meth:`probing`, which
+        ``exact``: the formula unchanged. ``m_k(theta_{k-1})`` comes from a forward inside
+            :meth:`probing`, which
             :class:`mmrank.engine.hooks.PreviousWeightsHook` runs.
         ``plain``: without the last term; lags behind a drifting score.
-        ``fixed``: mu is ``value`` for ever, a biased estimate (the paper's
-            ablation, table 4, rows 1 and 2).
+        ``fixed``: mu is ``value`` for ever, a biased estimate (the paper's ablation, table 4, rows
+            1 and 2).
         ``off``: mu is the mean of the current batch.
 
-    :class:`RunningMean` says what :meth:`update` does with batches that are
-    empty or not finite, and with classes.
+    :class:`RunningMean` says what :meth:`update` does with batches that are empty or not finite,
+    and with classes.
 
     Args:
         size: Number of estimates: 1 for a global one, C for one per class.
         momentum: lam in ``(0, 1]``, the weight of the new batch.
         mode: One of ``exact``, ``plain``, ``fixed``, ``off``.
         value: The mean of mode ``fixed``, in units of the scores.
-        score_range: Declared range of the scores, (low, high). A batch whose
-            mean is further from mu than its width plus the size of mu counts
-            as one at that distance, and a step of ``exact`` beyond it as
-            none; the first such batch is warned of. None: every finite mean
-            counts in full.
+        score_range: Declared range of the scores, (low, high). A batch whose mean is further from
+            mu than its width plus the size of mu counts as one at that distance, and a step of
+            ``exact`` beyond it as
+            none; the first such batch is warned of. None: every finite mean counts in full.
 
     Attributes:
         mean: (size,) float32 buffer, in units of the scores.
@@ -210,8 +189,8 @@ class MeanPositiveScore(RunningMean):
 
     Raises:
         ValueError: On a parameter out of range.
-        RuntimeError: By :meth:`update` in mode ``exact``, if the batch's mean
-            under the previous weights was not measured.
+        RuntimeError: By :meth:`update` in mode ``exact``, if the batch's mean under the previous
+            weights was not measured.
     """
 
     def __init__(
@@ -224,9 +203,7 @@ class MeanPositiveScore(RunningMean):
     ) -> None:
         super().__init__(size, momentum)
         if mode not in MEAN_MODES:
-            raise ValueError(
-                f'mode={mode!r} is unknown; use one of {MEAN_MODES}'
-            )
+            raise ValueError(f'mode={mode!r} is unknown; use one of {MEAN_MODES}')
         if (mode == 'fixed') != (value is not None):
             raise ValueError(
                 f'mean_mode={mode!r} with fixed_mean={value!r}. Fix: '
@@ -265,9 +242,7 @@ class MeanPositiveScore(RunningMean):
             return self.mean.clone()
         return super()._used(batch_mean, usable)
 
-    def _bounded(
-        self, batch_mean: Tensor, mean: Tensor, seen: Tensor, usable: Tensor
-    ) -> Tensor:
+    def _bounded(self, batch_mean: Tensor, mean: Tensor, seen: Tensor, usable: Tensor) -> Tensor:
         if self.mode == 'off' or self.score_range is None:
             return batch_mean
         bounded = within_reach(batch_mean, mean, seen, self.score_range)
@@ -279,9 +254,7 @@ class MeanPositiveScore(RunningMean):
             return batch_mean
         target = super()._target(mean, batch_mean)
         if self.mode == 'exact':
-            target = target + (1 - self.momentum) * self._correction(
-                mean, batch_mean
-            )
+            target = target + (1 - self.momentum) * self._correction(mean, batch_mean)
         return target
 
     def _correction(self, mean: Tensor, batch_mean: Tensor) -> Tensor:
@@ -305,14 +278,13 @@ class CappedImbalance(RunningMean):
     """``rho = min(n-/n+, 1/EMA(X))``, X the mean weighted risk of a batch.
 
     With one list, rho and h only scale the step: h(x) has the slope
-    ``1/(2 h (1 + x)^2)``, so an argument ``rho X`` far above 1 leaves almost
-    no gradient. The paper's ``rho = n-/n+`` is 10^3 to 10^4 for the anchors of
-    a detector. The cap keeps the argument near 1 while X falls, until the
-    paper's rho is reached. Of X of the batch itself every step would have the
-    same size; the EMA lets a batch with a larger risk count for more.
+    ``1/(2 h (1 + x)^2)``, so an argument ``rho X`` far above 1 leaves almost no gradient. The
+    paper's ``rho = n-/n+`` is 10^3 to 10^4 for the anchors of a detector. The cap keeps the
+    argument near 1 while X falls, until the paper's rho is reached. Of X of the batch itself every
+    step would have the same size; the EMA lets a batch with a larger risk count for more.
 
-    A batch counts as at most :attr:`LARGEST_STEP` times the mean, so that one
-    broken batch does not double the EMA.
+    A batch counts as at most :attr:`LARGEST_STEP` times the mean, so that one broken batch does not
+    double the EMA.
 
     Args:
         size: Number of means: 1, or one per class.
@@ -330,12 +302,7 @@ class CappedImbalance(RunningMean):
     TARGET = 1.0
     LARGEST_STEP = 10.0
 
-    def __init__(
-        self,
-        size: int = 1,
-        momentum: float = 0.1,
-        largest: float | None = None,
-    ) -> None:
+    def __init__(self, size: int = 1, momentum: float = 0.1, largest: float | None = None) -> None:
         super().__init__(size, momentum)
         self.largest = largest
 
@@ -354,14 +321,14 @@ class CappedImbalance(RunningMean):
             risk: (L,) weighted risks X of the lists, >= 0.
             ratio: (L,) n-/n+ of the lists.
             has_positive: (L,) bool; other lists are ignored.
-            group: Process group whose ranks hold different lists, or parts of
-                them; None if these are the lists of the whole batch.
+            group: Process group whose ranks hold different lists, or parts of them; None if these
+                are the lists of the whole batch.
             rows: (L,) integer mean that each list belongs to, or None. See
                 :meth:`RunningMean.update`.
 
         Returns:
-            (L,) float64 imbalances > 0. Where the EMA saw no batch yet, as in
-            an evaluation before training, X is that of the list itself.
+            (L,) float64 imbalances > 0. Where the EMA saw no batch yet, as in an evaluation before
+            training, X is that of the list itself.
         """
         risk = risk.detach().double()
         mean = self.update(risk[:, None], has_positive[:, None], group, rows)
@@ -369,9 +336,7 @@ class CappedImbalance(RunningMean):
         mean = torch.where(seen, mean.double(), risk)
         return torch.minimum(ratio, self.TARGET / mean)
 
-    def _bounded(
-        self, batch_mean: Tensor, mean: Tensor, seen: Tensor, usable: Tensor
-    ) -> Tensor:
+    def _bounded(self, batch_mean: Tensor, mean: Tensor, seen: Tensor, usable: Tensor) -> Tensor:
         if self.largest is None:
             return batch_mean
         first = batch_mean.clamp(max=self.largest)

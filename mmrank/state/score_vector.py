@@ -7,13 +7,7 @@ from mmrank.functional.distributed import all_gather_lists
 from mmrank.functional.ranking.score_interpolation import interpolate_scores
 
 from .saved_state import SavedState
-from .updates import (
-    OutlierWarning,
-    check_rows,
-    fits_float32,
-    inside_backward,
-    within_reach,
-)
+from .updates import OutlierWarning, check_rows, fits_float32, inside_backward, within_reach
 
 MODES = ('ema', 'off')
 
@@ -25,18 +19,16 @@ class ScoreVector(SavedState):
     :func:`mmrank.functional.interpolate_scores`, before the loss of the
     batch is computed. Source: SOPRC (NeurIPS 2022), eq. 10 and algorithm 1.
 
-    A row that several lists of a batch share, such as the queries of one
-    class, takes one step with the mean of their phi. The first batch sets a
-    row; a list without a score, or with one that is not finite in float32,
-    leaves it. A value is clipped where it is further from that of the row
-    than :attr:`REACH` widths of ``score_range`` plus its size; the first time
-    is warned of.
-    The state is the same on all ranks and for any world size.
+    A row that several lists of a batch share, such as the queries of one class, takes one step with
+    the mean of their phi. The first batch sets a row; a list without a score, or with one that is
+    not finite in float32, leaves it. A value is clipped where it is further from that of the row
+    than :attr:`REACH` widths of ``score_range`` plus its size; the first time is warned of. The
+    state is the same on all ranks and for any world size.
 
     Modes:
         ``ema``: the formula unchanged.
-        ``off``: every list is given the phi of its own scores (the paper's
-            ablation without v); a row keeps that of the last batch.
+        ``off``: every list is given the phi of its own scores (the paper's ablation without v); a
+            row keeps that of the last batch.
 
     Args:
         size: Number of rows: 1 for a single ranking, C for one per class.
@@ -46,11 +38,9 @@ class ScoreVector(SavedState):
         mode: One of ``ema``, ``off``.
 
     Attributes:
-        vector: (size, length) float32 buffer, in units of the scores; 0 where
-            nothing was seen.
+        vector: (size, length) float32 buffer, in units of the scores; 0 where nothing was seen.
         num_updates: (size,) int64 buffer, batches that each row saw. (A
-            count, as mmengine averages buffers over ranks and bool has no
-            mean.)
+            count, as mmengine averages buffers over ranks and bool has no mean.)
 
     Raises:
         ValueError: On a parameter out of range.
@@ -80,16 +70,13 @@ class ScoreVector(SavedState):
         low, high = score_range
         if not low < high:
             raise ValueError(
-                f'score_range must be (low, high) with low < high, got '
-                f'{score_range!r}'
+                f'score_range must be (low, high) with low < high, got {score_range!r}'
             )
         self.momentum, self.mode = momentum, mode
         self.score_range = (float(low), float(high))
         self._warning = OutlierWarning('a positive score')
         self.register_buffer('vector', torch.zeros(size, length))
-        self.register_buffer(
-            'num_updates', torch.zeros(size, dtype=torch.long)
-        )
+        self.register_buffer('num_updates', torch.zeros(size, dtype=torch.long))
 
     def _apply(self, fn, recurse=True):
         # model.half() must not round the state: steps of beta would vanish.
@@ -112,42 +99,34 @@ class ScoreVector(SavedState):
         return self.num_updates > 0
 
     @torch.no_grad()
-    def update(
-        self,
-        pos: Tensor,
-        mask: Tensor,
-        rows: Tensor | None = None,
-        group=None,
-    ) -> Tensor:
+    def update(self, pos: Tensor, mask: Tensor, rows: Tensor | None = None, group=None) -> Tensor:
         """Take in the positives of a batch and return v for its lists.
 
         Args:
             pos: (L, P) scores of the positives of L lists.
             mask: (L, P) bool, False for padding.
-            rows: (L,) int64 row of each list, repeated or not: the class of a
-                query. None: list i is row i or, with ``size`` 1, all lists
-                share the row.
-            group: Process group whose ranks hold different positives; None if
-                ``pos`` is the whole batch. With ``rows`` the ranks hold
-                different lists, without them parts of the same lists.
+            rows: (L,) int64 row of each list, repeated or not: the class of a query. None: list i
+                is row i or, with ``size`` 1, all lists share the row.
+            group: Process group whose ranks hold different positives; None if ``pos`` is the whole
+                batch. With ``rows`` the ranks hold different lists, without them parts of the same
+                lists.
 
         Returns:
-            (L, length) float32 vectors to use with this batch. Where nothing
-            is updated (evaluation, a recomputed forward), a row that was
+            (L, length) float32 vectors to use with this batch. Where nothing is updated
+            (evaluation, a recomputed forward), a row that was
             never seen returns the phi of the list itself.
 
         Raises:
-            ValueError: If the lists do not fit the rows. On a GPU a row index
-                out of range is a device-side assertion instead, which does
+            ValueError: If the lists do not fit the rows. On a GPU a row index out of range is a
+                device-side assertion instead, which does
                 not make the host wait.
         """
         size, length = self.vector.shape
         if rows is None:
             if size not in (1, pos.size(0)):
                 raise ValueError(
-                    f'the state holds {size} vectors but the scores have '
-                    f'{pos.size(0)} lists; pass the row of each list or set '
-                    f'num_classes={pos.size(0)}'
+                    f'the state holds {size} vectors but the scores have {pos.size(0)} lists; pass '
+                    f'the row of each list or set num_classes={pos.size(0)}'
                 )
         else:
             check_rows('rows', rows, pos.size(0), size)
@@ -170,9 +149,7 @@ class ScoreVector(SavedState):
         if rows is not None:
             return rows.long()
         if self.vector.size(0) == 1:
-            return torch.zeros(
-                pos.size(0), dtype=torch.long, device=pos.device
-            )
+            return torch.zeros(pos.size(0), dtype=torch.long, device=pos.device)
         return torch.arange(pos.size(0), device=pos.device)
 
     def _step(self, phi: Tensor, usable: Tensor, index: Tensor) -> None:
@@ -183,8 +160,8 @@ class ScoreVector(SavedState):
         count = same.sum(1, keepdim=True)
         phi = torch.where(usable[:, None], phi, 0)
         merged = (same.double() @ phi) / count.clamp(min=1)
-        # Lists of one row all write what the first of them computed, so the
-        # order of the writes cannot show.
+        # Lists of one row all write what the first of them computed, so the order of the writes
+        # cannot show.
         first = (index[:, None] == index).byte().argmax(1)
         old = self.vector[index].double()
         lam = 1.0 if self.mode == 'off' else self.momentum
@@ -192,9 +169,7 @@ class ScoreVector(SavedState):
         seen = self.seen[index].unsqueeze(1) & old.isfinite()
         old = torch.where(old.isfinite(), old, 0)
         if self.mode != 'off':
-            bounded = within_reach(
-                merged, old, seen, self.score_range, self.REACH
-            )
+            bounded = within_reach(merged, old, seen, self.score_range, self.REACH)
             self._warning.note((bounded != merged) & (count > 0))
             merged = bounded
         beta = torch.where(seen, lam, 1.0)

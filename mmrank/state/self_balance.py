@@ -10,10 +10,9 @@ from .updates import fits_float32, inside_backward
 class SelfBalance(nn.Module):
     """Ratio of the whole loss to its box part over the last period.
 
-    Early in training the box part of aLRP is small beside the classification
-    part; multiplied by this ratio its gradient keeps up. The ratio of a
-    period is that of the means over the period before. Source: aLRP (NeurIPS
-    2020), section 4.
+    Early in training the box part of aLRP is small beside the classification part; multiplied by
+    this ratio its gradient keeps up. The ratio of a
+    period is that of the means over the period before. Source: aLRP (NeurIPS 2020), section 4.
 
     Args:
         initial: Ratio in the first period, > 0. The authors take 50.
@@ -56,19 +55,16 @@ class SelfBalance(nn.Module):
         return f'period={self.period}'
 
     @torch.no_grad()
-    def update(
-        self, classification: Tensor, boxes: Tensor, group=None
-    ) -> Tensor:
+    def update(self, classification: Tensor, boxes: Tensor, group=None) -> Tensor:
         """Take in the losses of an iteration and return the ratio.
 
-        A loss that is not finite, or an iteration without boxes, does not
-        count.
+        A loss that is not finite, or an iteration without boxes, does not count.
 
         Args:
             classification: Scalar classification loss.
             boxes: Scalar box loss, without this ratio.
-            group: Process group whose ranks have other losses; None if they
-                are those of the whole batch.
+            group: Process group whose ranks have other losses; None if they are those of the whole
+                batch.
 
         Returns:
             Scalar float32: the ratio to use in this iteration.

@@ -9,9 +9,8 @@ from mmrank.functional.distributed import all_gather_rows
 
 from .saved_state import SavedState
 
-# Multiples of an id modulo a prime: different for each id. The factors are
-# large, so that small ids wrap around: else ids that share a bucket of one
-# array would share one of each.
+# Multiples of an id modulo a prime: different for each id. The factors are large, so that small ids
+# wrap around: else ids that share a bucket of one array would share one of each.
 _PRIME = 2**31 - 1
 _FACTORS = (1, 1103515245, 1812433253, 1597334677, 2147001325, 1583458089)
 
@@ -20,17 +19,17 @@ class StreamingFrequency(SavedState):
     """Share of the batches that an entity is in, from the steps in between.
 
     An entity falls into a bucket, which keeps the step A of its last batch
-    and a moving average D of the steps between two, ``D <- (1 - alpha) D +
-    alpha (t - A)``, ``A <- t``; the share is ``1 / D``. It follows a
-    distribution that changes, and needs no list of the entities. Source: Yi
-    et al., Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
-    Recommendations, RecSys 2019, algorithms 2 and 3.
+    and a moving average D of the steps between two, ``D <- (1 - alpha) D + alpha (t - A)``, ``A <-
+    t``; the share is ``1 / D``. It follows a distribution that changes, and needs no list of the
+    entities. Source: Yi
+    et al., Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations, RecSys
+    2019, algorithms 2 and 3.
 
-    The first batch of a bucket sets D to t, which on average is what D
-    estimates; the paper starts from a guess, whose error fades. Entities that
-    share a bucket look too frequent: with several hashes the largest D, of
-    the least shared bucket, counts. With one hash and as many buckets as
-    entities none is shared. A bucket takes one step a batch.
+    The first batch of a bucket sets D to t, which on average is what D estimates; the paper starts
+    from a guess, whose error fades. Entities that share a bucket look too frequent: with several
+    hashes the largest D, of
+    the least shared bucket, counts. With one hash and as many buckets as entities none is shared. A
+    bucket takes one step a batch.
 
     The state is the same on all ranks and for any world size.
 
@@ -53,9 +52,7 @@ class StreamingFrequency(SavedState):
     interval: Tensor
     num_updates: Tensor
 
-    def __init__(
-        self, num_buckets: int, num_hashes: int = 1, alpha: float = 0.01
-    ) -> None:
+    def __init__(self, num_buckets: int, num_hashes: int = 1, alpha: float = 0.01) -> None:
         super().__init__()
         if not (type(num_buckets) is int and num_buckets >= 1):
             raise ValueError(
@@ -63,9 +60,7 @@ class StreamingFrequency(SavedState):
                 'many as there are entities, or fewer and num_hashes=4'
             )
         if not 1 <= num_hashes <= len(_FACTORS):
-            raise ValueError(
-                f'num_hashes must be 1 to {len(_FACTORS)}, got {num_hashes!r}'
-            )
+            raise ValueError(f'num_hashes must be 1 to {len(_FACTORS)}, got {num_hashes!r}')
         if not 0 < alpha < 1:
             raise ValueError(f'alpha must be in (0, 1), got {alpha!r}')
         self.alpha = float(alpha)
@@ -84,27 +79,21 @@ class StreamingFrequency(SavedState):
 
     def extra_repr(self) -> str:
         hashes, buckets = self.interval.shape
-        return (
-            f'num_buckets={buckets}, num_hashes={hashes}, alpha={self.alpha}'
-        )
+        return f'num_buckets={buckets}, num_hashes={hashes}, alpha={self.alpha}'
 
     def buckets(self, ids: Tensor) -> Tensor:
         """(num_hashes, n) bucket of each of (n,) entities >= 0."""
-        factors = torch.tensor(
-            _FACTORS[: len(self.interval)], device=ids.device
-        )
+        factors = torch.tensor(_FACTORS[: len(self.interval)], device=ids.device)
         mixed = (ids.long() % _PRIME) * factors[:, None] % _PRIME
         return mixed % self.interval.size(1)
 
     @torch.no_grad()
-    def update(
-        self, ids: Tensor, counts: Sequence[int] | None = None, group=None
-    ) -> None:
+    def update(self, ids: Tensor, counts: Sequence[int] | None = None, group=None) -> None:
         """Take in a batch.
 
         Args:
-            ids: (n,) integers >= 0, the entities of this rank; an entity may
-                be there more than once.
+            ids: (n,) integers >= 0, the entities of this rank; an entity may be there more than
+                once.
             counts: n of each rank; needed with a group.
             group: Process group whose batches are one; None for one process.
         """
@@ -113,9 +102,7 @@ class StreamingFrequency(SavedState):
         if not len(ids):
             return
         self.num_updates += 1
-        for last, interval, own in zip(
-            self.last_step, self.interval, self.buckets(ids)
-        ):
+        for last, interval, own in zip(self.last_step, self.interval, self.buckets(ids)):
             # Entries of one bucket all write the same.
             before = interval[own]
             gap = (self.num_updates - last[own]).to(interval.dtype)
@@ -130,8 +117,8 @@ class StreamingFrequency(SavedState):
             ids: (n,) integers >= 0.
 
         Returns:
-            (n,) float32 <= 0. An entity that no batch has had yet counts as
-            one whose first batch is the next one.
+            (n,) float32 <= 0. An entity that no batch has had yet counts as one whose first batch
+            is the next one.
         """
         own = self.buckets(ids)
         interval = self.interval.gather(1, own)

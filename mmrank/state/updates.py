@@ -1,8 +1,8 @@
 """When state is updated, which rows, and how far a batch may move it.
 
-A batch may hold a score of 1e6, by a broken image or an overflow that ended
-just short of infinity. An EMA of weight 0.01 would need a thousand batches to
-forget it, so what a batch measured is clipped to what scores can explain.
+A batch may hold a score of 1e6, by a broken image or an overflow that ended just short of infinity.
+An EMA of weight 0.01 would need a thousand batches to forget it, so what a batch measured is
+clipped to what scores can explain.
 """
 
 import warnings
@@ -25,8 +25,8 @@ def inside_backward() -> bool:
 class SampleGroups:
     """Sums over the rows of each sample, broadcast to all of its rows.
 
-    In float64, and on the CPU in one fixed order: the result does not depend
-    on the order of the rows. The host does not wait for the device.
+    In float64, and on the CPU in one fixed order: the result does not depend on the order of the
+    rows. The host does not wait for the device.
 
     Args:
         ids: (n,) integer samples, repeated or not.
@@ -40,9 +40,7 @@ class SampleGroups:
         if not self._distinct:
             segment = torch.zeros_like(ids)
             segment[1:] = differs.cumsum(0)
-            self._segment = torch.empty_like(segment).scatter_(
-                0, order, segment
-            )
+            self._segment = torch.empty_like(segment).scatter_(0, order, segment)
 
     def sum(self, values: Tensor) -> Tensor:
         """(n,) float64 sum over the sample of each row, of (n,) values."""
@@ -106,13 +104,10 @@ def check_rows(name: str, rows: Tensor, lists: int, size: int) -> None:
             of range; on a GPU the latter is a device-side assertion.
     """
     if rows.is_floating_point() or rows.dtype == torch.bool:
-        raise TypeError(
-            f'{name} must be integers, got {rows.dtype}; call {name}.long()'
-        )
+        raise TypeError(f'{name} must be integers, got {rows.dtype}; call {name}.long()')
     if rows.shape != (lists,):
         raise ValueError(
-            f'{name} must be ({lists},), one for each list, got shape '
-            f'{tuple(rows.shape)}'
+            f'{name} must be ({lists},), one for each list, got shape {tuple(rows.shape)}'
         )
     if rows.numel() == 0:
         return
@@ -121,9 +116,8 @@ def check_rows(name: str, rows: Tensor, lists: int, size: int) -> None:
         torch._assert_async(fits)
     elif not fits:
         raise ValueError(
-            f'{name} holds indices from {int(rows.min())} to '
-            f'{int(rows.max())}, but there are {size} classes; set '
-            'num_classes to the number of classes of the training set'
+            f'{name} holds indices from {int(rows.min())} to {int(rows.max())}, but there are '
+            f'{size} classes; set num_classes to the number of classes of the training set'
         )
 
 
@@ -141,9 +135,8 @@ def within_reach(
 ) -> Tensor:
     """Clip what a batch measured to what a declared score range explains.
 
-    Two scores of the range differ by at most its width. The size of the mean
-    is added, so that averages of scores far outside of the range move and
-    return as ever.
+    Two scores of the range differ by at most its width. The size of the mean is added, so that
+    averages of scores far outside of the range move and return as ever.
 
     Args:
         values: What the batch measured, float64.
@@ -214,9 +207,8 @@ class OutlierWarning:
         self.given = True
         self._found = self._flag = self._arrived = None
         warnings.warn(
-            f'{self.what} of a batch lies far outside of what score_range '
-            'explains; it was clipped before it was averaged. Look for a '
-            'broken sample or a diverging model, or declare the range that '
-            'the scores have. This is said once',
+            f'{self.what} of a batch lies far outside of what score_range explains; it was '
+            'clipped before it was averaged. Look for a broken sample or a diverging model, or '
+            'declare the range that the scores have. This is said once',
             stacklevel=2,
         )

@@ -46,9 +46,7 @@ def text_width(text: str, size: float, weight: str = 'normal') -> float:
     return TextPath((0, 0), text, size=size, prop=font).get_extents().x1 / 72
 
 
-def fit_text(
-    text: str, width: float, size: float, weight: str = 'normal'
-) -> str:
+def fit_text(text: str, width: float, size: float, weight: str = 'normal') -> str:
     """Shorten a line in its middle until it fits.
 
     Args:
@@ -67,9 +65,7 @@ def fit_text(
     return shown
 
 
-def fit_two_lines(
-    text: str, width: float, size: float, weight: str = 'normal'
-) -> list[str]:
+def fit_two_lines(text: str, width: float, size: float, weight: str = 'normal') -> list[str]:
     """Break text at the space nearest its middle if one line is too short.
 
     Args:
@@ -120,9 +116,7 @@ def fitting_labels(
         top = y if below else y - height
         right = x + _CHARACTER_WIDTH * font_size * len(label)
         rectangle = (x, top, right, top + height)
-        fits = bool(label) and not any(
-            _overlap(rectangle, other) for other in placed
-        )
+        fits = bool(label) and not any(_overlap(rectangle, other) for other in placed)
         if fits:
             placed.append(rectangle)
         chosen.append(fits)
@@ -130,15 +124,9 @@ def fitting_labels(
 
 
 def _overlap(
-    one: tuple[float, float, float, float],
-    two: tuple[float, float, float, float],
+    one: tuple[float, float, float, float], two: tuple[float, float, float, float]
 ) -> bool:
-    return (
-        one[0] < two[2]
-        and two[0] < one[2]
-        and one[1] < two[3]
-        and two[1] < one[3]
-    )
+    return one[0] < two[2] and two[0] < one[2] and one[1] < two[3] and two[1] < one[3]
 
 
 _SAVED_COLOURS = 96
@@ -148,9 +136,7 @@ def new_panels(
     rows: int, columns: int, width: float = 3.6, height: float = 2.8
 ) -> tuple[Figure, np.ndarray]:
     """A figure and its (rows, columns) axes, without a display."""
-    figure = Figure(
-        figsize=(width * columns, height * rows), layout='constrained'
-    )
+    figure = Figure(figsize=(width * columns, height * rows), layout='constrained')
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, columns, squeeze=False)
     for axis in axes.ravel():
@@ -174,12 +160,7 @@ def legend_above(figure: Figure, axis: Axes, columns: int) -> None:
     """The legend of one panel, for all of them."""
     handles, labels = axis.get_legend_handles_labels()
     figure.legend(
-        handles,
-        labels,
-        loc='outside upper center',
-        ncols=columns,
-        fontsize=8,
-        frameon=False,
+        handles, labels, loc='outside upper center', ncols=columns, fontsize=8, frameon=False
     )
 
 

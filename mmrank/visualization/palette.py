@@ -4,16 +4,9 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-# Okabe and Ito, "Color Universal Design", 2008, without black, which is the
-# colour of text and axes, and without the yellow, too pale for lines.
-_COLOURS = (
-    '#D55E00',
-    '#0072B2',
-    '#009E73',
-    '#CC79A7',
-    '#E69F00',
-    '#56B4E9',
-)
+# Okabe and Ito, "Color Universal Design", 2008, without black, which is the colour of text and
+# axes, and without the yellow, too pale for lines.
+_COLOURS = ('#D55E00', '#0072B2', '#009E73', '#CC79A7', '#E69F00', '#56B4E9')
 _DASHES = ('-', '--', '-.', ':')
 
 
@@ -30,8 +23,8 @@ class LossStyle(NamedTuple):
 
 
 #: Styles by the name of a method in a plan. Losses that are compared with
-#: each other differ in colour; contrastive and two-tower losses, which no
-#: picture shows beside ranking losses, use the first colours again.
+#: each other differ in colour; contrastive and two-tower losses, which no picture shows beside
+#: ranking losses, use the first colours again.
 LOSS_STYLES = {
     'stable_ap': LossStyle('stable AP', _COLOURS[0]),
     'focal': LossStyle('focal', _COLOURS[1]),
@@ -91,22 +84,18 @@ def colours_of(names: Sequence[str]) -> list[str]:
     """Colours of the models of one picture.
 
     Args:
-        names: Of the models: ``stable_ap``, ``stable AP`` and
-            ``stable_ap-0.25`` are one loss.
+        names: Of the models: ``stable_ap``, ``stable AP`` and ``stable_ap-0.25`` are one loss.
 
     Returns:
         The colour of the loss of each. Names of no loss, and further models
-        of one loss, get colours that are free in this picture, as long as
-        there are any.
+        of one loss, get colours that are free in this picture, as long as there are any.
     """
     found: list[str | None] = []
     for name in names:
         key = _key(name)
         own = None if key is None else LOSS_STYLES[key].colour
         found.append(None if own in found else own)
-    every = dict.fromkeys(
-        [*_COLOURS, *(style.colour for style in LOSS_STYLES.values())]
-    )
+    every = dict.fromkeys([*_COLOURS, *(style.colour for style in LOSS_STYLES.values())])
     free = [c for c in every if c not in found] or list(every)
     places = [i for i, own in enumerate(found) if own is None]
     for turn, place in enumerate(places):
@@ -127,9 +116,7 @@ def loss_name(name: str) -> str:
     if key is None:
         return name
     rest = re.split(r'[\W_]+', name, maxsplit=key.count('_') + 1)
-    return ' '.join(
-        [LOSS_STYLES[key].name, *rest[key.count('_') + 1 :]]
-    ).strip()
+    return ' '.join([LOSS_STYLES[key].name, *rest[key.count('_') + 1 :]]).strip()
 
 
 def metric_name(metric: str) -> str:

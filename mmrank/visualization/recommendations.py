@@ -26,9 +26,8 @@ def draw_recommendations(
     Args:
         found: Items and their scores by user, best first.
         path: PNG file to write.
-        held_out: Items by user that were kept from the training: found again,
-            they have another colour, and the title counts them. None: not
-            known.
+        held_out: Items by user that were kept from the training: found again, they have another
+            colour, and the title counts them. None: not known.
 
     Returns:
         ``path``.
@@ -36,10 +35,7 @@ def draw_recommendations(
     columns = min(_COLUMNS, len(found))
     longest = max(map(len, found.values()), default=0)
     figure, axes = new_panels(
-        math.ceil(len(found) / columns),
-        columns,
-        _WIDTH / columns,
-        0.9 + 0.24 * longest,
+        math.ceil(len(found) / columns), columns, _WIDTH / columns, 0.9 + 0.24 * longest
     )
     for axis, (user, items) in zip(axes.ravel(), found.items()):
         own = set((held_out or {}).get(user, ()))
@@ -51,8 +47,7 @@ def draw_recommendations(
             zorder=3,
         )
         axis.set_yticks(
-            range(len(items)),
-            [fit_text(name, _WIDTH / columns / 3, 9) for name, _ in items],
+            range(len(items)), [fit_text(name, _WIDTH / columns / 3, 9) for name, _ in items]
         )
         axis.set_ylim(longest - 0.5, -0.5)
         axis.tick_params(labelsize=9)
@@ -68,13 +63,8 @@ def draw_recommendations(
     if held_out is not None:
         figure.legend(
             handles=[
-                Line2D(
-                    [], [], color=own, marker='o', linestyle='', label=label
-                )
-                for own, label in (
-                    (_HIT, 'held out from the training'),
-                    (_OTHER, 'another item'),
-                )
+                Line2D([], [], color=own, marker='o', linestyle='', label=label)
+                for own, label in ((_HIT, 'held out from the training'), (_OTHER, 'another item'))
             ],
             loc='outside upper center',
             ncols=2,

@@ -10,12 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from mmrank.functional import ReliabilityBins
-from mmrank.visualization.figures import (
-    legend_above,
-    new_panels,
-    save,
-    shorten,
-)
+from mmrank.visualization.figures import legend_above, new_panels, save, shorten
 from mmrank.visualization.palette import colour
 
 _COLUMNS = 3
@@ -45,15 +40,12 @@ class ReliabilityPanel:
     accuracy: str = 'precision'
 
 
-def plot_reliability(
-    panels: Sequence[ReliabilityPanel], path: str | os.PathLike
-) -> Path:
+def plot_reliability(panels: Sequence[ReliabilityPanel], path: str | os.PathLike) -> Path:
     """Draw reliability diagrams, before and after in one panel.
 
-    A marker is a bin: its area grows with the root of the number of scores in
-    it, so that a bin of a few, whose precision is chance, is small. On the
-    diagonal scores are probabilities. DeGroot and Fienberg, "The Comparison
-    and Evaluation of Forecasters", 1983.
+    A marker is a bin: its area grows with the root of the number of scores in it, so that a bin of
+    a few, whose precision is chance, is small. On the diagonal scores are probabilities. DeGroot
+    and Fienberg, "The Comparison and Evaluation of Forecasters", 1983.
 
     Args:
         panels: Diagrams; the first twelve are drawn.
@@ -79,9 +71,7 @@ def plot_reliability(
 
 
 def _draw(axis: Axes, panel: ReliabilityPanel) -> None:
-    axis.plot(
-        [0, 1], [0, 1], color='0.5', linewidth=1, linestyle=':', label='ideal'
-    )
+    axis.plot([0, 1], [0, 1], color='0.5', linewidth=1, linestyle=':', label='ideal')
     for name, bins, index, shape in (
         ('before', panel.before, 1, 'o'),
         ('after', panel.after, 0, 's'),

@@ -63,8 +63,8 @@ def cell_text(cell: str | float) -> str:
     """A cell as Markdown shows it.
 
     Args:
-        cell: A float is written with 4 significant digits. In a text a bar,
-            which would end the cell, is escaped, and a line break, which
+        cell: A float is written with 4 significant digits. In a text a bar, which would end the
+            cell, is escaped, and a line break, which
             would end the row, becomes ``<br>``.
 
     Returns:
@@ -87,29 +87,25 @@ def write_table(
 
     Args:
         header: Column names.
-        rows: Cells; floats are written with 4 significant digits in Markdown
-            and with all digits in CSV.
+        rows: Cells; floats are written with 4 significant digits in Markdown and with all digits in
+            CSV.
         stem: Path without suffix; its folder is made if needed.
         title: Heading of the Markdown file.
         note: Paragraph under the heading.
-        align: See :func:`markdown_table`; by default the columns of numbers
-            are right, those of text left.
+        align: See :func:`markdown_table`; by default the columns of numbers are right, those of
+            text left.
 
     Returns:
         The Markdown and the CSV file.
     """
     stem = Path(stem)
-    align = align or ''.join(
-        'r' if isinstance(cell, int | float) else 'l' for cell in rows[0]
-    )
+    align = align or ''.join('r' if isinstance(cell, int | float) else 'l' for cell in rows[0])
     lines = [f'# {title}', '']
     lines += [note, ''] if note else []
     lines += markdown_table(header, rows, align=align)
     markdown = stem.with_name(stem.name + '.md')
     write_atomically(('\n'.join(lines) + '\n').encode(), markdown)
-    table = write_csv_atomically(
-        [header, *rows], stem.with_name(stem.name + '.csv')
-    )
+    table = write_csv_atomically([header, *rows], stem.with_name(stem.name + '.csv'))
     return markdown, table
 
 

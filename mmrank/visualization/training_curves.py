@@ -11,12 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from mmrank.errors import UserError
-from mmrank.visualization.figures import (
-    legend_above,
-    new_panels,
-    save,
-    shorten,
-)
+from mmrank.visualization.figures import legend_above, new_panels, save, shorten
 from mmrank.visualization.palette import colours_of, dash
 
 #: Of mmengine's local visualisation backend.
@@ -31,17 +26,15 @@ class TrainingLog:
 
     Attributes:
         name: Of the training.
-        curves: By name of the scalar, its value by step: the iteration, for
-            metrics of an epoch-based validation the epoch.
+        curves: By name of the scalar, its value by step: the iteration, for metrics of an
+            epoch-based validation the epoch.
     """
 
     name: str
     curves: dict[str, dict[int, float]] = field(default_factory=dict)
 
 
-def read_training_log(
-    path: str | os.PathLike, name: str | None = None
-) -> TrainingLog:
+def read_training_log(path: str | os.PathLike, name: str | None = None) -> TrainingLog:
     """Read the scalars of a training, and of all its resumes.
 
     Args:
@@ -108,17 +101,10 @@ def smoothed(values: np.ndarray, window: int) -> np.ndarray:
         (n,) float64.
     """
     values = np.asarray(values, dtype=np.float64)
-    return np.array(
-        [
-            values[max(0, i + 1 - window) : i + 1].mean()
-            for i in range(len(values))
-        ]
-    )
+    return np.array([values[max(0, i + 1 - window) : i + 1].mean() for i in range(len(values))])
 
 
-def chosen_keys(
-    logs: Sequence[TrainingLog], patterns: Sequence[str]
-) -> list[str]:
+def chosen_keys(logs: Sequence[TrainingLog], patterns: Sequence[str]) -> list[str]:
     """Scalars to draw, in the order of the patterns.
 
     Args:
@@ -133,10 +119,7 @@ def chosen_keys(
     for pattern in patterns:
         found = [key for key in there if fnmatchcase(key, pattern)]
         if not found:
-            raise UserError(
-                f'no scalar is named {pattern!r}. Fix: take one of '
-                f'{", ".join(there)}'
-            )
+            raise UserError(f'no scalar is named {pattern!r}. Fix: take one of {", ".join(there)}')
         chosen |= dict.fromkeys(found)
     return list(chosen)
 

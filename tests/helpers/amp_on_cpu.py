@@ -18,8 +18,8 @@ def _autocast(dtype=None):
 def let_amp_run() -> None:
     """Take mmengine's checks of the device away, in this process for good.
 
-    ``AmpOptimWrapper`` itself stays: it scales, unscales, skips steps, and
-    saves the state of its scaler, which works on CPU tensors here.
+    ``AmpOptimWrapper`` itself stays: it scales, unscales, skips steps, and saves the state of its
+    scaler, which works on CPU tensors here.
     """
     amp_optimizer_wrapper.is_cuda_available = lambda: True
     scaler = partial(torch.amp.GradScaler, device='cpu')

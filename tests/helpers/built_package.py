@@ -11,9 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def copy_checkout(target):
     """Copy the tracked files: a build leaves traces beside setup.py."""
-    listed = subprocess.run(
-        ['git', 'ls-files', '-z'], cwd=ROOT, capture_output=True
-    )
+    listed = subprocess.run(['git', 'ls-files', '-z'], cwd=ROOT, capture_output=True)
     if listed.returncode != 0:
         pytest.skip('needs a git checkout')
     for name in filter(None, listed.stdout.decode().split('\0')):
@@ -27,16 +25,10 @@ def copy_checkout(target):
 
 def build(checkout, hook, out):
     """Call one PEP 517 or 660 hook of the build backend, as pip does."""
-    code = (
-        'import sys; from setuptools import build_meta; '
-        f'print(build_meta.{hook}(sys.argv[1]))'
-    )
+    code = f'import sys; from setuptools import build_meta; print(build_meta.{hook}(sys.argv[1]))'
     out.mkdir()
     done = subprocess.run(
-        [sys.executable, '-c', code, str(out)],
-        cwd=checkout,
-        capture_output=True,
-        text=True,
+        [sys.executable, '-c', code, str(out)], cwd=checkout, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return out / done.stdout.strip().splitlines()[-1]

@@ -4,9 +4,8 @@ import cv2
 import numpy as np
 
 HEADER = (
-    'Image Index,Finding Labels,Follow-up #,Patient ID,Patient Age,'
-    'Patient Gender,View Position,OriginalImage[Width,Height],'
-    'OriginalImagePixelSpacing[x,y],'
+    'Image Index,Finding Labels,Follow-up #,Patient ID,Patient Age,Patient Gender,View '
+    'Position,OriginalImage[Width,Height],OriginalImagePixelSpacing[x,y],'
 )
 FINDINGS = (
     *('Atelectasis', 'Cardiomegaly', 'Effusion', 'Infiltration', 'Mass'),

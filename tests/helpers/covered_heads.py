@@ -24,11 +24,7 @@ from small_heads import (
 
 _FOCAL = dict(type='mmdet.FocalLoss', use_sigmoid=True)
 _SMOOTH = dict(type='mmdet.SmoothL1Loss', beta=0.11)
-_POINTS = dict(
-    allowed_border=-1,
-    pos_weight=-1,
-    debug=False,
-)
+_POINTS = dict(allowed_border=-1, pos_weight=-1, debug=False)
 _APPROX = dict(
     type='mmdet.ApproxMaxIoUAssigner',
     pos_iou_thr=0.5,
@@ -45,10 +41,7 @@ _TWO_GENERATORS = dict(
         strides=STRIDES,
     ),
     square_anchor_generator=dict(
-        type='mmdet.AnchorGenerator',
-        ratios=[1.0],
-        scales=[4],
-        strides=STRIDES,
+        type='mmdet.AnchorGenerator', ratios=[1.0], scales=[4], strides=STRIDES
     ),
 )
 _GUIDED = dict(
@@ -102,21 +95,14 @@ _GFL = dict(
     train_cfg=ATSS,
 )
 _RTMDET = dict(
-    anchor_generator=dict(
-        type='mmdet.MlvlPointGenerator', offset=0, strides=STRIDES
-    ),
+    anchor_generator=dict(type='mmdet.MlvlPointGenerator', offset=0, strides=STRIDES),
     bbox_coder=dict(type='mmdet.DistancePointBBoxCoder'),
     loss_bbox=GIOU,
     with_objectness=False,
-    train_cfg=dict(
-        assigner=dict(type='mmdet.DynamicSoftLabelAssigner', topk=13),
-        **_POINTS,
-    ),
+    train_cfg=dict(assigner=dict(type='mmdet.DynamicSoftLabelAssigner', topk=13), **_POINTS),
 )
 _RETINA = dict(
-    anchor_generator={**ANCHORS, 'scales_per_octave': 3},
-    bbox_coder=CODER,
-    train_cfg=MAX_IOU,
+    anchor_generator={**ANCHORS, 'scales_per_octave': 3}, bbox_coder=CODER, train_cfg=MAX_IOU
 )
 _FCOS = dict(
     strides=STRIDES,
@@ -151,37 +137,22 @@ MORE_HEADS = {
     'GARetinaHead': _GUIDED,
     'LADHead': _PAA,
     'LDHead': dict(
-        **_GFL,
-        loss_ld=dict(
-            type='mmdet.KnowledgeDistillationKLDivLoss',
-            loss_weight=0.25,
-            T=10,
-        ),
+        **_GFL, loss_ld=dict(type='mmdet.KnowledgeDistillationKLDivLoss', loss_weight=0.25, T=10)
     ),
-    'NASFCOSHead': dict(
-        _FCOS, norm_cfg=dict(type='GN', num_groups=4), init_cfg=None
-    ),
+    'NASFCOSHead': dict(_FCOS, norm_cfg=dict(type='GN', num_groups=4), init_cfg=None),
     'PAAHead': _PAA,
     'PISARetinaHead': dict(
         _RETINA,
         loss_bbox=_SMOOTH,
-        train_cfg=dict(
-            MAX_IOU, isr=dict(k=2.0, bias=0.0), carl=dict(k=1.0, bias=0.2)
-        ),
+        train_cfg=dict(MAX_IOU, isr=dict(k=2.0, bias=0.0), carl=dict(k=1.0, bias=0.2)),
     ),
     'RPNHead': dict(
-        _RETINA,
-        num_classes=1,
-        stacked_convs=OMIT,
-        reg_decoded_bbox=True,
-        loss_bbox=GIOU,
+        _RETINA, num_classes=1, stacked_convs=OMIT, reg_decoded_bbox=True, loss_bbox=GIOU
     ),
     'RTMDetHead': _RTMDET,
     'RTMDetInsHead': _RTMDET,
     'RTMDetInsSepBNHead': dict(_RTMDET, norm_cfg=dict(type='BN')),
-    'RTMDetSepBNHead': dict(
-        _RTMDET, exp_on_reg=True, norm_cfg=dict(type='BN')
-    ),
+    'RTMDetSepBNHead': dict(_RTMDET, exp_on_reg=True, norm_cfg=dict(type='BN')),
     'RepPointsHead': dict(
         point_feat_channels=32,
         num_points=9,
@@ -191,30 +162,17 @@ MORE_HEADS = {
         loss_bbox_init=dict(type='mmdet.SmoothL1Loss', beta=0.11),
         loss_bbox_refine=GIOU,
         train_cfg=dict(
-            init=dict(
-                assigner=dict(type='mmdet.PointAssigner', scale=4, pos_num=1),
-                **_POINTS,
-            ),
-            refine=dict(
-                assigner=dict(MAX_IOU['assigner'], neg_iou_thr=0.4), **_POINTS
-            ),
+            init=dict(assigner=dict(type='mmdet.PointAssigner', scale=4, pos_num=1), **_POINTS),
+            refine=dict(assigner=dict(MAX_IOU['assigner'], neg_iou_thr=0.4), **_POINTS),
         ),
     ),
     'RetinaSepBNHead': dict(
-        _RETINA,
-        num_ins=3,
-        norm_cfg=dict(type='BN'),
-        reg_decoded_bbox=True,
-        loss_bbox=GIOU,
+        _RETINA, num_ins=3, norm_cfg=dict(type='BN'), reg_decoded_bbox=True, loss_bbox=GIOU
     ),
     'SABLRetinaHead': dict(
         **_TWO_GENERATORS,
-        bbox_coder=dict(
-            type='mmdet.BucketingBBoxCoder', num_buckets=14, scale_factor=3.0
-        ),
-        loss_bbox_cls=dict(
-            type='mmdet.CrossEntropyLoss', use_sigmoid=True, loss_weight=1.5
-        ),
+        bbox_coder=dict(type='mmdet.BucketingBBoxCoder', num_buckets=14, scale_factor=3.0),
+        loss_bbox_cls=dict(type='mmdet.CrossEntropyLoss', use_sigmoid=True, loss_weight=1.5),
         loss_bbox_reg=dict(_SMOOTH, loss_weight=1.5),
         train_cfg=dict(assigner=_APPROX, **_POINTS),
     ),
@@ -247,30 +205,19 @@ MORE_HEADS = {
         num_reg_convs=1,
         reg_decoded_bbox=True,
         anchor_generator=dict(
-            type='mmdet.AnchorGenerator',
-            ratios=[1.0],
-            scales=[2, 4],
-            strides=[STRIDES[1]],
+            type='mmdet.AnchorGenerator', ratios=[1.0], scales=[2, 4], strides=[STRIDES[1]]
         ),
         bbox_coder=dict(CODER, add_ctr_clamp=True, ctr_clamp=32),
         loss_bbox=GIOU,
         train_cfg=dict(
-            assigner=dict(
-                type='mmdet.UniformAssigner',
-                pos_ignore_thr=0.15,
-                neg_ignore_thr=0.7,
-            ),
+            assigner=dict(type='mmdet.UniformAssigner', pos_ignore_thr=0.15, neg_ignore_thr=0.7),
             **_POINTS,
         ),
     ),
     'YOLOXHead': dict(
         strides=STRIDES,
-        loss_bbox=dict(
-            type='mmdet.IoULoss', mode='square', reduction='sum', eps=1e-16
-        ),
-        train_cfg=dict(
-            assigner=dict(type='mmdet.SimOTAAssigner', center_radius=2.5)
-        ),
+        loss_bbox=dict(type='mmdet.IoULoss', mode='square', reduction='sum', eps=1e-16),
+        train_cfg=dict(assigner=dict(type='mmdet.SimOTAAssigner', center_radius=2.5)),
     ),
 }
 
@@ -297,23 +244,17 @@ def covered_inputs(name, boxes=True):
     return features, truths, metas
 
 
-def covered_losses(
-    name, head, boxes=True, epoch=0, leaves=False, labels=None, change=None
-):
+def covered_losses(name, head, boxes=True, epoch=0, leaves=False, labels=None, change=None):
     """Outputs and losses of a head, teachers' answers made up.
 
-    With ``leaves`` the outputs are the leaves of the graph of the losses.
-    ``labels`` are the ``exhaustive_labels`` of each image, and ``change``
-    gives other outputs for these.
+    With ``leaves`` the outputs are the leaves of the graph of the losses. ``labels`` are the
+    ``exhaustive_labels`` of each image, and ``change`` gives other outputs for these.
     """
     # TOOD asks for the epoch and changes its assigner by it.
     MessageHub.get_current_instance().update_info('epoch', epoch)
     features, truths, metas = covered_inputs(name, boxes)
     if labels is not None:
-        metas = [
-            dict(meta, exhaustive_labels=own)
-            for meta, own in zip(metas, labels)
-        ]
+        metas = [dict(meta, exhaustive_labels=own) for meta, own in zip(metas, labels)]
     outs = head(features)
     if change is not None:
         outs = change(outs)
@@ -328,7 +269,5 @@ def covered_losses(
     if name == 'LDHead':
         args.append([box.detach().roll(1, 1) for box in outs[1]])
     if name == 'LADHead':
-        kwargs = dict(
-            label_assignment_results=head.get_label_assignment(*args)
-        )
+        kwargs = dict(label_assignment_results=head.get_label_assignment(*args))
     return outs, head.loss_by_feat(*args, **kwargs)

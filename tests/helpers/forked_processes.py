@@ -1,9 +1,8 @@
 """Clean processes in a moment, forked from a server that imported it all.
 
-A new interpreter takes 5 to 8 seconds to import torch and OpenMMLab. The
-server does that once per pytest process; its children start with the modules
-imported and nothing run. Where an import or its environment is the thing
-tested, start an interpreter instead.
+A new interpreter takes 5 to 8 seconds to import torch and OpenMMLab. The server does that once per
+pytest process; its children start with the modules imported and nothing run. Where an import or its
+environment is the thing tested, start an interpreter instead.
 """
 
 import multiprocessing
@@ -97,9 +96,7 @@ def start_script(path, *arguments, out, err, cwd=None, env=None):
     return process
 
 
-def run_script(
-    path, *arguments, cwd=None, env=None
-) -> subprocess.CompletedProcess:
+def run_script(path, *arguments, cwd=None, env=None) -> subprocess.CompletedProcess:
     """Run ``python path arguments`` in a process with everything imported.
 
     Args:
@@ -113,9 +110,7 @@ def run_script(
     """
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, 'out'), Path(folder, 'err')
-        process = start_script(
-            path, *arguments, out=out, err=err, cwd=cwd, env=env
-        )
+        process = start_script(path, *arguments, out=out, err=err, cwd=cwd, env=env)
         process.join(300)
         if process.exitcode is None:
             process.kill()

@@ -11,10 +11,7 @@ from forked_processes import process_context
 def _worker(rank, world_size, port, function, args, queue):
     torch.set_num_threads(1)
     dist.init_process_group(
-        'gloo',
-        init_method=f'tcp://127.0.0.1:{port}',
-        rank=rank,
-        world_size=world_size,
+        'gloo', init_method=f'tcp://127.0.0.1:{port}', rank=rank, world_size=world_size
     )
     result = function(rank, *args)
     queue.put((rank, [x.detach().numpy() for x in result]))
@@ -38,10 +35,7 @@ def run_on_ranks(function, world_size, *args):
     context = process_context()
     queue, port = context.Queue(), free_port()
     workers = [
-        context.Process(
-            target=_worker,
-            args=(rank, world_size, port, function, args, queue),
-        )
+        context.Process(target=_worker, args=(rank, world_size, port, function, args, queue))
         for rank in range(world_size)
     ]
     for worker in workers:
@@ -54,10 +48,7 @@ def run_on_ranks(function, world_size, *args):
     finally:
         for worker in workers:
             worker.kill()
-    return [
-        [torch.as_tensor(x) for x in results[rank]]
-        for rank in range(world_size)
-    ]
+    return [[torch.as_tensor(x) for x in results[rank]] for rank in range(world_size)]
 
 
 def _results(queue, workers) -> dict[int, list]:

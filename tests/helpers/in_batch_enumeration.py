@@ -4,13 +4,7 @@ from itertools import combinations, product
 
 import torch
 
-LABELS = torch.tensor(
-    [
-        [1, 0, 1, 0],
-        [0, 1, 1, 0],
-        [1, 0, 0, 1],
-    ]
-)
+LABELS = torch.tensor([[1, 0, 1, 0], [0, 1, 1, 0], [1, 0, 0, 1]])
 SHAPE = tuple(LABELS.shape)
 PAIRS = [tuple(x) for x in LABELS.nonzero().tolist()]
 ROW_COUNTS, COL_COUNTS = LABELS.sum(1), LABELS.sum(0)
@@ -86,10 +80,9 @@ def batch_loss(scores, batch, mode, pointwise, second=None):
         others = [j for _, j in second]
         diagonal = sum(plus(i, j) - minus(i, j) for i, j in batch)
         double = sum(minus(i, j) / p(i, j) for i in lefts for j in others)
-        return (
-            all_pairs / size * diagonal
-            + all_pairs**2 / (size * len(second)) * double
-        ) / (m * n)
+        return (all_pairs / size * diagonal + all_pairs**2 / (size * len(second)) * double) / (
+            m * n
+        )
     double = sum(minus(i, j) for i in lefts for j in rights)
     weighted = sum(minus(i, j) / p(i, j) for i in lefts for j in rights)
     positives = sum(plus(i, j) for i, j in batch)
@@ -101,10 +94,7 @@ def batch_loss(scores, batch, mode, pointwise, second=None):
     elif mode == 'pos_neg':
         inner = positives + weighted
         inner = inner - sum(
-            (
-                (all_pairs - size) / (all_pairs - 1) / p(i, j)
-                + (size - 1) / (all_pairs - 1)
-            )
+            ((all_pairs - size) / (all_pairs - 1) / p(i, j) + (size - 1) / (all_pairs - 1))
             * minus(i, j)
             for i, j in batch
         )
@@ -112,8 +102,7 @@ def batch_loss(scores, batch, mode, pointwise, second=None):
         omega = OMEGA if mode == 'unbiased_omega' else 1
         inner = positives + omega * (all_pairs - 1) / (size - 1) * weighted
         inner = inner - omega * sum(
-            ((all_pairs - size) / (size - 1) / p(i, j) + 1) * minus(i, j)
-            for i, j in batch
+            ((all_pairs - size) / (size - 1) / p(i, j) + 1) * minus(i, j) for i, j in batch
         )
     return all_pairs / size * inner / (m * n)
 

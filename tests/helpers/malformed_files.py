@@ -26,17 +26,7 @@ NASTY = (
 TOKENS = (
     *(b'[' * 5000, b'{"a":' * 5000, b'9' * 5000, b'"', b'\\', b',', b'\t'),
     *(b'\0', b'\xff', b'\xe9', b'\xed\xa0\x80', b'\xef\xbb\xbf', b'\n\n'),
-    *(
-        b'\r',
-        b'::',
-        b' ',
-        b'nan',
-        b'-1',
-        b'1e999',
-        b'../',
-        b'/',
-        b'x' * 200_000,
-    ),
+    *(b'\r', b'::', b' ', b'nan', b'-1', b'1e999', b'../', b'/', b'x' * 200_000),
     *(b'\xe2\x80\xa8', b'\x1a', b'#', b"'", b'-', b'0' * 300, b'/etc/passwd'),
 )
 
@@ -47,8 +37,7 @@ def good_files():
     header = ','.join(['image', *(f'c{i}' for i in range(10))])
     inverse = ','.join(['0,1'] * 5)
     entries = ''.join(
-        f'{i:08d}_000.png,{FINDINGS[i % 14]},0,{i},58,M,PA,2,2,0.1,0.1,\n'
-        for i in range(20)
+        f'{i:08d}_000.png,{FINDINGS[i % 14]},0,{i},58,M,PA,2,2,0.1,0.1,\n' for i in range(20)
     )
     lines = [{'image': f'{i}.jpg', 'caption': [f'é {i}']} for i in range(9)]
     texts = {
@@ -58,8 +47,7 @@ def good_files():
         'captions.json': json.dumps(lines),
         'captions.jsonl': '\n'.join(map(json.dumps, lines)),
         'captions.tsv': 'image\tcaption\n' + 'a/b.jpg\ta dog\n' * 9,
-        'pairs.csv': 'user,item,rating\n'
-        + ''.join(f'{i % 7},"{i}",{i % 5}\n' for i in range(40)),
+        'pairs.csv': 'user,item,rating\n' + ''.join(f'{i % 7},"{i}",{i % 5}\n' for i in range(40)),
         'pairs.csv.gz': ''.join(f'{i % 7}, {i}\n' for i in range(40)),
         'split.csv': ''.join(f'{i % 7},{i}\n' for i in range(40)),
         'ratings.dat': ''.join(f'{i % 7}::{i}::5::9\n' for i in range(40)),
@@ -143,9 +131,7 @@ def _damage(content, rng):
             number = rng.choice((0, 1, 2**16 - 1, 2**31 - 1, 2**32 - 1))
             part = struct.pack('<I', number) + part[4:]
         else:
-            old, new = rng.choice(
-                ((b'\n', b'\r'), (b'\n', b''), (b',', b';'), (b' ', b'\xa0'))
-            )
+            old, new = rng.choice(((b'\n', b'\r'), (b'\n', b''), (b',', b';'), (b' ', b'\xa0')))
             content, part = content.replace(old, new), b''
         content = content[:place] + part + content[end:]
     return content
@@ -186,10 +172,7 @@ def _nest(value, depth):
 def _damage_members(content, rng):
     """Write a zip file again with other names, kinds, sizes or content."""
     packed = io.BytesIO()
-    with (
-        zipfile.ZipFile(io.BytesIO(content)) as source,
-        zipfile.ZipFile(packed, 'w') as target,
-    ):
+    with zipfile.ZipFile(io.BytesIO(content)) as source, zipfile.ZipFile(packed, 'w') as target:
         infos = source.infolist()
         chosen = rng.choice(infos)
         for info in infos:
@@ -215,10 +198,7 @@ def _damage_members(content, rng):
 
 
 def _coco():
-    images = [
-        {'id': i, 'file_name': f'{i}.png', 'width': 30, 'height': 40}
-        for i in range(6)
-    ]
+    images = [{'id': i, 'file_name': f'{i}.png', 'width': 30, 'height': 40} for i in range(6)]
     annotations = [
         {
             'id': i,
@@ -231,11 +211,7 @@ def _coco():
         for i in range(12)
     ]
     categories = [{'id': 1, 'name': 'cat'}, {'id': 2, 'name': 'dog'}]
-    return {
-        'images': images,
-        'annotations': annotations,
-        'categories': categories,
-    }
+    return {'images': images, 'annotations': annotations, 'categories': categories}
 
 
 def _captions():

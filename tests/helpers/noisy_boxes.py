@@ -16,9 +16,7 @@ def make_document(seed=0, images=12, classes=5, objects=6):
 
 def make_predictions(document, seed=0, jitter=0.05, false=2):
     """Truth with noise: some missed, some moved, and false boxes."""
-    return synthetic_boxes.make_predictions(
-        document, jitter=jitter, false=false, seed=seed
-    )
+    return synthetic_boxes.make_predictions(document, jitter=jitter, false=false, seed=seed)
 
 
 def as_lvis(document):

@@ -12,9 +12,7 @@ CLASSES, LAYERS, QUERIES, WIDTH, GROUPS = 3, 2, 10, 16, 2
 STABLE_AP = dict(type='mmrank.StableAPLoss')
 FOCAL = dict(type='mmdet.FocalLoss', use_sigmoid=True)
 _SHARED = dict(share_pred_layer=False, num_pred_layer=LAYERS)
-_TWO_STAGE = dict(
-    share_pred_layer=False, num_pred_layer=LAYERS + 1, as_two_stage=True
-)
+_TWO_STAGE = dict(share_pred_layer=False, num_pred_layer=LAYERS + 1, as_two_stage=True)
 QUERY_HEADS = {
     'DETRHead': dict(num_layers=LAYERS),
     'ConditionalDETRHead': dict(num_layers=LAYERS),
@@ -31,10 +29,7 @@ ASSIGNER = dict(
         dict(type='mmdet.IoUCost', iou_mode='giou', weight=2.0),
     ],
 )
-BOXES = (
-    [[10.0, 10, 50, 60], [70, 20, 120, 70]],
-    [[30.0, 40, 64, 80]],
-)
+BOXES = ([[10.0, 10, 50, 60], [70, 20, 120, 70]], [[30.0, 40, 64, 80]])
 
 
 def query_head_config(name, loss_cls=STABLE_AP, listwise=True, **kwargs):
@@ -93,9 +88,7 @@ def query_batch(boxes=BOXES):
     truths = []
     for of_image in boxes:
         box = torch.tensor(of_image).reshape(-1, 4)
-        truths.append(
-            InstanceData(bboxes=box, labels=torch.arange(len(box)) % CLASSES)
-        )
+        truths.append(InstanceData(bboxes=box, labels=torch.arange(len(box)) % CLASSES))
     meta = dict(img_shape=(128, 128), scale_factor=(1, 1))
     return truths, [meta] * len(truths)
 
@@ -117,20 +110,12 @@ def query_inputs(name, boxes=BOXES, seed=1):
         most = max(len(truth) for truth in truths)
         denoising = 2 * most * GROUPS
     queries = QUERIES + denoising
-    args = [
-        random(LAYERS, images, queries, CLASSES),
-        boxes_of(LAYERS, images, queries, 4),
-    ]
+    args = [random(LAYERS, images, queries, CLASSES), boxes_of(LAYERS, images, queries, 4)]
     if 'two stages' in name or name == 'DINOHead':
         args += [random(images, 30, CLASSES), boxes_of(images, 30, 4)]
     elif name == 'DeformableDETRHead':
         args += [None, None]
     args += [truths, metas]
     if name == 'DINOHead':
-        args.append(
-            dict(
-                num_denoising_queries=denoising,
-                num_denoising_groups=GROUPS,
-            )
-        )
+        args.append(dict(num_denoising_queries=denoising, num_denoising_groups=GROUPS))
     return args

@@ -1,7 +1,7 @@
 """Every registered loss of mmrank, and batches of what it accepts.
 
-A new loss is in the list because it is registered. The arguments of its
-``forward`` decide what it is called with:
+A new loss is in the list because it is registered. The arguments of its ``forward`` decide what it
+is called with:
 
 ========== =============================== ==============================
 kind       ``forward`` or method takes     one entry of the batch
@@ -47,22 +47,15 @@ def sorter_file() -> str:
 SORTER = dict(sorter=sorter_file())
 
 
-#: Arguments that have no default, and other settings to test. A loss that is
-#: not here is built with its defaults.
+#: Arguments that have no default, and other settings to test. A loss that is not here is built with
+#: its defaults.
 SETTINGS = {
     'ALRPLoss': [dict(balance_period=2), dict(mode='per_class', balance=None)],
     'APLoss': BOTH_MODES,
-    'AUCLoss': [
-        *BOTH_MODES,
-        dict(surrogate='one_sided_huber', tau=0.5, activation='sigmoid'),
-    ],
+    'AUCLoss': [*BOTH_MODES, dict(surrogate='one_sided_huber', tau=0.5, activation='sigmoid')],
     'BimodalISogCLRLoss': [PER_SAMPLE, dict(PER_SAMPLE, gather='ring')],
     'BlackBoxAPLoss': BOTH_MODES,
-    'CLIPLoss': [
-        dict(tau=0.3),
-        dict(tau=0.3, learnable=False),
-        dict(tau=0.3, gather='ring'),
-    ],
+    'CLIPLoss': [dict(tau=0.3), dict(tau=0.3, learnable=False), dict(tau=0.3, gather='ring')],
     'ClassBalancedCELoss': [COUNTED, dict(COUNTED, use_sigmoid=False)],
     'CyCLIPLoss': [dict(tau=0.3, cross_weight=0.5)],
     'DRLoss': BOTH_MODES,
@@ -72,10 +65,7 @@ SETTINGS = {
         dict(PER_SAMPLE, storage='host', gradient_clip=0.1),
         dict(PER_SAMPLE, gather='ring'),
     ],
-    'InBatchLoss': [
-        *(dict(mode=mode) for mode in IN_BATCH_MODES),
-        dict(pointwise='logistic'),
-    ],
+    'InBatchLoss': [*(dict(mode=mode) for mode in IN_BATCH_MODES), dict(pointwise='logistic')],
     'InBatchSoftmaxLoss': [
         dict(num_buckets=5, alpha=0.3),
         dict(num_buckets=3, num_hashes=2, gather='ring'),
@@ -83,22 +73,12 @@ SETTINGS = {
         dict(frequency='none', gather='ring'),
     ],
     'IndividualCLIPLoss': [dict(PER_SAMPLE, tau=0.3)],
-    'InfoNCELoss': [
-        {},
-        dict(bimodal=True, loss_weight=0.5),
-        dict(gather='ring'),
-    ],
-    'LDAMLoss': [
-        dict(COUNTED, scale=2.0),
-        dict(COUNTED, scale=2.0, use_sigmoid=False),
-    ],
+    'InfoNCELoss': [{}, dict(bimodal=True, loss_weight=0.5), dict(gather='ring')],
+    'LDAMLoss': [dict(COUNTED, scale=2.0), dict(COUNTED, scale=2.0, use_sigmoid=False)],
     'LabelledPairLoss': [{}, dict(pointwise='logistic')],
     'ListwiseAPLoss': BOTH_MODES,
     'MAUCLoss': [{}, dict(surrogate='one_sided_huber')],
-    'PMLLoss': [
-        dict(loss=dict(type='TripletMarginLoss')),
-        dict(loss=dict(type='FastAPLoss')),
-    ],
+    'PMLLoss': [dict(loss=dict(type='TripletMarginLoss')), dict(loss=dict(type='FastAPLoss'))],
     'RankSortLoss': BOTH_MODES,
     'SOAPLoss': [
         dict(PER_SAMPLE, num_classes=CLASSES),
@@ -110,10 +90,7 @@ SETTINGS = {
         dict(num_classes=CLASSES, lam1=0.1, lam2=0.1, rank_gradient=True),
         dict(lam1=0.1, lam2=0.5, semi_variance='batch'),
     ],
-    'SoDeepLoss': [
-        SORTER,
-        dict(SORTER, mode='per_class'),
-    ],
+    'SoDeepLoss': [SORTER, dict(SORTER, mode='per_class')],
     'SigLIPLoss': [{}, dict(tau=0.5, bias=-1.0, loss_weight=0.5)],
     'SimCoLoss': [{}, dict(bimodal=False)],
     'SmoothAPLoss': BOTH_MODES,
@@ -131,10 +108,7 @@ SETTINGS = {
     ],
     'SumLoss': [
         dict(
-            losses=[
-                dict(type='mmrank.StableAPLoss'),
-                dict(type='mmrank.AUCLoss'),
-            ],
+            losses=[dict(type='mmrank.StableAPLoss'), dict(type='mmrank.AUCLoss')],
             weights=[1.0, 0.5],
         )
     ],
@@ -261,10 +235,9 @@ def kinds(loss: nn.Module) -> list[str]:
         found.append('queries')
     if not found:
         raise LookupError(
-            f'no batch is known for mmrank.{type(loss).__name__}.forward('
-            f'{", ".join(taken)}). Fix: name its arguments like one of '
-            f'{arguments}, or add a kind of batch to {HERE}: to `kinds`, '
-            '`make` and `CALLS`.'
+            f'no batch is known for mmrank.{type(loss).__name__}.forward({", ".join(taken)}). Fix: '
+            f'name its arguments like one of {arguments}, or add a kind of batch to {HERE}: to '
+            '`kinds`, `make` and `CALLS`.'
         )
     return found
 
@@ -356,8 +329,7 @@ def _word(value) -> str:
 def cases(*names: str) -> list[Case]:
     """Each loss with each of its settings and kinds of batches.
 
-    Leaves out a loss that cannot be built or called: it is a test of its own
-    that there is none.
+    Leaves out a loss that cannot be built or called: it is a test of its own that there is none.
 
     Args:
         *names: Registered names. None: all losses.

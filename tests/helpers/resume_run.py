@@ -1,9 +1,8 @@
 """A tiny training that can be killed at a chosen instruction.
 
-Not a test: ``test_exact_resume.py`` starts :func:`train` in processes of its
-own. Every source of randomness that a training has is used: Python, NumPy and
-torch in the data set, dropout in the model, and random numbers drawn by the
-validation.
+Not a test: ``test_exact_resume.py`` starts :func:`train` in processes of its own. Every source of
+randomness that a training has is used: Python, NumPy and torch in the data set, dropout in the
+model, and random numbers drawn by the validation.
 """
 
 import os
@@ -64,17 +63,11 @@ class NoisyModel(GradCacheMixin, BaseModel):
         learned_scale: Whether scores are multiplied by a learned number.
     """
 
-    def __init__(
-        self, loss: dict | None = None, learned_scale: bool = False
-    ) -> None:
+    def __init__(self, loss: dict | None = None, learned_scale: bool = False) -> None:
         super().__init__()
         self.scale = nn.Parameter(torch.ones(())) if learned_scale else 1
         self.net = nn.Sequential(
-            nn.Linear(4, 8),
-            nn.BatchNorm1d(8),
-            nn.Dropout(0.3),
-            nn.ReLU(),
-            nn.Linear(8, 1),
+            nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.ReLU(), nn.Linear(8, 1)
         )
         self.loss = None if loss is None else MODELS.build(loss)
 
@@ -191,9 +184,7 @@ class StateHook(Hook):
         content = {
             'state_dict': model.state_dict(),
             'optimizer': runner.optim_wrapper.state_dict(),
-            'param_schedulers': [
-                x.state_dict() for x in runner.param_schedulers or []
-            ],
+            'param_schedulers': [x.state_dict() for x in runner.param_schedulers or []],
             'ema_state_dict': ema[0].state_dict() if ema else {},
         }
         for prefix, state in sharded_states(model).items():
@@ -223,8 +214,8 @@ class StateHook(Hook):
 def kill_in_write(where: str, count: int) -> None:
     """Die in the ``count``-th write of a file named like ``where``.
 
-    ``half``: a part of the temporary file is written; ``whole``: it is whole
-    but has not got its name; ``pointer``: the checkpoint has, the pointer
+    ``half``: a part of the temporary file is written; ``whole``: it is whole but has not got its
+    name; ``pointer``: the checkpoint has, the pointer
     file has not.
     """
     seen = {'fsync': 0, 'replace': 0}
@@ -260,10 +251,10 @@ def make_config(work_dir: str, **options) -> Config:
 
     Args:
         work_dir: Folder of the run.
-        **options: ``optimizer``, ``workers``, ``accumulate``, ``iterations``
-            (an iteration-based loop), ``seed``, ``loss``,
-            ``learned_scale``, ``clip_grad``, ``optim_wrapper``,
-            ``checkpoint``, ``hooks``, ``distributed``, ``engine`` (settings
+        **options: ``optimizer``, ``workers``, ``accumulate``, ``iterations`` (an iteration-based
+            loop), ``seed``, ``loss``,
+            ``learned_scale``, ``clip_grad``, ``optim_wrapper``, ``checkpoint``, ``hooks``,
+            ``distributed``, ``engine`` (settings
             of the runner).
     """
     by_epoch = not options.get('iterations')
@@ -287,10 +278,7 @@ def make_config(work_dir: str, **options) -> Config:
                 'loss': options.get('loss'),
                 'learned_scale': options.get('learned_scale', False),
             },
-            'train_dataloader': {
-                **loader,
-                'sampler': {'type': sampler, 'shuffle': True},
-            },
+            'train_dataloader': {**loader, 'sampler': {'type': sampler, 'shuffle': True}},
             'val_dataloader': {
                 **loader,
                 'num_workers': 0,
@@ -304,20 +292,13 @@ def make_config(work_dir: str, **options) -> Config:
                 else {'by_epoch': False, 'max_iters': 12, 'val_interval': 4}
             ),
             'optim_wrapper': {
-                'optimizer': options.get(
-                    'optimizer', {'type': 'SGD', 'lr': 0.1, 'momentum': 0.9}
-                ),
+                'optimizer': options.get('optimizer', {'type': 'SGD', 'lr': 0.1, 'momentum': 0.9}),
                 'accumulative_counts': options.get('accumulate', 1),
                 'clip_grad': options.get('clip_grad'),
                 **options.get('optim_wrapper', {}),
             },
             'param_scheduler': [
-                {
-                    'type': 'LinearLR',
-                    'start_factor': 0.1,
-                    'end': 5,
-                    'by_epoch': False,
-                },
+                {'type': 'LinearLR', 'start_factor': 0.1, 'end': 5, 'by_epoch': False},
                 {
                     'type': 'ReduceOnPlateauLR',
                     'monitor': 'distance',
@@ -374,10 +355,7 @@ def run_ranks(
     ranks = [
         context.Process(
             target=train_rank,
-            args=(
-                *(rank, world_size, port),
-                *(str(work_dir), options, kill, resume),
-            ),
+            args=(*(rank, world_size, port), *(str(work_dir), options, kill, resume)),
         )
         for rank in range(world_size)
     ]
@@ -402,9 +380,7 @@ def train_rank(rank: int, world_size: int, port: int, *arguments) -> None:
     train(*arguments)
 
 
-def train(
-    work_dir: str, options: dict, kill: tuple[str, int] | None, resume: bool
-) -> None:
+def train(work_dir: str, options: dict, kill: tuple[str, int] | None, resume: bool) -> None:
     """Run the training; write its end to ``final_<rank>.pt``."""
     torch.set_num_threads(1)
     options = dict(options)

@@ -45,15 +45,12 @@ def brute_force(scores, query_labels, gallery_labels, recall_at, same_set):
         kept = [j for j in range(len(row)) if not (same_set and i == j)]
         figures.append(
             brute_force_query(
-                [row[j] for j in kept],
-                [gallery_labels[j] == label for j in kept],
-                recall_at,
+                [row[j] for j in kept], [gallery_labels[j] == label for j in kept], recall_at
             )
         )
     usable = [x for x in figures if x is not None]
     result = {
-        name: sum(x[name] for x in usable) / len(usable)
-        for name in (usable[0] if usable else ())
+        name: sum(x[name] for x in usable) / len(usable) for name in (usable[0] if usable else ())
     }
     result['queries'] = len(usable)
     result['queries_without_positive'] = len(figures) - len(usable)

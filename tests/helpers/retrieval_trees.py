@@ -9,9 +9,7 @@ from mmengine.registry import DATASETS
 
 def build(name, root, **options):
     """Build a data set of mmrank."""
-    return DATASETS.build(
-        dict(type=f'mmrank.{name}', data_root=str(root), **options)
-    )
+    return DATASETS.build(dict(type=f'mmrank.{name}', data_root=str(root), **options))
 
 
 def write_images(root, paths, shape=(8, 8, 3)):
@@ -60,15 +58,9 @@ def write_vehicles(root):
     """Write the training list and the three test lists."""
     folder = root / 'train_test_split'
     folder.mkdir()
-    (folder / 'train_list.txt').write_text(
-        '0000001 7\n0000002 7\n0000003 10\n'
-    )
+    (folder / 'train_list.txt').write_text('0000001 7\n0000002 7\n0000003 10\n')
     for size, classes in ((800, 2), (1600, 4), (2400, 6)):
-        lines = [
-            f'{1000 + 3 * c + i:07d} {100 + c}\n'
-            for c in range(classes)
-            for i in range(3)
-        ]
+        lines = [f'{1000 + 3 * c + i:07d} {100 + c}\n' for c in range(classes) for i in range(3)]
         (folder / f'test_list_{size}.txt').write_text(''.join(lines))
 
 
@@ -82,7 +74,5 @@ def write_inaturalist(root):
         for i in range(2)
     ]
     (folder / 'Inaturalist_train_set1.txt').write_text('\n'.join(paths))
-    (folder / 'Inaturalist_test_set1.txt').write_text(
-        'train_val2018/Aves/9/a.jpg Aves/9\n'
-    )
+    (folder / 'Inaturalist_test_set1.txt').write_text('train_val2018/Aves/9/a.jpg Aves/9\n')
     return paths

@@ -35,9 +35,7 @@ class SlowLink:
         monkeypatch.setattr(rows_in_flight, 'to_host', self.to_host)
         monkeypatch.setattr(rows_in_flight, 'to_device', self.to_device)
         monkeypatch.setattr(rows_in_flight, 'receive', self.receive)
-        monkeypatch.setattr(
-            SampleState, '_is_far', lambda own, _: own.storage == 'host'
-        )
+        monkeypatch.setattr(SampleState, '_is_far', lambda own, _: own.storage == 'host')
 
     def bring(self, last):
         """Copies come in order; these are the ones up to ``last``."""

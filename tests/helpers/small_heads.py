@@ -21,17 +21,12 @@ ANCHORS = dict(
     strides=STRIDES,
 )
 CODER = dict(
-    type='mmdet.DeltaXYWHBBoxCoder',
-    target_means=[0.0] * 4,
-    target_stds=[0.1, 0.1, 0.2, 0.2],
+    type='mmdet.DeltaXYWHBBoxCoder', target_means=[0.0] * 4, target_stds=[0.1, 0.1, 0.2, 0.2]
 )
 GIOU = dict(type='mmdet.GIoULoss', loss_weight=2.0)
 CENTERNESS = dict(type='mmdet.CrossEntropyLoss', use_sigmoid=True)
 ATSS = dict(
-    assigner=dict(type='mmdet.ATSSAssigner', topk=9),
-    allowed_border=-1,
-    pos_weight=-1,
-    debug=False,
+    assigner=dict(type='mmdet.ATSSAssigner', topk=9), allowed_border=-1, pos_weight=-1, debug=False
 )
 MAX_IOU = dict(
     assigner=dict(
@@ -124,10 +119,7 @@ def make_inputs(boxes=True):
     torch.manual_seed(1)
     features = [torch.randn(2, 32, 128 // s, 128 // s) for s in STRIDES]
     truths = []
-    for boxes_of_image in (
-        [[10, 10, 50, 60], [70, 20, 120, 70]],
-        [[30, 40, 64, 80]],
-    ):
+    for boxes_of_image in ([[10, 10, 50, 60], [70, 20, 120, 70]], [[30, 40, 64, 80]]):
         box = torch.tensor(boxes_of_image, dtype=torch.float)
         label = torch.arange(len(box)) % CLASSES
         if not boxes:

@@ -16,19 +16,11 @@ CONFIGS = Path(__file__).parents[2] / 'configs'
 CLASSES = 4
 STABLE_AP = dict(type='mmrank.StableAPLoss')
 ALL_ROIS = dict(
-    type='RandomSampler',
-    num=1000000,
-    pos_fraction=1.0,
-    neg_pos_ub=-1,
-    add_gt_as_proposals=True,
+    type='RandomSampler', num=1000000, pos_fraction=1.0, neg_pos_ub=-1, add_gt_as_proposals=True
 )
-LISTWISE_BOXES = dict(
-    type='mmrank.ListwiseBBoxHead', head_type='mmdet.Shared2FCBBoxHead'
-)
+LISTWISE_BOXES = dict(type='mmrank.ListwiseBBoxHead', head_type='mmdet.Shared2FCBBoxHead')
 RANKING_RPN = dict(
-    type='mmrank.ListwiseHead',
-    head_type='mmdet.RPNHead',
-    loss_cls=dict(type='mmrank.StableAPLoss'),
+    type='mmrank.ListwiseHead', head_type='mmdet.RPNHead', loss_cls=dict(type='mmrank.StableAPLoss')
 )
 MASK_HEAD = dict(
     type='FCNMaskHead',
@@ -81,9 +73,7 @@ def detector_config(kind='faster', bbox_head=None, num_rois=32, rpn_loss=None):
         roi.type = 'CascadeRoIHead'
         roi.num_stages, roi.stage_loss_weights = 3, [1, 0.5, 0.25]
         roi.bbox_head = [copy.deepcopy(head) for _ in range(3)]
-        cfg.train_cfg.rcnn = [
-            copy.deepcopy(cfg.train_cfg.rcnn) for _ in range(3)
-        ]
+        cfg.train_cfg.rcnn = [copy.deepcopy(cfg.train_cfg.rcnn) for _ in range(3)]
         for stage, threshold in zip(cfg.train_cfg.rcnn, (0.5, 0.6, 0.7)):
             for name in ('pos_iou_thr', 'neg_iou_thr', 'min_pos_iou'):
                 stage.assigner[name] = threshold

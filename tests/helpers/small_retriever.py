@@ -19,18 +19,14 @@ CLASSES, DIM = 4, 8
 
 
 def build_head(loss=STABLE_AP, **kwargs):
-    config = dict(
-        type='mmrank.RetrievalHead', num_classes=CLASSES, loss=dict(loss)
-    )
+    config = dict(type='mmrank.RetrievalHead', num_classes=CLASSES, loss=dict(loss))
     return MODELS.build({**config, **kwargs})
 
 
 def build_retriever(encoder=None, head=None, **kwargs):
     """Retriever of 16 x 16 colour images."""
     torch.manual_seed(0)
-    backbone = encoder or dict(
-        type='mmrank.SmallConvNet', in_channels=3, channels=16, num_blocks=3
-    )
+    backbone = encoder or dict(type='mmrank.SmallConvNet', in_channels=3, channels=16, num_blocks=3)
     channels = 64 if encoder else 16
     config = dict(
         type='mmrank.EmbeddingRetriever',
@@ -38,18 +34,10 @@ def build_retriever(encoder=None, head=None, **kwargs):
             copy.deepcopy(backbone),
             dict(type='mmpretrain.GlobalAveragePooling'),
             dict(
-                type='mmpretrain.LinearNeck',
-                in_channels=channels,
-                out_channels=DIM,
-                norm_cfg=None,
+                type='mmpretrain.LinearNeck', in_channels=channels, out_channels=DIM, norm_cfg=None
             ),
         ],
-        head=head
-        or dict(
-            type='mmrank.RetrievalHead',
-            num_classes=CLASSES,
-            loss=dict(STABLE_AP),
-        ),
+        head=head or dict(type='mmrank.RetrievalHead', num_classes=CLASSES, loss=dict(STABLE_AP)),
     )
     return MODELS.build({**config, **kwargs})
 
@@ -63,7 +51,4 @@ class Sample(dict):
 
 def samples(labels, ids=None):
     ids = range(len(labels)) if ids is None else ids
-    return [
-        Sample(gt_label=torch.tensor([int(c)]), sample_idx=int(i))
-        for c, i in zip(labels, ids)
-    ]
+    return [Sample(gt_label=torch.tensor([int(c)]), sample_idx=int(i)) for c, i in zip(labels, ids)]

@@ -19,18 +19,13 @@ def detector(folder: Path) -> Config:
     It has an average of the weights, a data loading worker, a best
     checkpoint, and accumulates gradients over two iterations.
     """
-    from mmrank.studies.synthetic.shapes_coco import (
-        ShapesSpec,
-        write_shapes_coco,
-    )
+    from mmrank.studies.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
     size = (96, 96)
     # No image without an object, which the config would leave out.
     spec = ShapesSpec(24, 4, 0, *size, max_size=64, empty_fraction=0)
     write_shapes_coco(folder / 'shapes', spec)
-    cfg = Config.fromfile(
-        CONFIGS / 'stable_ap' / 'retinanet_r18_fpn_stable-ap_demo.py'
-    )
+    cfg = Config.fromfile(CONFIGS / 'stable_ap' / 'retinanet_r18_fpn_stable-ap_demo.py')
     cfg.model.backbone.base_channels = 8
     cfg.model.neck.update(in_channels=[8, 16, 32, 64], out_channels=16)
     cfg.model.bbox_head.update(in_channels=16, feat_channels=16)
@@ -46,9 +41,7 @@ def detector(folder: Path) -> Config:
     cfg.train_dataloader.batch_size = 8
     cfg.train_cfg.update(max_epochs=4, val_interval=1)
     cfg.optim_wrapper.accumulative_counts = 2
-    cfg.default_hooks.checkpoint.update(
-        max_keep_ckpts=2, save_best='coco/bbox_mAP', rule='greater'
-    )
+    cfg.default_hooks.checkpoint.update(max_keep_ckpts=2, save_best='coco/bbox_mAP', rule='greater')
     cfg.custom_hooks.append(dict(type='EMAHook', momentum=0.1))
     return cfg
 
@@ -71,13 +64,8 @@ def isogclr(folder: Path) -> Config:
     cfg.model.loss.update(num_samples=300, eta=0.002)
     train = cfg.train_dataloader
     train.batch_size = 32
-    train.dataset.update(
-        data_root=str(folder / 'images'), imbalance_ratio=1, val_per_class=6
-    )
-    cfg.val_dataloader.dataset.datasets = [
-        train.dataset,
-        dict(train.dataset, split='val'),
-    ]
+    train.dataset.update(data_root=str(folder / 'images'), imbalance_ratio=1, val_per_class=6)
+    cfg.val_dataloader.dataset.datasets = [train.dataset, dict(train.dataset, split='val')]
     cfg.val_evaluator = [dict(type='mmrank.KNNMetric')]
     cfg.train_cfg.update(max_epochs=6, val_interval=2)
     cfg.default_hooks.checkpoint.interval = 1
@@ -110,15 +98,10 @@ def sharded(folder: Path) -> Config:
 
 def two_tower(folder: Path) -> Config:
     """Two embedding tables with the in-batch loss: 12 epochs of 7."""
-    from mmrank.studies.synthetic.interactions import (
-        InteractionsSpec,
-        write_interactions,
-    )
+    from mmrank.studies.synthetic.interactions import InteractionsSpec, write_interactions
 
     write_interactions(folder / 'pairs', InteractionsSpec())
-    cfg = Config.fromfile(
-        CONFIGS / 'in_batch' / 'two-tower8_unbiased-logistic_synthetic.py'
-    )
+    cfg = Config.fromfile(CONFIGS / 'in_batch' / 'two-tower8_unbiased-logistic_synthetic.py')
     for split in ('train', 'val'):
         cfg[f'{split}_dataloader'].dataset.data_root = f'{folder}/pairs'
     cfg.train_cfg.max_epochs = 12
@@ -137,15 +120,7 @@ def sharded_tables(folder: Path) -> Config:
 
 TRAININGS = {
     make.__name__: make
-    for make in (
-        detector,
-        flexible,
-        isogclr,
-        sharded,
-        sharded_state,
-        sharded_tables,
-        two_tower,
-    )
+    for make in (detector, flexible, isogclr, sharded, sharded_state, sharded_tables, two_tower)
 }
 
 
@@ -190,8 +165,7 @@ def start(config: Path, work_dir: Path, ranks: int) -> list:
 
     Args:
         config: Config file.
-        work_dir: Work folder; the output of rank r is appended to
-            ``<work_dir>_<r>.log``.
+        work_dir: Work folder; the output of rank r is appended to ``<work_dir>_<r>.log``.
         ranks: Number of processes.
 
     Returns:
@@ -202,17 +176,11 @@ def start(config: Path, work_dir: Path, ranks: int) -> list:
     in_shards = 'FSDPStrategy' in Path(config).read_text()
     if ranks > 1 or in_shards:
         options += ['--launcher', 'pytorch']
-        env.update(
-            WORLD_SIZE=str(ranks),
-            MASTER_ADDR='127.0.0.1',
-            MASTER_PORT=str(free_port()),
-        )
+        env.update(WORLD_SIZE=str(ranks), MASTER_ADDR='127.0.0.1', MASTER_PORT=str(free_port()))
     processes = []
     for rank in range(ranks):
         if 'WORLD_SIZE' in env:
             env.update(RANK=str(rank), LOCAL_RANK=str(rank))
         log = f'{work_dir}_{rank}.log'
-        processes.append(
-            start_script(TRAIN, config, *options, out=log, err=log, env=env)
-        )
+        processes.append(start_script(TRAIN, config, *options, out=log, err=log, env=env))
     return processes

@@ -38,10 +38,7 @@ def read_losses(work_dir: Path, rank: int = 0) -> dict[str, str]:
 
 def contents(path: Path) -> dict:
     """What two equal trainings have in common in a checkpoint."""
-    if path.is_dir():
-        checkpoint = load_sharded(path)
-    else:
-        checkpoint = torch.load(path, weights_only=False)
+    checkpoint = load_sharded(path) if path.is_dir() else torch.load(path, weights_only=False)
     meta, hub = checkpoint.pop('meta'), checkpoint.pop('message_hub')
     if SHARD_FILES_KEY in checkpoint:
         names = checkpoint.pop(SHARD_FILES_KEY)  # other ones each time

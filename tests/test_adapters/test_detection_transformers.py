@@ -10,11 +10,7 @@ import torch
 from gloo_processes import run_on_ranks
 from torch.nn.utils import clip_grad_norm_
 
-from mmrank.adapters import (
-    load_ranking_state,
-    remove_ranking_loss,
-    use_ranking_loss,
-)
+from mmrank.adapters import load_ranking_state, remove_ranking_loss, use_ranking_loss
 from mmrank.errors import UserError
 from mmrank.losses import ALRPLoss, RankSortLoss, StableAPLoss
 
@@ -87,9 +83,7 @@ def without_denoising(function):
     def fixed(logits, labels, device, pred_boxes, config, *args, **kwargs):
         last = slice(-config.num_queries, None)
         logits, pred_boxes = logits[:, last], pred_boxes[:, last]
-        return function(
-            logits, labels, device, pred_boxes, config, *args, **kwargs
-        )
+        return function(logits, labels, device, pred_boxes, config, *args, **kwargs)
 
     return fixed
 
@@ -170,10 +164,7 @@ def test_values_and_gradients_are_those_of_the_loss(kind):
     assert target[1][target[1] < CLASSES].tolist() == [1]
     torch.testing.assert_close(out.loss, sum(out.loss_dict.values()))
     # Each ranking has its own state.
-    means = [
-        r.mean_positive.mean.item()
-        for r in model.loss_function.rankings.values()
-    ]
+    means = [r.mean_positive.mean.item() for r in model.loss_function.rankings.values()]
     # In the first layer of D-FINE the second scores are at first equal.
     assert len(set(means)) == len(names) - (kind == 'DFine')
     assert loss.mean_positive.num_updates == 0
@@ -239,23 +230,15 @@ def test_trains_predicts_and_is_saved(kind, tmp_path):
         shown, threshold=0.0, target_sizes=[(64, 64)] * 3
     )
     best = (raw - centre).sigmoid().flatten(1).amax(1)
-    torch.testing.assert_close(
-        torch.stack([x['scores'].max() for x in found]), best
-    )
+    torch.testing.assert_close(torch.stack([x['scores'].max() for x in found]), best)
 
     # The folder of save_pretrained, bit by bit.
     model.save_pretrained(tmp_path)
     again = type(model).from_pretrained(tmp_path)
-    again = load_ranking_state(
-        use_ranking_loss(again, StableAPLoss()), tmp_path
-    ).eval()
+    again = load_ranking_state(use_ranking_loss(again, StableAPLoss()), tmp_path).eval()
     state = model.state_dict()
     assert sum('.rankings.' in key for key in state) > 5
-    for other in (
-        again,
-        copy.deepcopy(model),
-        pickle.loads(pickle.dumps(model)),
-    ):
+    for other in (again, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert other.state_dict().keys() == state.keys()
         for key, value in other.state_dict().items():
             assert torch.equal(value, state[key]), key
@@ -269,10 +252,7 @@ def test_trains_predicts_and_is_saved(kind, tmp_path):
     assert not any('rankings' in key for key in stock.state_dict())
     with torch.no_grad():
         torch.testing.assert_close(
-            stock(pixel_values=pixels).logits,
-            shown.logits,
-            rtol=1e-4,
-            atol=1e-4,
+            stock(pixel_values=pixels).logits, shown.logits, rtol=1e-4, atol=1e-4
         )
 
 
@@ -314,15 +294,11 @@ def test_the_block_of_the_page(tmp_path, monkeypatch):
     assert names['model'] is not model
     plain = type(model).from_pretrained('work_dirs/plain').eval()
     with torch.no_grad():
-        torch.testing.assert_close(
-            plain(pixel_values=pixels).logits, shown, rtol=1e-4, atol=1e-4
-        )
+        torch.testing.assert_close(plain(pixel_values=pixels).logits, shown, rtol=1e-4, atol=1e-4)
 
 
 def _step(rank, own):
-    model = use_ranking_loss(
-        detector('RTDetr').train(), StableAPLoss(momentum=0.5)
-    )
+    model = use_ranking_loss(detector('RTDetr').train(), StableAPLoss(momentum=0.5))
     pixels, labels = batch()
     at = own[rank]
     out = model(pixel_values=pixels[at], labels=labels[at])

@@ -80,20 +80,12 @@ def embed(model, column):
 
 
 def in_double(columns):
-    return [
-        {**x, 'sentence_embedding': x['sentence_embedding'].double()}
-        for x in columns
-    ]
+    return [{**x, 'sentence_embedding': x['sentence_embedding'].double()} for x in columns]
 
 
 @pytest.mark.parametrize(
     'loss',
-    [
-        InfoNCELoss(tau=0.05, bimodal=True),
-        CLIPLoss(),
-        ISogCLRLoss(24),
-        BimodalISogCLRLoss(24),
-    ],
+    [InfoNCELoss(tau=0.05, bimodal=True), CLIPLoss(), ISogCLRLoss(24), BimodalISogCLRLoss(24)],
     ids=lambda x: type(x).__name__,
 )
 def test_contrastive_losses(model, loss):
@@ -132,11 +124,7 @@ def test_the_index_of_a_row_selects_its_state():
 
 
 def test_one_column_is_embedded_twice():
-    from sentence_transformers.sentence_transformer.modules import (
-        BoW,
-        Dense,
-        Dropout,
-    )
+    from sentence_transformers.sentence_transformer.modules import BoW, Dense, Dropout
 
     torch.manual_seed(0)
     modules = [BoW(WORDS), Dropout(0.3), Dense(len(WORDS), 6)]
@@ -153,10 +141,7 @@ def test_one_column_is_embedded_twice():
 
 @pytest.mark.parametrize(
     'loss',
-    [
-        StableAPLoss(6, mode='per_class', **COSINES),
-        SmoothAPLoss(tau=0.05),
-    ],
+    [StableAPLoss(6, mode='per_class', **COSINES), SmoothAPLoss(tau=0.05)],
     ids=lambda x: type(x).__name__,
 )
 def test_retrieval_of_classes(model, loss):
@@ -181,9 +166,7 @@ def test_retrieval_of_documents_with_hard_negatives(model):
     expected = direct.rank(scores, positive, ~positive)
     compare(model, wrapped(columns, None), expected)
     # With topics all documents of the topic are relevant.
-    positive = torch.cat(
-        [TOPICS[:, None] == TOPICS, torch.zeros(24, 24).bool()], 1
-    )
+    positive = torch.cat([TOPICS[:, None] == TOPICS, torch.zeros(24, 24).bool()], 1)
     fresh = SentenceRetrievalLoss(model, StableAPLoss(**COSINES))
     q, d, n = (normalize(embed(model, x)) for x in columns)
     scores = q @ torch.cat([d, n]).t()
@@ -195,9 +178,7 @@ def test_in_batch_losses_know_the_pairs(model):
     queries, documents = torch.arange(24), torch.arange(24) % 5
     label = torch.stack([queries, documents], 1)
     columns = in_double(features(model, *pairs()))
-    wrapped = SentenceInBatchLoss(
-        model, InBatchLoss(pointwise='logistic'), label.tolist()
-    )
+    wrapped = SentenceInBatchLoss(model, InBatchLoss(pointwise='logistic'), label.tolist())
     direct = InBatchLoss(pointwise='logistic')
     direct.set_pairs(queries, documents, (24, 5))
     views = [embed(model, x) for x in columns]
@@ -210,9 +191,7 @@ def test_in_batch_losses_know_the_pairs(model):
 
 def same_topic_first(model):
     with torch.no_grad():
-        rows = normalize(
-            model(features(model, TEXTS)[0])['sentence_embedding']
-        )
+        rows = normalize(model(features(model, TEXTS)[0])['sentence_embedding'])
     scores = (rows @ rows.t()).fill_diagonal_(-2)
     return (TOPICS[scores.argmax(1)] == TOPICS).float().mean().item()
 
@@ -286,18 +265,14 @@ def test_two_ranks_search_one_gallery():
         for found in ranks:
             torch.testing.assert_close(found[i], single[i].detach())
         averaged = (ranks[0][i + 1] + ranks[1][i + 1]) / 2
-        torch.testing.assert_close(
-            averaged, single[i + 1], rtol=1e-4, atol=1e-6
-        )
+        torch.testing.assert_close(averaged, single[i + 1], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.slow
 def test_the_trainer_trains_and_resumes(tmp_path):
     datasets = pytest.importorskip('datasets')
     anchors, positives = pairs()
-    data = datasets.Dataset.from_dict(
-        dict(anchor=anchors, positive=positives, label=[*range(24)])
-    )
+    data = datasets.Dataset.from_dict(dict(anchor=anchors, positive=positives, label=[*range(24)]))
 
     def train(steps, resume):
         model, loss = sentence_model(), BimodalISogCLRLoss(24)

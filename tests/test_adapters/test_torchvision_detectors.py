@@ -13,13 +13,7 @@ from torchvision.ops import box_iou
 
 from mmrank.adapters import remove_ranking_loss, use_ranking_loss
 from mmrank.errors import UserError
-from mmrank.losses import (
-    ALRPLoss,
-    RankSortLoss,
-    SmoothAPLoss,
-    SOAPLoss,
-    StableAPLoss,
-)
+from mmrank.losses import ALRPLoss, RankSortLoss, SmoothAPLoss, SOAPLoss, StableAPLoss
 
 CLASSES = 3
 
@@ -45,11 +39,7 @@ def detector(kind):
     ratios = 1 if kind is FCOS else 2
     anchors = AnchorGenerator(sizes, ((1.0, 2.0)[:ratios],) * 2)
     model = kind(
-        Backbone(),
-        num_classes=CLASSES,
-        anchor_generator=anchors,
-        min_size=64,
-        max_size=64,
+        Backbone(), num_classes=CLASSES, anchor_generator=anchors, min_size=64, max_size=64
     )
     if kind is RetinaNet:
         # Logits of the first step differ enough to be ranked.
@@ -76,9 +66,7 @@ def outputs_and_matches(model):
     seen = {}
 
     def keep(targets, head_outputs, anchors, matched_idxs):
-        seen.update(
-            outputs=head_outputs, anchors=anchors, matched=matched_idxs
-        )
+        seen.update(outputs=head_outputs, anchors=anchors, matched=matched_idxs)
         return type(model.head).compute_loss(
             model.head, targets, head_outputs, anchors, matched_idxs
         )
@@ -110,16 +98,11 @@ def test_values_and_gradients_are_those_of_the_loss(kind):
         assert (matched == -2).any(), 'no anchor between the thresholds'
     assert (matched >= 0).sum() > 3
     direct = copy.deepcopy(loss)(
-        logits.flatten(0, 1)[matched != -2],
-        labels_by_hand(targets, seen['matched'])[matched != -2],
+        logits.flatten(0, 1)[matched != -2], labels_by_hand(targets, seen['matched'])[matched != -2]
     )
-    torch.testing.assert_close(
-        losses['classification'], direct, rtol=1e-12, atol=0
-    )
+    torch.testing.assert_close(losses['classification'], direct, rtol=1e-12, atol=0)
     expected = torch.autograd.grad(direct, logits, retain_graph=True)[0]
-    found = torch.autograd.grad(
-        losses['classification'], logits, retain_graph=True
-    )[0]
+    found = torch.autograd.grad(losses['classification'], logits, retain_graph=True)[0]
     assert expected.abs().sum() > 0
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-15)
     # The other losses, and their gradients, are those of the stock model.
@@ -141,8 +124,7 @@ def test_quality_and_box_losses_are_those_of_the_decoded_boxes():
         loss, seen = model.head.ranking_loss, outputs_and_matches(model)
         told = []
         loss.register_forward_pre_hook(
-            lambda _, args, kwargs, told=told: told.append(kwargs['quality']),
-            with_kwargs=True,
+            lambda _, args, kwargs, told=told: told.append(kwargs['quality']), with_kwargs=True
         )
         model(images, targets)
         expected = []
@@ -176,13 +158,9 @@ def test_quality_and_box_losses_are_those_of_the_decoded_boxes():
 def test_balanced_boxes_weigh_as_much_as_the_classes():
     images, targets = batch()
     plain = use_ranking_loss(detector(RetinaNet), StableAPLoss())
-    model = use_ranking_loss(
-        detector(RetinaNet), StableAPLoss(), balance_boxes=True
-    )
+    model = use_ranking_loss(detector(RetinaNet), StableAPLoss(), balance_boxes=True)
     losses, unbalanced = model(images, targets), plain(images, targets)
-    torch.testing.assert_close(
-        losses['bbox_regression'], losses['classification']
-    )
+    torch.testing.assert_close(losses['bbox_regression'], losses['classification'])
     ratio = unbalanced['classification'] / unbalanced['bbox_regression']
     assert abs(ratio - 1) > 0.1
     names = 'head.regression_head.bbox_reg.weight'
@@ -213,9 +191,7 @@ def test_trains_predicts_and_leaves(kind):
     with torch.no_grad():
         found, raw = model.head, uncentred.head
         x = [*model.backbone(torch.stack(images)).values()]
-        torch.testing.assert_close(
-            found(x)['cls_logits'], raw(x)['cls_logits'] - centre
-        )
+        torch.testing.assert_close(found(x)['cls_logits'], raw(x)['cls_logits'] - centre)
         predicted = model(images)
     # The positives' mean is shown as 0.5: some are above.
     assert all(len(p['boxes']) for p in predicted[:2])
@@ -224,11 +200,7 @@ def test_trains_predicts_and_leaves(kind):
     # State and model come back bit by bit.
     fresh = use_ranking_loss(detector(kind), StableAPLoss())
     fresh.load_state_dict(model.state_dict())
-    for again in (
-        fresh,
-        copy.deepcopy(model),
-        pickle.loads(pickle.dumps(model)),
-    ):
+    for again in (fresh, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert again.state_dict().keys() == model.state_dict().keys()
         again.eval()
         for a, b in zip(again(images), predicted):

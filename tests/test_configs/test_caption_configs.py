@@ -18,9 +18,7 @@ from mmrank import losses
 
 ROOT = Path(__file__).parents[2] / 'configs' / 'clip'
 # Those on stored features: test_grocery_configs.py.
-CONFIGS = sorted(
-    path for path in ROOT.glob('*.py') if not path.stem.endswith('grocery')
-)
+CONFIGS = sorted(path for path in ROOT.glob('*.py') if not path.stem.endswith('grocery'))
 NAMED = {
     'clip': losses.CLIPLoss,
     'cyclip': losses.CyCLIPLoss,
@@ -42,9 +40,7 @@ def load(path):
 
 def batch(size, texts):
     g = torch.Generator().manual_seed(0)
-    images = torch.randint(
-        0, 255, (6, 3, size, size), dtype=torch.uint8, generator=g
-    )
+    images = torch.randint(0, 255, (6, 3, size, size), dtype=torch.uint8, generator=g)
     samples = []
     for i in range(6):
         text_id = i if isinstance(texts[i], str) else [i, i + 6]
@@ -69,9 +65,7 @@ def test_config_trains_and_predicts(path):
         encoder = cfg.model.text_encoder
         assert encoder.type == 'mmrank.HuggingFaceTextEncoder'
         assert encoder.name_or_path == 'distilbert-base-uncased'
-        cfg.model.text_encoder = dict(
-            type='mmrank.TextTransformer', channels=16, num_layers=1
-        )
+        cfg.model.text_encoder = dict(type='mmrank.TextTransformer', channels=16, num_layers=1)
     cfg.model.data_preprocessor = cfg.data_preprocessor
     model = MODELS.build(cfg.model)
     model.init_weights()
@@ -89,10 +83,7 @@ def test_config_trains_and_predicts(path):
         logs = model.train_step(batch(size, texts), wrapper)
     assert logs['loss'].isfinite()
     for group in wrapper.optimizer.param_groups:
-        learned = [
-            getattr(loss, name, None)
-            for name in ('log_tau', 'log_scale', 'logit_bias')
-        ]
+        learned = [getattr(loss, name, None) for name in ('log_tau', 'log_scale', 'logit_bias')]
         if any(x is y for x in group['params'] for y in learned):
             assert group['weight_decay'] == 0
     model.eval()
@@ -104,9 +95,7 @@ def test_config_trains_and_predicts(path):
         assert found[0].pred_score.shape == (len(model.prompts.classes),)
     for name in ('val_evaluator', 'test_evaluator'):
         evaluators = cfg[name]
-        for config in (
-            evaluators if isinstance(evaluators, list) else [evaluators]
-        ):
+        for config in evaluators if isinstance(evaluators, list) else [evaluators]:
             metric = METRICS.build(config)
             metric.process({}, [x.to_dict() for x in found])
             assert metric.results

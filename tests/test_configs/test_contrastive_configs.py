@@ -10,13 +10,7 @@ import torch
 import yaml
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
-from mmengine.registry import (
-    DATASETS,
-    HOOKS,
-    METRICS,
-    MODELS,
-    init_default_scope,
-)
+from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS, init_default_scope
 
 pytest.importorskip('mmpretrain')
 from mmpretrain.datasets import CIFAR10, CIFAR100
@@ -61,18 +55,13 @@ def shrink(cfg):
     """The same network, narrow, on one process."""
     neck = cfg.model.neck
     if cfg.model.backbone.type == 'mmpretrain.ResNet':
-        cfg.model.backbone.update(
-            depth=18, base_channels=8, norm_cfg=dict(type='BN')
-        )
+        cfg.model.backbone.update(depth=18, base_channels=8, norm_cfg=dict(type='BN'))
         neck.in_channels = 64
     neck.update(hid_channels=32, out_channels=32, norm_cfg=dict(type='BN1d'))
 
 
 def samples(n):
-    return [
-        DataSample(metainfo=dict(sample_idx=7 * i)).set_gt_label(i % 10)
-        for i in range(n)
-    ]
+    return [DataSample(metainfo=dict(sample_idx=7 * i)).set_gt_label(i % 10) for i in range(n)]
 
 
 @pytest.mark.parametrize('path', LEARNERS, ids=lambda p: p.stem)
@@ -84,9 +73,7 @@ def test_learner_trains_and_gives_features(path):
         assert neck['hid_channels'] == neck['out_channels'] == 8192
         assert cfg.model.backbone.depth == int(network[1:])
     shrink(cfg)
-    model = MODELS.build(
-        dict(cfg.model, data_preprocessor=cfg.data_preprocessor)
-    )
+    model = MODELS.build(dict(cfg.model, data_preprocessor=cfg.data_preprocessor))
     loss = model.loss_module
     assert type(loss) is METHODS[method]
     if 'simclr' not in method and network != 'conv3':
@@ -96,15 +83,10 @@ def test_learner_trains_and_gives_features(path):
     images = torch.randint(0, 255, (4, 3, size, size), dtype=torch.uint8)
     inputs = images if network == 'conv3' else [images, images.flip(3)]
     before = [x.clone() for x in model.backbone.parameters()]
-    log = model.train_step(
-        dict(inputs=inputs, data_samples=samples(4)), wrapper
-    )
+    log = model.train_step(dict(inputs=inputs, data_samples=samples(4)), wrapper)
     assert log['loss'].isfinite()
     wrapper.param_groups[0]['lr']  # built with groups
-    assert any(
-        not torch.equal(x, y)
-        for x, y in zip(before, model.backbone.parameters())
-    )
+    assert any(not torch.equal(x, y) for x, y in zip(before, model.backbone.parameters()))
     model.eval()
     out = model.val_step(dict(inputs=images, data_samples=samples(4)))
     assert out[0].feature.isfinite().all()
@@ -123,11 +105,7 @@ def test_twins_differ_by_the_loss_alone(path):
         cfg.model.neck.out_channels -= 1
     for one in (cfg, twin):
         one.model.pop('loss')
-        one.custom_hooks = [
-            x
-            for x in one.custom_hooks
-            if x['type'] != 'mmrank.TemperatureHook'
-        ]
+        one.custom_hooks = [x for x in one.custom_hooks if x['type'] != 'mmrank.TemperatureHook']
     assert cfg.to_dict() == twin.to_dict()
 
 
@@ -136,9 +114,7 @@ def test_linear_evaluation_trains_the_last_layer_only(path):
     cfg = load(path)
     cfg.model.backbone.update(depth=18, base_channels=8, init_cfg=None)
     cfg.model.head.update(in_channels=64, topk=(1,))
-    model = MODELS.build(
-        dict(cfg.model, data_preprocessor=cfg.data_preprocessor)
-    ).train()
+    model = MODELS.build(dict(cfg.model, data_preprocessor=cfg.data_preprocessor)).train()
     trained = [n for n, p in model.named_parameters() if p.requires_grad]
     assert trained == ['head.fc.weight', 'head.fc.bias']
     classes = cfg.data_preprocessor.num_classes
@@ -171,11 +147,7 @@ def test_linear_evaluation_takes_the_backbone_of_a_checkpoint(tmp_path):
 
 @pytest.mark.parametrize(
     'path',
-    [
-        x
-        for x in CONFIGS
-        if 'cifar' in x.stem and x.stem.startswith(('r18_simclr', 'linear'))
-    ],
+    [x for x in CONFIGS if 'cifar' in x.stem and x.stem.startswith(('r18_simclr', 'linear'))],
     ids=lambda p: p.stem,
 )
 def test_cifar_data_of_a_config(path, tmp_path):

@@ -25,9 +25,7 @@ ROOT = Path(__file__).parents[2] / 'configs'
 # The last part of a config's name is its data set.
 DETECTION = ('bccd', 'coco', 'coco128', 'demo', 'lvis-v1')
 CONFIGS = sorted(
-    path
-    for path in ROOT.glob('[!_]*/*.py')
-    if path.stem.rpartition('_')[2] in DETECTION
+    path for path in ROOT.glob('[!_]*/*.py') if path.stem.rpartition('_')[2] in DETECTION
 )
 # The part of a config's name that says on what it trains.
 RANKING = {
@@ -175,15 +173,9 @@ def test_config_trains_a_step_and_predicts(path):
 def _without_loss(cfg):
     """What has to be the same in a comparison of losses."""
     for head in _class_heads(cfg):
-        # aLRP takes the place of the box loss and fixes its scale; the others
-        # are free to average and weigh it.
-        for key in (
-            'type',
-            'head_type',
-            'loss_cls',
-            'balance_boxes',
-            'box_average',
-        ):
+        # aLRP takes the place of the box loss and fixes its scale; the others are free to average
+        # and weigh it.
+        for key in ('type', 'head_type', 'loss_cls', 'balance_boxes', 'box_average'):
             head.pop(key, None)
         head.get('loss_bbox', {}).pop('loss_weight', None)
     if _is_two_stage(cfg):
@@ -200,9 +192,7 @@ def test_twins_differ_in_the_loss_only():
     for path in CONFIGS:
         name = _loss_name(path)
         for baseline in BASELINES:
-            other = by_name.get(
-                path.stem.replace(f'_{name}_', f'_{baseline}_')
-            )
+            other = by_name.get(path.stem.replace(f'_{name}_', f'_{baseline}_'))
             if name not in RANKING or other is None:
                 continue
             compared.add(name)

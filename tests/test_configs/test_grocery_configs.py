@@ -12,21 +12,16 @@ from mmengine.runner import Runner
 pytest.importorskip('mmpretrain')
 pytest.importorskip('timm')
 
-from mmrank.datasets.transforms.load_cached_features import (
-    FeatureCache,
-    opened,
-)
+from mmrank.datasets.transforms.load_cached_features import FeatureCache, opened
 from mmrank.studies.seeds.plan import load_config
 from mmrank.studies.seeds.plan_file import read_plan
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted(
-    path
-    for path in ROOT.glob('configs/[!_]*/*_grocery.py')
-    if 'frozen' not in path.stem
+    path for path in ROOT.glob('configs/[!_]*/*_grocery.py') if 'frozen' not in path.stem
 )
-# One of each kind of task and head. The others differ from them by the loss
-# alone, which has tests of its own.
+# One of each kind of task and head. The others differ from them by the loss alone, which has tests
+# of its own.
 TRAINED = {
     'efficientnet-lite0_stable-ap_grocery',
     'efficientnet-lite0_xbm_grocery',
@@ -51,9 +46,7 @@ def data(tmp_path_factory):
             for number in range(EACH)
         ]
         everything += items
-        (root / f'{split}.txt').write_text(
-            ''.join(f'{path} {label}\n' for path, label in items)
-        )
+        (root / f'{split}.txt').write_text(''.join(f'{path} {label}\n' for path, label in items))
         (root / f'captions_{split}.jsonl').write_text(
             ''.join(
                 json.dumps(
@@ -96,9 +89,7 @@ def test_model_is_built(path, monkeypatch):
 @pytest.mark.parametrize(
     'path',
     [
-        pytest.param(
-            path, marks=() if path.stem in TRAINED else pytest.mark.slow
-        )
+        pytest.param(path, marks=() if path.stem in TRAINED else pytest.mark.slow)
         for path in CONFIGS
     ],
     ids=lambda p: p.stem,

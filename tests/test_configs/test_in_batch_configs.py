@@ -14,10 +14,7 @@ from mmrank.datasets.samplers import ClassPairSampler
 from mmrank.losses import InBatchLoss, InBatchSoftmaxLoss
 from mmrank.models import SparseLinearTower, TwoTower
 from mmrank.registry import MODELS
-from mmrank.studies.synthetic.interactions import (
-    InteractionsSpec,
-    write_interactions,
-)
+from mmrank.studies.synthetic.interactions import InteractionsSpec, write_interactions
 
 FOLDER = Path(__file__).parents[2] / 'configs/in_batch'
 CONFIGS = sorted(FOLDER.glob('two-tower*.py'))
@@ -42,8 +39,7 @@ def data(tmp_path_factory):
             texts.setdefault(i, []).append(str(j))
         (root / f'{name}.txt').write_text(
             ''.join(
-                f'{",".join(labels)} {i + 1}:1 {M + i % 3 + 1}:0.5\n'
-                for i, labels in texts.items()
+                f'{",".join(labels)} {i + 1}:1 {M + i % 3 + 1}:0.5\n' for i, labels in texts.items()
             )
         )
     return root
@@ -63,9 +59,7 @@ def of_small_data(path, root, work_dir):
             tower.num_entities = size
         else:
             tower.num_features = M + 3
-    samples = cfg.train_dataloader.batch_size // (
-        cfg.train_dataloader.sampler.batch_size
-    )
+    samples = cfg.train_dataloader.batch_size // (cfg.train_dataloader.sampler.batch_size)
     cfg.train_dataloader.sampler.batch_size = 20
     cfg.train_dataloader.batch_size = 20 * samples
     cfg.model.top_k = 5
@@ -132,9 +126,7 @@ def test_pairs_of_images():
     pytest.importorskip('mmpretrain')
     from mmpretrain.structures import DataSample
 
-    cfg = Config.fromfile(
-        FOLDER / 'conv4_unbiased-omega-logistic_omniglot-pairs.py'
-    )
+    cfg = Config.fromfile(FOLDER / 'conv4_unbiased-omega-logistic_omniglot-pairs.py')
     loader = cfg.train_dataloader
     assert loader.batch_size == 2 * loader.sampler.batch_size
     assert DATASETS.get(loader.dataset.type) is not None
@@ -145,10 +137,7 @@ def test_pairs_of_images():
     ids = sampler.rank_batch(0)
     images = torch.rand(16, 1, 28, 28)
     samples = [
-        DataSample(metainfo=dict(sample_idx=int(i))).set_gt_label(
-            int(labels[i])
-        )
-        for i in ids
+        DataSample(metainfo=dict(sample_idx=int(i))).set_gt_label(int(labels[i])) for i in ids
     ]
     batch = dict(inputs=images, data_samples=samples)
     model = MODELS.build(copy.deepcopy(cfg.model))

@@ -10,13 +10,7 @@ import torch
 import yaml
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
-from mmengine.registry import (
-    DATASETS,
-    HOOKS,
-    METRICS,
-    MODELS,
-    init_default_scope,
-)
+from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS, init_default_scope
 
 pytest.importorskip('mmpretrain')
 from mmpretrain.models.losses import CrossEntropyLoss, FocalLoss
@@ -53,26 +47,20 @@ def _load(path):
 
 def _shrink(cfg):
     """A small network, for what is not about the network."""
-    cfg.model.backbone = dict(
-        type='mmrank.SmallConvNet', in_channels=3, channels=8, num_blocks=2
-    )
+    cfg.model.backbone = dict(type='mmrank.SmallConvNet', in_channels=3, channels=8, num_blocks=2)
     cfg.model.head.in_channels = 8
 
 
 def _batch(classes, size=16):
     g = torch.Generator().manual_seed(0)
-    images = torch.randint(
-        0, 255, (12, 3, size, size), dtype=torch.uint8, generator=g
-    )
+    images = torch.randint(0, 255, (12, 3, size, size), dtype=torch.uint8, generator=g)
     made = []
     for i in range(12):
         sample = DataSample(metainfo=dict(sample_idx=i))
         if classes == 1:
             sample.set_gt_label(int(i % 3 == 0))
         else:
-            sample.set_gt_label(
-                [c for c in range(classes) if i % (c + 2) == 0]
-            )
+            sample.set_gt_label([c for c in range(classes) if i % (c + 2) == 0])
         made.append(sample)
     return dict(inputs=list(images), data_samples=made)
 

@@ -1,7 +1,7 @@
 """Full-size configs have the settings that their READMEs state.
 
-What decides a training is written down here once more: the tables of the
-READMEs say where each value comes from.
+What decides a training is written down here once more: the tables of the READMEs say where each
+value comes from.
 """
 
 from pathlib import Path
@@ -15,9 +15,7 @@ pytest.importorskip('mmpretrain')
 ROOT = Path(__file__).parents[2] / 'configs'
 CLASSES = dict(sop=10181, vehicleid=11817, inaturalist=5115)
 HELD_OUT = dict(sop=1137, vehicleid=1317, inaturalist=575)
-RECALL = dict(
-    sop=(1, 10, 100, 1000), vehicleid=(1, 5), inaturalist=(1, 4, 16, 32)
-)
+RECALL = dict(sop=(1, 10, 100, 1000), vehicleid=(1, 5), inaturalist=(1, 4, 16, 32))
 SCHEDULE = {  # learning rate, iterations, milestones, factor
     ('stable-ap', 'sop'): (0.003, 100_000, [60_000, 80_000], 0.1),
     ('stable-ap', 'vehicleid'): (0.01, 160_000, [120_000, 150_000], 0.3),
@@ -45,20 +43,12 @@ RIVALS = {
     'auc-huber': dict(surrogate='one_sided_huber', tau=0.1),
     'auc-sigmoid': dict(surrogate='sigmoid', tau=0.1),
 }
-SUMMED = dict(
-    distance=dict(type='CosineSimilarity'), reducer=dict(type='SumReducer')
-)
+SUMMED = dict(distance=dict(type='CosineSimilarity'), reducer=dict(type='SumReducer'))
 PAIRS = {
-    'contrastive': dict(
-        type='ContrastiveLoss', pos_margin=1.0, neg_margin=0.5, **SUMMED
-    ),
+    'contrastive': dict(type='ContrastiveLoss', pos_margin=1.0, neg_margin=0.5, **SUMMED),
     'triplet': dict(type='TripletMarginLoss', margin=0.1, **SUMMED),
     'multi-similarity': dict(
-        type='MultiSimilarityLoss',
-        alpha=2.0,
-        beta=40.0,
-        base=0.5,
-        reducer=dict(type='MeanReducer'),
+        type='MultiSimilarityLoss', alpha=2.0, beta=40.0, base=0.5, reducer=dict(type='MeanReducer')
     ),
     'fast-ap': dict(type='FastAPLoss', num_bins=10),
 }
@@ -72,10 +62,7 @@ RHO = {
     'inaturalist2018': 0.3,
 }
 RETRIEVAL = sorted(
-    path
-    for data in CLASSES
-    for path in ROOT.glob(f'[!_]*/r50_*_{data}.py')
-    if 'x4-' in path.stem
+    path for data in CLASSES for path in ROOT.glob(f'[!_]*/r50_*_{data}.py') if 'x4-' in path.stem
 )
 
 
@@ -204,9 +191,7 @@ def test_long_tail(name):
     assert 'PreviousWeightsHook' in hooks_of(cfg)
 
 
-@pytest.mark.parametrize(
-    'path', sorted(ROOT.glob('isogclr/r*_isogclr_*.py')), ids=lambda p: p.stem
-)
+@pytest.mark.parametrize('path', sorted(ROOT.glob('isogclr/r*_isogclr_*.py')), ids=lambda p: p.stem)
 def test_isogclr(path):
     loss = MODELS.build(dict(load(path).model.loss, num_samples=4))
     state = loss.temperature
@@ -230,16 +215,11 @@ def test_isogclr_of_images_and_texts():
 def test_detector():
     pytest.importorskip('mmdet')
     folder = ROOT / 'stable_ap'
-    cfg = load(
-        folder / 'retinanet_r50_fpn_atss_stable-ap_4xb8-512-100e_coco.py'
-    )
+    cfg = load(folder / 'retinanet_r50_fpn_atss_stable-ap_4xb8-512-100e_coco.py')
     settings = dict(cfg.model.bbox_head.loss_cls)
     loss = MODELS.build(dict(settings, type='mmrank.StableAPLoss'))
     assert (loss.rho, loss.mode) == ('auto', 'flatten')
-    assert (loss.mean_positive.mode, loss.mean_positive.momentum) == (
-        'exact',
-        0.01,
-    )
+    assert (loss.mean_positive.mode, loss.mean_positive.momentum) == ('exact', 0.01)
     assert (loss.a, loss.t, loss.score_penalty) == (0.1, 2.0, 0.001)
     assert cfg.model.bbox_head.loss_bbox.loss_weight == 2.0
     optimizer = cfg.optim_wrapper.optimizer

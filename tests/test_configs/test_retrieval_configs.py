@@ -21,9 +21,7 @@ from mmrank.losses import RankingLoss
 ROOT = Path(__file__).parents[2] / 'configs'
 RETRIEVAL = ('omniglot', 'sop', 'vehicleid', 'inaturalist')
 CONFIGS = sorted(
-    path
-    for path in ROOT.glob('[!_]*/*.py')
-    if path.stem.rpartition('_')[2] in RETRIEVAL
+    path for path in ROOT.glob('[!_]*/*.py') if path.stem.rpartition('_')[2] in RETRIEVAL
 )
 # The rivals on other data have the losses and models of those on SOP.
 TRAINED = [
@@ -68,9 +66,7 @@ def _backbone(cfg):
 def _batch(classes, channels, size=32):
     g = torch.Generator().manual_seed(0)
     labels = torch.tensor([0, 0, 0, 1, 1, 1, classes - 1, classes - 1])
-    images = torch.randint(
-        0, 255, (8, channels, size, size), dtype=torch.uint8, generator=g
-    )
+    images = torch.randint(0, 255, (8, channels, size, size), dtype=torch.uint8, generator=g)
     samples = [
         DataSample(metainfo=dict(sample_idx=i)).set_gt_label(label)
         for i, label in enumerate(labels)
@@ -93,9 +89,7 @@ def test_config_trains_and_predicts(path):
         # The same network, narrow and without the download.
         backbone.update(init_cfg=None, base_channels=8, stem_channels=8)
         cfg.model.image_encoder[-1].in_channels = 256
-    preprocessor = cfg.model.setdefault(
-        'data_preprocessor', cfg.data_preprocessor
-    )
+    preprocessor = cfg.model.setdefault('data_preprocessor', cfg.data_preprocessor)
     model = MODELS.build(cfg.model)
     model.init_weights()
     assert type(model.head.loss_module) is kind
@@ -146,11 +140,7 @@ def test_twins_differ_in_the_loss_only(data):
         # The paper trains the rivals with Adam, its code with other steps.
         (first,) = ROOT.glob(f'soprc/r50_soprc_*_{data}.py')
     one = _without_loss(_load(first))
-    twins = [
-        p
-        for p in CONFIGS
-        if p.stem.endswith(data) and p.parent.name != first.parent.name
-    ]
+    twins = [p for p in CONFIGS if p.stem.endswith(data) and p.parent.name != first.parent.name]
     assert len(twins) >= 10
     for path in twins:
         if path.stem.startswith('r50_stable-ap'):

@@ -15,9 +15,7 @@ from mmrank.errors import UserError
 def cache(tmp_path):
     """Three images with a fixed and two random views of (2, 1, 3) maps."""
     maps = np.random.default_rng(0).normal(size=(3, 3, 2, 1, 3))
-    paths = [
-        str(tmp_path / 'images' / x) for x in ('a.jpg', 'b/c.jpg', 'd.jpg')
-    ]
+    paths = [str(tmp_path / 'images' / x) for x in ('a.jpg', 'b/c.jpg', 'd.jpg')]
     FeatureCache.write(
         tmp_path / 'cache' / 'maps',
         paths,
@@ -90,9 +88,7 @@ def test_two_versions_are_refused(cache):
 
 
 def test_a_cache_without_random_views(tmp_path):
-    FeatureCache.write(
-        tmp_path / 'one', ['/x/a.jpg'], [iter([np.zeros((1, 1, 1))])], {}
-    )
+    FeatureCache.write(tmp_path / 'one', ['/x/a.jpg'], [iter([np.zeros((1, 1, 1))])], {})
     LoadCachedFeatures(str(tmp_path / 'one'))
     with pytest.raises(UserError, match='no random view'):
         LoadCachedFeatures(str(tmp_path / 'one'), random_view=True)
@@ -151,9 +147,7 @@ def images(tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         cv2.imwrite(str(path), rng.integers(0, 255, (40, 48, 3), np.uint8))
     torch.manual_seed(0)
-    stages = MODELS.build(
-        dict(type='mmrank.TIMMStages', model_name='tf_efficientnet_lite0')
-    ).eval()
+    stages = MODELS.build(dict(type='mmrank.TIMMStages', model_name='tf_efficientnet_lite0')).eval()
     torch.save({'state_dict': stages.state_dict()}, tmp_path / 'weights.pth')
 
     def config(frozen):
@@ -174,18 +168,14 @@ TOOL = 'tools/dataset_converters/cache_features.py'
 
 
 @pytest.mark.parametrize('pool', [False, True])
-def test_tool_stores_what_the_network_gives(
-    images, run_script, tmp_path, pool
-):
+def test_tool_stores_what_the_network_gives(images, run_script, tmp_path, pool):
     from pathlib import Path
 
     config, stages = images
     frozen = 8 if pool else 6
     words = ['--views', '1', '--batch-size', '2'] + ['--pool'] * pool
     root = Path(__file__).parents[2]
-    status, out, error = run_script(
-        root / TOOL, config(frozen), tmp_path / 'maps', *words
-    )
+    status, out, error = run_script(root / TOOL, config(frozen), tmp_path / 'maps', *words)
     assert status == 0, error
     assert '3 images x 2 views' in out
     cache = FeatureCache(tmp_path / 'maps')
@@ -203,9 +193,7 @@ def test_tool_stores_what_the_network_gives(
     np.testing.assert_allclose(stored, x[0].numpy(), rtol=2e-3, atol=2e-3)
 
 
-def test_tool_refuses_a_config_without_frozen_stages(
-    images, run_script, tmp_path
-):
+def test_tool_refuses_a_config_without_frozen_stages(images, run_script, tmp_path):
     from pathlib import Path
 
     config, _ = images

@@ -37,42 +37,29 @@ def folder(tmp_path):
     for number, (name, *_) in enumerate(ENTRIES):
         image = np.full((6, 6, 3), 10 * number, dtype=np.uint8)
         cv2.imwrite(str(tmp_path / name), image)
-    lines = [
-        json.dumps(dict(image=i, caption=c, label=x)) for i, c, x in ENTRIES
-    ]
+    lines = [json.dumps(dict(image=i, caption=c, label=x)) for i, c, x in ENTRIES]
     (tmp_path / 'train.jsonl').write_text('\n'.join(lines))
     images = [
-        dict(filename=i, split='test', sentences=[dict(raw=x) for x in c])
-        for i, c, _ in ENTRIES
+        dict(filename=i, split='test', sentences=[dict(raw=x) for x in c]) for i, c, _ in ENTRIES
     ]
     document = json.dumps(dict(images=images))
     (tmp_path / 'karpathy.json').write_text(document)
     document = dict(
         images=[dict(id=n, file_name=i) for n, (i, *_) in enumerate(ENTRIES)],
-        annotations=[
-            dict(image_id=n, caption=x)
-            for n, (_, c, _) in enumerate(ENTRIES)
-            for x in c
-        ],
+        annotations=[dict(image_id=n, caption=x) for n, (_, c, _) in enumerate(ENTRIES) for x in c],
     )
     (tmp_path / 'coco.json').write_text(json.dumps(document))
     return tmp_path
 
 
 def build(folder, **kwargs):
-    config = dict(
-        type='mmrank.CaptionTable',
-        data_root=str(folder),
-        ann_file='train.jsonl',
-    )
+    config = dict(type='mmrank.CaptionTable', data_root=str(folder), ann_file='train.jsonl')
     return DATASETS.build({**config, **kwargs})
 
 
 KINDS = {
     'table': dict(),
-    'karpathy': dict(
-        type='mmrank.KarpathyCaptions', ann_file='karpathy.json', split='test'
-    ),
+    'karpathy': dict(type='mmrank.KarpathyCaptions', ann_file='karpathy.json', split='test'),
     'coco': dict(type='mmrank.COCOCaptions', ann_file='coco.json'),
 }
 
@@ -80,10 +67,7 @@ KINDS = {
 @pytest.mark.parametrize('kind', KINDS)
 def test_items_are_pairs_in_training(folder, kind):
     data = build(folder, **KINDS[kind])
-    found = [
-        (Path(x['img_path']).name, x['text'], x['image_id'], x['text_id'])
-        for x in data
-    ]
+    found = [(Path(x['img_path']).name, x['text'], x['image_id'], x['text_id']) for x in data]
     assert found == [
         ('a.png', 'a cat', 0, 0),
         ('a.png', 'the cat', 0, 1),
@@ -107,9 +91,7 @@ def test_classes(folder):
     data = build(folder, label_key='label', test_mode=True)
     assert data.metainfo['classes'] == ('cat', 'dog')
     assert [x['gt_label'] for x in data] == [0, 1, 0]
-    data = build(
-        folder, label_key='label', classes=['dog', 'bear', 'cat'], unit='image'
-    )
+    data = build(folder, label_key='label', classes=['dog', 'bear', 'cat'], unit='image')
     assert [x['gt_label'] for x in data] == [2, 0, 2]
     with pytest.raises(UserError, match="has the class 'dog'"):
         build(folder, label_key='label', classes=['cat'])
@@ -146,11 +128,7 @@ def test_pipeline_packs_text_and_ids(folder):
 
 def test_random_caption(folder):
     register_all_modules(init_default_scope=False)
-    pipeline = [
-        dict(type='mmpretrain.LoadImageFromFile'),
-        dict(type='mmrank.RandomCaption'),
-        PACK,
-    ]
+    pipeline = [dict(type='mmpretrain.LoadImageFromFile'), dict(type='mmrank.RandomCaption'), PACK]
     data = build(folder, pipeline=pipeline, unit='image')
     samples = [data[1]['data_samples'] for _ in range(40)]
     found = {(x.text, x.text_id) for x in samples}
@@ -212,9 +190,7 @@ def test_converter_of_classes(tmp_path):
 def test_converter_of_coco(folder):
     document = json.loads((folder / 'coco.json').read_text())
     document['categories'] = [dict(id=5, name='dog')]
-    document['annotations'] = [
-        dict(image_id=i, category_id=5) for i in (0, 0, 1, 2)
-    ]
+    document['annotations'] = [dict(image_id=i, category_id=5) for i in (0, 0, 1, 2)]
     source = folder / 'boxes.json'
     source.write_text(json.dumps(document))
     done = convert(source, folder / 'out', '--images', folder)

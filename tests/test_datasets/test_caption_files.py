@@ -5,17 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from mmrank.datasets.captions.read_caption_json import (
-    read_coco_captions,
-    read_karpathy,
-)
+from mmrank.datasets.captions.read_caption_json import read_coco_captions, read_karpathy
 from mmrank.datasets.captions.read_caption_table import read_caption_table
 from mmrank.errors import UserError
-from mmrank.studies.synthetic.captions import (
-    class_captions,
-    describe_image,
-    object_captions,
-)
+from mmrank.studies.synthetic.captions import class_captions, describe_image, object_captions
 
 
 def write(path, content):
@@ -103,10 +96,7 @@ def coco(tmp_path, **changes):
 
 def test_coco(tmp_path):
     found = plain(read_coco_captions(coco(tmp_path)))
-    assert found == [
-        ('7.jpg', ['a cat'], None),
-        ('3.jpg', ['a dog', 'the dog'], None),
-    ]
+    assert found == [('7.jpg', ['a cat'], None), ('3.jpg', ['a dog', 'the dog'], None)]
 
 
 @pytest.mark.parametrize(
@@ -126,15 +116,10 @@ def test_bad_coco_is_refused(tmp_path, changes, message):
 
 def karpathy(tmp_path, **first):
     image = dict(
-        filename='1.jpg',
-        split='train',
-        sentences=[dict(raw='a dog'), dict(raw='the dog .')],
+        filename='1.jpg', split='train', sentences=[dict(raw='a dog'), dict(raw='the dog .')]
     )
     other = dict(
-        filename='2.jpg',
-        filepath='val2014',
-        split='restval',
-        sentences=[dict(raw='a cat')],
+        filename='2.jpg', filepath='val2014', split='restval', sentences=[dict(raw='a cat')]
     )
     test = dict(filename='3.jpg', split='test', sentences=[dict(raw='me')])
     images = [{**image, **first}, other, test]

@@ -13,10 +13,7 @@ from mmrank.errors import UserError
 
 pytest.importorskip('mmpretrain')
 
-CONFIG = (
-    Path(__file__).resolve().parents[2]
-    / 'configs/_base_/datasets/chest_xray14_224.py'
-)
+CONFIG = Path(__file__).resolve().parents[2] / 'configs/_base_/datasets/chest_xray14_224.py'
 
 
 @pytest.fixture(scope='module')
@@ -35,20 +32,12 @@ def damaged(tmp_path):
 
 def build(root, **settings):
     return DATASETS.build(
-        dict(
-            type='mmrank.ChestXray14',
-            data_root=str(root),
-            serialize_data=False,
-            **settings,
-        )
+        dict(type='mmrank.ChestXray14', data_root=str(root), serialize_data=False, **settings)
     )
 
 
 def names_of(dataset):
-    return [
-        Path(dataset.get_data_info(i)['img_path']).name
-        for i in range(len(dataset))
-    ]
+    return [Path(dataset.get_data_info(i)['img_path']).name for i in range(len(dataset))]
 
 
 def test_items_follow_table_and_lists(tree):
@@ -164,12 +153,7 @@ def edit(path, old, new, count=1):
             '00000001_000.png,Flu|',
             r"Data_Entry_2017.csv:5: 'Finding Labels' is 'Flu\|Inf",
         ),
-        (
-            'Data_Entry_2017.csv',
-            'No Finding',
-            'No Finding|Mass',
-            'alone. Fix: correct this line',
-        ),
+        ('Data_Entry_2017.csv', 'No Finding', 'No Finding|Mass', 'alone. Fix: correct this line'),
         (
             'Data_Entry_2017.csv',
             '00000000_001.png',
@@ -188,12 +172,7 @@ def edit(path, old, new, count=1):
             '99999999_000.png',
             'names 1 images that the table of labels does not have',
         ),
-        (
-            'train_val_list.txt',
-            '00000002_000.png',
-            '00000002_001.png',
-            'names an image twice',
-        ),
+        ('train_val_list.txt', '00000002_000.png', '00000002_001.png', 'names an image twice'),
     ],
 )
 def test_damaged_files_are_named(damaged, name, old, new, message):

@@ -55,9 +55,7 @@ def test_bad_sources_are_named(tmp_path, convert):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not REAL.is_file(), reason='needs cifar10_jpg.zip in ../shared/data'
-)
+@pytest.mark.skipif(not REAL.is_file(), reason='needs cifar10_jpg.zip in ../shared/data')
 def test_the_real_zip(tmp_path, convert):
     from mmengine.registry import DATASETS
 
@@ -65,11 +63,7 @@ def test_the_real_zip(tmp_path, convert):
     sizes = {}
     for split in ('train', 'test'):
         dataset = DATASETS.build(
-            dict(
-                type='mmrank.CIFAR10LT',
-                data_root=str(tmp_path),
-                split=split,
-            )
+            dict(type='mmrank.CIFAR10LT', data_root=str(tmp_path), split=split)
         )
         sizes[split] = len(dataset)
         assert dataset.get_data_info(0)['img'].shape == (16, 16, 3)

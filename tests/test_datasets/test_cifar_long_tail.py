@@ -20,9 +20,7 @@ from mmrank.errors import UserError
 
 mmpretrain = pytest.importorskip('mmpretrain')
 
-WRITERS = dict(
-    arrays=write_arrays, folders=write_folders, pickles=write_pickles
-)
+WRITERS = dict(arrays=write_arrays, folders=write_folders, pickles=write_pickles)
 
 
 @pytest.fixture(autouse=True)
@@ -36,9 +34,7 @@ def any_md5(monkeypatch):
 def build(root, name='CIFAR10LT', **settings):
     # Serialising runs the garbage collector, which takes most of a second.
     settings = {'imbalance_ratio': 10, 'serialize_data': False, **settings}
-    return DATASETS.build(
-        dict(type=f'mmrank.{name}', data_root=str(root), **settings)
-    )
+    return DATASETS.build(dict(type=f'mmrank.{name}', data_root=str(root), **settings))
 
 
 def contents(dataset):
@@ -104,8 +100,7 @@ def test_another_order_makes_other_classes_rare(tmp_path):
     assert counts.tolist() != usual.tolist()
     assert sorted(counts, reverse=True) == usual.tolist()
     val = [
-        contents(build(root, split='val', val_per_class=4, order_seed=seed))
-        for seed in (None, 1)
+        contents(build(root, split='val', val_per_class=4, order_seed=seed)) for seed in (None, 1)
     ]
     assert val[0] == val[1]
 
@@ -114,16 +109,12 @@ def test_validation_images_are_set_aside(tmp_path):
     root = write_arrays(tmp_path)
     val = build(root, split='val', val_per_class=8)
     found = contents(val)
-    assert Counter(label for _, label, _ in found) == dict.fromkeys(
-        range(10), 8
-    )
+    assert Counter(label for _, label, _ in found) == dict.fromkeys(range(10), 8)
     assert {part for part, *_ in found} == {'train'}
     train = contents(build(root, val_per_class=8))
     assert not set(train) & set(found)
     assert Counter(label for _, label, _ in train)[0] == 32
-    other = contents(
-        build(root, split='val', val_per_class=8, imbalance_ratio=2)
-    )
+    other = contents(build(root, split='val', val_per_class=8, imbalance_ratio=2))
     assert other == found
 
 
@@ -183,9 +174,7 @@ def test_binary_items_are_mixed_and_several_classes_may_be_positive(tmp_path):
     assert contents(again) == contents(part)
     lists = build(root, 'CIFAR10BinaryLT', **arguments, multi_label=True)
     assert lists.metainfo['classes'] == ('cat+truck',)
-    assert [lists.get_cat_ids(i) for i in range(len(lists))] == [
-        [0] if y else [] for y in labels
-    ]
+    assert [lists.get_cat_ids(i) for i in range(len(lists))] == [[0] if y else [] for y in labels]
 
 
 @pytest.mark.parametrize(

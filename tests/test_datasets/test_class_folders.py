@@ -70,14 +70,10 @@ def test_class_folder_splits_do_not_overlap(alphabets):
 
 
 def test_class_folder_with_a_list(tmp_path):
-    (tmp_path / 'list.txt').write_text(
-        'a/1.png\n\na/2.png b\nwith blank/3.png\ttwo words\n'
-    )
+    (tmp_path / 'list.txt').write_text('a/1.png\n\na/2.png b\nwith blank/3.png\ttwo words\n')
     dataset = build('ClassFolder', tmp_path, ann_file='list.txt')
     check_items(
-        dataset,
-        tmp_path,
-        {'a/1.png': 'a', 'a/2.png': 'b', 'with blank/3.png': 'two words'},
+        dataset, tmp_path, {'a/1.png': 'a', 'a/2.png': 'b', 'with blank/3.png': 'two words'}
     )
 
 

@@ -33,9 +33,7 @@ from mmrank.errors import UserError
         (2, 3, 3, 4, 1),
     ],
 )
-def test_sizes_are_the_published_ones(
-    num_classes, largest, ratio, total, smallest
-):
+def test_sizes_are_the_published_ones(num_classes, largest, ratio, total, smallest):
     sizes = exponential_sizes(num_classes, largest, ratio)
     assert sizes[0] == largest
     assert sizes[-1] == smallest
@@ -118,13 +116,8 @@ def test_parts_are_eight_to_one_to_one_and_share_nothing():
         [100, 10, 1, 1, 1, 0, 0],
         [100, 10, 1, 1, 1, 0, 0],
     ]
-    labels = np.random.default_rng(0).permutation(
-        np.repeat(np.arange(7), sizes + 5)
-    )
-    chosen = [
-        choose_part(labels, sizes, part, (8, 1, 1), 7)
-        for part in ('train', 'val', 'test')
-    ]
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(7), sizes + 5))
+    chosen = [choose_part(labels, sizes, part, (8, 1, 1), 7) for part in ('train', 'val', 'test')]
     for row, own in zip(parts, chosen):
         assert np.bincount(labels[own], minlength=7).tolist() == row.tolist()
     every = np.concatenate(chosen)

@@ -15,10 +15,7 @@ from mmrank.errors import UserError
 
 def make_document() -> dict:
     """Three images of 40 x 30, one of them empty, two classes."""
-    images = [
-        {'id': i, 'file_name': f'{i}.png', 'width': 40, 'height': 30}
-        for i in (1, 2, 3)
-    ]
+    images = [{'id': i, 'file_name': f'{i}.png', 'width': 40, 'height': 30} for i in (1, 2, 3)]
     boxes = [(1, 1, [2, 3, 10, 8]), (1, 2, [20, 5, 12, 12])]
     boxes += [(2, 1, [0, 0, 40, 30])]
     annotations = [
@@ -33,11 +30,7 @@ def make_document() -> dict:
         for number, (image_id, cat, box) in enumerate(boxes, start=1)
     ]
     categories = [{'id': 1, 'name': 'cat'}, {'id': 2, 'name': 'dog'}]
-    return {
-        'images': images,
-        'annotations': annotations,
-        'categories': categories,
-    }
+    return {'images': images, 'annotations': annotations, 'categories': categories}
 
 
 @pytest.fixture
@@ -95,10 +88,7 @@ BAD = {
         set_ann(1, bbox=[20, 5, -12, 12]),
         ['annotations[1]', 'id 2', '[20, 5, -12, 12]', 'negative', 'width'],
     ),
-    'negative height': (
-        set_ann(0, bbox=[2, 3, 10, -8]),
-        ['[2, 3, 10, -8]', 'height is -8'],
-    ),
+    'negative height': (set_ann(0, bbox=[2, 3, 10, -8]), ['[2, 3, 10, -8]', 'height is -8']),
     'zero width': (set_ann(0, bbox=[2, 3, 0, 8]), ['zero size', '0 x 8']),
     'nan': (set_ann(0, bbox=[2, float('nan'), 5, 5]), ['NaN or infinity']),
     'infinity': (set_ann(0, bbox=[2, 3, float('inf'), 5]), ['infinity']),
@@ -116,10 +106,7 @@ BAD = {
         ['unknown category id', 'category_id is 9', '1, 2'],
     ),
     'unknown image': (set_ann(2, image_id=77), ['no image has the id 77']),
-    'duplicate annotation id': (
-        set_ann(2, id=1),
-        ['duplicate annotation id', 'annotations[2]'],
-    ),
+    'duplicate annotation id': (set_ann(2, id=1), ['duplicate annotation id', 'annotations[2]']),
     'list as id': (set_ann(2, id=[1]), ['id is [1]']),
     'duplicate image id': (
         set_image(1, id=1),
@@ -135,15 +122,9 @@ BAD = {
         ['duplicate category name'],
     ),
     'no images key': (lambda d: d.pop('images'), ["no 'images'"]),
-    'no annotations key': (
-        lambda d: d.pop('annotations'),
-        ["no 'annotations'"],
-    ),
+    'no annotations key': (lambda d: d.pop('annotations'), ["no 'annotations'"]),
     'no categories key': (lambda d: d.pop('categories'), ["no 'categories'"]),
-    'annotations no list': (
-        lambda d: d.update(annotations={}),
-        ['annotations is a dict'],
-    ),
+    'annotations no list': (lambda d: d.update(annotations={}), ['annotations is a dict']),
     'no bbox': (drop('annotations', 0, 'bbox'), ["has no 'bbox'"]),
     'no area': (drop('annotations', 0, 'area'), ["has no 'area'"]),
     'no iscrowd': (drop('annotations', 0, 'iscrowd'), ["no 'iscrowd'"]),
@@ -289,9 +270,7 @@ def test_corner_boxes_are_suspected():
     for ann in document['annotations']:
         ann['bbox'] = [20, 15, 38, 28]
     report = inspect_coco(document, 'a.json')
-    assert [p.kind for p in report.warnings] == [
-        'boxes reach beyond the image'
-    ]
+    assert [p.kind for p in report.warnings] == ['boxes reach beyond the image']
 
 
 def test_classes_are_compared_with_categories():

@@ -66,21 +66,10 @@ def repeat(dataset):
 WRAPPERS = {
     'plain': lambda d: d,
     'repeat': repeat,
-    'balanced': lambda d: {
-        'type': 'ClassBalancedDataset',
-        'oversample_thr': 0.1,
-        'dataset': d,
-    },
-    'mixed': lambda d: {
-        'type': 'MultiImageMixDataset',
-        'pipeline': [],
-        'dataset': d,
-    },
+    'balanced': lambda d: {'type': 'ClassBalancedDataset', 'oversample_thr': 0.1, 'dataset': d},
+    'mixed': lambda d: {'type': 'MultiImageMixDataset', 'pipeline': [], 'dataset': d},
     'concat': lambda d: {'type': 'ConcatDataset', 'datasets': [d]},
-    'concat of repeat': lambda d: {
-        'type': 'ConcatDataset',
-        'datasets': [repeat(d)],
-    },
+    'concat of repeat': lambda d: {'type': 'ConcatDataset', 'datasets': [repeat(d)]},
 }
 
 
@@ -98,8 +87,7 @@ def test_data_sets_behind_wrappers_are_checked(data_root, wrapper, split):
 
 
 @pytest.mark.parametrize(
-    'data_type',
-    ['CocoDataset', 'mmdet.CocoDataset', 'mmrank.CheckedCocoDataset'],
+    'data_type', ['CocoDataset', 'mmdet.CocoDataset', 'mmrank.CheckedCocoDataset']
 )
 def test_all_names_of_coco_data_sets_are_known(data_root, data_type):
     dataset = {**coco(data_root, 'bad.json'), 'type': data_type}

@@ -68,12 +68,7 @@ def test_the_data_sets_read_the_lists(source, run_script, tmp_path):
     out = tmp_path / 'out'
     assert run_script(TOOL, source, out)[0] == 0
     folder = DATASETS.build(
-        dict(
-            type='mmrank.ClassFolder',
-            data_root=f'{out}/',
-            ann_file='images.txt',
-            pipeline=[],
-        )
+        dict(type='mmrank.ClassFolder', data_root=f'{out}/', ann_file='images.txt', pipeline=[])
     )
     assert len(folder) == 162
     assert folder.metainfo['classes'] == ('Apple', 'Oat Milk', 'Pear')
@@ -99,16 +94,10 @@ def test_the_data_sets_read_the_lists(source, run_script, tmp_path):
         ('val.txt', '../p0/0.jpg,0,0\n', 'within the folder'),
         ('val.txt', 'val/absent.jpg,0,0\n', r'absent\.jpg'),
         ('classes.csv', 'fine,fine_name\n0,a\n', 'lacks a column'),
-        (
-            'classes.csv',
-            'fine,fine_name,description\n0,a,b\n2,c,d\n',
-            'each of 0 to 1 once',
-        ),
+        ('classes.csv', 'fine,fine_name,description\n0,a,b\n2,c,d\n', 'each of 0 to 1 once'),
     ],
 )
-def test_bad_files_are_refused(
-    source, run_script, tmp_path, name, text, message
-):
+def test_bad_files_are_refused(source, run_script, tmp_path, name, text, message):
     import re
 
     (source / name).write_text(text)

@@ -38,8 +38,7 @@ def test_some_classes_of_a_tree(tree):
 
 
 @pytest.mark.parametrize(
-    ('lines', 'message'),
-    [('n04\n', 'holds no image'), ('n01\nn02\nn01\n', "twice: ['n01']")],
+    ('lines', 'message'), [('n04\n', 'holds no image'), ('n01\nn02\nn01\n', "twice: ['n01']")]
 )
 def test_bad_classes_are_named(tree, lines, message):
     (tree / 'some.txt').write_text(lines)

@@ -27,9 +27,7 @@ class Numbers(BaseDataset):
 
 def joined(packed=True):
     parts = [Numbers(0, 3, packed), Numbers(10, 2, packed)]
-    return DATASETS.build(
-        dict(type='mmrank.IndexedConcatDataset', datasets=parts)
-    )
+    return DATASETS.build(dict(type='mmrank.IndexedConcatDataset', datasets=parts))
 
 
 def test_every_sample_has_its_own_index():
@@ -62,6 +60,4 @@ def test_mmengines_own_has_collisions():
 def test_data_sets_of_other_classes_are_refused():
     parts = [Numbers(0, 3, metainfo=dict(classes=('a',))), Numbers(10, 2)]
     with pytest.raises(ValueError, match='classes'):
-        DATASETS.build(
-            dict(type='mmrank.IndexedConcatDataset', datasets=parts)
-        )
+        DATASETS.build(dict(type='mmrank.IndexedConcatDataset', datasets=parts))

@@ -33,10 +33,7 @@ def write(folder, text, name='pairs.csv'):
 
 def named(pairs):
     """Pairs by the names of their entities."""
-    return {
-        (pairs.row_names[i], pairs.col_names[j])
-        for i, j in zip(pairs.rows, pairs.cols)
-    }
+    return {(pairs.row_names[i], pairs.col_names[j]) for i, j in zip(pairs.rows, pairs.cols)}
 
 
 @pytest.mark.parametrize('name', ['pairs.csv', 'pairs.csv.gz'])
@@ -64,9 +61,7 @@ def test_movielens_keeps_ratings_of_four_and_more(tmp_path):
 
 def test_vocabulary(tmp_path):
     train = read_csv(write(tmp_path, 'a,x\nb,y\n'))
-    test = read_csv(
-        write(tmp_path, 'b,x\nc,x\na,z\n', 'test.csv'), vocabulary=train
-    )
+    test = read_csv(write(tmp_path, 'b,x\nc,x\na,z\n', 'test.csv'), vocabulary=train)
     assert named(test) == {('b', 'x')}
     assert (test.rows.tolist(), test.cols.tolist()) == ([1], [0])
     assert test.num_unknown == 2
@@ -123,8 +118,8 @@ def test_memory_is_a_few_bytes_a_pair(tmp_path):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(pairs) == n
-    # 24 bytes a pair stay, the rest is for sorting; the text is 20 bytes a
-    # line, and a line in Python's lists a few hundred.
+    # 24 bytes a pair stay, the rest is for sorting; the text is 20 bytes a line, and a line in
+    # Python's lists a few hundred.
     assert peak < 64 * n + 2e6
 
 
@@ -174,9 +169,7 @@ def test_is_positive_equals_the_matrix():
     labels = np.random.default_rng(0).random((7, 5)) < 0.3
     rows, cols = labels.nonzero()
     order = np.random.default_rng(1).permutation(len(rows))
-    pairs = Interactions.of_pairs(
-        rows[order], cols[order], list('abcdefg'), list('abcde')
-    )
+    pairs = Interactions.of_pairs(rows[order], cols[order], list('abcdefg'), list('abcde'))
     found = pairs.is_positive(np.arange(7)[:, None], np.arange(5))
     np.testing.assert_array_equal(found, labels)
     starts = pairs.row_starts()
@@ -215,9 +208,7 @@ def test_batches_of_cells_and_of_rows_and_columns(tmp_path):
 def test_top_k_batches(tmp_path, monkeypatch):
     train = write(tmp_path, 'a,x\na,y\nb,x\nc,z\n')
     test = write(tmp_path, 'c,x\na,z\nc,y\n', 'test.csv')
-    dataset = DATASETS.build(
-        dict(type='mmrank.TopKDataset', ann_file=test, train_ann_file=train)
-    )
+    dataset = DATASETS.build(dict(type='mmrank.TopKDataset', ann_file=test, train_ann_file=train))
     assert isinstance(dataset, TopKDataset)
     assert len(dataset) == 2
     batch = dataset.__getitems__([1, 0])
@@ -230,9 +221,7 @@ def test_top_k_batches(tmp_path, monkeypatch):
     write(tmp_path, 'a,z\nd,x\n', 'test.csv')
     # Where a log goes depends on the runners that were built before.
     lines = []
-    monkeypatch.setattr(
-        interaction_dataset, 'print_log', lambda text, **_: lines.append(text)
-    )
+    monkeypatch.setattr(interaction_dataset, 'print_log', lambda text, **_: lines.append(text))
     assert len(TopKDataset(test, train)) == 1
     assert '1 of the pairs' in lines[0]
     write(tmp_path, 'a,x\n', 'test.csv')

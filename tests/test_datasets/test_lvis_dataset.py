@@ -22,11 +22,7 @@ FIELDS = ('neg_category_ids', 'not_exhaustive_category_ids')
 def document(images=3, classes=4):
     found = as_lvis(make_document(2, images, classes, objects=3))
     for image in found['images']:
-        present = {
-            a['category_id']
-            for a in found['annotations']
-            if a['image_id'] == image['id']
-        }
+        present = {a['category_id'] for a in found['annotations'] if a['image_id'] == image['id']}
         free = [c['id'] for c in found['categories']]
         free = [i for i in free if i not in present]
         image['neg_category_ids'] = free[:1]
@@ -111,10 +107,7 @@ def build(root, names, **more):
         dict(type='mmdet.LoadImageFromFile'),
         dict(type='mmdet.LoadAnnotations', with_bbox=True),
         dict(type='mmdet.RandomFlip', prob=1.0),
-        dict(
-            type='mmdet.PackDetInputs',
-            meta_keys=('img_id', 'exhaustive_labels'),
-        ),
+        dict(type='mmdet.PackDetInputs', meta_keys=('img_id', 'exhaustive_labels')),
     ]
     return DATASETS.build(
         dict(
@@ -209,24 +202,16 @@ def test_lines_of_the_documentation_train(folder):
     data = cfg.train_dataloader.dataset
     assert data.type == 'ClassBalancedDataset'
     names = [c['name'] for c in found['categories']]
-    data.dataset.update(
-        data_root=str(root),
-        ann_file='lvis.json',
-        metainfo=dict(classes=names),
-    )
+    data.dataset.update(data_root=str(root), ann_file='lvis.json', metainfo=dict(classes=names))
     data.dataset.pipeline[2].scales = [(96, 96)]
     dataset = DATASETS.build(data)
     without_downloads(cfg.model)
     cfg.model.backbone.update(depth=18, base_channels=8)
     cfg.model.neck.update(in_channels=[8, 16, 32, 64], out_channels=16)
-    cfg.model.bbox_head.update(
-        num_classes=4, in_channels=16, feat_channels=16, stacked_convs=1
-    )
+    cfg.model.bbox_head.update(num_classes=4, in_channels=16, feat_channels=16, stacked_convs=1)
     model = MODELS.build(cfg.model).train()
     calls = []
-    model.bbox_head.loss_cls.loss.register_forward_hook(
-        lambda _, args, loss: calls.append(args)
-    )
+    model.bbox_head.loss_cls.loss.register_forward_hook(lambda _, args, loss: calls.append(args))
     batch = pseudo_collate([dataset[i] for i in range(2)])
     losses = model(**model.data_preprocessor(batch, True), mode='loss')
     losses['loss_cls'].backward()

@@ -60,10 +60,7 @@ def test_table_of_zeros_and_ones(tmp_path):
     dogs = table(
         tmp_path,
         classes=['dog'],
-        pipeline=[
-            dict(type='mmpretrain.LoadImageFromFile'),
-            dict(type='mmpretrain.PackInputs'),
-        ],
+        pipeline=[dict(type='mmpretrain.LoadImageFromFile'), dict(type='mmpretrain.PackInputs')],
     )
     samples = [dogs[i]['data_samples'] for i in range(4)]
     assert [int(s.gt_score) for s in samples] == [0, 1, 1, 0]
@@ -92,14 +89,9 @@ def test_bad_tables_are_named(tmp_path, text, settings, message):
 
 
 def test_labels_of_any_data_set():
-    found = check_labels(
-        Labelled([dict(gt_label=[0, 1]), dict(gt_label=[]), dict(gt_label=1)])
-    )
+    found = check_labels(Labelled([dict(gt_label=[0, 1]), dict(gt_label=[]), dict(gt_label=1)]))
     assert found.tolist() == [[1, 1], [0, 0], [0, 1]]
-    parts = [
-        Labelled([dict(gt_score=[1, 0])]),
-        Labelled([dict(gt_score=[0.0, 1.0])]),
-    ]
+    parts = [Labelled([dict(gt_score=[1, 0])]), Labelled([dict(gt_score=[0.0, 1.0])])]
     assert check_labels(ConcatDataset(parts)).tolist() == [[1, 0], [0, 1]]
     twice = RepeatDataset(Labelled([dict(gt_label=0)]), 2)
     assert check_labels(twice, need_positives=False).tolist() == [[1, 0]]
@@ -126,10 +118,7 @@ def test_bad_labels_are_named(items, message):
 
 
 def test_data_sets_that_do_not_fit_together():
-    parts = [
-        Labelled([dict(gt_score=[1, 0])]),
-        Labelled([dict(gt_score=[1])], ['a']),
-    ]
+    parts = [Labelled([dict(gt_score=[1, 0])]), Labelled([dict(gt_score=[1])], ['a'])]
     both = ConcatDataset(parts, ignore_keys=['classes'])
     with pytest.raises(UserError, match=r'data sets of \[1, 2\] class'):
         check_labels(both)
@@ -158,9 +147,7 @@ def test_hook_checks_each_split_once():
         hook.before_test(runner)
     hook.before_train(runner)
     runner.val_loop = None
-    mild = HOOKS.build(
-        dict(type='mmrank.LabelCheckHook', need_positives=False)
-    )
+    mild = HOOKS.build(dict(type='mmrank.LabelCheckHook', need_positives=False))
     mild.before_train(runner)
     with pytest.raises(UserError, match='gt_label'):
         mild.before_test(runner)

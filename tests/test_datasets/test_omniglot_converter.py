@@ -7,10 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
-TOOL = (
-    Path(__file__).resolve().parents[2]
-    / 'tools/dataset_converters/omniglot.py'
-)
+TOOL = Path(__file__).resolve().parents[2] / 'tools/dataset_converters/omniglot.py'
 
 
 @pytest.fixture
@@ -37,20 +34,14 @@ def test_drawings_are_inverted_and_shrunk(tmp_path, convert):
     zips = [
         write_zip(
             tmp_path / f'{part}.zip',
-            {
-                f'images/{alphabet}/character01/0001_01.png': drawing(),
-                'images/readme.txt': b'text',
-            },
+            {f'images/{alphabet}/character01/0001_01.png': drawing(), 'images/readme.txt': b'text'},
         )
         for part, alphabet in enumerate(('Greek', 'Latin'))
     ]
     out = tmp_path / 'out'
     assert convert(*zips, out, '--size', 21)[0] == 0
     files = sorted(p.relative_to(out).as_posix() for p in out.rglob('*.*'))
-    assert files == [
-        'Greek/character01/0001_01.png',
-        'Latin/character01/0001_01.png',
-    ]
+    assert files == ['Greek/character01/0001_01.png', 'Latin/character01/0001_01.png']
     image = cv2.imread(str(out / files[0]), cv2.IMREAD_UNCHANGED)
     assert image.shape == (21, 21)
     assert (image[:10, :10] == 255).all()

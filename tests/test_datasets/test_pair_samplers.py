@@ -8,11 +8,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from mmrank.datasets import InteractionDataset, pair_collate
-from mmrank.datasets.samplers import (
-    CrossPairSampler,
-    InBatchPairSampler,
-    NaivePairSampler,
-)
+from mmrank.datasets.samplers import CrossPairSampler, InBatchPairSampler, NaivePairSampler
 from mmrank.datasets.samplers import batch_stream as stream
 from mmrank.registry import DATA_SAMPLERS
 
@@ -104,9 +100,7 @@ def test_cross_batches(data):
 
 @pytest.mark.parametrize('sampling', SAMPLERS)
 def test_resumes_anywhere(data, sampling):
-    stream_of = [
-        i for epoch in epochs(build(data, sampling), 3) for i in epoch
-    ]
+    stream_of = [i for epoch in epochs(build(data, sampling), 3) for i in epoch]
     length = len(build(data, sampling))
     for done in (0, 1, length - 1, length, length + 5):
         resumed = build(data, sampling)
@@ -129,9 +123,7 @@ def test_global_random_state_is_left_alone(data, sampling):
     np.testing.assert_array_equal(np.random.get_state()[1], before[0])
     assert torch.equal(torch.get_rng_state(), before[1])
     assert epochs(build(data, sampling), 2) == epochs(build(data, sampling), 2)
-    assert epochs(build(data, sampling), 1) != epochs(
-        build(data, sampling, seed=8), 1
-    )
+    assert epochs(build(data, sampling), 1) != epochs(build(data, sampling, seed=8), 1)
 
 
 @pytest.mark.parametrize('sampling', SAMPLERS)
@@ -192,8 +184,6 @@ def test_sampler_of_another_kind(data):
     with pytest.raises(ValueError, match="sampling='naive'"):
         InBatchPairSampler(data('naive'), 2)
     with pytest.raises(TypeError, match='InteractionDataset'):
-        DATA_SAMPLERS.build(
-            dict(type='mmrank.NaivePairSampler', dataset=[1, 2], batch_size=1)
-        )
+        DATA_SAMPLERS.build(dict(type='mmrank.NaivePairSampler', dataset=[1, 2], batch_size=1))
     with pytest.raises(ValueError, match='negative'):
         build(data, 'naive').skip(-1)

@@ -38,9 +38,7 @@ class Labelled(Dataset):
 
 
 def on_rank(monkeypatch, rank, world_size):
-    monkeypatch.setattr(
-        pk_sampler, 'get_dist_info', lambda: (rank, world_size)
-    )
+    monkeypatch.setattr(pk_sampler, 'get_dist_info', lambda: (rank, world_size))
 
 
 def take_batches(sampler, count):
@@ -119,9 +117,7 @@ def test_ranks_share_out_the_same_batches(monkeypatch, world_size):
 
 @pytest.mark.parametrize('skipped', [0, 1, 7, 12, 31, 60])
 @pytest.mark.parametrize(('rank', 'world_size'), [(0, 1), (1, 2)])
-def test_skip_leads_to_the_same_continuation(
-    monkeypatch, skipped, rank, world_size
-):
+def test_skip_leads_to_the_same_continuation(monkeypatch, skipped, rank, world_size):
     on_rank(monkeypatch, rank, world_size)
     arguments = dict(batch_size=12, num_per_class=3, seed=1)
     dataset = Labelled([5] * 9)
@@ -165,10 +161,7 @@ def test_length_serves_the_data_loader(monkeypatch):
     sampler = PKSampler(Labelled([5] * 9), batch_size=12, num_per_class=3)
     for drop_last in (False, True):
         loader = DataLoader(
-            sampler.global_batch(0).ravel(),
-            batch_size=6,
-            sampler=sampler,
-            drop_last=drop_last,
+            sampler.global_batch(0).ravel(), batch_size=6, sampler=sampler, drop_last=drop_last
         )
         assert len(loader) == sampler.num_batches == 3
 
@@ -191,10 +184,7 @@ def test_workers_do_not_change_the_batches():
 def test_the_stream_stays_what_it_is():
     """A change here breaks the resume of runs from before it."""
     sampler = PKSampler(
-        Labelled([3, 1, 5, 4, 2], shuffle=False),
-        batch_size=9,
-        num_per_class=3,
-        seed=0,
+        Labelled([3, 1, 5, 4, 2], shuffle=False), batch_size=9, num_per_class=3, seed=0
     )
     assert sampler.global_batch(0).tolist() == GOLDEN_UNIFORM
     sampler = PKSampler(
@@ -215,11 +205,7 @@ GOLDEN_SIZE = [[14, 13, 14], [2, 1, 0], [6, 8, 4]]
 def test_frequencies_of_classes_and_images(class_weights):
     sizes = np.array([2, 4, 8, 16])
     sampler = PKSampler(
-        Labelled(sizes),
-        batch_size=2,
-        num_per_class=2,
-        seed=0,
-        class_weights=class_weights,
+        Labelled(sizes), batch_size=2, num_per_class=2, seed=0, class_weights=class_weights
     )
     count = 4000
     batches = np.stack([sampler.global_batch(i)[0] for i in range(count)])
@@ -261,10 +247,7 @@ def test_seed_decides():
         (dict(batch_size=8, class_weights='x'), 'class_weights must be one'),
         (dict(batch_size=8, num_batches=0), 'num_batches must be at least 1'),
         (dict(batch_size=40), 'needs 10 classes of at least 2 images'),
-        (
-            dict(batch_size=12, num_per_class=6, small_classes='skip'),
-            "small_classes='repeat'",
-        ),
+        (dict(batch_size=12, num_per_class=6, small_classes='skip'), "small_classes='repeat'"),
     ],
 )
 def test_bad_settings_are_named(arguments, message):
@@ -296,10 +279,7 @@ class AllAtOnce(ByCategory):
 
 
 def test_labels_are_found_through_wrappers():
-    parts = [
-        ByCategory(metainfo={'labels': [3, 1]}),
-        AllAtOnce(metainfo={'labels': [0, 0, 2]}),
-    ]
+    parts = [ByCategory(metainfo={'labels': [3, 1]}), AllAtOnce(metainfo={'labels': [0, 0, 2]})]
     both = ConcatDataset(parts, ignore_keys=['labels'])
     twice = RepeatDataset(parts[1], times=2)
     for dataset, expected in ((both, [3, 1, 0, 0, 2]), (twice, [0, 0, 2] * 2)):

@@ -22,9 +22,7 @@ class Labelled(list):
 def draw(rank, world_size, port, queue):
     """Send the first two batches of a rank."""
     address = f'tcp://127.0.0.1:{port}'
-    dist.init_process_group(
-        'gloo', init_method=address, rank=rank, world_size=world_size
-    )
+    dist.init_process_group('gloo', init_method=address, rank=rank, world_size=world_size)
     np.random.seed(rank)  # what each would draw on its own differs
     dataset = Labelled([c for c in range(12) for _ in range(5)])
     sampler = PKSampler(dataset, batch_size=24, num_per_class=4, num_batches=2)

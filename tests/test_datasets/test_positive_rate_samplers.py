@@ -45,9 +45,7 @@ def binary(num_positives, num_negatives):
 
 
 def on_rank(monkeypatch, rank, world_size):
-    monkeypatch.setattr(
-        batch_stream, 'get_dist_info', lambda: (rank, world_size)
-    )
+    monkeypatch.setattr(batch_stream, 'get_dist_info', lambda: (rank, world_size))
     for module in (positive_rate_sampler, multi_label_positive_sampler):
         monkeypatch.setattr(module, 'get_world_size', lambda: world_size)
 
@@ -76,9 +74,7 @@ BUILDERS = {
     seed=st.integers(0, 2**31 - 1),
 )
 def test_each_batch_has_the_positives_asked_for(sizes, counts, seed):
-    arguments = dict(
-        batch_size=sum(counts), num_positives=counts[0], seed=seed
-    )
+    arguments = dict(batch_size=sum(counts), num_positives=counts[0], seed=seed)
     if sizes[0] < counts[0] or sizes[1] < counts[1]:
         with pytest.raises(ValueError, match='the data set has only'):
             PositiveRateSampler(binary(*sizes), **arguments)
@@ -100,17 +96,13 @@ def test_each_batch_has_the_positives_asked_for(sizes, counts, seed):
 
 
 def test_all_images_come_in_turn():
-    cycle = ShuffledCycle(
-        np.arange(10, 20), 3, lambda i: np.random.default_rng(i)
-    )
+    cycle = ShuffledCycle(np.arange(10, 20), 3, lambda i: np.random.default_rng(i))
     first = np.concatenate([cycle.take(i) for i in range(3)])
     assert len(set(first.tolist())) == 9
     # The one that is left out is not always the same.
     left = {
         (set(range(10, 20)) - set(np.concatenate(parts).tolist())).pop()
-        for parts in (
-            [cycle.take(3 * r + i) for i in range(3)] for r in range(20)
-        )
+        for parts in ([cycle.take(3 * r + i) for i in range(3)] for r in range(20))
     }
     assert len(left) > 4
     assert (cycle.take(1) == first[3:6]).all()
@@ -122,9 +114,7 @@ def test_all_images_come_in_turn():
 @pytest.mark.parametrize('num_positives', [1, 3, [1, 2, 4]])
 def test_each_class_has_its_positives(num_positives):
     dataset, has = multi_label()
-    sampler = MultiLabelPositiveSampler(
-        dataset, batch_size=15, num_positives=num_positives, seed=0
-    )
+    sampler = MultiLabelPositiveSampler(dataset, batch_size=15, num_positives=num_positives, seed=0)
     wanted = np.broadcast_to(num_positives, 3)
     totals = np.zeros(3)
     count = 60
@@ -144,9 +134,7 @@ def test_each_class_has_its_positives(num_positives):
 
 def test_images_of_every_class_are_reached():
     dataset, _ = multi_label()
-    sampler = MultiLabelPositiveSampler(
-        dataset, batch_size=12, num_positives=2, seed=0
-    )
+    sampler = MultiLabelPositiveSampler(dataset, batch_size=12, num_positives=2, seed=0)
     seen = np.concatenate([sampler.global_batch(i) for i in range(200)])
     assert len(set(seen.tolist())) == len(dataset)
 
@@ -183,9 +171,7 @@ def test_ranks_share_out_the_same_batches(monkeypatch, name, world_size):
 @pytest.mark.parametrize('name', BUILDERS)
 @pytest.mark.parametrize('skipped', [0, 1, 7, 12, 31, 60])
 @pytest.mark.parametrize(('rank', 'world_size'), [(0, 1), (1, 2)])
-def test_skip_leads_to_the_same_continuation(
-    monkeypatch, name, skipped, rank, world_size
-):
+def test_skip_leads_to_the_same_continuation(monkeypatch, name, skipped, rank, world_size):
     on_rank(monkeypatch, rank, world_size)
     endless = BUILDERS[name](seed=1, infinite=True)
     whole = list(islice(iter(endless), 200))
@@ -249,9 +235,7 @@ def test_rate_is_a_share_of_the_batch():
 def test_which_class_is_positive():
     labels = [0, 1, 2, 2, 1, 0, 0, 0]
     dataset = Labelled(labels, 'abc')
-    sampler = PositiveRateSampler(
-        dataset, 4, num_positives=1, positive_class=2, seed=0
-    )
+    sampler = PositiveRateSampler(dataset, 4, num_positives=1, positive_class=2, seed=0)
     assert labels[sampler.global_batch(0)[0]] == 2
     with pytest.raises(ValueError, match='has 3 classes; set positive_class'):
         PositiveRateSampler(dataset, 4, num_positives=1, seed=0)
@@ -304,9 +288,7 @@ def test_ranks_must_share_evenly(monkeypatch):
 
 def test_the_streams_stay_what_they_are():
     """A change here breaks the resume of runs from before it."""
-    rate = PositiveRateSampler(
-        Labelled([1] * 4 + [0] * 8), 6, num_positives=2, seed=0
-    )
+    rate = PositiveRateSampler(Labelled([1] * 4 + [0] * 8), 6, num_positives=2, seed=0)
     assert rate.global_batch(3).tolist() == GOLDEN_RATE
     several = MultiLabelPositiveSampler(
         Labelled([[0], [0, 1], [1], [1], [], [], []], 'ab'), 4, 1, seed=0

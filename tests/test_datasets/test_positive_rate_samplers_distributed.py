@@ -8,10 +8,7 @@ import pytest
 import torch.distributed as dist
 from forked_processes import process_context
 
-from mmrank.datasets.samplers import (
-    MultiLabelPositiveSampler,
-    PositiveRateSampler,
-)
+from mmrank.datasets.samplers import MultiLabelPositiveSampler, PositiveRateSampler
 
 BATCH = 12
 
@@ -36,9 +33,7 @@ def build():
 def draw(rank, world_size, port, queue):
     """Send seed and first epoch of each sampler."""
     address = f'tcp://127.0.0.1:{port}'
-    dist.init_process_group(
-        'gloo', init_method=address, rank=rank, world_size=world_size
-    )
+    dist.init_process_group('gloo', init_method=address, rank=rank, world_size=world_size)
     np.random.seed(rank)  # what each would draw on its own differs
     queue.put((rank, [(s.seed, list(s)) for s in build()]))
     dist.barrier()
@@ -59,9 +54,7 @@ def test_ranks_deal_out_one_stream(world_size):
     ]
     for rank in ranks:
         rank.start()
-    results = [
-        found for _, found in sorted(queue.get(timeout=240) for _ in ranks)
-    ]
+    results = [found for _, found in sorted(queue.get(timeout=240) for _ in ranks)]
     for rank in ranks:
         rank.join(60)
         assert rank.exitcode == 0
@@ -71,10 +64,5 @@ def test_ranks_deal_out_one_stream(world_size):
         sampler.seed = seeds.pop()
         share = BATCH // world_size
         for number in range(4):
-            parts = [
-                found[kind][1][number * share : (number + 1) * share]
-                for found in results
-            ]
-            assert sorted(chain(*parts)) == sorted(
-                sampler.global_batch(number)
-            )
+            parts = [found[kind][1][number * share : (number + 1) * share] for found in results]
+            assert sorted(chain(*parts)) == sorted(sampler.global_batch(number))

@@ -27,9 +27,7 @@ def folder(root, **options):
 
 def config(train, **others):
     loaders = {'train': train, **others}
-    return Config(
-        {f'{s}_dataloader': dict(dataset=d) for s, d in loaders.items()}
-    )
+    return Config({f'{s}_dataloader': dict(dataset=d) for s, d in loaders.items()})
 
 
 def kinds(report):
@@ -167,9 +165,7 @@ def test_loader_and_sampler_mean_the_same_batch(
     cfg = config(folder(glyphs))
     cfg.launcher = 'pytorch'
     cfg.train_dataloader.batch_size = share
-    cfg.train_dataloader.sampler = dict(
-        type='mmrank.PKSampler', batch_size=whole, num_per_class=2
-    )
+    cfg.train_dataloader.sampler = dict(type='mmrank.PKSampler', batch_size=whole, num_per_class=2)
     if message is None:
         check_config(cfg)
     else:
@@ -191,13 +187,7 @@ def test_tool_on_a_folder(glyphs, tmp_path, run_tool):
     (glyphs / 'glyph_3' / '0.png').write_bytes(b'no image')
     files = tmp_path / 'out.json', tmp_path / 'out.png'
     status, output, _ = run_tool(
-        CHECK,
-        glyphs,
-        '--read-images',
-        '--json',
-        files[0],
-        '--histogram',
-        files[1],
+        CHECK, glyphs, '--read-images', '--json', files[0], '--histogram', files[1]
     )
     assert status == 1
     assert 'decoded' in output
@@ -229,8 +219,6 @@ def test_training_tool_checks_retrieval_data(glyphs, tmp_path, run_tool):
         "model = dict(type='A')\ntrain_cfg = dict(by_epoch=True)\n"
         "optim_wrapper = dict(type='B')\ndefault_scope = 'mmpretrain'\n"
     )
-    status, _, errors = run_tool(
-        'train.py', path, '--work-dir', tmp_path / 'run'
-    )
+    status, _, errors = run_tool('train.py', path, '--work-dir', tmp_path / 'run')
     assert status == 2
     assert 'image file missing (2 found)' in errors

@@ -8,12 +8,7 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import METRICS, TRANSFORMS, init_default_scope
 from mmengine.runner import Runner
-from retrieval_trees import (
-    write_images,
-    write_inaturalist,
-    write_sop,
-    write_vehicles,
-)
+from retrieval_trees import write_images, write_inaturalist, write_sop, write_vehicles
 
 from mmrank.studies.synthetic.glyphs import GlyphsSpec, write_glyphs
 
@@ -35,16 +30,10 @@ def write_benchmark(name, root):
         lines = [f'{i:07d} {i // 3}' for i in range(60)]
         path = root / 'train_test_split/train_list.txt'
         path.write_text('\n'.join(lines))
-        paths = [
-            f'image/{i:07d}.jpg' for i in (*range(60), *range(1000, 1018))
-        ]
+        paths = [f'image/{i:07d}.jpg' for i in (*range(60), *range(1000, 1018))]
     elif name == 'inaturalist2018_retrieval':
         write_inaturalist(root)
-        paths = [
-            f'train_val2018/Aves/{c}/{i}.jpg'
-            for c in range(24)
-            for i in range(3)
-        ]
+        paths = [f'train_val2018/Aves/{c}/{i}.jpg' for c in range(24) for i in range(3)]
         lists = root / 'Inat_dataset_splits'
         for split, own in (('train', paths[:60]), ('test', paths[60:])):
             path = lists / f'Inaturalist_{split}_set1.txt'
@@ -101,10 +90,7 @@ def test_batches_of_the_papers(tmp_path, benchmark_name):
         cfg = read(f'{benchmark_name}_{batch}', tmp_path)
         assert cfg.train_dataloader.batch_size == size
         assert cfg.train_dataloader.sampler == dict(
-            type='mmrank.PKSampler',
-            batch_size=size,
-            num_per_class=4,
-            infinite=True,
+            type='mmrank.PKSampler', batch_size=size, num_per_class=4, infinite=True
         )
         steps = [t.type for t in cfg.train_dataloader.dataset.pipeline]
         assert ('Rotate' in steps) == (batch == '28x4')
@@ -116,14 +102,10 @@ def test_batches_of_the_papers(tmp_path, benchmark_name):
 @pytest.mark.parametrize('name', ['sop_28x4', 'omniglot_28_pk'])
 def test_angles_are_uniform_up_to_fifteen_degrees(tmp_path, name):
     cfg = read(name, tmp_path)
-    (settings,) = (
-        t for t in cfg.train_dataloader.dataset.pipeline if t.type == 'Rotate'
-    )
+    (settings,) = (t for t in cfg.train_dataloader.dataset.pipeline if t.type == 'Rotate')
     rotate = TRANSFORMS.build(settings)
     np.random.seed(0)
-    angles = np.array(
-        [rotate.random_negative(rotate.random_magnitude()) for _ in range(999)]
-    )
+    angles = np.array([rotate.random_negative(rotate.random_magnitude()) for _ in range(999)])
     assert not any(rotate.random_disable() for _ in range(99))
     quantiles = np.quantile(angles, [0, 0.25, 0.5, 0.75, 1])
     np.testing.assert_allclose(quantiles, [-15, -7.5, 0, 7.5, 15], atol=1.5)
@@ -141,8 +123,7 @@ def test_small_drawings(tmp_path):
         assert inputs.float().mean() < 90
     omniglot = read('omniglot_28_pk', tmp_path)
     names = [
-        set(omniglot[f'{split}_dataloader'].dataset.alphabets)
-        for split in ('train', 'val', 'test')
+        set(omniglot[f'{split}_dataloader'].dataset.alphabets) for split in ('train', 'val', 'test')
     ]
     assert len(set.union(*names)) == sum(map(len, names)) == 5
 

@@ -33,9 +33,7 @@ def test_stanford_online_products(tmp_path):
 def test_validation_classes_come_from_every_super_class(tmp_path):
     expected = write_sop(tmp_path)['train']
     parts = {
-        split: build(
-            'StanfordOnlineProducts', tmp_path, split=split, val_fraction=0.2
-        )
+        split: build('StanfordOnlineProducts', tmp_path, split=split, val_fraction=0.2)
         for split in ('train', 'val', 'trainval')
     }
     classes = {s: set(d.metainfo['classes']) for s, d in parts.items()}
@@ -46,17 +44,9 @@ def test_validation_classes_come_from_every_super_class(tmp_path):
     for split in ('train', 'val'):
         own = {p: c for p, c in expected.items() if c in classes[split]}
         check_items(parts[split], tmp_path, own)
-    again = build(
-        'StanfordOnlineProducts', tmp_path, split='val', val_fraction=0.2
-    )
+    again = build('StanfordOnlineProducts', tmp_path, split='val', val_fraction=0.2)
     assert again.metainfo == parts['val'].metainfo
-    other = build(
-        'StanfordOnlineProducts',
-        tmp_path,
-        split='val',
-        val_fraction=0.2,
-        split_seed=1,
-    )
+    other = build('StanfordOnlineProducts', tmp_path, split='val', val_fraction=0.2, split_seed=1)
     assert other.metainfo != parts['val'].metainfo
 
 
@@ -66,11 +56,7 @@ def test_vehicle_id(tmp_path):
     check_items(
         train,
         tmp_path,
-        {
-            'image/0000001.jpg': '7',
-            'image/0000002.jpg': '7',
-            'image/0000003.jpg': '10',
-        },
+        {'image/0000001.jpg': '7', 'image/0000002.jpg': '7', 'image/0000003.jpg': '10'},
     )
     for size, classes in (('small', 2), ('medium', 4), ('large', 6)):
         test = build('VehicleID', tmp_path, split='test', test_size=size)
@@ -84,11 +70,7 @@ def test_vehicle_id_with_one_gallery_image_a_class(tmp_path):
 
     def chosen(seed):
         dataset = build(
-            'VehicleID',
-            tmp_path,
-            split='test',
-            gallery='one_per_class',
-            gallery_seed=seed,
+            'VehicleID', tmp_path, split='test', gallery='one_per_class', gallery_seed=seed
         )
         items = [dataset.get_data_info(i) for i in range(len(dataset))]
         return [i for i in items if i['in_gallery']]
@@ -120,9 +102,7 @@ def test_vehicle_id_official_protocol_through_pack_and_metric(tmp_path):
             dict(type='PackInputs', meta_keys=('sample_idx', 'in_gallery')),
         ],
     )
-    metric = METRICS.build(
-        dict(type='mmrank.RetrievalMetric', gallery_key='in_gallery')
-    )
+    metric = METRICS.build(dict(type='mmrank.RetrievalMetric', gallery_key='in_gallery'))
     samples = []
     for index in range(len(dataset)):
         sample = dataset[index]['data_samples']
@@ -138,9 +118,7 @@ def test_vehicle_id_official_protocol_through_pack_and_metric(tmp_path):
 def test_inaturalist(tmp_path):
     paths = write_inaturalist(tmp_path)
     train = build('INaturalistRetrieval', tmp_path, split='trainval')
-    check_items(
-        train, tmp_path, {p: '/'.join(p.split('/')[1:3]) for p in paths}
-    )
+    check_items(train, tmp_path, {p: '/'.join(p.split('/')[1:3]) for p in paths})
     assert train.metainfo['classes'] == ('Aves/3', 'Aves/12', 'Fungi/3')
     test = build('INaturalistRetrieval', tmp_path, split='test')
     check_items(test, tmp_path, {'train_val2018/Aves/9/a.jpg': 'Aves/9'})
@@ -171,12 +149,7 @@ def test_bad_lines_are_named(tmp_path):
         ('VehicleID', {'test_size': 'tiny'}, ValueError, "'tiny'"),
         ('VehicleID', {'gallery': 'x'}, ValueError, 'one_per_class'),
         ('VehicleID', {'split': 'query'}, ValueError, "'query'"),
-        (
-            'VehicleID',
-            {'split': 'val', 'val_fraction': 0},
-            ValueError,
-            'above 0',
-        ),
+        ('VehicleID', {'split': 'val', 'val_fraction': 0}, ValueError, 'above 0'),
         ('ClassFolder', {'split': 'test'}, ValueError, 'test_fraction'),
         ('ClassFolder', {'depth': 0}, ValueError, 'depth must be'),
     ],

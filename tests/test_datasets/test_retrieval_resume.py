@@ -86,15 +86,10 @@ def run(root, work_dir, loop, workers, resume_from=None, last=None):
         optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.01)),
         default_hooks=dict(
             checkpoint=dict(
-                type='mmrank.AtomicCheckpointHook',
-                interval=1 if by_epoch else 5,
-                by_epoch=by_epoch,
+                type='mmrank.AtomicCheckpointHook', interval=1 if by_epoch else 5, by_epoch=by_epoch
             )
         ),
-        custom_hooks=[
-            dict(type='mmrank.RNGStateHook'),
-            dict(type='BatchLogHook'),
-        ],
+        custom_hooks=[dict(type='mmrank.RNGStateHook'), dict(type='BatchLogHook')],
         randomness=dict(seed=3),
         default_scope='mmpretrain',
         log_level='ERROR',
@@ -115,9 +110,7 @@ def run(root, work_dir, loop, workers, resume_from=None, last=None):
         ('epochs', 2, 'epoch_2', 6),
     ],
 )
-def test_resume_is_exact(
-    tmp_path, monkeypatch, loop, workers, checkpoint, done
-):
+def test_resume_is_exact(tmp_path, monkeypatch, loop, workers, checkpoint, done):
     # mmengine waits two seconds where an iterator starts over.
     monkeypatch.setattr('mmengine.runner.loops.time.sleep', lambda _: None)
     write_glyphs(tmp_path / 'data', GlyphsSpec(6, 4, size=12))

@@ -17,9 +17,7 @@ def dataset(sizes=SIZES):
 
 
 def on_rank(monkeypatch, rank, world_size):
-    monkeypatch.setattr(
-        batch_stream, 'get_dist_info', lambda: (rank, world_size)
-    )
+    monkeypatch.setattr(batch_stream, 'get_dist_info', lambda: (rank, world_size))
 
 
 def batches(sampler, count):
@@ -32,19 +30,12 @@ def batches(sampler, count):
     ('world_size', 'workers', 'readers', 'buffer'),
     [(1, 1, 1, 1), (1, 1, 3, 10), (2, 1, 2, 500), (2, 3, 2, 4), (1, 5, 8, 7)],
 )
-def test_an_epoch_has_each_sample_once(
-    monkeypatch, world_size, workers, readers, buffer
-):
+def test_an_epoch_has_each_sample_once(monkeypatch, world_size, workers, readers, buffer):
     seen = []
     for rank in range(world_size):
         on_rank(monkeypatch, rank, world_size)
         sampler = ShardSampler(
-            dataset(),
-            batch_size=4,
-            workers=workers,
-            readers=readers,
-            buffer=buffer,
-            seed=1,
+            dataset(), batch_size=4, workers=workers, readers=readers, buffer=buffer, seed=1
         )
         assert sampler.num_batches == 30
         epochs = []
@@ -78,12 +69,7 @@ def test_a_lane_reads_its_shards_from_front_to_back(monkeypatch, workers):
     for rank in range(2):
         on_rank(monkeypatch, rank, 2)
         sampler = ShardSampler(
-            dataset(sizes),
-            batch_size=4,
-            readers=readers,
-            buffer=buffer,
-            workers=workers,
-            seed=2,
+            dataset(sizes), batch_size=4, readers=readers, buffer=buffer, workers=workers, seed=2
         )
         drawn = batches(sampler, sampler.num_batches)
         for worker in range(workers):
@@ -94,9 +80,7 @@ def test_a_lane_reads_its_shards_from_front_to_back(monkeypatch, workers):
                 window = lane[begin : begin + buffer]
                 for shard in set(owner[window]):
                     rows = np.sort(row[window[owner[window] == shard]])
-                    runs = np.split(
-                        rows, np.flatnonzero(np.diff(rows) > 1) + 1
-                    )
+                    runs = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
                     for run in runs:
                         # A run goes on with a shard, or opens one.
                         jumps += run[0] > 0 and (shard, run[0]) not in ends
@@ -108,9 +92,7 @@ def test_a_lane_reads_its_shards_from_front_to_back(monkeypatch, workers):
 
 
 def test_parts_make_batches_independent_of_ranks(monkeypatch):
-    settings = dict(
-        batch_size=12, parts=6, workers=2, buffer=9, seed=3, infinite=True
-    )
+    settings = dict(batch_size=12, parts=6, workers=2, buffer=9, seed=3, infinite=True)
     whole = batches(ShardSampler(dataset(), **settings), 25)
     for world_size in (2, 3, 6):
         shares = []
@@ -122,9 +104,7 @@ def test_parts_make_batches_independent_of_ranks(monkeypatch):
 
 def test_skip_leads_to_the_same_continuation():
     settings = dict(batch_size=6, workers=3, buffer=10, seed=4)
-    whole = list(
-        islice(iter(ShardSampler(dataset(), infinite=True, **settings)), 400)
-    )
+    whole = list(islice(iter(ShardSampler(dataset(), infinite=True, **settings)), 400))
     for skipped in (1, 6, 35, 108, 109, 250):
         resumed = ShardSampler(dataset(), infinite=True, **settings)
         resumed.skip(skipped)

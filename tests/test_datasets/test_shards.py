@@ -13,22 +13,12 @@ from mmengine.registry import DATASETS
 
 pytest.importorskip('mmpretrain')
 from mmrank.datasets.samplers import ShardSampler
-from mmrank.datasets.shards.pack_shards import (
-    pack_shards,
-    read_caption_folder,
-)
-from mmrank.datasets.shards.shard_index import (
-    ScannedShard,
-    ShardSample,
-    read_index,
-    write_index,
-)
+from mmrank.datasets.shards.pack_shards import pack_shards, read_caption_folder
+from mmrank.datasets.shards.shard_index import ScannedShard, ShardSample, read_index, write_index
 from mmrank.datasets.shards.tar_shard import index_tars
 from mmrank.errors import UserError
 
-TOOL = Path(__file__).parents[2] / (
-    'tools/dataset_converters/image_text_shards.py'
-)
+TOOL = Path(__file__).parents[2] / ('tools/dataset_converters/image_text_shards.py')
 PIPELINE = [dict(type='mmrank.LoadImageFromBytes')]
 FILES = [dict(type='LoadImageFromFile')]
 
@@ -109,17 +99,13 @@ def assert_same_items(found, expected):
 def test_items(shards):
     data = build(shards)
     items = [data[i] for i in range(len(data))]
-    assert [x['text'] for x in items] == [
-        f'caption {i % 7}' for i in range(11)
-    ]
+    assert [x['text'] for x in items] == [f'caption {i % 7}' for i in range(11)]
     assert [x['text_id'] for x in items] == [i % 7 for i in range(11)]
     assert [x['sample_idx'] for x in items] == list(range(11))
     assert [x['image_id'] for x in items] == list(range(11))
     assert items[4]['img_path'] == '1.tar:0'
     for i, item in enumerate(items):
-        whole = cv2.imdecode(
-            np.frombuffer(encoded(i), np.uint8), cv2.IMREAD_COLOR
-        )
+        whole = cv2.imdecode(np.frombuffer(encoded(i), np.uint8), cv2.IMREAD_COLOR)
         assert np.array_equal(item['img'], whole)
     assert data.shard_sizes.tolist() == [4, 5, 2]
     assert 'img_bytes' not in data.get_data_info(3)
@@ -151,9 +137,7 @@ def test_packed_items_are_those_of_the_table(table, packed, unit):
     assert build(packed, unit=unit).shard_sizes.sum() == len(expected)
 
 
-def test_webdataset_reads_what_is_packed_and_the_reverse(
-    table, packed, tmp_path
-):
+def test_webdataset_reads_what_is_packed_and_the_reverse(table, packed, tmp_path):
     wds = pytest.importorskip('webdataset')
     files = sorted(str(x) for x in packed.glob('*.tar'))
     assert len(files) == 4
@@ -163,9 +147,7 @@ def test_webdataset_reads_what_is_packed_and_the_reverse(
     assert json.loads(samples[7]['json']) == {'caption': ['a 2', 'the 7']}
     folder = tmp_path / 'theirs'
     folder.mkdir()
-    with wds.ShardWriter(
-        str(folder / '%03d.tar'), maxcount=10, verbose=0, encoder=False
-    ) as writer:
+    with wds.ShardWriter(str(folder / '%03d.tar'), maxcount=10, verbose=0, encoder=False) as writer:
         for sample in samples:
             writer.write({k: v for k, v in sample.items() if k[:5] != '__url'})
     index_tars(folder, 'json:caption')
@@ -195,36 +177,24 @@ def test_tool_packs_a_folder(run_script, tmp_path):
     for number in range(3):
         (folder / f'{number}.png').write_bytes(encoded(number))
         (folder / f'{number}.txt').write_text(f'a {number}\n')
-    status, text, _ = run_script(
-        TOOL, 'pack', tmp_path / 'in', tmp_path / 'out', '--samples', 2
-    )
+    status, text, _ = run_script(TOOL, 'pack', tmp_path / 'in', tmp_path / 'out', '--samples', 2)
     assert status == 0
     assert '3 samples with 3 captions in 2 shards' in text
-    assert [x['text'] for x in build(tmp_path / 'out')] == [
-        'a 0',
-        'a 1',
-        'a 2',
-    ]
-    status, _, error = run_script(
-        TOOL, 'pack', tmp_path / 'in', tmp_path / 'out'
-    )
+    assert [x['text'] for x in build(tmp_path / 'out')] == ['a 0', 'a 1', 'a 2']
+    status, _, error = run_script(TOOL, 'pack', tmp_path / 'in', tmp_path / 'out')
     assert status == 2
     assert 'shards of two data sets must not mix' in error
     (folder / '1.txt').unlink()
     with pytest.raises(UserError, match='x/1.png: no file 1.txt'):
         read_caption_folder(tmp_path / 'in').raise_if_bad()
     (folder / '1.txt').write_text(' \n')
-    status, _, error = run_script(
-        TOOL, 'pack', tmp_path / 'in', tmp_path / 'new'
-    )
+    status, _, error = run_script(TOOL, 'pack', tmp_path / 'in', tmp_path / 'new')
     assert status == 2
     assert 'no caption in 1.txt' in error
     assert error.count('error:') == 1
     (folder / '1.txt').write_text('a 1')
     (folder / '1.png').write_bytes(b'nothing')
-    status, _, error = run_script(
-        TOOL, 'pack', tmp_path / 'in', tmp_path / 'new'
-    )
+    status, _, error = run_script(TOOL, 'pack', tmp_path / 'in', tmp_path / 'new')
     assert status == 2
     assert 'is not an image' in error
     assert not (tmp_path / 'new').exists()
@@ -232,23 +202,14 @@ def test_tool_packs_a_folder(run_script, tmp_path):
 
 BAD = {
     'no caption': ([('a.png', b'x')], 'has no caption: no member txt'),
-    'empty caption': (
-        [('a.png', b'x'), ('a.txt', b' \n')],
-        'has no caption: txt is empty',
-    ),
+    'empty caption': ([('a.png', b'x'), ('a.txt', b' \n')], 'has no caption: txt is empty'),
     'binary caption': (
         [('a.png', b'x'), ('a.txt', b'\xff')],
         'has no caption: txt is empty or no text',
     ),
     'no image': ([('a.txt', b'x')], 'has 0 images'),
-    'two images': (
-        [('a.png', b'x'), ('a.jpg', b'x'), ('a.txt', b'x')],
-        'has 2 images',
-    ),
-    'key twice': (
-        [*members([1, 2]), *members([1])],
-        "the key 'd/0001' twice",
-    ),
+    'two images': ([('a.png', b'x'), ('a.jpg', b'x'), ('a.txt', b'x')], 'has 2 images'),
+    'key twice': ([*members([1, 2]), *members([1])], "the key 'd/0001' twice"),
     'member twice': (
         [('a.png', b'x'), ('a.txt', b'x'), ('a.txt', b'x')],
         "the key 'a' twice: two members txt",
@@ -351,9 +312,7 @@ def test_image_that_is_none(shards, tmp_path):
 def test_number_of_texts_is_by_first_mention(tmp_path):
     captions = [['b', 'a'], ['a'], ['c', 'b', 'd']]
     samples = [ShardSample(str(i), x) for i, x in enumerate(captions)]
-    index = write_index(
-        tmp_path / 'index', {}, [(ScannedShard('0', samples), {})]
-    )
+    index = write_index(tmp_path / 'index', {}, [(ScannedShard('0', samples), {})])
     assert index.text_ids.tolist() == [0, 1, 1, 2, 0, 3]
     assert index.first_texts.tolist() == [0, 2, 3, 6]
 

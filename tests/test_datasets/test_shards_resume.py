@@ -30,15 +30,11 @@ class ShardModel(BaseModel):
     def __init__(self) -> None:
         super().__init__()
         self.images, self.texts = nn.Linear(48, 4), nn.Linear(8, 4)
-        self.loss = MODELS.build(
-            dict(type='mmrank.BimodalISogCLRLoss', num_samples=48)
-        )
+        self.loss = MODELS.build(dict(type='mmrank.BimodalISogCLRLoss', num_samples=48))
 
     def forward(self, inputs, data_samples=None, mode='tensor'):
         """The loss."""
-        letters = torch.tensor(
-            [[ord(x) for x in s.text.ljust(8)] for s in data_samples]
-        )
+        letters = torch.tensor([[ord(x) for x in s.text.ljust(8)] for s in data_samples])
         left, right = (
             nn.functional.normalize(net(x.float().flatten(1) / 255))
             for net, x in ((self.images, inputs), (self.texts, letters))
@@ -74,9 +70,7 @@ def folder(tmp_path_factory):
                     tar.addfile(info, io.BytesIO(data))
     index_tars(folder)
     load = dict(
-        path='webdataset',
-        data_files=[str(folder / f'{i}.tar') for i in range(3)],
-        split='train',
+        path='webdataset', data_files=[str(folder / f'{i}.tar') for i in range(3)], split='train'
     )
     index_stream(load, folder / 'stream', 'png', 'txt', '__key__')
     return folder
@@ -120,9 +114,7 @@ def run(folder, work_dir, kind, workers, resume=None, **dataset):
         train_cfg=dict(by_epoch=False, max_iters=12),
         optim_wrapper=dict(optimizer=dict(type='AdamW', lr=0.01)),
         default_hooks=dict(
-            checkpoint=dict(
-                type='mmrank.AtomicCheckpointHook', interval=5, by_epoch=False
-            )
+            checkpoint=dict(type='mmrank.AtomicCheckpointHook', interval=5, by_epoch=False)
         ),
         custom_hooks=[
             dict(type='mmrank.SampleIndexHook'),
@@ -153,9 +145,7 @@ def test_resume_is_exact(folder, tmp_path, kind, workers):
     orders = [order for _, order, _ in whole]
     epoch = [index for order in orders[:8] for index in order]
     assert sorted(epoch) == list(range(48))
-    again, weights_again = run(
-        folder, tmp_path / 'b', kind, workers, tmp_path / 'a' / 'iter_5.pth'
-    )
+    again, weights_again = run(folder, tmp_path / 'b', kind, workers, tmp_path / 'a' / 'iter_5.pth')
     assert again == whole[5:]
     assert weights.keys() == weights_again.keys()
     for key, value in weights.items():
@@ -172,10 +162,7 @@ def test_another_index_is_not_resumed(folder, tmp_path):
     for change in (dict(unit='image'), dict(index=str(tmp_path / 'index'))):
         if 'index' in change:
             # The same samples, numbered from the last shard on.
-            from mmrank.datasets.shards.shard_index import (
-                scan_shards,
-                write_index,
-            )
+            from mmrank.datasets.shards.shard_index import scan_shards, write_index
             from mmrank.datasets.shards.tar_shard import file_note, scan_tar
 
             found = scan_shards(

@@ -19,19 +19,12 @@ import datasets
 
 from mmrank.datasets.samplers import ShardSampler
 from mmrank.datasets.shards import stream
-from mmrank.datasets.shards.stream import (
-    ShardReaders,
-    index_stream,
-    open_stream,
-    rows_of,
-)
+from mmrank.datasets.shards.stream import ShardReaders, index_stream, open_stream, rows_of
 from mmrank.datasets.shards.tar_shard import index_tars
 from mmrank.errors import UserError
 from mmrank.required_package import PackageError
 
-TOOL = Path(__file__).parents[2] / (
-    'tools/dataset_converters/image_text_shards.py'
-)
+TOOL = Path(__file__).parents[2] / ('tools/dataset_converters/image_text_shards.py')
 SIZES = (30, 10, 50, 30)  # 120
 
 
@@ -70,18 +63,12 @@ def tar_load(folder):
 
 
 def build(folder, index='tars', **kwargs):
-    return DATASETS.build(
-        dict(
-            type='mmrank.StreamedCaptions', index=str(folder / index), **kwargs
-        )
-    )
+    return DATASETS.build(dict(type='mmrank.StreamedCaptions', index=str(folder / index), **kwargs))
 
 
 def test_items_are_those_of_the_shards_on_the_disk(folder):
     data = build(folder)
-    local = DATASETS.build(
-        dict(type='mmrank.ShardedCaptions', data_root=str(folder))
-    )
+    local = DATASETS.build(dict(type='mmrank.ShardedCaptions', data_root=str(folder)))
     assert data.shard_sizes.tolist() == list(SIZES)
     assert (data.index.keys == local.index.keys).all()
     for number in [3, 0, 119, 45, 44, *range(120)]:
@@ -171,9 +158,7 @@ def test_bad_streams(folder, tmp_path):
         open_stream(load)
     lines = [json.dumps(dict(i='x', t=t, k='k')) for t in ('a', '')]
     (tmp_path / 'a.jsonl').write_text('\n'.join(lines))
-    load = dict(
-        path='json', data_files=str(tmp_path / 'a.jsonl'), split='train'
-    )
+    load = dict(path='json', data_files=str(tmp_path / 'a.jsonl'), split='train')
     with pytest.raises(UserError, match='row 1 of shard 0 has no caption'):
         index_stream(load, tmp_path / 'index', 'i', 't')
     (tmp_path / 'a.jsonl').write_text('\n'.join(lines[:1] * 2))
@@ -186,9 +171,7 @@ def test_bad_streams(folder, tmp_path):
         build(folder, keep=0)
 
 
-@pytest.mark.parametrize(
-    ('version', 'limit'), [('3.9.1', '4 or later'), ('5.0.0', 'below 5')]
-)
+@pytest.mark.parametrize(('version', 'limit'), [('3.9.1', '4 or later'), ('5.0.0', 'below 5')])
 def test_library_of_a_wrong_version(folder, version, limit, monkeypatch):
     monkeypatch.setattr(datasets, '__version__', version)
     message = f'datasets {limit}; {version} is installed. Fix: pip install'
@@ -197,10 +180,7 @@ def test_library_of_a_wrong_version(folder, version, limit, monkeypatch):
 
 
 def _collate(items):
-    return [
-        (x['sample_idx'], x['img_bytes'] == encoded(x['sample_idx']))
-        for x in items
-    ]
+    return [(x['sample_idx'], x['img_bytes'] == encoded(x['sample_idx'])) for x in items]
 
 
 def _seen(rank, index, skipped):

@@ -61,9 +61,7 @@ def runs(name, language, text):
     users = {path.name for path in (PAGES / 'users').glob('*.md')}
     pages = {f'docs/pages/users/{user}' for user in users}
     pages |= {'docs/pages/scaling.md', 'docs/pages/write_a_loss.md'}
-    return '.from-a-wheel' in language or (
-        language == 'bash' and name in pages
-    )
+    return '.from-a-wheel' in language or (language == 'bash' and name in pages)
 
 
 def test_commands_run_or_say_why_not():
@@ -89,16 +87,15 @@ def test_languages_are_known():
     known = {'python', 'bash', 'yaml', 'text', ''}
     for path in documents():
         for language, text in all_blocks(path):
-            assert language in known or re.fullmatch(
-                r'\{\.(bash|python) \.[\w-]+\}', language
-            ), (path, language)
+            assert language in known or re.fullmatch(r'\{\.(bash|python) \.[\w-]+\}', language), (
+                path,
+                language,
+            )
             if language == 'yaml':
                 assert text.startswith('--8<--')
 
 
-@pytest.mark.parametrize(
-    'path', documents(), ids=lambda p: p.relative_to(ROOT).as_posix()
-)
+@pytest.mark.parametrize('path', documents(), ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_files_of_commands_are_there(path):
     for language, text in all_blocks(path):
         if 'bash' not in language:

@@ -8,33 +8,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / 'docs' / 'notebooks').glob('*.py'))
-#: Notebook: what it needs, how many pictures it shows, the figure that it
-#: prints and the least value.
+#: Notebook: what it needs, how many pictures it shows, the figure that it prints and the least
+#: value.
 RUNS = {
-    'detector_by_ap': (
-        ('mmdet', 'pycocotools'),
-        3,
-        r'mAP +│ +([\d.]+) │',
-        5,
-    ),
-    'losses_in_pytorch': (
-        (),
-        1,
-        r'stable AP +[\d.]+ \+- [\d.]+ +([\d.]+) \+-',
-        0.5,
-    ),
-    'recommendations': (
-        ('mmengine',),
-        1,
-        r'unbiased +top_k/precision@5 +([\d.]+)',
-        15,
-    ),
-    'temperatures': (
-        ('mmpretrain',),
-        3,
-        r'after 40 epochs: +([\d.]+)',
-        70,
-    ),
+    'detector_by_ap': (('mmdet', 'pycocotools'), 3, r'mAP +│ +([\d.]+) │', 5),
+    'losses_in_pytorch': ((), 1, r'stable AP +[\d.]+ \+- [\d.]+ +([\d.]+) \+-', 0.5),
+    'recommendations': (('mmengine',), 1, r'unbiased +top_k/precision@5 +([\d.]+)', 15),
+    'temperatures': (('mmpretrain',), 3, r'after 40 epochs: +([\d.]+)', 70),
 }
 
 
@@ -59,10 +39,7 @@ def written(notebook, folder, name):
 def text_of(notebook):
     """What the cells print."""
     outputs = [o for cell in notebook.cells for o in cell.get('outputs', ())]
-    texts = [
-        o.get('text', '') or o.get('data', {}).get('text/plain', '')
-        for o in outputs
-    ]
+    texts = [o.get('text', '') or o.get('data', {}).get('text/plain', '') for o in outputs]
     # rich prints bold words and colours by escape sequences.
     return re.sub(r'\x1b\[[\d;]*m', '', '\n'.join(texts))
 

@@ -35,14 +35,9 @@ def run(script, folder, *before):
 
 @pytest.mark.parametrize(
     ('package', 'script'),
-    [
-        ('lightning', TUTORIALS / 'lightning_loop.py'),
-        ('accelerate', ACCELERATE),
-    ],
+    [('lightning', TUTORIALS / 'lightning_loop.py'), ('accelerate', ACCELERATE)],
 )
-def test_second_run_starts_with_the_state_of_the_first(
-    package, script, tmp_path
-):
+def test_second_run_starts_with_the_state_of_the_first(package, script, tmp_path):
     pytest.importorskip(package)
     (fresh, saved), ap = run(script, tmp_path)
     assert set(fresh) == {
@@ -64,9 +59,7 @@ def test_two_processes_equal_one(tmp_path):
     (_, one), ap = run(ACCELERATE, tmp_path)
     (tmp_path / 'two').mkdir()
     launch = ('-m', 'torch.distributed.run', '--nproc-per-node=2')
-    (_, two), ap_of_two = run(
-        ACCELERATE, tmp_path / 'two', *launch, '--standalone'
-    )
+    (_, two), ap_of_two = run(ACCELERATE, tmp_path / 'two', *launch, '--standalone')
     assert ap_of_two == pytest.approx(ap, abs=2e-6)
     for key, value in one.items():
         assert two[key] == pytest.approx(value, rel=1e-5)

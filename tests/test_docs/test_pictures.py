@@ -52,8 +52,7 @@ def test_runs_have_the_mean_and_std_of_the_table(path):
         mean, std = np.mean(values), np.std(values, ddof=1)
         # What was read from a picture may round to the next digit.
         near = {
-            f'{mean + i / 10**digits:.{digits}f} ± '
-            f'{std + j / 10**digits:.{digits}f}'
+            f'{mean + i / 10**digits:.{digits}f} ± {std + j / 10**digits:.{digits}f}'
             for i in (-1, 0, 1)
             for j in (-1, 0, 1)
         }

@@ -85,8 +85,7 @@ def test_calibration(capsys):
     val = torch.from_numpy(found['val'])
     target = torch.from_numpy(found['val_labels']).double()
     best = min(
-        np.geomspace(0.05, 20, 100),
-        key=lambda t: binary_cross_entropy_with_logits(val / t, target),
+        np.geomspace(0.05, 20, 100), key=lambda t: binary_cross_entropy_with_logits(val / t, target)
     )
     scaled = torch.from_numpy(found['test'] / best).sigmoid()
     truth = found['chance'][6000:]
@@ -114,15 +113,9 @@ def test_thresholds_of_a_detector(tmp_path, monkeypatch, capsys):
     )
     found = [
         dict(image_id=1, category_id=3, bbox=box, score=score)
-        for box, score in [
-            (boxes[0], 0.9),
-            (boxes[1], 0.6),
-            ([70, 5, 9, 9], 0.3),
-        ]
+        for box, score in [(boxes[0], 0.9), (boxes[1], 0.6), ([70, 5, 9, 9], 0.3)]
     ]
-    truth['annotations'].append(
-        dict(truth['annotations'][0], id=9, category_id=7)
-    )
+    truth['annotations'].append(dict(truth['annotations'][0], id=9, category_id=7))
     (tmp_path / 'work_dirs').mkdir()
     (tmp_path / 'val.json').write_text(json.dumps(truth))
     (tmp_path / 'work_dirs/val.bbox.json').write_text(json.dumps(found))

@@ -117,9 +117,7 @@ def test_every_table_of_results_has_a_page():
     assert expected <= set(shown)
 
 
-@pytest.mark.parametrize(
-    'path', documents(), ids=lambda p: p.relative_to(ROOT).as_posix()
-)
+@pytest.mark.parametrize('path', documents(), ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_external_links_are_well_formed(path):
     text = BLOCK.sub('', path.read_text('utf-8'))
     for link in (''.join(x) for x in LINK.findall(text)):

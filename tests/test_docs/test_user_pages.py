@@ -1,7 +1,7 @@
 """The pages of docs/ hold what they say: commands, files, logs, messages.
 
-The commands of a user page run in an empty folder, with mmrank from a wheel
-(conftest.py). Those of the fast pages run by default, too, from the checkout.
+The commands of a user page run in an empty folder, with mmrank from a wheel (conftest.py). Those of
+the fast pages run by default, too, from the checkout.
 """
 
 import functools
@@ -13,9 +13,7 @@ from docs_blocks import BLOCK, PAGES, ROOT, blocks, documents, output_of
 
 TUTORIALS = ROOT / 'configs' / 'tutorials'
 #: User page, the figure that its output ends with, and the least value.
-FAST = [
-    ('pytorch', r'stable AP: +AP ([\d.]+)', 0.75),
-]
+FAST = [('pytorch', r'stable AP: +AP ([\d.]+)', 0.75)]
 SLOW = [
     ('recommendation', r'top_k/precision@5: ([\d.]+)', 18),
     ('detector', r'coco/bbox_mAP_50: ([\d.]+)', 0.05),
@@ -107,9 +105,7 @@ def options_of(tool):
     return found, tuple(starts)
 
 
-@pytest.mark.parametrize(
-    'path', documents(), ids=lambda p: p.relative_to(ROOT).as_posix()
-)
+@pytest.mark.parametrize('path', documents(), ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_commands_name_tools_and_options_that_are_there(path):
     text = path.read_text('utf-8').replace('\\\n', ' ')
     makefile = (ROOT / 'Makefile').read_text('utf-8')
@@ -142,9 +138,7 @@ def test_readme_is_short():
     assert len(text.split()) <= 900
 
 
-@pytest.mark.parametrize(
-    'path', documents(), ids=lambda p: p.relative_to(ROOT).as_posix()
-)
+@pytest.mark.parametrize('path', documents(), ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(path):
     text = BLOCK.sub('', path.read_text('utf-8'))
     for target in re.findall(r'\]\(([^)\s]+)\)', text):

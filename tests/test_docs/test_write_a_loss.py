@@ -78,9 +78,7 @@ def test_use_by_hand(folder):
     assert module.scores.grad.abs().sum() > 0
     assert 0 < module.value < 1
     assert module.one_list.shape == ()
-    torch.testing.assert_close(
-        module.lists.mean(), module.loss(module.scores, module.labels)
-    )
+    torch.testing.assert_close(module.lists.mean(), module.loss(module.scores, module.labels))
 
 
 def test_the_tests_of_the_page_pass(folder):
@@ -98,9 +96,7 @@ def test_the_tests_of_the_page_pass(folder):
             test(**case)
 
 
-@pytest.mark.parametrize(
-    'name', ['RecallAtKLoss', 'LoggedRecallAtKLoss', 'GapLoss']
-)
+@pytest.mark.parametrize('name', ['RecallAtKLoss', 'LoggedRecallAtKLoss', 'GapLoss'])
 def test_losses_learn(folder, name):
     for file in ('my_losses', 'logged_loss', 'gap_loss'):
         load(folder, file)
@@ -131,9 +127,7 @@ def test_state_is_saved(folder):
     state = loss.state_dict()
     rows = (target < 3).nonzero().squeeze(1)
     positives = scores[rows, target[rows]].detach()
-    torch.testing.assert_close(
-        state['mean_positive.mean'], positives.mean()[None]
-    )
+    torch.testing.assert_close(state['mean_positive.mean'], positives.mean()[None])
     other = module.CentredRecallAtKLoss(tau=0.5)
     other.load_state_dict(state)
     assert torch.equal(other.logit_centre(), loss.logit_centre())
@@ -161,9 +155,7 @@ def test_class_counts_reach_the_loss(folder):
         train_loop=SimpleNamespace(dataloader=loader),
     )
     ClassCountsHook().before_train(runner)
-    torch.testing.assert_close(
-        loss.weights, 2 / torch.tensor([1.0, 2.0, 3.0]).double()
-    )
+    torch.testing.assert_close(loss.weights, 2 / torch.tensor([1.0, 2.0, 3.0]).double())
     scores, target = batch()
     labels = target == torch.arange(3)[:, None]
     lists = load(folder, 'my_losses').recall_at_k_lists
@@ -179,20 +171,14 @@ def test_the_config(folder):
 
     cfg = Config.fromfile(folder / 'my_config.py')
     feats = torch.randn(12, 512, requires_grad=True)
-    labels = [
-        DataSample(metainfo=dict(sample_idx=i)).set_gt_label(i % 4)
-        for i in range(12)
-    ]
+    labels = [DataSample(metainfo=dict(sample_idx=i)).set_gt_label(i % 4) for i in range(12)]
     for head in (cfg.retrieval_head, cfg.classification_head):
         MODELS.build(head).loss(feats, labels)['loss'].backward()
     assert feats.grad.abs().sum() > 0
     with DefaultScope.overwrite_default_scope('mmdet'):
         head = MODELS.build(cfg.detection_head)
     total = head.loss_cls.loss
-    assert [type(part).__name__ for part in total.losses] == [
-        'StableAPLoss',
-        'RecallAtKLoss',
-    ]
+    assert [type(part).__name__ for part in total.losses] == ['StableAPLoss', 'RecallAtKLoss']
     assert total.losses[1].num_classes == 80
     assert cfg.custom_hooks[0].type == 'mmrank.RankingMonitorHook'
 

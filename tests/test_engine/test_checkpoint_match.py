@@ -16,11 +16,7 @@ from torch import nn
 
 from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
 from mmrank.engine.hooks import CheckpointMatchHook
-from mmrank.engine.resume.matching import (
-    compare_states,
-    differences_table,
-    saved_optimizer,
-)
+from mmrank.engine.resume.matching import compare_states, differences_table, saved_optimizer
 from mmrank.engine.resume.saved_config import read_saved_config
 from mmrank.state import (
     CappedImbalance,
@@ -41,9 +37,7 @@ def trained(tmp_path_factory):
     return folder / 'work', config
 
 
-def run_with(
-    checkpoint, tmp_path, resume=True, strict=True, allow=(), **options
-):
+def run_with(checkpoint, tmp_path, resume=True, strict=True, allow=(), **options):
     """Train one epoch more, from a checkpoint given as a dict."""
     torch.save(checkpoint, tmp_path / 'epoch_3.pth')
     config = resume_run.make_config(str(tmp_path / 'work'), **options)
@@ -94,9 +88,7 @@ LOADING = [
 
 
 @pytest.mark.parametrize('tool', LOADING, ids=lambda path: path.stem)
-def test_tools_have_the_options_that_messages_name(
-    tool, run_script, monkeypatch
-):
+def test_tools_have_the_options_that_messages_name(tool, run_script, monkeypatch):
     monkeypatch.syspath_prepend(tool.parent)
     status, output, _ = run_script(tool, '--help')
     assert status == 0
@@ -139,25 +131,11 @@ def assert_same(first, second):
 
 def test_tool_resumes_bit_for_bit(trained, tmp_path, run_script):
     status, _, errors = run_script(
-        TRAIN,
-        trained[1],
-        '--resume',
-        trained[0] / 'epoch_2.pth',
-        '--work-dir',
-        tmp_path,
+        TRAIN, trained[1], '--resume', trained[0] / 'epoch_2.pth', '--work-dir', tmp_path
     )
     assert status == 0, errors
-    whole, resumed = (
-        load_checkpoint(folder / 'epoch_4.pth')
-        for folder in (trained[0], tmp_path)
-    )
-    for part in (
-        'state_dict',
-        'ema_state_dict',
-        'optimizer',
-        'param_schedulers',
-        'rng_state',
-    ):
+    whole, resumed = (load_checkpoint(folder / 'epoch_4.pth') for folder in (trained[0], tmp_path))
+    for part in ('state_dict', 'ema_state_dict', 'optimizer', 'param_schedulers', 'rng_state'):
         assert_same(whole[part], resumed[part])
     losses = [
         content['message_hub']['log_scalars']['train/loss'].data[0].tolist()
@@ -174,24 +152,13 @@ def test_tool_resumes_bit_for_bit(trained, tmp_path, run_script):
         (lambda c: c.pop('message_hub'), 'cannot be resumed: it has no mess'),
         (lambda c: c['meta'].pop('iter'), 'it has no iter'),
         (lambda c: c['param_schedulers'].pop(), 'mismatched +param_sched'),
-        (
-            lambda c: c['state_dict'].update(other=torch.ones(2)),
-            r'unexpected +other +\(2,\)',
-        ),
+        (lambda c: c['state_dict'].update(other=torch.ones(2)), r'unexpected +other +\(2,\)'),
         (
             lambda c: c['state_dict'].update({'net.4.bias': torch.ones(7)}),
             r'mismatched +net.4.bias +\(7,\) +\(1,\)',
         ),
     ],
-    ids=[
-        'optimizer',
-        'ema',
-        'message-hub',
-        'iteration',
-        'schedulers',
-        'unexpected',
-        'mismatched',
-    ],
+    ids=['optimizer', 'ema', 'message-hub', 'iteration', 'schedulers', 'unexpected', 'mismatched'],
 )
 def test_what_a_resume_needs(content, tmp_path, change, message):
     change(content)
@@ -206,9 +173,7 @@ def test_checkpoint_of_this_run_resumes(content, tmp_path):
 
 def test_allowed_optimiser_starts_fresh(content, tmp_path):
     adam = {'type': 'AdamW', 'lr': 0.05}
-    runner, warnings = run_with(
-        content, tmp_path, allow=['optimizer'], optimizer=adam
-    )
+    runner, warnings = run_with(content, tmp_path, allow=['optimizer'], optimizer=adam)
     assert re.search('mismatched +optimizer +SGD +AdamW', warnings)
     assert runner.epoch == 4
 
@@ -230,9 +195,7 @@ def test_unlike_groups_of_parameters(content, tmp_path):
     content['optimizer']['param_groups'] = [group, group]
     with pytest.raises(CheckpointError, match='2 parameter groups'):
         run_with(content, tmp_path)
-    content['optimizer']['param_groups'] = [
-        {k: v for k, v in group.items() if k != 'momentum'}
-    ]
+    content['optimizer']['param_groups'] = [{k: v for k, v in group.items() if k != 'momentum'}]
     with pytest.raises(CheckpointError, match='without momentum'):
         run_with(content, tmp_path)
 
@@ -296,8 +259,7 @@ def test_a_saved_config_is_read_as_data():
         'seed = 3\n'
     )
     assert read_saved_config(text) == dict(
-        model=dict(type='A', x=[1, (2, float('inf'))], y=dict(k=dict(z=None))),
-        seed=3,
+        model=dict(type='A', x=[1, (2, float('inf'))], y=dict(k=dict(z=None))), seed=3
     )
     assert read_saved_config('model = dict(') == {}
 

@@ -16,13 +16,7 @@ from torch.utils.data import Dataset
 
 from mmrank.datasets.samplers.label_pairs import label_pairs
 from mmrank.engine.hooks import ClassCountsHook, DeferredReweightingHook
-from mmrank.losses import (
-    ClassBalancedCELoss,
-    LDAMLoss,
-    SOPRCLoss,
-    StableAPLoss,
-    SumLoss,
-)
+from mmrank.losses import ClassBalancedCELoss, LDAMLoss, SOPRCLoss, StableAPLoss, SumLoss
 
 
 class Labelled(BaseDataset):
@@ -40,18 +34,14 @@ class Labelled(BaseDataset):
 
 
 MULTI = Labelled([[0, 2], [], [2], [1, 2]], 'abc')
-SCORES = Labelled(
-    [[1, 0, 1], [0, 0, 0], [0, 0, 1.0], [0, 1, 1]], 'abc', 'gt_score'
-)
+SCORES = Labelled([[1, 0, 1], [0, 0, 0], [0, 0, 1.0], [0, 1, 1]], 'abc', 'gt_score')
 BINARY = Labelled([0, 0, 1, 0, 0], ('rest', 'cat'))
 
 
 def tell(dataset, *losses):
     runner = SimpleNamespace(
         model=nn.ModuleList(losses),
-        train_loop=SimpleNamespace(
-            dataloader=SimpleNamespace(dataset=dataset)
-        ),
+        train_loop=SimpleNamespace(dataloader=SimpleNamespace(dataset=dataset)),
         logger=MMLogger.get_instance('class_counts', log_level='ERROR'),
     )
     ClassCountsHook().before_train(runner)
@@ -89,11 +79,7 @@ def test_items_and_classes_through_wrappers():
 
 
 def test_one_class_takes_label_1_for_its_positives():
-    ldam, soprc = tell(
-        BINARY,
-        LDAMLoss(1),
-        SOPRCLoss(1, 'per_class', prior='counts'),
-    )
+    ldam, soprc = tell(BINARY, LDAMLoss(1), SOPRCLoss(1, 'per_class', prior='counts'))
     assert ldam.counts.get().tolist() == [[4, 1]]
     assert soprc.prior.of(1, None).tolist() == [0.2]
     with pytest.raises(ValueError, match='has 2 classes, but num_classes=3'):
@@ -113,8 +99,7 @@ class Points(Dataset):
     def __getitem__(self, index):
         g = torch.Generator().manual_seed(index)
         return dict(
-            inputs=torch.randn(4, generator=g),
-            labels=torch.tensor([float(index % 4 == 0)]),
+            inputs=torch.randn(4, generator=g), labels=torch.tensor([float(index % 4 == 0)])
         )
 
 
@@ -184,11 +169,7 @@ def test_a_resumed_run_goes_on_with_the_weights(tmp_path):
     run(tmp_path, 'half', hook, epochs=2)
     late = dict(type='mmrank.DeferredReweightingHook', begin=99)
     seen, resumed = run(
-        tmp_path,
-        'half',
-        late,
-        resume=True,
-        load_from=str(tmp_path / 'half' / 'epoch_2.pth'),
+        tmp_path, 'half', late, resume=True, load_from=str(tmp_path / 'half' / 'epoch_2.pth')
     )
     # Saved in the checkpoint, whatever the hook says now.
     assert seen == whole[6:]
@@ -198,9 +179,7 @@ def test_a_resumed_run_goes_on_with_the_weights(tmp_path):
 
 def test_a_model_without_such_a_loss_trains_on():
     hook = DeferredReweightingHook(0)
-    runner = SimpleNamespace(
-        model=copy.deepcopy(nn.Linear(2, 2)), epoch=0, iter=0
-    )
+    runner = SimpleNamespace(model=copy.deepcopy(nn.Linear(2, 2)), epoch=0, iter=0)
     hook.before_train_iter(runner, 0)
     with pytest.raises(ValueError, match='begin must be'):
         DeferredReweightingHook(-1)

@@ -14,13 +14,7 @@ ADAM = {'optimizer': {'type': 'AdamW', 'lr': 0.05}}
 WORKERS = {**ADAM, 'workers': 2}
 ACCUMULATE = {'accumulate': 2}  # 3 iterations an epoch: odd epochs cut it
 ITERATIONS = {'iterations': True}
-KEEP_ONE = {
-    'checkpoint': {
-        'max_keep_ckpts': 1,
-        'save_best': 'distance',
-        'rule': 'less',
-    }
-}
+KEEP_ONE = {'checkpoint': {'max_keep_ckpts': 1, 'save_best': 'distance', 'rule': 'less'}}
 STABLE_AP = {
     'loss': {'type': 'mmrank.StableAPLoss', 'mean_mode': 'plain'},
     'optimizer': {'type': 'mmrank.SUM', 'lr': 0.05, 'momentum': 0.9, 's': 1.0},
@@ -72,10 +66,7 @@ def uninterrupted(processes, tmp_path_factory):
 
 def assert_same_end(work_dir, whole, options) -> None:
     """Compare the ends and the logs of two trainings."""
-    states = [
-        torch.load(folder / 'final_0.pt', weights_only=False)
-        for folder in (work_dir, whole)
-    ]
+    states = [torch.load(folder / 'final_0.pt', weights_only=False) for folder in (work_dir, whole)]
     if 'loss' in options:
         assert 'loss.mean_positive.mean' in states[0]['model']
     assert_same(*states)
@@ -113,16 +104,10 @@ def iteration_kills(seed: int, times: int = 1) -> list[tuple[str, int]]:
         pytest.param(ADAM, [('pointer', 2)], id='before-pointer'),
         pytest.param(KEEP_ONE, [('half', 3)], id='keep-one-half-written'),
         pytest.param(
-            KEEP_ONE,
-            [('validation', 10)],
-            id='keep-one-last-val',
-            marks=pytest.mark.slow,
+            KEEP_ONE, [('validation', 10)], id='keep-one-last-val', marks=pytest.mark.slow
         ),
         pytest.param(
-            KEEP_ONE,
-            [('iteration', 8)],
-            id='keep-one-best-saved',
-            marks=pytest.mark.slow,
+            KEEP_ONE, [('iteration', 8)], id='keep-one-best-saved', marks=pytest.mark.slow
         ),
         pytest.param(WORKERS, [('iteration', 8)], id='workers'),
         pytest.param(ACCUMULATE, [('iteration', 5)], id='accumulate'),
@@ -141,18 +126,9 @@ def test_resume_is_exact(processes, uninterrupted, tmp_path, options, kills):
 @pytest.mark.parametrize(
     'options',
     [SGD, KEEP_ONE, WORKERS, ACCUMULATE, ITERATIONS, EXACT_MEAN],
-    ids=[
-        'sgd',
-        'keep-one',
-        'workers',
-        'accumulate',
-        'by-iteration',
-        'stable-ap-exact',
-    ],
+    ids=['sgd', 'keep-one', 'workers', 'accumulate', 'by-iteration', 'stable-ap-exact'],
 )
-def test_resume_is_exact_after_many_kills(
-    processes, uninterrupted, tmp_path, options, seed
-):
+def test_resume_is_exact_after_many_kills(processes, uninterrupted, tmp_path, options, seed):
     kills = iteration_kills(seed, times=1)
     if kills[0][1] < 8:
         kills.append(('iteration', 2))

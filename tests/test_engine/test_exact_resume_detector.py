@@ -35,11 +35,7 @@ def train(work_dir, data_root, kill, resume) -> None:
                 'interval': 1,
             },
             'model.bbox_head.loss_cls.mean_mode': 'exact',
-            'optim_wrapper.optimizer': {
-                '_delete_': True,
-                'type': 'mmrank.SUM',
-                'lr': 0.01,
-            },
+            'optim_wrapper.optimizer': {'_delete_': True, 'type': 'mmrank.SUM', 'lr': 0.01},
         }
     )
     for split in ('train', 'val', 'test'):
@@ -75,10 +71,7 @@ def train(work_dir, data_root, kill, resume) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize('kill', [('iteration', 6), ('validation', 2)])
 def test_detector_resumes_exactly(tmp_path, kill):
-    from mmrank.studies.synthetic.shapes_coco import (
-        ShapesSpec,
-        write_shapes_coco,
-    )
+    from mmrank.studies.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
     data = tmp_path / 'data'
     # No image without an object, which the config would leave out.
@@ -87,9 +80,7 @@ def test_detector_resumes_exactly(tmp_path, kill):
     context = process_context()
 
     def run(name, kill=None, resume=False):
-        process = context.Process(
-            target=train, args=(tmp_path / name, data, kill, resume)
-        )
+        process = context.Process(target=train, args=(tmp_path / name, data, kill, resume))
         process.start()
         process.join(600)
         return process.exitcode

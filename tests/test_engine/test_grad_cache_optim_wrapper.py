@@ -11,18 +11,13 @@ from mmengine.structures import BaseDataElement
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from mmrank.engine.optimizers import (
-    GradCacheAmpOptimWrapper,
-    GradCacheOptimWrapper,
-)
+from mmrank.engine.optimizers import GradCacheAmpOptimWrapper, GradCacheOptimWrapper
 from mmrank.errors import UserError
 from mmrank.registry import MODELS, OPTIM_WRAPPERS
 
 ROWS, STEPS = 7, 3
 EXACT = dict(rtol=1e-12, atol=1e-12)
-PIXELS = dict(
-    type='mmrank.SmallConvNet', in_channels=3, channels=8, num_blocks=1
-)
+PIXELS = dict(type='mmrank.SmallConvNet', in_channels=3, channels=8, num_blocks=1)
 POOL = dict(type='mmpretrain.GlobalAveragePooling')
 
 
@@ -32,11 +27,7 @@ def dual_encoder(loss):
         image_encoder=[PIXELS, POOL],
         image_channels=8,
         text_encoder=dict(
-            type='mmrank.TextTransformer',
-            channels=8,
-            num_layers=1,
-            num_heads=2,
-            max_length=20,
+            type='mmrank.TextTransformer', channels=8, num_layers=1, num_heads=2, max_length=20
         ),
         embed_channels=6,
         head=loss
@@ -49,16 +40,9 @@ def retriever(head):
     encoder = [
         PIXELS,
         POOL,
-        dict(
-            type='mmpretrain.LinearNeck',
-            in_channels=8,
-            out_channels=6,
-            norm_cfg=None,
-        ),
+        dict(type='mmpretrain.LinearNeck', in_channels=8, out_channels=6, norm_cfg=None),
     ]
-    return dict(
-        type='mmrank.EmbeddingRetriever', image_encoder=encoder, head=head
-    )
+    return dict(type='mmrank.EmbeddingRetriever', image_encoder=encoder, head=head)
 
 
 MODEL_CONFIGS = {
@@ -76,9 +60,7 @@ MODEL_CONFIGS = {
         dict(
             type='mmrank.RetrievalHead',
             num_classes=3,
-            loss=dict(
-                type='mmrank.StableAPLoss', mode='per_class', momentum=0.3
-            ),
+            loss=dict(type='mmrank.StableAPLoss', mode='per_class', momentum=0.3),
             memory=dict(size=16, dim=6),
         )
     ),
@@ -99,9 +81,7 @@ MODEL_CONFIGS = {
         type='mmrank.TwoTower',
         left=dict(
             type='mmrank.MLPTower',
-            stem=dict(
-                type='mmrank.EmbeddingTower', num_entities=7, channels=5
-            ),
+            stem=dict(type='mmrank.EmbeddingTower', num_entities=7, channels=5),
             stem_channels=5,
             channels=[6, 4],
         ),
@@ -196,9 +176,7 @@ def test_accumulation_is_that_of_the_plain_step():
     results = []
     for kind in (OptimWrapper, GradCacheOptimWrapper):
         model = build(name)
-        wrapper = wrapped(
-            model, kind, accumulative_counts=2, clip_grad=dict(max_norm=0.1)
-        )
+        wrapper = wrapped(model, kind, accumulative_counts=2, clip_grad=dict(max_norm=0.1))
         wrapper.initialize_count_status(model, 0, 4)
         results.append(train(model, wrapper, batches))
     for x, y in zip(*results):
@@ -275,10 +253,7 @@ def test_synchronised_batch_norm_is_refused():
 def test_mixed_features_are_refused():
     config = copy.deepcopy(MODEL_CONFIGS['stable AP with a memory'])
     config['image_encoder'][0] = dict(
-        type='mmrank.DeepFeatureMixup',
-        backbone=PIXELS,
-        stages=['blocks.0'],
-        u=0.5,
+        type='mmrank.DeepFeatureMixup', backbone=PIXELS, stages=['blocks.0'], u=0.5
     )
     pytest.importorskip('mmpretrain')
     model = MODELS.build(config).eval()
@@ -310,11 +285,7 @@ def test_settings():
             GradCacheOptimWrapper(optimizer=optimizer, **config)
     built = build_optim_wrapper(
         model,
-        dict(
-            type='mmrank.GradCacheOptimWrapper',
-            chunk=8,
-            optimizer=dict(type='SGD', lr=0.1),
-        ),
+        dict(type='mmrank.GradCacheOptimWrapper', chunk=8, optimizer=dict(type='SGD', lr=0.1)),
     )
     assert isinstance(built, GradCacheOptimWrapper)
     name = 'mmrank.GradCacheAmpOptimWrapper'

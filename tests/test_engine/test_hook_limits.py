@@ -10,22 +10,11 @@ from mmengine.hooks import EMAHook, SyncBuffersHook
 from mmengine.model import BaseModel
 from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.registry import LOOPS
-from mmengine.runner import (
-    BaseLoop,
-    EpochBasedTrainLoop,
-    FlexibleRunner,
-    Runner,
-)
+from mmengine.runner import BaseLoop, EpochBasedTrainLoop, FlexibleRunner, Runner
 
-from mmrank.engine.flexible.flexible_runner import (
-    FlexibleRunner as OurFlexibleRunner,
-)
+from mmrank.engine.flexible.flexible_runner import FlexibleRunner as OurFlexibleRunner
 from mmrank.engine.flexible.fsdp_strategy import FSDPStrategy
-from mmrank.engine.hooks import (
-    PreviousWeightsHook,
-    RNGStateHook,
-    atomic_checkpoint_hook,
-)
+from mmrank.engine.hooks import PreviousWeightsHook, RNGStateHook, atomic_checkpoint_hook
 from mmrank.engine.resume.strategies import (
     accumulates_gradients,
     has_global_state,

@@ -64,9 +64,9 @@ def test_runner_trains_and_evaluates(folder, tmp_path, name):
     assert figures['image_text/num_texts'] == 10
     for key in ('image_text/IR@1', 'image_text/TR@10', 'accuracy/top5'):
         assert 0 <= figures[key] <= 100
-    state = torch.load(
-        tmp_path / 'iter_3.pth', map_location='cpu', weights_only=False
-    )['state_dict']
+    state = torch.load(tmp_path / 'iter_3.pth', map_location='cpu', weights_only=False)[
+        'state_dict'
+    ]
     if name == 'isogclr':
         key = 'head.loss_module.text_temperature.tau'
         assert torch.equal(state[key], loss.text_temperature.tau)

@@ -1,7 +1,7 @@
 """mmengine's mixed precision trains, and resumes bit by bit after a kill.
 
-The wrappers insist on a GPU; ``amp_on_cpu`` takes that check away. What they
-do besides is theirs: autocast, scaling, skipped steps, the scaler's state.
+The wrappers insist on a GPU; ``amp_on_cpu`` takes that check away. What they do besides is theirs:
+autocast, scaling, skipped steps, the scaler's state.
 """
 
 import pytest
@@ -61,11 +61,7 @@ def losses(work_dir):
     [
         ('AmpOptimWrapper', 'float16'),
         pytest.param('AmpOptimWrapper', 'bfloat16', marks=pytest.mark.slow),
-        pytest.param(
-            'mmrank.GradCacheAmpOptimWrapper',
-            'float16',
-            marks=pytest.mark.slow,
-        ),
+        pytest.param('mmrank.GradCacheAmpOptimWrapper', 'float16', marks=pytest.mark.slow),
         ('mmrank.GradCacheAmpOptimWrapper', 'bfloat16'),
     ],
 )

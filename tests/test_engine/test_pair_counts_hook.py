@@ -16,18 +16,14 @@ def runner_of(model, dataset):
     return SimpleNamespace(
         model=model,
         logger=logging.getLogger('test'),
-        train_loop=SimpleNamespace(
-            dataloader=SimpleNamespace(dataset=dataset)
-        ),
+        train_loop=SimpleNamespace(dataloader=SimpleNamespace(dataset=dataset)),
     )
 
 
 def test_every_loss_is_told():
     pairs = Interactions.of_pairs([1, 0, 0], [0, 0, 1], 'ab', 'xy')
     model = nn.ModuleList([InBatchLoss(), InBatchLoss('in_batch')])
-    PairCountsHook().before_train(
-        runner_of(model, SimpleNamespace(interactions=pairs))
-    )
+    PairCountsHook().before_train(runner_of(model, SimpleNamespace(interactions=pairs)))
     for loss in model:
         assert loss.counts.row_counts.tolist() == [2, 1]
         assert loss.counts.col_counts.tolist() == [2, 1]
@@ -45,6 +41,4 @@ def test_model_without_such_a_loss():
 def test_column_without_a_pair():
     pairs = Interactions.of_pairs([1, 0], [0, 0], 'ab', 'xy')
     with pytest.raises(ValueError, match=r'col_counts\[1\]=0'):
-        PairCountsHook().before_train(
-            runner_of(InBatchLoss(), SimpleNamespace(interactions=pairs))
-        )
+        PairCountsHook().before_train(runner_of(InBatchLoss(), SimpleNamespace(interactions=pairs)))

@@ -33,10 +33,7 @@ class _Net(BaseModel):
     def __init__(self, **kwargs):
         super().__init__()
         self.net = nn.Sequential(
-            nn.Linear(6, 8),
-            nn.BatchNorm1d(8),
-            nn.Dropout(0.3),
-            nn.Linear(8, 1),
+            nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 1)
         )
         self.ranking = StableAPLoss(rho=1.0, **kwargs)
         self.means = []
@@ -63,19 +60,14 @@ class _Recorder(Hook):
         model = runner.model
         before = self.previous or copy.deepcopy(model.state_dict())
         self.pairs.append(
-            tuple(
-                self._mean(model, w, data_batch)
-                for w in (model.state_dict(), before)
-            )
+            tuple(self._mean(model, w, data_batch) for w in (model.state_dict(), before))
         )
         self.previous = copy.deepcopy(model.state_dict())
 
     @staticmethod
     def _mean(model, weights, batch):
         net = copy.deepcopy(model.net)
-        net.load_state_dict(
-            {k[4:]: v for k, v in weights.items() if k.startswith('net.')}
-        )
+        net.load_state_dict({k[4:]: v for k, v in weights.items() if k.startswith('net.')})
         rng = torch.get_rng_state()
         with torch.no_grad():
             scores = net(batch['inputs'])
@@ -110,11 +102,7 @@ def _run(tmp_path, name, model, hooks, epochs=2, **kwargs):
 
 
 def _weights(runner):
-    return {
-        k: v
-        for k, v in runner.model.state_dict().items()
-        if not k.startswith('ranking.')
-    }
+    return {k: v for k, v in runner.model.state_dict().items() if not k.startswith('ranking.')}
 
 
 def _net(seed=3, **kwargs):
@@ -131,8 +119,7 @@ def _net(seed=3, **kwargs):
         pytest.param(
             'amp',
             marks=pytest.mark.skipif(
-                not torch.cuda.is_available(),
-                reason='mmengine offers AMP on accelerators only',
+                not torch.cuda.is_available(), reason='mmengine offers AMP on accelerators only'
             ),
         ),
     ],
@@ -155,9 +142,7 @@ def test_exact_mode_is_equation_6_with_dropout_and_batch_norm(tmp_path, extra):
     for k, (now, before) in enumerate(recorder.pairs):
         if k:
             mu = 0.9 * mu + 0.1 * now + 0.9 * (now - before)
-        assert model.means[k] == pytest.approx(
-            mu, rel=tolerance, abs=tolerance
-        )
+        assert model.means[k] == pytest.approx(mu, rel=tolerance, abs=tolerance)
     changed = sum(now != before for now, before in recorder.pairs)
     assert changed == (3 if extra == 'accumulation' else 7)
 
@@ -166,41 +151,21 @@ def test_scoring_twice_leaves_no_trace(tmp_path):
     """With t=0 the loss does not depend on mu, so nothing may differ."""
     plain = _run(tmp_path, 'plain', _net(t=0.0), [])
     exact = _run(
-        tmp_path,
-        'exact',
-        _net(t=0.0, mean_mode='exact'),
-        [dict(type='mmrank.PreviousWeightsHook')],
+        tmp_path, 'exact', _net(t=0.0, mean_mode='exact'), [dict(type='mmrank.PreviousWeightsHook')]
     )
     for name, value in _weights(plain).items():
         assert torch.equal(_weights(exact)[name], value), name
 
 
 def test_previous_weights_resume_bit_exactly(tmp_path):
-    hooks = [
-        dict(type='mmrank.PreviousWeightsHook'),
-        dict(type='mmrank.RNGStateHook'),
-    ]
+    hooks = [dict(type='mmrank.PreviousWeightsHook'), dict(type='mmrank.RNGStateHook')]
     checkpoint = dict(
         logger=dict(type='LoggerHook', interval=2),
         checkpoint=dict(type='CheckpointHook', interval=1),
     )
     kwargs = dict(mean_mode='exact')
-    whole = _run(
-        tmp_path,
-        'whole',
-        _net(**kwargs),
-        hooks,
-        epochs=4,
-        default_hooks=checkpoint,
-    )
-    _run(
-        tmp_path,
-        'half',
-        _net(**kwargs),
-        hooks,
-        epochs=2,
-        default_hooks=checkpoint,
-    )
+    whole = _run(tmp_path, 'whole', _net(**kwargs), hooks, epochs=4, default_hooks=checkpoint)
+    _run(tmp_path, 'half', _net(**kwargs), hooks, epochs=2, default_hooks=checkpoint)
     resumed = _run(
         tmp_path,
         'rest',
@@ -216,9 +181,7 @@ def test_previous_weights_resume_bit_exactly(tmp_path):
     # A run that only starts from the weights has no previous iteration.
     hook = PreviousWeightsHook()
     whole._resume = False
-    hook.after_load_checkpoint(
-        whole, {'mmrank_previous_weights': {'x': torch.zeros(1)}}
-    )
+    hook.after_load_checkpoint(whole, {'mmrank_previous_weights': {'x': torch.zeros(1)}})
     assert hook._previous is None
 
 
@@ -233,12 +196,7 @@ def test_exact_mode_without_the_hook_is_an_error(tmp_path):
 
 
 def test_monitor_logs_what_the_loss_notes(tmp_path):
-    runner = _run(
-        tmp_path,
-        'log',
-        _net(),
-        [dict(type='mmrank.RankingMonitorHook', interval=2)],
-    )
+    runner = _run(tmp_path, 'log', _net(), [dict(type='mmrank.RankingMonitorHook', interval=2)])
     scalars = runner.message_hub.log_scalars
     for key in ('argument', 'mean_positive', 'weight_spread'):
         values, _ = scalars[f'train/{key}'].data
@@ -280,13 +238,9 @@ def test_monitor_warns_once_and_only_when_saturation_lasts(caplog):
 
 
 @pytest.mark.parametrize(('eta', 'warns'), [(0.02, True), (0.001, False)])
-def test_monitor_sees_temperatures_that_repeat_their_last_batch(
-    caplog, eta, warns
-):
+def test_monitor_sees_temperatures_that_repeat_their_last_batch(caplog, eta, warns):
     """The gain of a visit, 2 eta rho / tau, is 0.96 or 0.05."""
-    loss = ISogCLRLoss(
-        num_samples=4, rho=2.4, tau_init=0.1, tau0=0.05, eta=eta
-    ).eval()
+    loss = ISogCLRLoss(num_samples=4, rho=2.4, tau_init=0.1, tau0=0.05, eta=eta).eval()
     loss(torch.randn(4, 3), torch.randn(4, 3), torch.arange(4))
     hook = RankingMonitorHook(interval=1, patience=3)
     with caplog.at_level(logging.WARNING, logger='mmrank-test'):
@@ -331,9 +285,7 @@ def test_every_saturating_loss_is_seen(caplog, loss):
 
 def _feed(hook, values, key='loss_cls'):
     for k, value in enumerate(values):
-        hook.after_train_iter(
-            _fake(k, 1.0), k, outputs={key: torch.tensor(value), 'loss': 3.0}
-        )
+        hook.after_train_iter(_fake(k, 1.0), k, outputs={key: torch.tensor(value), 'loss': 3.0})
 
 
 def test_monitor_says_that_a_loss_has_not_moved(caplog):
@@ -369,15 +321,11 @@ def test_monitor_sees_a_loss_without_positives(caplog):
 @pytest.mark.parametrize('value', [float('nan'), float('inf')])
 def test_monitor_stops_a_run_that_diverged(value):
     hook = RankingMonitorHook(interval=1)
-    with pytest.raises(
-        FloatingPointError, match='argument of 0 is .* at iteration 8'
-    ):
+    with pytest.raises(FloatingPointError, match='argument of 0 is .* at iteration 8'):
         hook.after_train_iter(_fake(7, value), 7)
 
 
-@pytest.mark.parametrize(
-    'name', ['interval', 'saturation', 'patience', 'patience_iters']
-)
+@pytest.mark.parametrize('name', ['interval', 'saturation', 'patience', 'patience_iters'])
 def test_monitor_checks_its_parameters(name):
     with pytest.raises(ValueError, match=f'{name} must be > 0'):
         RankingMonitorHook(**{name: 0})

@@ -44,9 +44,7 @@ class Runner:
     def __init__(self, dataset, *losses, batch_size=2):
         self.model = nn.ModuleList(losses)
         self.train_loop = self
-        self.dataloader = torch.utils.data.DataLoader(
-            dataset, batch_size=batch_size
-        )
+        self.dataloader = torch.utils.data.DataLoader(dataset, batch_size=batch_size)
 
 
 def check(dataset, *losses, batch_size=2):

@@ -20,16 +20,9 @@ from torch.utils.data import Dataset
 
 from mmrank.engine.flexible.flexible_runner import FlexibleRunner
 from mmrank.engine.hooks import CheckpointMatchHook, ShardedStateHook
-from mmrank.engine.resume.checkpoint import (
-    find_damage,
-    find_last_whole_checkpoint,
-)
+from mmrank.engine.resume.checkpoint import find_damage, find_last_whole_checkpoint
 from mmrank.errors import UserError
-from mmrank.functional.distributed import (
-    all_gather_rows,
-    rows_by_rank,
-    world_group,
-)
+from mmrank.functional.distributed import all_gather_rows, rows_by_rank, world_group
 from mmrank.registry import MODELS
 from mmrank.state import CrossBatchMemory
 from mmrank.state.sharding.shard import Shard
@@ -38,9 +31,7 @@ from mmrank.visualization.temperatures.temperatures import read_temperatures
 
 SAMPLES, BATCH, SLOTS = 12, 6, 7
 ROWS = ('log_s', 'tau', 'u')
-GATHER = (
-    Path(__file__).parents[2] / 'tools/model_converters/gather_checkpoint.py'
-)
+GATHER = Path(__file__).parents[2] / 'tools/model_converters/gather_checkpoint.py'
 
 
 class Views(Dataset):
@@ -60,12 +51,7 @@ class Model(BaseModel):
         torch.manual_seed(0)
         self.linear = nn.Linear(6, 4)
         self.loss = MODELS.build(
-            dict(
-                type='mmrank.ISogCLRLoss',
-                num_samples=size,
-                eta=0.1,
-                storage=storage,
-            )
+            dict(type='mmrank.ISogCLRLoss', num_samples=size, eta=0.1, storage=storage)
         )
         self.memory = CrossBatchMemory(SLOTS, 4, storage=storage)
 
@@ -85,18 +71,14 @@ STRATEGIES = {
     'ddp': dict(
         type='DDPStrategy',
         model_wrapper=dict(
-            type='MMDistributedDataParallel',
-            device_ids=None,
-            broadcast_buffers=False,
+            type='MMDistributedDataParallel', device_ids=None, broadcast_buffers=False
         ),
     ),
     'fsdp': dict(type='mmrank.FSDPStrategy', wrap=['Linear']),
 }
 
 
-def train(
-    folder, epochs, storage, world=1, resume=False, strategy=None, **options
-):
+def train(folder, epochs, storage, world=1, resume=False, strategy=None, **options):
     """Run it; all columns, whole, and the slots of this rank."""
     os.environ.setdefault('LOCAL_RANK', '0')  # mmengine's; there is no GPU
     hooks = [
@@ -119,11 +101,7 @@ def train(
         train_cfg=dict(by_epoch=True, max_epochs=epochs),
         optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.5, momentum=0.9)),
         default_hooks=dict(
-            checkpoint=dict(
-                type='mmrank.AtomicCheckpointHook',
-                interval=1,
-                max_keep_ckpts=2,
-            )
+            checkpoint=dict(type='mmrank.AtomicCheckpointHook', interval=1, max_keep_ckpts=2)
         ),
         custom_hooks=hooks,
         launcher='none' if world == 1 else 'pytorch',
@@ -133,9 +111,7 @@ def train(
             dict(
                 work_dir=str(folder),
                 model_wrapper_cfg=dict(
-                    type='MMDistributedDataParallel',
-                    device_ids=None,
-                    broadcast_buffers=False,
+                    type='MMDistributedDataParallel', device_ids=None, broadcast_buffers=False
                 ),
             )
         ),
@@ -174,9 +150,7 @@ def test_resumes_on_any_number_of_processes(tmp_path):
     ranks = run_on_ranks(_two_ranks, 2, tmp_path)
     halves = []
     for rank, results in enumerate(ranks):
-        whole, half, again, from_whole = (
-            results[i : i + n] for i in range(0, 4 * n, n)
-        )
+        whole, half, again, from_whole = (results[i : i + n] for i in range(0, 4 * n, n))
         for got, expected in zip(again, whole, strict=True):
             assert torch.equal(got, expected)
         # A whole table loads into shards.
@@ -198,9 +172,7 @@ def test_resumes_on_any_number_of_processes(tmp_path):
     kept = [named_shards(tmp_path / f'half/epoch_{i}.pth') for i in (3, 4)]
     assert names == sorted(chain(*kept))
     assert len(names) == 4
-    content = torch.load(
-        tmp_path / 'half' / kept[1][1], weights_only=True, mmap=True
-    )
+    content = torch.load(tmp_path / 'half' / kept[1][1], weights_only=True, mmap=True)
     assert content['loss.temperature']['shard'] == [SAMPLES, 1, 2]
     (found,) = read_temperatures(tmp_path / 'half/epoch_4.pth')
     assert torch.equal(torch.as_tensor(found.tau), ranks[0][n + 2 + n])
@@ -279,10 +251,7 @@ def test_resumes_two_shards_on_three_processes(tmp_path):
 def _killed(rank, world, port, root, victim, where, count):
     torch.set_num_threads(1)
     torch.distributed.init_process_group(
-        'gloo',
-        init_method=f'tcp://127.0.0.1:{port}',
-        rank=rank,
-        world_size=world,
+        'gloo', init_method=f'tcp://127.0.0.1:{port}', rank=rank, world_size=world
     )
     if rank == victim:
         kill_in_write(where, count)
@@ -300,9 +269,7 @@ def _uninterrupted(rank, root):
 def _kill(root, victim, where, count):
     context, port = process_context(), free_port()
     workers = [
-        context.Process(
-            target=_killed, args=(rank, 2, port, root, victim, where, count)
-        )
+        context.Process(target=_killed, args=(rank, 2, port, root, victim, where, count))
         for rank in range(2)
     ]
     for worker in workers:
@@ -326,9 +293,7 @@ def _kill(root, victim, where, count):
         (0, 'pointer', 3),
     ],
 )
-def test_a_kill_leaves_a_checkpoint_with_its_shards(
-    tmp_path, victim, where, count
-):
+def test_a_kill_leaves_a_checkpoint_with_its_shards(tmp_path, victim, where, count):
     root = tmp_path / 'killed'
     _kill(root, victim, where, count)
     last = find_last_whole_checkpoint(root)
@@ -368,6 +333,4 @@ def _look_at_damage(root):
     lost.write_bytes(b'')
     remove_lost_shards(root)
     assert not lost.exists()
-    assert shards_in(root) == sorted(
-        named_shards(before) + named_shards(last)[:1]
-    )
+    assert shards_in(root) == sorted(named_shards(before) + named_shards(last)[:1])

@@ -55,19 +55,12 @@ def folder(tmp_path_factory):
 def settings(folder, work_dir, tower, hidden=False, resume=None):
     towers = {}
     for side, size in SIZES.items():
-        towers[side] = dict(
-            type=f'mmrank.{tower}', num_entities=size, channels=4
-        )
+        towers[side] = dict(type=f'mmrank.{tower}', num_entities=size, channels=4)
         if hidden:
             towers[side] = dict(
-                type='mmrank.MLPTower',
-                stem=towers[side],
-                stem_channels=4,
-                channels=[3],
+                type='mmrank.MLPTower', stem=towers[side], stem_channels=4, channels=[3]
             )
-    loss = dict(
-        type='mmrank.InBatchLoss', mode='unbiased', pointwise='logistic'
-    )
+    loss = dict(type='mmrank.InBatchLoss', mode='unbiased', pointwise='logistic')
     distributed = torch.distributed.is_initialized()
     sharded = tower == 'ShardedEmbeddingTower'
     wrapper = 'mmrank.ShardedTablesParallel'
@@ -78,21 +71,15 @@ def settings(folder, work_dir, tower, hidden=False, resume=None):
             launcher='pytorch' if distributed else 'none',
             model=dict(type='mmrank.TwoTower', top_k=3, loss=loss, **towers),
             model_wrapper_cfg=dict(
-                type=wrapper if sharded else 'MMDistributedDataParallel',
-                device_ids=None,
+                type=wrapper if sharded else 'MMDistributedDataParallel', device_ids=None
             ),
             train_dataloader=dict(
                 batch_size=20 // (2 if distributed else 1),
                 sampler=dict(
-                    type='mmrank.InBatchPairSampler',
-                    batch_size=20,
-                    seed=0,
-                    infinite=True,
+                    type='mmrank.InBatchPairSampler', batch_size=20, seed=0, infinite=True
                 ),
                 dataset=dict(
-                    type='mmrank.InteractionDataset',
-                    data_root=str(folder),
-                    ann_file='train.csv',
+                    type='mmrank.InteractionDataset', data_root=str(folder), ann_file='train.csv'
                 ),
                 **loader,
             ),
@@ -112,11 +99,7 @@ def settings(folder, work_dir, tower, hidden=False, resume=None):
             train_cfg=dict(by_epoch=False, max_iters=6, val_interval=6),
             optim_wrapper=dict(optimizer=dict(type='Adagrad', lr=0.3)),
             default_hooks=dict(
-                checkpoint=dict(
-                    type='mmrank.AtomicCheckpointHook',
-                    interval=2,
-                    by_epoch=False,
-                )
+                checkpoint=dict(type='mmrank.AtomicCheckpointHook', interval=2, by_epoch=False)
             ),
             custom_hooks=[
                 dict(type='mmrank.PairCountsHook'),
@@ -142,16 +125,9 @@ def train(rank, *args):
     runner.train()
     sharded = sharded_parameters(runner.model)
     state = runner.optim_wrapper.optimizer.state
-    rows = [
-        (x.to_local().shape[0], state[x]['sum'].to_local().shape[0])
-        for x in sharded.values()
-    ]
+    rows = [(x.to_local().shape[0], state[x]['sum'].to_local().shape[0]) for x in sharded.values()]
     figures = list(runner.val_loop.run().values())
-    return [
-        torch.tensor(TableLossHook.seen),
-        torch.tensor(rows),
-        torch.tensor(figures),
-    ]
+    return [torch.tensor(TableLossHook.seen), torch.tensor(rows), torch.tensor(figures)]
 
 
 def saved(path):
@@ -198,9 +174,7 @@ def test_training_is_that_of_whole_tables(folder, tmp_path, hidden):
         compare(paths['sharded'] / name, paths['one'] / name, 1e-5)
     # Resumed: on as many ranks bit for bit, on one up to rounding.
     resume = paths['sharded'] / 'iter_2.pth'
-    again = run_on_ranks(
-        train, 2, folder, paths['again'], shards, hidden, resume
-    )
+    again = run_on_ranks(train, 2, folder, paths['again'], shards, hidden, resume)
     assert torch.equal(again[0][0], ranks[0][0][2:])
     last = 'iter_6.pth'
     compare(paths['again'] / last, paths['sharded'] / last, 0)
@@ -247,9 +221,7 @@ def _movielens(rank, work_dir, tower, steps):
         cfg.model[side].type = f'mmrank.{tower}'
     cfg.train_cfg = dict(by_epoch=False, max_iters=steps, val_interval=steps)
     cfg.default_hooks = dict(
-        checkpoint=dict(
-            type='mmrank.AtomicCheckpointHook', interval=steps, by_epoch=False
-        )
+        checkpoint=dict(type='mmrank.AtomicCheckpointHook', interval=steps, by_epoch=False)
     )
     cfg.work_dir = str(work_dir)
     cfg.experiment_name = f'movielens_{tower}'

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).parents[2]
 GATHER = ROOT / 'tools/model_converters/gather_checkpoint.py'
-#: All that shards could break: the state of a loss, a forward under previous
-#: weights, an average of the weights, clipping, and a parameter of shape ().
+#: All that shards could break: the state of a loss, a forward under previous weights, an average of
+#: the weights, clipping, and a parameter of shape ().
 WHOLE = {
     'distributed': True,
     'loss': {'type': 'mmrank.StableAPLoss', 'mean_mode': 'exact'},
@@ -30,10 +30,7 @@ WHOLE = {
     'clip_grad': {'max_norm': 0.05},
     'optimizer': {'type': 'mmrank.SUM', 'lr': 0.05, 'momentum': 0.9, 's': 1.0},
     # mmengine saves the batch norm statistics of the first process only.
-    'hooks': [
-        {'type': 'SyncBuffersHook'},
-        {'type': 'mmrank.PreviousWeightsHook'},
-    ],
+    'hooks': [{'type': 'SyncBuffersHook'}, {'type': 'mmrank.PreviousWeightsHook'}],
 }
 SHARDED = {
     **WHOLE,
@@ -46,27 +43,20 @@ SHARDED = {
 
 def run(world_size, work_dir, options, kill=None, resume=False):
     """Train on some processes."""
-    return resume_run.run_ranks(
-        process_context(), world_size, work_dir, options, kill, resume
-    )
+    return resume_run.run_ranks(process_context(), world_size, work_dir, options, kill, resume)
 
 
 def end(work_dir, rank=0):
     """What a training ended with, without the prefix of a wrapper."""
     state = torch.load(work_dir / f'final_{rank}.pt', weights_only=False)
-    state['model'] = {
-        key.removeprefix('module.'): value
-        for key, value in state['model'].items()
-    }
+    state['model'] = {key.removeprefix('module.'): value for key, value in state['model'].items()}
     return state
 
 
 def assert_close(actual, expected):
     """Compare the numbers that two engines ended with."""
     for name in ('model', 'ema', 'history', 'best'):
-        torch.testing.assert_close(
-            actual[name], expected[name], rtol=1e-5, atol=1e-7
-        )
+        torch.testing.assert_close(actual[name], expected[name], rtol=1e-5, atol=1e-7)
     states = actual['optimizer']['state'], expected['optimizer']['state']
     torch.testing.assert_close(*states, rtol=1e-5, atol=1e-7)
 
@@ -91,23 +81,14 @@ def test_equals_whole_copies(uninterrupted, tmp_path):
 @pytest.mark.parametrize('wrap', [['Linear'], []], ids=['layers', 'whole'])
 def test_gradient_caching(tmp_path, wrap):
     # Batches of four as two chunks, each gathered and embedded twice.
-    cached = {
-        'type': 'mmrank.GradCacheOptimWrapper',
-        'chunk': 2,
-        'batch_norm': 'chunk',
-    }
+    cached = {'type': 'mmrank.GradCacheOptimWrapper', 'chunk': 2, 'batch_norm': 'chunk'}
     engine = {**SHARDED['engine']}
     engine['strategy'] = {**engine['strategy'], 'wrap': wrap}
-    for folder, options in (
-        ('sharded', {**SHARDED, 'engine': engine}),
-        ('whole', WHOLE),
-    ):
+    for folder, options in (('sharded', {**SHARDED, 'engine': engine}), ('whole', WHOLE)):
         options = {**options, 'optim_wrapper': cached}
         assert run(2, tmp_path / folder, options) == [0, 0]
     for rank in range(2):
-        assert_close(
-            end(tmp_path / 'sharded', rank), end(tmp_path / 'whole', rank)
-        )
+        assert_close(end(tmp_path / 'sharded', rank), end(tmp_path / 'whole', rank))
 
 
 def test_resumes_after_a_kill(uninterrupted, tmp_path):
@@ -220,9 +201,7 @@ def test_gathered_file(uninterrupted, tmp_path, run_script):
     assert run_script(GATHER, folder, out)[0] == 0
     state = torch.load(out, weights_only=False)
     expected = end(uninterrupted)
-    assert state['optimizer']['state'].keys() == (
-        expected['optimizer']['state'].keys()
-    )
+    assert state['optimizer']['state'].keys() == (expected['optimizer']['state'].keys())
     # The EMAHook puts the average in the place of the weights.
     for key, value in state['ema_state_dict'].items():
         if key.startswith('module.'):

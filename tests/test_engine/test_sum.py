@@ -55,11 +55,7 @@ def test_equals_torch_sgd(s, nesterov, weight_decay):
     ours = _run(SUM([theta := _start()], 0.05, 0.9, s, weight_decay), theta)
     theirs = _run(
         torch.optim.SGD(
-            [theta := _start()],
-            0.05,
-            momentum=0.9,
-            nesterov=nesterov,
-            weight_decay=weight_decay,
+            [theta := _start()], 0.05, momentum=0.9, nesterov=nesterov, weight_decay=weight_decay
         ),
         theta,
     )
@@ -78,9 +74,7 @@ def test_state_dict_resumes_bit_exactly():
 
 def test_groups_closure_and_missing_gradients():
     a, b = _start(), _start()
-    optimizer = SUM(
-        [{'params': [a], 'lr': 0.5, 's': 1.0}, {'params': [b]}], lr=0.1
-    )
+    optimizer = SUM([{'params': [a], 'lr': 0.5, 's': 1.0}, {'params': [b]}], lr=0.1)
     a.grad = torch.ones_like(a)
 
     def closure():
@@ -99,9 +93,7 @@ def test_built_by_mmengine_with_parameter_groups():
         model,
         dict(
             type='OptimWrapper',
-            optimizer=dict(
-                type='mmrank.SUM', lr=0.1, s=1.0, weight_decay=1e-4
-            ),
+            optimizer=dict(type='mmrank.SUM', lr=0.1, s=1.0, weight_decay=1e-4),
             paramwise_cfg=dict(norm_decay_mult=0.0, bias_lr_mult=2.0),
         ),
     )

@@ -52,9 +52,7 @@ class Net(BaseModel):
         self.contrast = ISogCLRLoss(SIZE, eta=0.05, beta1=1.0)
 
     def forward(self, inputs, ids=None, mode='loss'):
-        views = [
-            self.net(inputs + 0.1 * torch.randn_like(inputs)) for _ in 'ab'
-        ]
+        views = [self.net(inputs + 0.1 * torch.randn_like(inputs)) for _ in 'ab']
         return dict(loss=self.contrast(*views, ids))
 
 
@@ -121,9 +119,7 @@ def test_a_report_that_fails_does_not_fail_the_training(caplog):
         model=model,
         logger=logging.getLogger('test_temperature_hook'),
         work_dir='unused',
-        train_loop=SimpleNamespace(
-            dataloader=SimpleNamespace(dataset=Clusters())
-        ),
+        train_loop=SimpleNamespace(dataloader=SimpleNamespace(dataset=Clusters())),
     )
     with caplog.at_level('WARNING', 'test_temperature_hook'):
         TemperatureHook().after_train(runner)
@@ -131,16 +127,12 @@ def test_a_report_that_fails_does_not_fail_the_training(caplog):
 
 
 def test_nothing_to_show_is_refused():
-    runner = SimpleNamespace(
-        model=nn.Linear(1, 1), logger=logging.getLogger('test')
-    )
+    runner = SimpleNamespace(model=nn.Linear(1, 1), logger=logging.getLogger('test'))
     with pytest.raises(ValueError, match='no loss of the model has per-sam'):
         TemperatureHook().before_train(runner)
 
 
-@pytest.mark.parametrize(
-    'name', ['interval', 'num_bins', 'num_extreme', 'num_images']
-)
+@pytest.mark.parametrize('name', ['interval', 'num_bins', 'num_extreme', 'num_images'])
 def test_bad_numbers_are_named(name):
     with pytest.raises(ValueError, match=f'{name} must be at least'):
         TemperatureHook(**{name: -1})

@@ -12,19 +12,13 @@ import torch
 
 from mmrank.checkpoint_loading import CheckpointError
 from mmrank.engine.resume import checkpoint
-from mmrank.engine.resume.atomic_save import (
-    remove_checkpoint,
-    whole_checkpoint,
-)
+from mmrank.engine.resume.atomic_save import remove_checkpoint, whole_checkpoint
 from mmrank.engine.resume.checkpoint import (
     find_damage,
     find_last_whole_checkpoint,
     pointed_foreign_folder,
 )
-from mmrank.engine.resume.sharded_checkpoint import (
-    load_sharded,
-    save_sharded,
-)
+from mmrank.engine.resume.sharded_checkpoint import load_sharded, save_sharded
 from mmrank.files.atomic_file import remove_temporary_files, temporary_name
 from mmrank.files.whole_folder import MANIFEST, recover_folders
 
@@ -66,9 +60,7 @@ def test_round_trip(tmp_path):
         assert str(loaded[part]) == str(expected[part])
     assert torch.equal(loaded['state_dict']['w'], torch.full((3, 4), 5.0))
     assert loaded['optimizer']['state'][0]['step'] == 5
-    assert loaded['optimizer']['param_groups'] == [
-        {'lr': 0.1, 'betas': (0.9, 0.99)}
-    ]
+    assert loaded['optimizer']['param_groups'] == [{'lr': 0.1, 'betas': (0.9, 0.99)}]
     assert 'optimizer' not in load_sharded(path, without=('optimizer',))
 
 
@@ -194,10 +186,7 @@ def link(folder):
         (lambda f: (f / MANIFEST).write_text('[' * 99999), 'damaged manifest'),
         (lambda f: (f / MANIFEST).write_text('[1]'), 'no list of files'),
         (lambda f: edit_manifest(f, outside), 'no file of the folder'),
-        (
-            lambda f: edit_manifest(f, lambda t: t['files'].update(a=3)),
-            'no size and checksum',
-        ),
+        (lambda f: edit_manifest(f, lambda t: t['files'].update(a=3)), 'no size and checksum'),
     ],
 )
 def test_damaged_folder_is_passed_over(tmp_path, silent, damage, message):
@@ -229,9 +218,7 @@ def test_folders_of_living_processes_stay(tmp_path):
     living = subprocess.Popen(['sleep', '60'])
     try:
         temp = temporary_name(tmp_path / 'epoch_1.pth')
-        other = temp.with_name(
-            temp.name.replace(f'.{os.getpid()}@', f'.{living.pid}@')
-        )
+        other = temp.with_name(temp.name.replace(f'.{os.getpid()}@', f'.{living.pid}@'))
         with whole_checkpoint(tmp_path / 'x') as path:
             save_sharded(content(1), path)
         (tmp_path / 'x').rename(other)

@@ -24,9 +24,7 @@ def data(n=80, classes=3, ties=False):
 
 
 def as_samples(scores, target):
-    return [
-        dict(pred_score=s, gt_score=t.float()) for s, t in zip(scores, target)
-    ]
+    return [dict(pred_score=s, gt_score=t.float()) for s, t in zip(scores, target)]
 
 
 def evaluate(scores, target, classes=None, **kwargs):
@@ -73,9 +71,7 @@ def test_binary():
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from([0.0, 0.5, -1.0, 2.0]), st.booleans()),
-        min_size=2,
-        max_size=12,
+        st.tuples(st.sampled_from([0.0, 0.5, -1.0, 2.0]), st.booleans()), min_size=2, max_size=12
     )
 )
 def test_auroc_of_any_list(entries):
@@ -96,12 +92,8 @@ def test_classes_without_a_side():
     got = evaluate(scores, target, ['a', 'b', 'c'], skip_empty=True)
     keep = [0, 2]
     x, y = scores.double().numpy()[:, keep], target.numpy()[:, keep]
-    assert got['ranking/mAP'] == pytest.approx(
-        100 * average_precision_score(y, x, average='macro')
-    )
-    assert got['ranking/micro_AUROC'] == pytest.approx(
-        100 * roc_auc_score(y, x, average='micro')
-    )
+    assert got['ranking/mAP'] == pytest.approx(100 * average_precision_score(y, x, average='macro'))
+    assert got['ranking/micro_AUROC'] == pytest.approx(100 * roc_auc_score(y, x, average='micro'))
     with pytest.raises(ValueError, match='3 of 3 classes'):
         evaluate(scores, target & False, skip_empty=True)
 

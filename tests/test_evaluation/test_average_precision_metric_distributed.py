@@ -13,13 +13,7 @@ def evaluate(chosen):
     scores = torch.rand(SIZE, 3, generator=g)
     target = torch.rand(SIZE, 3, generator=g) < 0.3
     metric = AveragePrecisionMetric()
-    metric.process(
-        None,
-        [
-            dict(pred_score=scores[i], gt_score=target[i].float())
-            for i in chosen
-        ],
-    )
+    metric.process(None, [dict(pred_score=scores[i], gt_score=target[i].float()) for i in chosen])
     return torch.tensor(list(metric.evaluate(SIZE).values()))
 
 

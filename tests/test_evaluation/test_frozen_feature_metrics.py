@@ -16,9 +16,7 @@ CLASSES = ('cat', 'dog', 'fox')
 def blobs(n, seed, classes=3, dim=6):
     g = torch.Generator().manual_seed(seed)
     labels = torch.randint(0, classes, (n,), generator=g)
-    centres = torch.randn(
-        classes, dim, generator=torch.Generator().manual_seed(0)
-    )
+    centres = torch.randn(classes, dim, generator=torch.Generator().manual_seed(0))
     return centres[labels] + torch.randn(n, dim, generator=g), labels
 
 
@@ -41,16 +39,10 @@ def evaluated(samples, size=None, **config):
 
 def test_knn_is_the_vote():
     (bank, labels), (queries, true) = blobs(60, 1), blobs(31, 2)
-    figures = evaluated(
-        data_samples(), type='mmrank.KNNMetric', k=9, tau=0.1, per_class=True
-    )
-    votes = k_nearest_votes(
-        unit_rows(queries), unit_rows(bank), labels, 3, 9, 0.1
-    )
+    figures = evaluated(data_samples(), type='mmrank.KNNMetric', k=9, tau=0.1, per_class=True)
+    votes = k_nearest_votes(unit_rows(queries), unit_rows(bank), labels, 3, 9, 0.1)
     right = votes.argmax(1) == true
-    assert figures['knn/accuracy'] == pytest.approx(
-        100 * right.double().mean()
-    )
+    assert figures['knn/accuracy'] == pytest.approx(100 * right.double().mean())
     shares = [100 * right[true == c].double().mean() for c in range(3)]
     for name, share in zip(CLASSES, shares):
         assert figures[f'knn/accuracy/{name}'] == pytest.approx(share)
@@ -60,9 +52,7 @@ def test_knn_is_the_vote():
 
 def test_linear_probe_metric():
     (bank, labels), (queries, true) = blobs(60, 1), blobs(31, 2)
-    figures = evaluated(
-        data_samples(), type='mmrank.LinearProbeMetric', l2=0.01
-    )
+    figures = evaluated(data_samples(), type='mmrank.LinearProbeMetric', l2=0.01)
     predicted = LinearProbe(bank, labels, 3, l2=0.01)(queries).argmax(1)
     expected = 100 * (predicted == true).double().mean()
     assert figures['linear/accuracy'] == pytest.approx(expected)
@@ -87,12 +77,10 @@ def test_probe_equals_scikit_learn():
     x, y = blobs(150, 3)
     probe = LinearProbe(x, y, 3, l2=1e-2, tolerance=1e-8)
     z = (x.double() - probe.mean) * probe.scale
-    other = linear_model.LogisticRegression(
-        C=1 / (1e-2 * len(y)), tol=1e-9, max_iter=1000
-    ).fit(z.numpy(), y.numpy())
-    torch.testing.assert_close(
-        probe.weight, torch.from_numpy(other.coef_), rtol=1e-3, atol=1e-4
+    other = linear_model.LogisticRegression(C=1 / (1e-2 * len(y)), tol=1e-9, max_iter=1000).fit(
+        z.numpy(), y.numpy()
     )
+    torch.testing.assert_close(probe.weight, torch.from_numpy(other.coef_), rtol=1e-3, atol=1e-4)
 
 
 def test_probe_of_odd_features():
@@ -122,12 +110,7 @@ def test_accuracies_of_classes_without_samples():
     assert hits.tolist() == [[1, 0, 1, 0], [1, 0, 2, 0]]
     figures = accuracies(hits, None, True)
     assert figures == pytest.approx(
-        {
-            'accuracy': 200 / 3,
-            'mean_class_accuracy': 75.0,
-            'accuracy/0': 100.0,
-            'accuracy/2': 50.0,
-        }
+        {'accuracy': 200 / 3, 'mean_class_accuracy': 75.0, 'accuracy/0': 100.0, 'accuracy/2': 50.0}
     )
 
 
@@ -135,11 +118,7 @@ def test_accuracies_of_classes_without_samples():
     ('change', 'error', 'message'),
     [
         (lambda x: x.pop('dataset_idx'), KeyError, 'IndexedConcatDataset'),
-        (
-            lambda x: x.update(dataset_idx=1),
-            ValueError,
-            '0 samples of the ban',
-        ),
+        (lambda x: x.update(dataset_idx=1), ValueError, '0 samples of the ban'),
         (lambda x: x.update(dataset_idx=0), ValueError, 'and 0 queries'),
         (lambda x: x['feature'].fill_(torch.nan), ValueError, 'not finite'),
         (lambda x: x.pop('feature'), KeyError, 'KNNMetric'),
@@ -186,6 +165,4 @@ def test_ranks_give_the_figures_of_one_process():
     ]
     for rank in run_on_ranks(on_rank, 2):
         for got, figures in zip(rank, expected):
-            torch.testing.assert_close(
-                got, torch.tensor(list(figures.values()))
-            )
+            torch.testing.assert_close(got, torch.tensor(list(figures.values())))

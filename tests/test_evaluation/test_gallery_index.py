@@ -14,11 +14,7 @@ from mmrank.evaluation.gallery_index import (
     index_summary,
 )
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
-from mmrank.functional import (
-    StoredEmbeddings,
-    nearest_in_gallery,
-    retrieval_metrics,
-)
+from mmrank.functional import StoredEmbeddings, nearest_in_gallery, retrieval_metrics
 
 pytest.importorskip('faiss')
 
@@ -35,9 +31,7 @@ def clusters(samples=600, classes=40, gallery=False, seed=0):
 
 def stored(samples, path):
     np.save(path, samples.features.numpy())
-    return RetrievalFeatures(
-        np.load(path, mmap_mode='r'), samples.labels, samples.in_gallery
-    )
+    return RetrievalFeatures(np.load(path, mmap_mode='r'), samples.labels, samples.in_gallery)
 
 
 @pytest.mark.parametrize('similarity', ['cosine', 'dot'])
@@ -89,9 +83,7 @@ def test_lists_on_disk_go_with_the_index(tmp_path, monkeypatch):
     parts = GalleryIndex(samples.gallery_embeddings(), type='ivf')
     assert len(parts._parts) == 3
     x = samples.features[:50]
-    for a, b in zip(
-        parts.search(torch.tensor(x), 7), index.search(torch.tensor(x), 7)
-    ):
+    for a, b in zip(parts.search(torch.tensor(x), 7), index.search(torch.tensor(x), 7)):
         assert a.equal(b)
     assert len(list(tmp_path.glob('index-*'))) == 2
     del index, parts
@@ -113,10 +105,7 @@ def test_what_is_approximate_says_so():
         assert got[f'approximate_recall@{k}'] < expected[f'recall@{k}'] + 0.02
         assert got[f'approximate_recall@{k}'] > expected[f'recall@{k}'] / 2
     more = GalleryIndex(samples.features, type='ivf', lists=40, probes=30)
-    assert (
-        index_summary(samples, more, (1,))['neighbours_found@10']
-        > got['neighbours_found@10']
-    )
+    assert index_summary(samples, more, (1,))['neighbours_found@10'] > got['neighbours_found@10']
 
 
 def test_ties_count_as_ours():
@@ -133,9 +122,7 @@ def test_ties_count_as_ours():
 
 def test_best_positive():
     scores = torch.tensor([[3.0, 2.0, 2.0, 1.0]]).repeat(4, 1)
-    positive = torch.tensor(
-        [[0, 1, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]]
-    ).bool()
+    positive = torch.tensor([[0, 1, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]]).bool()
     rank, is_known = _best_positive(scores, positive)
     assert rank.tolist() == [3, 4, 5, 1]
     assert is_known.tolist() == [True, False, True, True]

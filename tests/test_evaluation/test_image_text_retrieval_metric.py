@@ -28,8 +28,7 @@ def loops(images, texts, k):
     owners = [i for i, own in enumerate(texts) for _ in own]
     rows = [row for own in texts for row in own]
     image_hits = [
-        i in np.argsort([-np.dot(row, x) for x in images])[:k]
-        for row, i in zip(rows, owners)
+        i in np.argsort([-np.dot(row, x) for x in images])[:k] for row, i in zip(rows, owners)
     ]
     text_hits = []
     for i, image in enumerate(images):
@@ -43,10 +42,7 @@ def loops(images, texts, k):
 def test_equals_loops(counts):
     rng = np.random.default_rng(0)
     images = rng.normal(size=(9, 4)).astype(np.float32)
-    texts = [
-        (x + rng.normal(size=(n, 4))).astype(np.float32)
-        for x, n in zip(images, counts)
-    ]
+    texts = [(x + rng.normal(size=(n, 4))).astype(np.float32) for x, n in zip(images, counts)]
     evaluator = build()
     given = list(samples(images, texts))
     for part in (given[:4], given[4:]):
@@ -92,12 +88,7 @@ def test_padding_of_the_sampler_is_dropped():
     [
         ([dict(pred=1)], {}, KeyError, 'no image_feature'),
         ([], {}, ValueError, 'got no sample'),
-        (
-            samples(torch.eye(2), [[], []]),
-            {},
-            ValueError,
-            'no data sample has a text_feature',
-        ),
+        (samples(torch.eye(2), [[], []]), {}, ValueError, 'no data sample has a text_feature'),
         (
             samples(torch.eye(2), list(torch.eye(2)[:, None])),
             dict(merge_texts=True),

@@ -3,9 +3,7 @@
 import torch
 from gloo_processes import run_on_ranks
 
-from mmrank.evaluation.image_text_retrieval_metric import (
-    ImageTextRetrievalMetric,
-)
+from mmrank.evaluation.image_text_retrieval_metric import ImageTextRetrievalMetric
 
 SIZE = 23
 

@@ -11,10 +11,7 @@ from mmengine.structures import BaseDataElement
 
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import load_features
-from mmrank.evaluation.retrieval_metric import (
-    RetrievalMetric,
-    random_galleries,
-)
+from mmrank.evaluation.retrieval_metric import RetrievalMetric, random_galleries
 from mmrank.functional import retrieval_metrics
 
 
@@ -68,21 +65,16 @@ def test_equals_the_function_in_percent():
 def test_recall_alone():
     x, y = make_set()
     whole, alone = (
-        evaluate(data_samples(x, y), recall_only=only, recall_at=[1, 3])
-        for only in (False, True)
+        evaluate(data_samples(x, y), recall_only=only, recall_at=[1, 3]) for only in (False, True)
     )
     names = ('recall@1', 'recall@3', 'queries', 'queries_without_positive')
-    assert alone == {
-        f'retrieval/{name}': whole[f'retrieval/{name}'] for name in names
-    }
+    assert alone == {f'retrieval/{name}': whole[f'retrieval/{name}'] for name in names}
 
 
 def test_options_reach_the_function():
     x, y = make_set()
     x = x * torch.linspace(0.1, 9, 61)[:, None]
-    got = evaluate(
-        data_samples(x, y), similarity='dot', recall_at=[2, 3], prefix='test'
-    )
+    got = evaluate(data_samples(x, y), similarity='dot', recall_at=[2, 3], prefix='test')
     expected = retrieval_metrics(x, y, similarity='dot').summary([2, 3])
     assert got['test/mAP'] == pytest.approx(100 * expected['mAP'])
     assert got['test/recall@3'] == pytest.approx(100 * expected['recall@3'])
@@ -94,9 +86,7 @@ def test_options_reach_the_function():
 def test_separate_gallery():
     x, y = make_set()
     mask = torch.arange(61) % 3 == 0
-    got = evaluate(
-        data_samples(x, y, to_gallery=mask), gallery_key='to_gallery'
-    )
+    got = evaluate(data_samples(x, y, to_gallery=mask), gallery_key='to_gallery')
     expected = retrieval_metrics(x[~mask], y[~mask], x[mask], y[mask])
     assert got == pytest.approx(in_percent(expected.summary()))
 
@@ -127,9 +117,7 @@ def test_in_a_runner(tmp_path):
         model=_Embedder(),
         work_dir=str(tmp_path),
         val_dataloader=dict(
-            dataset=_Points(),
-            batch_size=9,
-            sampler=dict(type='DefaultSampler', shuffle=False),
+            dataset=_Points(), batch_size=9, sampler=dict(type='DefaultSampler', shuffle=False)
         ),
         val_cfg=dict(),
         val_evaluator=dict(type='mmrank.RetrievalMetric'),
@@ -190,28 +178,18 @@ def test_ranks_equal_one_process(tmp_path, ranks, padded):
     expected = [list(evaluate(samples, **x).values()) for x in OPTIONS]
     assert expected[0] != expected[1] != expected[2] != expected[3]
     assert expected[3] == pytest.approx(expected[0])
-    for got in run_on_ranks(
-        _evaluate_part, ranks, ranks, str(tmp_path), padded
-    ):
+    for got in run_on_ranks(_evaluate_part, ranks, ranks, str(tmp_path), padded):
         for values, one in zip(got, expected, strict=True):
             assert values.tolist() == pytest.approx(one, rel=1e-6)
 
 
 def test_memory_keeps_embeddings_in_a_file(tmp_path):
-    samples = data_samples(
-        *make_set(), to_gallery=_roles(61), img_path=list(map(str, range(61)))
-    )
+    samples = data_samples(*make_set(), to_gallery=_roles(61), img_path=list(map(str, range(61))))
     out = tmp_path / 'features.npz'
     for options in OPTIONS[:3]:
         expected = evaluate(samples, **options)
         folder = tmp_path / 'scratch'
-        got = evaluate(
-            samples,
-            memory=8,
-            collect_dir=str(folder),
-            out_file=str(out),
-            **options,
-        )
+        got = evaluate(samples, memory=8, collect_dir=str(folder), out_file=str(out), **options)
         assert got == pytest.approx(expected, rel=1e-12)
         assert list(folder.iterdir()) == []
         assert load_features(out).paths == list(map(str, range(61)))
@@ -224,9 +202,7 @@ def test_memory_keeps_embeddings_in_a_file(tmp_path):
 
 def test_compressed_features_cannot_stay_on_disk(tmp_path):
     path = tmp_path / 'x.npz'
-    np.savez_compressed(
-        path, features=np.ones((3, 2), 'float32'), labels=np.zeros(3, int)
-    )
+    np.savez_compressed(path, features=np.ones((3, 2), 'float32'), labels=np.zeros(3, int))
     assert load_features(path).features.shape == (3, 2)
     with pytest.raises(UserError, match='it is compressed'):
         load_features(path, stored=True)
@@ -239,9 +215,7 @@ def test_index_gives_recall_alone(tmp_path, memory):
     expected = evaluate(samples, recall_at=(1, 5))
     options = dict(recall_at=(1, 5), memory=memory, collect_dir=str(tmp_path))
     got = evaluate(samples, index='flat', **options)
-    assert got == {
-        k: v for k, v in expected.items() if 'recall' in k or 'quer' in k
-    }
+    assert got == {k: v for k, v in expected.items() if 'recall' in k or 'quer' in k}
     ivf = dict(type='ivf', lists=6, probes=1)
     got = evaluate(samples, index=ivf, **options)
     assert set(got) == {
@@ -258,21 +232,14 @@ def test_index_gives_recall_alone(tmp_path, memory):
 
 def test_drawn_galleries():
     x, y = make_set()
-    got = evaluate(
-        data_samples(x, y), gallery_per_class=1, num_splits=4, split_seed=3
-    )
+    got = evaluate(data_samples(x, y), gallery_per_class=1, num_splits=4, split_seed=3)
     masks = list(random_galleries(y, 1, 4, 3))
-    expected = [
-        in_percent(retrieval_metrics(x[~m], y[~m], x[m], y[m]).summary())
-        for m in masks
-    ]
+    expected = [in_percent(retrieval_metrics(x[~m], y[~m], x[m], y[m]).summary()) for m in masks]
     for name in got:
         assert got[name] == pytest.approx(np.mean([x[name] for x in expected]))
     assert got['retrieval/queries'] == 61 - 7
     # One positive: a hit at the first place is all of R-Precision.
-    assert got['retrieval/R_precision'] == pytest.approx(
-        got['retrieval/recall@1']
-    )
+    assert got['retrieval/R_precision'] == pytest.approx(got['retrieval/recall@1'])
     other = evaluate(data_samples(x, y), gallery_per_class=1, num_splits=4)
     assert other != got
 
@@ -287,9 +254,7 @@ def test_galleries_hold_so_many_of_each_class(per_class):
             assert of_class == min(per_class, size)
         counts += mask
     # Each image of class 5 is drawn equally often.
-    assert counts[labels == 5].tolist() == pytest.approx(
-        [50 * per_class] * 4, abs=30
-    )
+    assert counts[labels == 5].tolist() == pytest.approx([50 * per_class] * 4, abs=30)
     again = random_galleries(labels, per_class, 2, 0)
     first = list(random_galleries(labels, per_class, 2, 0))
     assert all(torch.equal(a, b) for a, b in zip(again, first))
@@ -321,9 +286,7 @@ def test_features_are_written(tmp_path):
 def test_features_without_paths_and_roles(tmp_path):
     x, y = make_set()
     file = tmp_path / 'features.npz'
-    evaluate(
-        data_samples(x.bfloat16(), y), out_file=str(file), similarity='dot'
-    )
+    evaluate(data_samples(x.bfloat16(), y), out_file=str(file), similarity='dot')
     got = load_features(file)
     assert torch.equal(got.features, x.bfloat16().float())
     assert got.in_gallery is got.paths is got.classes is None

@@ -25,28 +25,18 @@ def test_equals_the_definitions(seed):
     top = np.stack([rng.permutation(9)[:6] for _ in range(4)])
     # Fewer than six to choose from.
     top[1, rng.integers(0, 6) :] = -1
-    true = [
-        sorted(rng.permutation(10)[: rng.integers(1, 8)]) for _ in range(4)
-    ]
+    true = [sorted(rng.permutation(10)[: rng.integers(1, 8)]) for _ in range(4)]
     figures = top_k_figures(
-        top,
-        np.repeat(np.arange(4), [len(x) for x in true]),
-        np.concatenate(true),
-        (1, 3, 6),
+        top, np.repeat(np.arange(4), [len(x) for x in true]), np.concatenate(true), (1, 3, 6)
     )
     for i in range(4):
         for at, k in enumerate((1, 3, 6)):
-            np.testing.assert_allclose(
-                figures[i, :, at], brute_force(top[i].tolist(), true[i], k)
-            )
+            np.testing.assert_allclose(figures[i, :, at], brute_force(top[i].tolist(), true[i], k))
 
 
 def test_metric_of_two_batches():
     metric = METRICS.build(dict(type='mmrank.TopKMetric', k=(2, 1)))
-    for rows, cols, top in (
-        ([0, 0, 1], [3, 4, 0], [[3, 4], [1, 2]]),
-        ([0], [5], [[0, 5]]),
-    ):
+    for rows, cols, top in (([0, 0, 1], [3, 4, 0], [[3, 4], [1, 2]]), ([0], [5], [[0, 5]])):
         metric.process(
             dict(true=dict(rows=torch.tensor(rows), cols=torch.tensor(cols))),
             [dict(top_k=torch.tensor(x)) for x in top],

@@ -36,20 +36,14 @@ def write_zip(path, members, mode=None):
 
 def content(folder):
     """Files of a folder, hidden ones included."""
-    return sorted(
-        p.relative_to(folder).as_posix()
-        for p in folder.rglob('*')
-        if p.is_file()
-    )
+    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob('*') if p.is_file())
 
 
 def test_members_are_unpacked_and_selected(tmp_path):
     members = [('a/1.txt', b'one'), ('a/', b''), ('b.txt', b'two' * 10**6)]
     path = write_zip(tmp_path / 'a.zip', members)
     steps = []
-    count = extract_archive(
-        path, tmp_path / 'out', progress=lambda *x: steps.append(x)
-    )
+    count = extract_archive(path, tmp_path / 'out', progress=lambda *x: steps.append(x))
     assert count == 2
     assert (tmp_path / 'out/b.txt').read_bytes() == b'two' * 10**6
     assert steps == [(3, 3000003), (3000003, 3000003)]
@@ -151,9 +145,7 @@ def test_lying_headers_do_not_help(tmp_path):
 
 
 def test_a_killed_run_leaves_nothing(tmp_path):
-    path = write_zip(
-        tmp_path / 'a.zip', [(f'{i}.txt', os.urandom(9)) for i in range(500)]
-    )
+    path = write_zip(tmp_path / 'a.zip', [(f'{i}.txt', os.urandom(9)) for i in range(500)])
     script = (
         'import sys, time\n'
         'from mmrank.files.archive import extract_archive\n'
@@ -198,9 +190,7 @@ def test_a_folder_keeps_its_other_files(tmp_path):
     assert content(tmp_path) == ['out/a/1', 'out/a/2', 'out/b', 'out/c/3']
 
 
-@pytest.mark.parametrize(
-    'name', ['1.png', 'a b/ü.png', 'a/..b/c..d.png', './1.png', 'x' * 250]
-)
+@pytest.mark.parametrize('name', ['1.png', 'a b/ü.png', 'a/..b/c..d.png', './1.png', 'x' * 250])
 def test_names_that_stay_are_fine(name):
     assert path_fault(name) is None
 
@@ -234,9 +224,7 @@ CASES = {
         ('make_captions.py', ('--per-class', '1', '--val-per-class', '1')),
     ],
 )
-def test_no_converter_leaves_its_folder(
-    tmp_path, run_script, tool, options, case
-):
+def test_no_converter_leaves_its_folder(tmp_path, run_script, tool, options, case):
     pytest.importorskip('mmpretrain')
     name, image, message = CASES[case]
     members = [(name(tmp_path), image())]
@@ -269,9 +257,7 @@ def test_limits_are_options(tmp_path, run_script):
         ('--max-gigabytes', 1e-7, 'more than 100 bytes'),
         ('--max-ratio', 0, '--max-ratio must be above 0'),
     ):
-        status, _, errors = run_script(
-            tool, path, tmp_path / 'out', option, value
-        )
+        status, _, errors = run_script(tool, path, tmp_path / 'out', option, value)
         assert status == 2
         assert message in errors
     assert run_script(tool, path, tmp_path / 'out')[0] == 0

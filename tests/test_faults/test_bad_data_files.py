@@ -16,12 +16,7 @@ import pytest
 from mmrank.datasets.checks.coco_check import check_coco_file
 from mmrank.datasets.checks.coco_cleaning import clean_coco
 from mmrank.datasets.checks.coco_inspect import inspect_coco
-from mmrank.datasets.interactions import (
-    InteractionDataset,
-    TopKDataset,
-    read_csv,
-    read_xmc,
-)
+from mmrank.datasets.interactions import InteractionDataset, TopKDataset, read_csv, read_xmc
 from mmrank.datasets.interactions.split_interactions import split_file
 from mmrank.datasets.retrieval.image_lists import read_path_list
 from mmrank.errors import UserError
@@ -31,8 +26,7 @@ def document(number=2):
     """``number`` images of 40 x 30 with a box each."""
     return {
         'images': [
-            {'id': i, 'file_name': f'{i}.png', 'width': 40, 'height': 30}
-            for i in range(number)
+            {'id': i, 'file_name': f'{i}.png', 'width': 40, 'height': 30} for i in range(number)
         ],
         'annotations': [
             {
@@ -193,9 +187,7 @@ def test_chunks_with_a_bad_annotation_are_counted_alike(monkeypatch):
 
 def test_many_categories_take_no_square_of_time():
     big = document()
-    big['categories'] += [
-        {'id': i, 'name': f'class {i}'} for i in range(2, 20_000)
-    ]
+    big['categories'] += [{'id': i, 'name': f'class {i}'} for i in range(2, 20_000)]
     names = [x['name'] for x in big['categories']]
     start = time.process_time()
     assert inspect_coco(big, 'a.json', classes=names).ok
@@ -251,9 +243,7 @@ def test_blanks_make_no_second_item(tmp_path):
 def test_other_encodings_are_named(tmp_path, read):
     path = tmp_path / 'a.csv'
     path.write_bytes('1,2 0:1\n1,é\n'.encode('latin-1'))
-    with pytest.raises(
-        ValueError, match=r'a\.csv, line 2 is not UTF-8 .*0xe9.*Fix'
-    ):
+    with pytest.raises(ValueError, match=r'a\.csv, line 2 is not UTF-8 .*0xe9.*Fix'):
         read(path)
 
 
@@ -342,10 +332,7 @@ def test_bad_features(tmp_path, text, message):
 @pytest.mark.parametrize(
     ('line', 'message'),
     [
-        (
-            '/etc/passwd.jpg cat',
-            r"list\.txt:2: '/etc/passwd\.jpg' is absolute",
-        ),
+        ('/etc/passwd.jpg cat', r"list\.txt:2: '/etc/passwd\.jpg' is absolute"),
         ('../a.jpg cat', r"list\.txt:2: '\.\./a\.jpg' leaves its folder"),
         ('x' * 300 + '.jpg cat', r'list\.txt:2: .* has a part of 304 bytes'),
     ],
@@ -357,9 +344,7 @@ def test_lists_that_leave_the_folder(tmp_path, line, message):
     (tmp_path / 'list.txt').write_text(f'a.jpg dog\n{line}\n')
     with pytest.raises(UserError, match=message):
         mine.ClassFolder(str(tmp_path), ann_file='list.txt')
-    lazy = mine.ClassFolder(
-        str(tmp_path), ann_file='list.txt', lazy_init=True, pipeline=[]
-    )
+    lazy = mine.ClassFolder(str(tmp_path), ann_file='list.txt', lazy_init=True, pipeline=[])
     (problem,) = inspect_split(lazy, 'train').errors
     assert problem.kind == 'path outside the folder of the images'
     assert re.search(message, problem.examples[0])
@@ -372,9 +357,7 @@ def test_class_folders_with_loops_bombs_and_long_numbers(tmp_path):
     for name in ('cat', 'dog'):
         (tmp_path / name).mkdir()
         for i in range(2):
-            cv2.imwrite(
-                str(tmp_path / name / f'{i}.png'), np.zeros((4, 4), np.uint8)
-            )
+            cv2.imwrite(str(tmp_path / name / f'{i}.png'), np.zeros((4, 4), np.uint8))
     (tmp_path / 'loop').symlink_to(tmp_path / 'loop')
     (tmp_path / 'cat/self.png').symlink_to(tmp_path / 'cat/self.png')
     (tmp_path / 'dog/up').symlink_to(tmp_path)

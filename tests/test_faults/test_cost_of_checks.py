@@ -54,12 +54,7 @@ def large_file(tmp_path_factory):
     area = np.round(box[:, 2] * box[:, 3], 3).tolist()
     document = {
         'images': [
-            {
-                'id': i,
-                'file_name': f'{i:012}.jpg',
-                'width': 640,
-                'height': 480,
-            }
+            {'id': i, 'file_name': f'{i:012}.jpg', 'width': 640, 'height': 480}
             for i in range(NUM_IMAGES)
         ],
         'annotations': [

@@ -96,10 +96,7 @@ def contents():
 
 @pytest.mark.parametrize(
     'seeds',
-    [
-        range(NUM_FAST),
-        pytest.param(range(NUM_FAST, NUM_SLOW), marks=pytest.mark.slow),
-    ],
+    [range(NUM_FAST), pytest.param(range(NUM_FAST, NUM_SLOW), marks=pytest.mark.slow)],
     ids=['slice', 'all'],
 )
 def test_resume_steps_back(tmp_path, monkeypatch, contents, seeds):

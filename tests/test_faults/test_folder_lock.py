@@ -66,9 +66,7 @@ def test_force_goes_on_beside_the_owner(tmp_path, holder):
 
 def test_children_do_not_keep_the_lock(tmp_path):
     # As data loading workers, which outlive a killed training by seconds.
-    code = HOLD.replace(
-        "print('held'", 'import os\nchild = os.fork()\nif child: print(child'
-    )
+    code = HOLD.replace("print('held'", 'import os\nchild = os.fork()\nif child: print(child')
     process = subprocess.Popen(
         [sys.executable, '-c', code, str(tmp_path / 'lock')],
         stdout=subprocess.PIPE,

@@ -10,10 +10,7 @@ from forked_processes import run_script
 from tiny_tool_run import ROOT, TRAIN, write_config
 from training_ends import assert_same, contents
 
-from mmrank.engine.resume.checkpoint import (
-    find_last_whole_checkpoint,
-    is_whole_checkpoint,
-)
+from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint, is_whole_checkpoint
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 MAKE_SHAPES = ROOT / 'tools' / 'dataset_converters' / 'make_shapes_coco.py'

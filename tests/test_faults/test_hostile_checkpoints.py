@@ -11,11 +11,7 @@ from mmengine.logging import HistoryBuffer
 from mmengine.runner import CheckpointLoader
 from tiny_tool_run import TEST, TRAIN, write_config
 
-from mmrank.checkpoint_loading import (
-    CheckpointError,
-    guard_torch_load,
-    load_checkpoint,
-)
+from mmrank.checkpoint_loading import CheckpointError, guard_torch_load, load_checkpoint
 from mmrank.engine.resume.checkpoint import is_whole_checkpoint
 
 
@@ -56,9 +52,7 @@ def trained(tmp_path_factory):
     return folder / 'work', config
 
 
-both_formats = pytest.mark.parametrize(
-    'zip_format', [True, False], ids=['zip', 'legacy']
-)
+both_formats = pytest.mark.parametrize('zip_format', [True, False], ids=['zip', 'legacy'])
 
 
 @both_formats
@@ -81,9 +75,7 @@ def test_judging_runs_nothing(tmp_path, marker, zip_format):
 @both_formats
 def test_test_tool(trained, tmp_path, marker, run_script, zip_format):
     path = evil_file(tmp_path / 'evil.pth', marker, zip_format)
-    status, _, errors = run_script(
-        TEST, trained[1], path, '--work-dir', tmp_path
-    )
+    status, _, errors = run_script(TEST, trained[1], path, '--work-dir', tmp_path)
     assert status == 2
     assert 'evil.pth calls' in errors
     assert 'Traceback' not in errors
@@ -102,9 +94,7 @@ def test_resume(trained, tmp_path, marker, run_script, zip_format):
     assert ('epoch_1.pth calls' in errors) is zip_format
 
 
-@pytest.mark.parametrize(
-    'hook', ['CheckpointHook', 'mmrank.AtomicCheckpointHook']
-)
+@pytest.mark.parametrize('hook', ['CheckpointHook', 'mmrank.AtomicCheckpointHook'])
 def test_resume_removes_nothing_elsewhere(trained, tmp_path, run_script, hook):
     victim = tmp_path / 'best_work'
     victim.mkdir()
@@ -144,20 +134,13 @@ def test_pretrained_weights_and_caches_are_guarded(tmp_path, marker):
         torch.load(str(path), weights_only=False)
 
 
-def test_config_text_of_the_checkpoint_does_not_run(
-    trained, tmp_path, marker, run_script
-):
+def test_config_text_of_the_checkpoint_does_not_run(trained, tmp_path, marker, run_script):
     work_dir, config = trained
     content = torch.load(work_dir / 'epoch_3.pth', weights_only=False)
     content['meta']['config'] = f'import os\nos.mkdir({str(marker)!r})\n'
     torch.save(content, tmp_path / 'epoch_3.pth')
     status, _, errors = run_script(
-        TRAIN,
-        config,
-        '--resume',
-        tmp_path / 'epoch_3.pth',
-        '--work-dir',
-        tmp_path / 'work',
+        TRAIN, config, '--resume', tmp_path / 'epoch_3.pth', '--work-dir', tmp_path / 'work'
     )
     assert status == 0, errors
 
@@ -179,8 +162,7 @@ def test_ways_around_the_list(tmp_path, value):
 
 
 def test_getattr_gives_nothing(tmp_path):
-    # mmengine's histories refer so to their methods, whose globals would be
-    # within reach.
+    # mmengine's histories refer so to their methods, whose globals would be within reach.
     value = Call(getattr, HistoryBuffer, '__init__')
     torch.save({'value': value}, tmp_path / 'evil.pth')
     assert load_checkpoint(tmp_path / 'evil.pth') == {'value': None}
@@ -265,9 +247,7 @@ def test_the_allow_list_of_others_is_kept(tmp_path):
         torch.serialization.add_safe_globals(before)
 
 
-@pytest.mark.parametrize(
-    'content', [b'', b'torn', b'\x80\x04N.', b'PK\x03\x04']
-)
+@pytest.mark.parametrize('content', [b'', b'torn', b'\x80\x04N.', b'PK\x03\x04'])
 def test_damage_is_one_message(tmp_path, content):
     path = tmp_path / 'torn.pth'
     path.write_bytes(content)

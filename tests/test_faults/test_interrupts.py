@@ -18,8 +18,7 @@ from tiny_tool_run import TRAIN, environment, start_tool, write_config
 from mmrank import interruption
 
 pytestmark = pytest.mark.skipif(
-    not Path('/proc/self/status').exists(),
-    reason='reads from /proc when the handlers are there',
+    not Path('/proc/self/status').exists(), reason='reads from /proc when the handlers are there'
 )
 
 ENDLESS = ['--cfg-options', 'train_cfg.max_epochs=1000000']
@@ -30,9 +29,7 @@ def wait_for_handlers(process):
     status = Path(f'/proc/{process.pid}/status')
     while True:
         assert process.poll() is None, process.communicate()[0]
-        (line,) = (
-            x for x in status.read_text().splitlines() if x[:7] == 'SigCgt:'
-        )
+        (line,) = (x for x in status.read_text().splitlines() if x[:7] == 'SigCgt:')
         if int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1:
             return
         time.sleep(0.005)
@@ -71,8 +68,7 @@ def test_in_the_imports(tmp_path):
 
 
 @pytest.mark.parametrize(
-    'number',
-    [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM],
+    'number', [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM]
 )
 def test_in_the_training(tmp_path, number):
     config = write_config(tmp_path, workers=1)
@@ -135,8 +131,7 @@ def test_two_processes_end_after_the_same_iteration(tmp_path):
     _, output = end(process, signal.SIGTERM)
     assert output.count('Interrupted. Pass --resume') == 2, output
     steps = {
-        (tmp_path / 'work' / f'losses_{rank}.txt').read_text().split()[-2]
-        for rank in range(2)
+        (tmp_path / 'work' / f'losses_{rank}.txt').read_text().split()[-2] for rank in range(2)
     }
     assert len(steps) == 1
     last = Path((tmp_path / 'work' / 'last_checkpoint').read_text())
@@ -235,9 +230,7 @@ def slow(*values):
         slow({}, 'iteration', 5, 'iter_5'),
     ],
 )
-def test_saved_checkpoint_resumes(
-    tmp_path, signals, options, where, count, saved
-):
+def test_saved_checkpoint_resumes(tmp_path, signals, options, where, count, saved):
     whole, work = tmp_path / 'whole', tmp_path / 'work'
     hooks = [
         {'type': 'mmrank.InterruptHook', 'save': True},
@@ -252,9 +245,6 @@ def test_saved_checkpoint_resumes(
     if saved == 'iter_5' and not options:  # mmengine starts the epoch over
         return
     resume_run.train(str(whole), options, None, False)
-    ends = [
-        torch.load(folder / 'final_0.pt', weights_only=False)
-        for folder in (work, whole)
-    ]
+    ends = [torch.load(folder / 'final_0.pt', weights_only=False) for folder in (work, whole)]
     for name, value in ends[0]['model'].items():
         assert torch.equal(value, ends[1]['model'][name]), name

@@ -102,8 +102,8 @@ def seconds_now(seconds, moment, killed, losses, all_losses):
     """How long the training takes now that the machine is faster or slower.
 
     With the time of an idle machine every kill on a busy one would come
-    before the first checkpoint; with that of a busy machine most trainings on
-    an idle one would end before the kill.
+    before the first checkpoint; with that of a busy machine most trainings on an idle one would end
+    before the kill.
 
     Args:
         seconds: Of the start and of the rest, as drawn from so far.
@@ -208,9 +208,8 @@ def kill_and_compare(whole_run, tmp_path, name, ranks, kills):
             path.unlink()
         shutil.rmtree(work_dir)
     print(
-        f'\n{name} on {ranks}: {phases.total()} kills {dict(phases)}, '
-        f'{resumed} resumes, {trainings} trainings of '
-        f'{measured[0]:.1f} + {measured[1]:.1f} s, '
+        f'\n{name} on {ranks}: {phases.total()} kills {dict(phases)}, {resumed} resumes, '
+        f'{trainings} trainings of {measured[0]:.1f} + {measured[1]:.1f} s, '
         f'{time.monotonic() - begin:.0f} s'
     )
 
@@ -218,8 +217,7 @@ def kill_and_compare(whole_run, tmp_path, name, ranks, kills):
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    ('name', 'ranks'),
-    [(n, r) for n in TRAININGS for r in ((2,) if n in SHARDED else (1, 2))],
+    ('name', 'ranks'), [(n, r) for n in TRAININGS for r in ((2,) if n in SHARDED else (1, 2))]
 )
 def test_killed_at_twenty_moments(whole_run, tmp_path, name, ranks):
     kill_and_compare(whole_run, tmp_path, name, ranks, KILLS)
@@ -245,13 +243,11 @@ def read(work_dir, name, rank=0):
 def without_statistics(state):
     """Leave out batch norm of the EMAHook's copy.
 
-    It is that of the last iteration of its process. The copy of the first one
-    is saved; the next iteration replaces it.
+    It is that of the last iteration of its process. The copy of the first one is saved; the next
+    iteration replaces it.
     """
     average = {
-        key: value
-        for key, value in state['ema_state_dict'].items()
-        if '.running_' not in key
+        key: value for key, value in state['ema_state_dict'].items() if '.running_' not in key
     }
     return {**state, 'ema_state_dict': average}
 
@@ -303,11 +299,7 @@ def dist_train(config, work_dir, ranks):
             list(map(str, command)),
             stdout=log,
             stderr=log,
-            env={
-                **environment(),
-                'PORT': str(free_port()),
-                'PYTHON': sys.executable,
-            },
+            env={**environment(), 'PORT': str(free_port()), 'PYTHON': sys.executable},
             timeout=600,
         ).returncode
 

@@ -9,10 +9,7 @@ from pathlib import Path
 import pytest
 from malformed_files import CIFAR10, good_files, malformed
 
-from mmrank.datasets.captions.read_caption_json import (
-    read_coco_captions,
-    read_karpathy,
-)
+from mmrank.datasets.captions.read_caption_json import read_coco_captions, read_karpathy
 from mmrank.datasets.captions.read_caption_table import read_caption_table
 from mmrank.datasets.checks.coco_check import check_coco_file
 from mmrank.datasets.checks.coco_cleaning import clean_coco
@@ -20,10 +17,7 @@ from mmrank.datasets.checks.coco_inspect import inspect_coco
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.interactions import read_csv, read_xmc
 from mmrank.datasets.interactions.split_interactions import split_file
-from mmrank.datasets.long_tail.read_chest_xray14 import (
-    read_entries,
-    read_image_list,
-)
+from mmrank.datasets.long_tail.read_chest_xray14 import read_entries, read_image_list
 from mmrank.datasets.retrieval.image_lists import (
     read_inaturalist_list,
     read_path_list,

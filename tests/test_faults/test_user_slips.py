@@ -18,20 +18,13 @@ from torch.utils.data import DataLoader
 from mmrank import losses
 from mmrank.datasets import IndexedConcatDataset, one_size_collate
 from mmrank.datasets.image_header import image_fault
-from mmrank.datasets.interactions.interaction_dataset import (
-    InteractionDataset,
-)
+from mmrank.datasets.interactions.interaction_dataset import InteractionDataset
 from mmrank.datasets.interactions.read_csv import read_csv
 from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.datasets.samplers import InBatchPairSampler
 from mmrank.datasets.samplers.batch_stream import check_loader
 from mmrank.errors import UserError
-from mmrank.losses import (
-    ISogCLRLoss,
-    RankingLoss,
-    SmoothAPLoss,
-    StableAPLoss,
-)
+from mmrank.losses import ISogCLRLoss, RankingLoss, SmoothAPLoss, StableAPLoss
 from mmrank.losses.setting_names import settings_of
 from mmrank.registry import DATA_SAMPLERS, FUNCTIONS, MODELS
 from mmrank.training_set import TrainingSet
@@ -70,9 +63,7 @@ def test_a_loss_of_the_user_inherits_the_message():
 
 
 def test_an_unregistered_loss_names_the_import():
-    config = dict(
-        type='mmrank.OneVsRestHead', num_classes=3, in_channels=4, loss=None
-    )
+    config = dict(type='mmrank.OneVsRestHead', num_classes=3, in_channels=4, loss=None)
     with pytest.raises(KeyError, match='custom_imports') as caught:
         MODELS.build({**config, 'loss': dict(type='mmrank.StableAPLos')})
     assert "there is 'mmrank.StableAPLoss'" in str(caught.value)
@@ -80,12 +71,8 @@ def test_an_unregistered_loss_names_the_import():
         MODELS.build(
             dict(
                 type='mmrank.TwoTower',
-                left=dict(
-                    type='mmrank.EmbeddingTower', num_entities=2, channels=2
-                ),
-                right=dict(
-                    type='mmrank.EmbeddingTower', num_entities=2, channels=2
-                ),
+                left=dict(type='mmrank.EmbeddingTower', num_entities=2, channels=2),
+                right=dict(type='mmrank.EmbeddingTower', num_entities=2, channels=2),
                 loss=dict(type='MyLoss'),
             )
         )
@@ -291,12 +278,7 @@ def test_views_that_are_not_stacked():
     learner = MODELS.build(
         dict(
             type='mmrank.TwoViewLearner',
-            backbone=dict(
-                type='mmrank.SmallConvNet',
-                in_channels=3,
-                channels=4,
-                num_blocks=1,
-            ),
+            backbone=dict(type='mmrank.SmallConvNet', in_channels=3, channels=4, num_blocks=1),
             loss=dict(type='mmrank.InfoNCELoss'),
             data_preprocessor=dict(mean=[0.0] * 3, std=[1.0] * 3),
         )
@@ -306,9 +288,7 @@ def test_views_that_are_not_stacked():
     whole = learner.data_preprocessor(batch, True)
     assert len(whole['inputs']) == 2
     with pytest.raises(UserError, match="collate_fn=dict.*'default_collate'"):
-        learner.data_preprocessor(
-            dict(inputs=[tuple(view), tuple(view)]), True
-        )
+        learner.data_preprocessor(dict(inputs=[tuple(view), tuple(view)]), True)
 
 
 @pytest.mark.parametrize(('side', 'number'), [('left', 9), ('right', 3)])
@@ -319,9 +299,7 @@ def test_number_of_entities(pairs, training_on, side, number):
         dict(
             type='mmrank.TwoTower',
             **{
-                name: dict(
-                    type='mmrank.EmbeddingTower', num_entities=n, channels=2
-                )
+                name: dict(type='mmrank.EmbeddingTower', num_entities=n, channels=2)
                 for name, n in size.items()
             },
             loss=dict(type='mmrank.InBatchLoss'),
@@ -412,9 +390,7 @@ def test_mixed_image_sizes_behind_a_wrapper(wrap, collate):
     data = wrap(_Wrapped())
     with pytest.raises(UserError, match='img0.jpg is 3x8x8, img2.jpg is 3x9'):
         list(DataLoader(data, batch_size=3, collate_fn=collate))
-    batch = next(
-        iter(DataLoader(data, batch_size=2, collate_fn=one_size_collate))
-    )
+    batch = next(iter(DataLoader(data, batch_size=2, collate_fn=one_size_collate)))
     assert batch['inputs'].shape == (2, 3, 8, 8)
 
 
@@ -434,8 +410,7 @@ def test_a_loss_without_a_centre_still_finds_boxes(monkeypatch):
 
     said = []
     monkeypatch.setattr(
-        'mmrank.models.uncentred_scores.print_log',
-        lambda text, **_: said.append(text),
+        'mmrank.models.uncentred_scores.print_log', lambda text, **_: said.append(text)
     )
     head = build_head('RetinaHead', dict(type='mmrank.SmoothAPLoss', tau=1.0))
     features, _, metas = make_inputs()
@@ -452,17 +427,12 @@ def test_a_loss_without_a_centre_still_finds_boxes(monkeypatch):
 def test_a_box_head_without_a_centre_still_finds_boxes(monkeypatch):
     said = []
     monkeypatch.setattr(
-        'mmrank.models.uncentred_scores.print_log',
-        lambda text, **_: said.append(text),
+        'mmrank.models.uncentred_scores.print_log', lambda text, **_: said.append(text)
     )
     head = build_box_head(3, dict(type='mmrank.SmoothAPLoss', tau=1.0))
     rois = torch.tensor([[0.0, 8, 8, 40, 40], [0, 50, 50, 90, 90]])
     for cfg, found in ((0.05, 2), (0.0, 2)):
-        cfg = ConfigDict(
-            score_thr=cfg,
-            nms=dict(type='nms', iou_threshold=0.5),
-            max_per_img=2,
-        )
+        cfg = ConfigDict(score_thr=cfg, nms=dict(type='nms', iou_threshold=0.5), max_per_img=2)
         head.loss_cls._warned_of_low_scores = False
         with pytest.warns(UserWarning, match='logit_centre'):
             (results,) = head.predict_by_feat(

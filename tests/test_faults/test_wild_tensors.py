@@ -1,8 +1,7 @@
 """Tensors that no loss should be given, for every registered loss.
 
-A wrong shape, dtype or label is refused with a message, not broadcast. A wild
-number shows in the value or leaves the gradients alone, and the state of the
-loss survives it.
+A wrong shape, dtype or label is refused with a message, not broadcast. A wild number shows in the
+value or leaves the gradients alone, and the state of the loss survives it.
 """
 
 import re
@@ -90,8 +89,7 @@ def test_rows_that_do_not_belong_together(case):
     [
         x
         for x in ROWS
-        if x.settings.get('use_sigmoid', True)
-        and not getattr(x.build(), 'box_input', None)
+        if x.settings.get('use_sigmoid', True) and not getattr(x.build(), 'box_input', None)
     ],
     ids=str,
 )
@@ -109,9 +107,7 @@ def test_scores_and_labels_on_unlike_devices():
         )
 
 
-@pytest.mark.parametrize(
-    'case', [x for x in CASES if x.kind != 'rows'], ids=str
-)
+@pytest.mark.parametrize('case', [x for x in CASES if x.kind != 'rows'], ids=str)
 def test_an_entry_is_missing(case):
     batch = case.batch(8)
     tensors = [*batch.leaves, *batch.fixed]
@@ -120,9 +116,7 @@ def test_an_entry_is_missing(case):
         leaves = changed[: len(batch.leaves)]
         fixed = changed[len(batch.leaves) :]
         with pytest.raises((ValueError, TypeError)) as caught:
-            replace(batch, leaves=tuple(leaves), fixed=tuple(fixed)).of(
-                case.build()
-            )
+            replace(batch, leaves=tuple(leaves), fixed=tuple(fixed)).of(case.build())
         assert re.search(
             r'(view|left|right|rows|cols|labels|sample_idx|positive)\w* .*\d',
             str(caught.value),
@@ -139,9 +133,7 @@ def test_nan_in_a_class_without_positives(case):
     *others, labels, idx = batch.fixed
     labels = torch.where(labels == 2, 1, labels)
     value, gradients = replace(
-        batch,
-        leaves=(scores, *batch.leaves[1:]),
-        fixed=(*others, labels, idx),
+        batch, leaves=(scores, *batch.leaves[1:]), fixed=(*others, labels, idx)
     ).gradients(case.build())
     if value.isfinite():
         assert all(x.isfinite().all() for x in gradients)
@@ -149,9 +141,7 @@ def test_nan_in_a_class_without_positives(case):
     assert value.isfinite() == (ignored and case.build().mode == 'per_class')
 
 
-VIEWS = pytest.mark.parametrize(
-    'case', [x for x in CASES if x.kind == 'views'], ids=str
-)
+VIEWS = pytest.mark.parametrize('case', [x for x in CASES if x.kind == 'views'], ids=str)
 
 
 @VIEWS
@@ -228,27 +218,17 @@ RECIPES = st.fixed_dictionaries(
     dict(
         seed=st.integers(0, 1000),
         size=st.integers(0, 7),
-        dtype=st.sampled_from(
-            [torch.float16, torch.bfloat16, torch.float32, torch.float64]
-        ),
+        dtype=st.sampled_from([torch.float16, torch.bfloat16, torch.float32, torch.float64]),
         exponent=st.integers(-50, 60) | st.integers(-2, 2),
         specials=st.lists(
-            st.sampled_from([NAN, torch.inf, -torch.inf, 0.0, -0.0, 6e4, 1e6]),
-            max_size=3,
+            st.sampled_from([NAN, torch.inf, -torch.inf, 0.0, -0.0, 6e4, 1e6]), max_size=3
         ),
         layout=st.sampled_from(sorted(LAYOUTS)),
     )
 )
 
 
-ORDINARY = dict(
-    seed=0,
-    size=7,
-    dtype=torch.float32,
-    exponent=0,
-    specials=[],
-    layout='plain',
-)
+ORDINARY = dict(seed=0, size=7, dtype=torch.float32, exponent=0, specials=[], layout='plain')
 #: What once broke a loss or its state.
 KNOWN = [
     dict(dtype=torch.float64, exponent=39),  # more than a state can hold

@@ -24,9 +24,7 @@ from mmrank.functional import (
     unit_rows,
 )
 from mmrank.functional.contrastive import log_mean_exp
-from mmrank.functional.contrastive.negative_terms import (
-    _terms as two_directions,
-)
+from mmrank.functional.contrastive.negative_terms import _terms as two_directions
 
 BENCHMARKS = Path(__file__).parents[2] / 'tools' / 'benchmarks'
 sys.path.insert(0, str(BENCHMARKS))
@@ -38,10 +36,7 @@ sys.path.remove(str(BENCHMARKS))
 def views(n, dim=5, seed=0, dtype=torch.float64):
     g = torch.Generator().manual_seed(seed)
     return [
-        normalize(torch.randn(n, dim, generator=g, dtype=torch.float64)).to(
-            dtype
-        )
-        for _ in range(2)
+        normalize(torch.randn(n, dim, generator=g, dtype=torch.float64)).to(dtype) for _ in range(2)
     ]
 
 
@@ -50,15 +45,8 @@ def negatives_h(view1, view2, ids):
     out = []
     for a, p in ((view1, view2), (view2, view1)):
         for i in range(len(ids)):
-            others = [
-                z[j]
-                for z in (view1, view2)
-                for j in range(len(ids))
-                if ids[j] != ids[i]
-            ]
-            out.append(
-                [(a[i] * z).sum() - (a[i] * p[i]).sum() for z in others]
-            )
+            others = [z[j] for z in (view1, view2) for j in range(len(ids)) if ids[j] != ids[i]]
+            out.append([(a[i] * z).sum() - (a[i] * p[i]).sum() for z in others])
     return [torch.stack(h) if h else torch.zeros(0) for h in out]
 
 
@@ -126,9 +114,7 @@ def test_gradient_of_terms():
 
     def log_means(view1, view2, tau):
         keys = torch.cat([view1, view2])
-        return negative_terms(
-            view1, view2, keys, tau, ids, ids.repeat(2), block_entries=9
-        ).log_mean
+        return negative_terms(view1, view2, keys, tau, ids, ids.repeat(2), block_entries=9).log_mean
 
     assert torch.autograd.gradcheck(log_means, (*inputs, tau))
 
@@ -143,18 +129,14 @@ def test_gradient_without_negatives_is_zero():
         global_contrastive_loss(terms.log_mean, terms.log_mean, 0.3, 0.2),
     ):
         assert losses.tolist() == [0] * 6
-        grads = torch.autograd.grad(
-            losses.sum(), (view1, view2), retain_graph=True
-        )
+        grads = torch.autograd.grad(losses.sum(), (view1, view2), retain_graph=True)
         assert all(torch.equal(g, torch.zeros_like(g)) for g in grads)
 
 
 def estimator(view1, view2, log_s, tau):
     """Eq. 14 with constants, by loops: sum over anchors."""
     total = 0
-    for h, s, t in zip(
-        negatives_h(view1, view2, range(len(view1))), log_s.exp(), tau
-    ):
+    for h, s, t in zip(negatives_h(view1, view2, range(len(view1))), log_s.exp(), tau):
         total = total + t / s * (h / t).exp().mean()
     return total
 
@@ -170,13 +152,9 @@ def test_gradient_is_the_estimator(beta0):
     expected_s = (1 - beta0) * old.exp() + beta0 * terms.log_mean.exp()
     torch.testing.assert_close(log_s, expected_s.log().detach())
     losses = global_contrastive_loss(terms.log_mean, log_s, tau, 0.3, 0.05)
-    torch.testing.assert_close(
-        losses.detach(), tau * log_s + (tau - 0.05) * 0.3
-    )
+    torch.testing.assert_close(losses.detach(), tau * log_s + (tau - 0.05) * 0.3)
     grads = torch.autograd.grad(losses.sum(), (view1, view2))
-    expected = torch.autograd.grad(
-        estimator(view1, view2, log_s, tau), (view1, view2)
-    )
+    expected = torch.autograd.grad(estimator(view1, view2, log_s, tau), (view1, view2))
     torch.testing.assert_close(grads, expected)
 
 
@@ -197,16 +175,11 @@ def test_info_nce_is_cross_entropy():
     rows = torch.cat([view1, view2])
     logits = (rows @ rows.t() / 0.3).fill_diagonal_(-math.inf)
     target = torch.arange(12).roll(6)
-    torch.testing.assert_close(
-        info_nce_loss(view1, view2, 0.3), cross_entropy(logits, target)
-    )
+    torch.testing.assert_close(info_nce_loss(view1, view2, 0.3), cross_entropy(logits, target))
     sides = two_modality_terms(view1, view2, 0.3, 0.3)
     logits = view1 @ view2.t() / 0.3
     for terms, x in zip(sides, (logits, logits.t())):
-        torch.testing.assert_close(
-            info_nce_losses(terms).mean(),
-            cross_entropy(x, torch.arange(6)),
-        )
+        torch.testing.assert_close(info_nce_losses(terms).mean(), cross_entropy(x, torch.arange(6)))
 
 
 def test_temperature_gradient_is_that_of_the_dual():
@@ -278,13 +251,7 @@ def test_temperature_rises_with_many_similar_samples():
         mean_h = ((h / tau[:, None]).softmax(1) * h).sum(1)
         gradient = temperature_gradient(log_g, log_g, mean_h, tau, 0.4)
         tau, momentum = temperature_step(
-            tau,
-            momentum,
-            gradient,
-            eta=0.01,
-            beta1=0.9,
-            tau0=0.05,
-            tau_max=2.0,
+            tau, momentum, gradient, eta=0.01, beta1=0.9, tau0=0.05, tau_max=2.0
         )
     assert tau[0] > 1.5 * tau[1]
     assert tau.min() >= 0.05
@@ -304,13 +271,7 @@ def test_temperatures_settle_below_tau_over_rho_and_swing_above(rho):
             mean_h = ((h / tau).softmax(0) * h).sum()[None]
             gradient = temperature_gradient(log_g, log_g, mean_h, tau, rho)
             tau, momentum = temperature_step(
-                tau,
-                momentum,
-                gradient,
-                eta=eta,
-                beta1=0.9,
-                tau0=0.02,
-                tau_max=1.0,
+                tau, momentum, gradient, eta=eta, beta1=0.9, tau0=0.02, tau_max=1.0
             )
             visited.append(float(tau))
         return torch.tensor(visited[-50:]) / start
@@ -319,9 +280,7 @@ def test_temperatures_settle_below_tau_over_rho_and_swing_above(rho):
     settled = last(0.5 * limit)
     assert settled.std() < 1e-6
     # The tails of 4,000 quantiles are a little short.
-    torch.testing.assert_close(
-        settled, torch.ones_like(settled), rtol=0.1, atol=0
-    )
+    torch.testing.assert_close(settled, torch.ones_like(settled), rtol=0.1, atol=0)
     assert last(2 * limit).std() > 0.1
 
 
@@ -355,17 +314,13 @@ def test_finite_at_small_temperatures(dtype, scale):
             terms.log_mean, log_s, terms.mean_h, torch.tensor(0.005), 6.0
         )
         losses = global_contrastive_loss(terms.log_mean, log_s, 0.005, 6.0)
-        grads = torch.autograd.grad(
-            losses.mean(), (view1, view2), retain_graph=True
-        )
+        grads = torch.autograd.grad(losses.mean(), (view1, view2), retain_graph=True)
         for x in (log_s, gradient, losses, *grads):
             assert x.isfinite().all()
         # Weights of the negatives add up to no more than 1/beta0.
         assert gradient.abs().max() < 400 * 2 / beta0
         assert max(g.float().abs().max() for g in grads) > 0
-    exact = two_view_terms(
-        *(unit_rows(x.detach().double()) for x in (view1, view2)), 0.005
-    )
+    exact = two_view_terms(*(unit_rows(x.detach().double()) for x in (view1, view2)), 0.005)
     torch.testing.assert_close(
         terms.log_mean.detach().double(), exact.log_mean, rtol=1e-4, atol=1e-3
     )
@@ -411,8 +366,7 @@ def test_non_contiguous_views_and_int32_ids():
     view1, view2 = (x.t().contiguous().t() for x in views(4))
     ids = torch.tensor([3, 1, 0, 7, 9, 9, 9, 9], dtype=torch.int32)[:4]
     torch.testing.assert_close(
-        two_view_terms(view1, view2, 0.2, ids).log_mean,
-        two_view_terms(*views(4), 0.2).log_mean,
+        two_view_terms(view1, view2, 0.2, ids).log_mean, two_view_terms(*views(4), 0.2).log_mean
     )
 
 
@@ -434,21 +388,16 @@ def by_definition(anchors, positives, keys, tau, anchor_ids, key_ids):
     scaled = (h / tau[:, None]).masked_fill(~other, -math.inf)
     count = other.sum(1)
     mean_h = (scaled.softmax(1) * h).sum(1)
-    return NegativeTerms(
-        scaled.logsumexp(1) - count.log(), mean_h.detach(), count
-    )
+    return NegativeTerms(scaled.logsumexp(1) - count.log(), mean_h.detach(), count)
 
 
-# Similarities are kept for backward, or computed once more; in one strip, or
-# in several, the last of them shorter; pairs of one sample are listed, or
-# found by comparing.
+# Similarities are kept for backward, or computed once more; in one strip, or in several, the last
+# of them shorter; pairs of one sample are listed, or found by comparing.
 @pytest.mark.parametrize('dim', [2, 16])
 @pytest.mark.parametrize('entries', [1, 30, 10**6])
 @pytest.mark.parametrize('most_pairs', [0, 8])
 @pytest.mark.parametrize('repeated', [False, True])
-def test_both_directions_equal_each_alone(
-    monkeypatch, dim, entries, most_pairs, repeated
-):
+def test_both_directions_equal_each_alone(monkeypatch, dim, entries, most_pairs, repeated):
     monkeypatch.setattr(log_mean_exp, '_MOST_PAIRS', most_pairs)
     ids = torch.arange(11)
     if repeated:
@@ -476,10 +425,7 @@ def test_both_directions_equal_each_alone(
     slope = torch.linspace(-1, 2, n, dtype=torch.float64)
     torch.testing.assert_close(
         *(
-            torch.autograd.grad(
-                sum((x.log_mean.view(-1, n) * slope).sum() for x in terms),
-                inputs,
-            )
+            torch.autograd.grad(sum((x.log_mean.view(-1, n) * slope).sum() for x in terms), inputs)
             for terms in (got, expected)
         )
     )

@@ -45,10 +45,7 @@ def test_value_and_gradient_are_those_of_the_batch(chunk, middle):
     whole, cached = net(x), grad_cache(net, x, chunk)
     torch.testing.assert_close(cached, whole, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(
-        gradients(loss(cached), net),
-        gradients(loss(whole), net),
-        rtol=1e-12,
-        atol=1e-12,
+        gradients(loss(cached), net), gradients(loss(whole), net), rtol=1e-12, atol=1e-12
     )
 
 
@@ -65,8 +62,7 @@ def test_activations_are_those_of_one_chunk():
 
     def peak(rows, chunk):
         return peak_extra_memory(
-            lambda x: grad_cache(net, x, chunk).sum().backward(),
-            lambda: (torch.zeros(rows, 64),),
+            lambda x: grad_cache(net, x, chunk).sum().backward(), lambda: (torch.zeros(rows, 64),)
         )
 
     row = 4 * 64
@@ -98,18 +94,14 @@ def test_second_pass_repeats_the_first(state):
     torch.testing.assert_close(cached, plain, rtol=0, atol=0)
     torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
     # Running statistics took in each chunk once.
-    torch.testing.assert_close(
-        list(net.buffers()), list(other.buffers()), rtol=0, atol=0
-    )
+    torch.testing.assert_close(list(net.buffers()), list(other.buffers()), rtol=0, atol=0)
 
 
 def test_rows_that_are_no_tensor():
     table = nn.Embedding(300, 4).double()
 
     def encode(texts):
-        return torch.stack(
-            [table(torch.tensor(list(x.encode()))).mean(0) for x in texts]
-        )
+        return torch.stack([table(torch.tensor(list(x.encode()))).mean(0) for x in texts])
 
     texts = ['a cat', 'two dogs', 'sea', 'a red car', 'x']
     for chunk in (2, 5):
@@ -129,8 +121,7 @@ def test_under_autocast_both_passes_have_one_dtype():
     assert cached.dtype == torch.bfloat16
     torch.testing.assert_close(cached, whole)
     for got, want in zip(
-        gradients(cached.float().square().sum(), net),
-        gradients(whole.float().square().sum(), net),
+        gradients(cached.float().square().sum(), net), gradients(whole.float().square().sum(), net)
     ):
         torch.testing.assert_close(got, want, rtol=0.05, atol=0.05)
 

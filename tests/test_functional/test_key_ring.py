@@ -28,10 +28,7 @@ def rows(seed, dim=5):
 
 def on_rank(rank, world):
     counts = COUNTS[world]
-    mine = [
-        x.split(counts)[rank].clone()
-        for x in (rows(0), torch.arange(7), rows(1))
-    ]
+    mine = [x.split(counts)[rank].clone() for x in (rows(0), torch.arange(7), rows(1))]
     ring = KeyRing(counts, dist.group.WORLD)
     blocks = [[y.clone() for y in x] for x in ring.blocks(*mine)]
     for held, gradient in ring.blocks_and_gradients(*mine):
@@ -80,15 +77,9 @@ def test_terms_are_those_of_gathered_keys(monkeypatch, least, ids):
         both = two_view_terms(view1, view2, tau, ids, ring=ring)
         sides = two_modality_terms(view1, view2, tau, 2 * tau, ids, ring=ring)
         values = [both, *sides]
-        total = sum(
-            (slopes[: len(x.count)] * x.log_mean)[x.count > 0].sum()
-            for x in values
-        )
+        total = sum((slopes[: len(x.count)] * x.log_mean)[x.count > 0].sum() for x in values)
         results.append(
-            [
-                *(y for x in values for y in vars(x).values()),
-                *torch.autograd.grad(total, leaves),
-            ]
+            [*(y for x in values for y in vars(x).values()), *torch.autograd.grad(total, leaves)]
         )
     for got, want in zip(*results):
         torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
@@ -101,9 +92,7 @@ def test_gradcheck():
 
     def value(anchors, keys, tau):
         ring = KeyRing([4])
-        return negative_terms(
-            anchors, anchors + 1, keys, tau, ids, ids, ring=ring
-        ).log_mean
+        return negative_terms(anchors, anchors + 1, keys, tau, ids, ids, ring=ring).log_mean
 
     assert torch.autograd.gradcheck(value, leaves)
 
@@ -131,9 +120,7 @@ def peak_on_rank(rank, gather):
 @pytest.mark.processes
 def test_memory_does_not_grow_with_the_ranks():
     peak = {
-        (gather, world): max(
-            int(x) for (x,) in run_on_ranks(peak_on_rank, world, gather)
-        )
+        (gather, world): max(int(x) for (x,) in run_on_ranks(peak_on_rank, world, gather))
         for gather in ('all', 'ring')
         for world in (3, 4)
     }

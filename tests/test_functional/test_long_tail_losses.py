@@ -34,27 +34,19 @@ def hinge(x, margin):
 @pytest.mark.parametrize('margin', [0.3, 1.0, 4.0])
 def test_surrogate_ranks_are_means_over_the_list(margin):
     pos, neg = randn(4).tolist(), randn(7, seed=1).tolist()
-    got = surrogate_ranks(
-        torch.tensor([pos]), torch.tensor([neg]), margin=margin
-    )
+    got = surrogate_ranks(torch.tensor([pos]), torch.tensor([neg]), margin=margin)
     every = pos + neg
     for i, s in enumerate(pos):
         among = sum(hinge(s - x, margin) for x in pos) / len(every)
         total = sum(hinge(s - x, margin) for x in every) / len(every)
         # Ours is that of the paper over margin^2.
-        assert got[0, 0, i].item() == pytest.approx(
-            among / margin**2, rel=1e-6
-        )
-        assert got[1, 0, i].item() == pytest.approx(
-            total / margin**2, rel=1e-6
-        )
+        assert got[0, 0, i].item() == pytest.approx(among / margin**2, rel=1e-6)
+        assert got[1, 0, i].item() == pytest.approx(total / margin**2, rel=1e-6)
 
 
 def test_without_a_past_soap_is_the_gradient_of_its_value():
     pos, neg = randn(5).requires_grad_(), randn(9, seed=1).requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda p, n: soap_loss(p, n, margin=0.8), (pos, neg)
-    )
+    assert torch.autograd.gradcheck(lambda p, n: soap_loss(p, n, margin=0.8), (pos, neg))
 
 
 def test_soap_gradient_is_that_of_the_paper():
@@ -127,9 +119,7 @@ def mauc_by_loops(scores, labels, classes, loss):
 
 MAUC = {
     'square': lambda x: (1 - x / 0.7) ** 2,
-    'one_sided_huber': lambda x: (
-        1 - 2 * x / 0.7 if x < 0 else max(1 - x / 0.7, 0) ** 2
-    ),
+    'one_sided_huber': lambda x: 1 - 2 * x / 0.7 if x < 0 else max(1 - x / 0.7, 0) ** 2,
 }
 
 
@@ -140,12 +130,8 @@ def test_mauc_is_the_mean_over_pairs_of_classes(surrogate, classes):
     scores = randn(14, classes)
     labels = torch.randint(0, classes + 1, (14,), generator=g)
     one_hot = torch.nn.functional.one_hot(labels, classes + 1)[:, :classes]
-    terms = mauc_terms(
-        scores.t(), one_hot.t().bool(), surrogate=surrogate, tau=0.7
-    )
-    expected = mauc_by_loops(
-        scores.tolist(), labels.tolist(), classes, MAUC[surrogate]
-    )
+    terms = mauc_terms(scores.t(), one_hot.t().bool(), surrogate=surrogate, tau=0.7)
+    expected = mauc_by_loops(scores.tolist(), labels.tolist(), classes, MAUC[surrogate])
     for got, has, want in zip(terms.loss, terms.has_pairs, expected):
         assert bool(has) == (want is not None)
         assert got.item() == pytest.approx(want or 0.0, rel=1e-9)
@@ -164,8 +150,7 @@ def test_binary_mauc_is_auc():
     scores, labels = randn(1, 60), randn(1, 60, seed=1) > 0.6
     kwargs = dict(surrogate='one_sided_huber', tau=0.3)
     torch.testing.assert_close(
-        mauc_terms(scores, labels, **kwargs).loss,
-        auc_lists(scores, labels, **kwargs),
+        mauc_terms(scores, labels, **kwargs).loss, auc_lists(scores, labels, **kwargs)
     )
     # Two scores, so that every swapped pair counts as much: AUC itself.
     x = (scores > 0).double()
@@ -191,13 +176,9 @@ def test_mauc_several_labels_and_left_out_entries():
         return sum((1 - (x - y)) ** 2 for x, y in pairs) / len(pos) / len(neg)
 
     # Class 0 against class 1 (sample 2 alone) and against none (sample 3).
-    torch.testing.assert_close(
-        terms.loss[0], (mean(a[:2], a[2:3]) + mean(a[:2], a[3:4])) / 2
-    )
+    torch.testing.assert_close(terms.loss[0], (mean(a[:2], a[2:3]) + mean(a[:2], a[3:4])) / 2)
     pos = [b[0], b[2]]
-    torch.testing.assert_close(
-        terms.loss[1], (mean(pos, b[1:2]) + mean(pos, b[3:4])) / 2
-    )
+    torch.testing.assert_close(terms.loss[1], (mean(pos, b[1:2]) + mean(pos, b[3:4])) / 2)
 
 
 def test_mauc_edges():
@@ -205,9 +186,7 @@ def test_mauc_edges():
     terms = mauc_terms(empty, torch.zeros(3, 0).bool())
     assert terms.loss.tolist() == [0, 0, 0]
     assert not terms.has_pairs.any()
-    one_class = mauc_terms(
-        torch.randn(2, 4), torch.tensor([[1] * 4, [0] * 4]) > 0
-    )
+    one_class = mauc_terms(torch.randn(2, 4), torch.tensor([[1] * 4, [0] * 4]) > 0)
     assert one_class.loss.tolist() == [0, 0]
     with pytest.raises(ValueError, match="surrogate='hinge' is unknown"):
         mauc_terms(empty, empty.bool(), surrogate='hinge')
@@ -228,9 +207,7 @@ def test_effective_number():
     assert effective_number_weights(counts, 0.0).tolist() == [1, 1, 0, 1]
     near_one = effective_number_weights(counts, 1 - 1e-12)
     inverse = torch.tensor([1 / 5000, 1 / 500, 0, 1 / 50]).double()
-    torch.testing.assert_close(
-        near_one, 3 * inverse / inverse.sum(), rtol=1e-4, atol=0
-    )
+    torch.testing.assert_close(near_one, 3 * inverse / inverse.sum(), rtol=1e-4, atol=0)
     with pytest.raises(ValueError, match='beta must be in'):
         effective_number_weights(counts, 1.0)
 
@@ -265,13 +242,10 @@ def test_binary_ldam_is_that_of_two_classes():
     )
     torch.testing.assert_close(
         ldam_sigmoid(score, positive, 0 * margins, 1.0),
-        binary_cross_entropy_with_logits(
-            score, positive.double(), reduction='none'
-        ),
+        binary_cross_entropy_with_logits(score, positive.double(), reduction='none'),
     )
     assert torch.autograd.gradcheck(
-        lambda x: ldam_sigmoid(x, positive, margins, 2.0),
-        score.requires_grad_(),
+        lambda x: ldam_sigmoid(x, positive, margins, 2.0), score.requires_grad_()
     )
 
 

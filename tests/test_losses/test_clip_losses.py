@@ -8,24 +8,14 @@ from torch.nn.functional import cross_entropy, normalize
 
 from mmrank.functional import cyclic_consistency
 from mmrank.functional.contrastive import log_mean_exp
-from mmrank.losses import (
-    BimodalISogCLRLoss,
-    CLIPLoss,
-    CyCLIPLoss,
-    InfoNCELoss,
-    SogCLRLoss,
-)
+from mmrank.losses import BimodalISogCLRLoss, CLIPLoss, CyCLIPLoss, InfoNCELoss, SogCLRLoss
 from mmrank.registry import MODELS
 
 LOSSES = {
     'clip': dict(type='mmrank.CLIPLoss', tau=0.3),
     'fixed': dict(type='mmrank.CLIPLoss', tau=0.3, learnable=False),
-    'cyclip': dict(
-        type='mmrank.CyCLIPLoss', tau=0.3, cross_weight=0.5, in_weight=0.2
-    ),
-    'sogclr': dict(
-        type='mmrank.SogCLRLoss', num_samples=12, tau=0.3, bimodal=True
-    ),
+    'cyclip': dict(type='mmrank.CyCLIPLoss', tau=0.3, cross_weight=0.5, in_weight=0.2),
+    'sogclr': dict(type='mmrank.SogCLRLoss', num_samples=12, tau=0.3, bimodal=True),
 }
 
 
@@ -35,9 +25,7 @@ def build(name, **kwargs):
 
 def data(n, seed=0, dim=4):
     g = torch.Generator().manual_seed(seed)
-    return [
-        torch.randn(n, dim, generator=g, dtype=torch.float64) for _ in range(2)
-    ]
+    return [torch.randn(n, dim, generator=g, dtype=torch.float64) for _ in range(2)]
 
 
 def clip(images, texts, log_tau):
@@ -133,10 +121,7 @@ def test_gradient_of_cyclic_consistency(monkeypatch, least, columns):
     slopes = torch.linspace(-1, 2, 18).double().view(2, 9)
     torch.testing.assert_close(list(got), expected)
     torch.testing.assert_close(
-        *(
-            torch.autograd.grad((torch.stack([*x]) * slopes).sum(), inputs)
-            for x in (got, expected)
-        )
+        *(torch.autograd.grad((torch.stack([*x]) * slopes).sum(), inputs) for x in (got, expected))
     )
 
 
@@ -145,8 +130,7 @@ def test_small_inconsistencies_are_not_rounded_away():
     texts = normalize(images + 1e-4 * data(30, 1, dim=8)[0], dim=1)
     views = images.float(), texts.float()
     for got, exact in zip(
-        cyclic_consistency(*views),
-        cyclic_consistency(*(x.double() for x in views)),
+        cyclic_consistency(*views), cyclic_consistency(*(x.double() for x in views))
     ):
         torch.testing.assert_close(got.double(), exact, rtol=1e-4, atol=0)
 
@@ -169,9 +153,7 @@ def test_gradcheck():
     loss = CyCLIPLoss(tau=0.5, normalize=False).double()
 
     def value(images, texts, log_tau):
-        return torch.func.functional_call(
-            loss, dict(log_tau=log_tau), (images, texts)
-        )
+        return torch.func.functional_call(loss, dict(log_tau=log_tau), (images, texts))
 
     log_tau = torch.tensor(math.log(0.5)).double().requires_grad_()
     views = [x.requires_grad_() for x in data(4, dim=3)]
@@ -180,17 +162,13 @@ def test_gradcheck():
 
 def test_sogclr_of_two_modalities_is_isogclr_that_does_not_learn():
     fixed = build('sogclr', beta0=0.6)
-    learned = BimodalISogCLRLoss(
-        12, beta0=0.6, tau_init=0.3, tau0=0.3, tau_max=0.3
-    )
+    learned = BimodalISogCLRLoss(12, beta0=0.6, tau_init=0.3, tau0=0.3, tau_max=0.3)
     # The part with rho and tau - tau0 = 0 has no value.
     for seed, ids in enumerate(([0, 3, 5], [3, 9, 5, 1], [5, 3])):
         views = [x.requires_grad_() for x in data(len(ids), seed)]
         values = [x(*views, torch.tensor(ids)) for x in (fixed, learned)]
         torch.testing.assert_close(*values)
-        torch.testing.assert_close(
-            *(torch.autograd.grad(x, views) for x in values)
-        )
+        torch.testing.assert_close(*(torch.autograd.grad(x, views) for x in values))
     for name in ('image', 'text'):
         one = getattr(fixed, f'{name}_average').log_s
         other = getattr(learned, f'{name}_temperature').log_s

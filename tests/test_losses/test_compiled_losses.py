@@ -18,8 +18,7 @@ CASES = {case.name: case for case in reversed(registered_losses.cases())}
     [
         pytest.param(
             case,
-            # Of one in the default run, whose pairs have one tensor on both
-            # sides.
+            # Of one in the default run, whose pairs have one tensor on both sides.
             marks=[] if name == 'SmoothAPLoss' else pytest.mark.slow,
             id=name,
         )
@@ -33,14 +32,8 @@ def test_compiled(case, monkeypatch):
     expected = [batch.gradients(plain) for batch in batches]
     torch.compiler.reset()
     call = registered_losses.CALLS[case.kind]
-    monkeypatch.setitem(
-        registered_losses.CALLS,
-        case.kind,
-        torch.compile(call, backend='eager'),
-    )
+    monkeypatch.setitem(registered_losses.CALLS, case.kind, torch.compile(call, backend='eager'))
     got = [batch.gradients(compiled) for batch in batches]
     close = dict(rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(got, expected, **close)
-    torch.testing.assert_close(
-        dict(compiled.state_dict()), dict(plain.state_dict()), **close
-    )
+    torch.testing.assert_close(dict(compiled.state_dict()), dict(plain.state_dict()), **close)

@@ -7,12 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, normalize
 
-from mmrank.losses import (
-    BimodalISogCLRLoss,
-    InfoNCELoss,
-    ISogCLRLoss,
-    SogCLRLoss,
-)
+from mmrank.losses import BimodalISogCLRLoss, InfoNCELoss, ISogCLRLoss, SogCLRLoss
 from mmrank.registry import MODELS
 
 SAMPLES = 12
@@ -20,9 +15,7 @@ LOSSES = {
     'info_nce': dict(type='InfoNCELoss', tau=0.3),
     'clip': dict(type='InfoNCELoss', tau=0.3, bimodal=True),
     'sogclr': dict(type='SogCLRLoss', num_samples=SAMPLES, tau=0.3),
-    'isogclr': dict(
-        type='ISogCLRLoss', num_samples=SAMPLES, eta=0.05, beta0=0.7
-    ),
+    'isogclr': dict(type='ISogCLRLoss', num_samples=SAMPLES, eta=0.05, beta0=0.7),
     'bimodal': dict(
         type='BimodalISogCLRLoss',
         num_samples=SAMPLES,
@@ -44,9 +37,7 @@ def build(name, **kwargs):
 
 def data(n, seed=0, dim=4):
     g = torch.Generator().manual_seed(seed)
-    return [
-        torch.randn(n, dim, generator=g, dtype=torch.float64) for _ in range(2)
-    ]
+    return [torch.randn(n, dim, generator=g, dtype=torch.float64) for _ in range(2)]
 
 
 class Loops:
@@ -126,9 +117,7 @@ def test_isogclr_equals_loops(name, storage):
             held = getattr(state, quantity) if held is None else held
             for (of, sample), value in getattr(loops, quantity).items():
                 if of == side:
-                    assert held[sample].item() == pytest.approx(
-                        value, rel=1e-5, abs=1e-6
-                    )
+                    assert held[sample].item() == pytest.approx(value, rel=1e-5, abs=1e-6)
         visited = {sample for of, sample in loops.s if of == side}
         assert set(state.seen.nonzero()[:, 0].tolist()) == visited
     assert len({round(x, 4) for x in loops.tau.values()}) > 5
@@ -138,9 +127,7 @@ def test_sogclr_is_isogclr_that_does_not_learn():
     views = [x.requires_grad_() for x in data(6)]
     ids = torch.arange(6)
     fixed = SogCLRLoss(SAMPLES, tau=0.3, beta0=0.7)
-    loops = Loops(
-        dict(tau_init=0.3, rho=0, beta0=0.7, eta=0, tau_max=9), False
-    )
+    loops = Loops(dict(tau_init=0.3, rho=0, beta0=0.7, eta=0, tau_max=9), False)
     for _ in range(2):
         got, expected = fixed(*views, ids), loops.loss(views, ids.tolist())
         torch.testing.assert_close(got, expected, rtol=1e-6, atol=1e-6)
@@ -172,9 +159,7 @@ def test_info_nce_is_cross_entropy():
     torch.testing.assert_close(build('info_nce')(*views), expected)
     images, texts = rows.chunk(2)
     logits, target = images @ texts.t() / 0.3, torch.arange(6)
-    expected = cross_entropy(logits, target) + cross_entropy(
-        logits.t(), target
-    )
+    expected = cross_entropy(logits, target) + cross_entropy(logits.t(), target)
     torch.testing.assert_close(build('clip')(*views), expected / 2)
 
 
@@ -200,11 +185,7 @@ def test_finite_at_the_smallest_temperature(name, dtype, scale):
     for step in range(4):
         views = [(scale * x).to(dtype) for x in data(16, step, 32)]
         # The worst case: the positive at -1, a negative at +1.
-        views[0][0], views[0][1], views[1][0] = (
-            views[1][3],
-            views[1][3],
-            -(views[1][3]),
-        )
+        views[0][0], views[0][1], views[1][0] = (views[1][3], views[1][3], -(views[1][3]))
         views = [x.requires_grad_() for x in views]
         value = loss(*views, torch.arange(16))
         assert value.dtype == torch.float32
@@ -260,10 +241,7 @@ def test_head_samples_get_larger_temperatures():
     loss = ISogCLRLoss(40, rho=0.3, tau_init=0.5, eta=0.02, tau_max=3)
     for _ in range(150):
         ids = torch.randperm(40, generator=g)[:20]
-        views = [
-            centres[ids] + 0.5 * torch.randn(20, 32, generator=g)
-            for _ in range(2)
-        ]
+        views = [centres[ids] + 0.5 * torch.randn(20, 32, generator=g) for _ in range(2)]
         loss(*views, ids)
     tau = loss.temperature.tau
     assert tau[:24].mean() > 1.5 * tau[24:].mean()

@@ -14,11 +14,7 @@ SAMPLES = 30
 # Rows of each rank, step by step: even, an uneven last batch, an empty rank.
 SIZES = {2: [(5, 5), (5, 2), (4, 0)], 3: [(4, 3, 3), (3, 3, 1), (2, 0, 2)]}
 # Sample 7 is on several ranks, 2 is twice on one of them.
-IDS = [
-    [2, 7, 2, 0, 9, 7, 11, 12, 13, 29],
-    [7, 3, 2, 9, 4, 7, 1],
-    [0, 7, 9, 29],
-]
+IDS = [[2, 7, 2, 0, 9, 7, 11, 12, 13, 29], [7, 3, 2, 9, 4, 7, 1], [0, 7, 9, 29]]
 
 
 class Encoder(nn.Module):
@@ -69,9 +65,7 @@ def on_rank(rank, world_size):
     return [values, *state]
 
 
-@pytest.mark.parametrize(
-    'world_size', [2, pytest.param(3, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize('world_size', [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_local_negatives_share_the_state(world_size):
     local = run_on_ranks(on_rank, world_size, world_size)
     for _, *state in local:

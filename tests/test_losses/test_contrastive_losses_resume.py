@@ -35,9 +35,7 @@ class Contrastive(BaseModel):
 
 
 def runner(work_dir, epochs, num_samples=SAMPLES, resume=False, **kwargs):
-    loss = dict(
-        type='mmrank.ISogCLRLoss', num_samples=num_samples, eta=0.1, **kwargs
-    )
+    loss = dict(type='mmrank.ISogCLRLoss', num_samples=num_samples, eta=0.1, **kwargs)
     config = Config(dict(work_dir=str(work_dir)))
     return Runner(
         Contrastive(loss),
@@ -51,10 +49,7 @@ def runner(work_dir, epochs, num_samples=SAMPLES, resume=False, **kwargs):
         ),
         train_cfg=dict(by_epoch=True, max_epochs=epochs),
         optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.5, momentum=0.9)),
-        custom_hooks=[
-            dict(type='SyncBuffersHook'),
-            dict(type='EMAHook', update_buffers=True),
-        ],
+        custom_hooks=[dict(type='SyncBuffersHook'), dict(type='EMAHook', update_buffers=True)],
         default_scope='mmengine',
         resume=resume,
         cfg=config,

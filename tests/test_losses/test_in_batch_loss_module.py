@@ -35,8 +35,7 @@ class _Model(nn.Module):
         super().__init__()
         g = torch.Generator().manual_seed(4)
         self.left, self.right = (
-            nn.Parameter(torch.randn(n, 3, generator=g, dtype=torch.float64))
-            for n in SHAPE
+            nn.Parameter(torch.randn(n, 3, generator=g, dtype=torch.float64)) for n in SHAPE
         )
         self.loss = build(*args, **kwargs)
 
@@ -46,17 +45,12 @@ class _Model(nn.Module):
 
 def batch():
     rows, cols = training_pairs()
-    order = torch.randperm(
-        len(rows), generator=torch.Generator().manual_seed(1)
-    )
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(1))
     return rows[order[:7]], cols[order[:7]]
 
 
 #: Pairs of each rank; with three ranks one has none.
-PARTS = {
-    2: [slice(0, 5), slice(5, 7)],
-    3: [slice(0, 4), slice(0, 0), slice(4, 7)],
-}
+PARTS = {2: [slice(0, 5), slice(5, 7)], 3: [slice(0, 4), slice(0, 0), slice(4, 7)]}
 
 
 def _sogram_part(part, rows, cols):

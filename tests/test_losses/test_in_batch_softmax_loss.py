@@ -13,9 +13,7 @@ COLS = torch.tensor([0, 1, 0, 2, 3, 1])
 
 def data(n=6, seed=0, dim=4):
     g = torch.Generator().manual_seed(seed)
-    return [
-        torch.randn(n, dim, generator=g, dtype=torch.float64) for _ in range(2)
-    ]
+    return [torch.randn(n, dim, generator=g, dtype=torch.float64) for _ in range(2)]
 
 
 def loops(left, right, cols, log_share, tau):
@@ -38,9 +36,7 @@ def test_equals_loops(tau, corrected):
     views = [x.requires_grad_() for x in data()]
     log_share = torch.tensor([0.9, 0.1, 0.9, 0.3, 0.02, 0.1]).double().log()
     zeros = torch.zeros_like(log_share)
-    got = in_batch_softmax_losses(
-        *views, COLS, log_share if corrected else None, tau
-    )
+    got = in_batch_softmax_losses(*views, COLS, log_share if corrected else None, tau)
     want = loops(*views, COLS, log_share if corrected else zeros, tau)
     torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
     slopes = torch.linspace(-1, 2, 6).double()
@@ -62,10 +58,7 @@ def test_gradcheck():
 
 def test_a_factor_of_all_shares_cancels():
     log_share = torch.rand(6).double()
-    losses = [
-        in_batch_softmax_losses(*data(), COLS, log_share + shift)
-        for shift in (0.0, -9.0)
-    ]
+    losses = [in_batch_softmax_losses(*data(), COLS, log_share + shift) for shift in (0.0, -9.0)]
     torch.testing.assert_close(*losses)
 
 
@@ -79,16 +72,11 @@ def test_the_correction_removes_the_bias_of_sampling():
     error = {}
     for corrected in (True, False):
         pull = torch.zeros(30).double()
-        for drawn in torch.multinomial(
-            share.expand(100, -1), 400, True, generator=g
-        ):
+        for drawn in torch.multinomial(share.expand(100, -1), 400, True, generator=g):
             cols = torch.cat([torch.tensor([0]), drawn])
             rows = right[cols].requires_grad_()
             loss = in_batch_softmax_losses(
-                anchor.expand(len(cols), -1),
-                rows,
-                cols,
-                share[cols].log() if corrected else None,
+                anchor.expand(len(cols), -1), rows, cols, share[cols].log() if corrected else None
             )[0]
             (gradient,) = torch.autograd.grad(loss, rows)
             pull.index_add_(0, cols, gradient @ anchor[0])
@@ -153,9 +141,7 @@ def test_half_precision(dtype):
     got = loss(*views, ROWS, COLS)
     assert got.dtype == torch.float32
     exact = [x.detach().double() for x in views]
-    torch.testing.assert_close(
-        got.double(), loss(*exact, ROWS, COLS), rtol=1e-5, atol=1e-5
-    )
+    torch.testing.assert_close(got.double(), loss(*exact, ROWS, COLS), rtol=1e-5, atol=1e-5)
     got.backward()
     assert all(x.grad.isfinite().all() for x in views)
 
@@ -167,10 +153,7 @@ def test_half_precision(dtype):
         (dict(num_buckets=4, tau=0), 'tau must be > 0'),
         (dict(frequency='exact'), "frequency='exact' is unknown"),
         (dict(frequency='none', num_buckets=4), 'num_buckets=4 has no effect'),
-        (
-            dict(num_buckets=4, scope='local', gather='ring'),
-            "gather='ring' has no effect",
-        ),
+        (dict(num_buckets=4, scope='local', gather='ring'), "gather='ring' has no effect"),
         (dict(num_buckets=4, gather='tree'), "gather='tree' is unknown"),
     ],
 )

@@ -14,13 +14,7 @@ from mmrank.functional import (
     mauc_terms,
     surrogate_ranks,
 )
-from mmrank.losses import (
-    ClassBalancedCELoss,
-    LDAMLoss,
-    MAUCLoss,
-    SOAPLoss,
-    StableAPLoss,
-)
+from mmrank.losses import ClassBalancedCELoss, LDAMLoss, MAUCLoss, SOAPLoss, StableAPLoss
 from mmrank.registry import MODELS
 from mmrank.state import LabelCounts, SampleRanks
 
@@ -72,9 +66,7 @@ class TestEveryLoss:
         loss.backward()
         assert loss.isfinite()
         assert scores.grad.isfinite().all()
-        pairwise = not isinstance(
-            MAKERS[name](), (LDAMLoss, ClassBalancedCELoss)
-        )
+        pairwise = not isinstance(MAKERS[name](), (LDAMLoss, ClassBalancedCELoss))
         if labels == 'no_rows' or (labels == 'none' and pairwise):
             assert loss.item() == 0
 
@@ -141,8 +133,7 @@ def test_soap_state_is_that_of_the_algorithm():
     # The value comes from u after the step.
     scores, target, ids = history[-1]
     risks = [
-        sum(1 - u[c, int(i)][0] / u[c, int(i)][1] for i in ids[has > 0])
-        / (has > 0).sum()
+        sum(1 - u[c, int(i)][0] / u[c, int(i)][1] for i in ids[has > 0]) / (has > 0).sum()
         for c, has in enumerate(target.t())
     ]
     assert value.item() == pytest.approx(sum(risks).item() / CLASSES, rel=1e-6)
@@ -155,9 +146,7 @@ def test_soap_state_is_that_of_the_algorithm():
     total = 0.0
     for c in range(CLASSES):
         pos = (target[:, c] > 0).nonzero().flatten()
-        ranks = surrogate_ranks(
-            x[None, pos, c], x[None, target[:, c] == 0, c], margin=0.8
-        )[:, 0]
+        ranks = surrogate_ranks(x[None, pos, c], x[None, target[:, c] == 0, c], margin=0.8)[:, 0]
         old = before[:, c, ids[pos]].double()
         new = 0.7 * old + 0.3 * ranks.detach()
         ratio = new[0] / new[1]
@@ -175,10 +164,7 @@ def test_soap_state_is_saved_and_not_averaged_over_ranks():
     other = SOAPLoss(SAMPLES, CLASSES)
     other.load_state_dict(torch.load(file))
     scores, target, ids = batch(seed=1)
-    assert torch.equal(
-        loss(scores, target, sample_idx=ids),
-        other(scores, target, sample_idx=ids),
-    )
+    assert torch.equal(loss(scores, target, sample_idx=ids), other(scores, target, sample_idx=ids))
     assert not list(loss.ranks.buffers())
     assert set(loss.state_dict()) == {'ranks.u_positive', 'ranks.u_all'}
     fresh = SOAPLoss(SAMPLES, CLASSES, load_state=False)
@@ -190,10 +176,7 @@ def test_soap_state_is_saved_and_not_averaged_over_ranks():
 
 def test_soap_resumed_run_equals_the_whole_one():
     whole = SOAPLoss(SAMPLES, CLASSES, gamma=0.5)
-    values = [
-        whole(*batch(seed=s)[:2], sample_idx=batch(seed=s)[2])
-        for s in range(4)
-    ]
+    values = [whole(*batch(seed=s)[:2], sample_idx=batch(seed=s)[2]) for s in range(4)]
     first = SOAPLoss(SAMPLES, CLASSES, gamma=0.5)
     for s in range(2):
         first(*batch(seed=s)[:2], sample_idx=batch(seed=s)[2])
@@ -209,9 +192,7 @@ def test_soap_repeated_samples_and_overflow():
     state = SampleRanks(5, gamma=0.5)
     ids = state.entries_of(torch.tensor([3, 3, 0]), torch.device('cpu'))
     one = torch.ones(3, 1).bool()
-    state.update(
-        ids, torch.tensor([[[1.0], [3], [1]], [[2.0], [4], [5]]]), one
-    )
+    state.update(ids, torch.tensor([[[1.0], [3], [1]], [[2.0], [4], [5]]]), one)
     table = torch.zeros(2, 5)
     table[:, 3], table[:, 0] = torch.tensor([2.0, 3]), torch.tensor([1.0, 5])
     assert torch.equal(state.table, table)
@@ -254,9 +235,7 @@ def test_mauc_is_the_mean_over_classes_with_pairs():
     total = MAUCLoss(num_classes=CLASSES, reduction='sum')(scores, index)
     assert total.item() == pytest.approx(terms.loss.sum().item())
     with pytest.raises(ValueError, match=r'use mmrank\.AUCLoss'):
-        MAUCLoss().rank(
-            scores.t(), positive, ~positive, list_classes=torch.arange(CLASSES)
-        )
+        MAUCLoss().rank(scores.t(), positive, ~positive, list_classes=torch.arange(CLASSES))
     with pytest.raises(ValueError, match='tau must be'):
         MAUCLoss(tau=0.0)
 
@@ -267,25 +246,18 @@ def test_class_balanced_ce_is_the_authors_code():
     counts = torch.tensor([300, 20, 100])
     raw = (1 - 0.99) / (1 - 0.99 ** counts.double())
     raw = raw / raw.sum() * CLASSES
-    loss = ClassBalancedCELoss(
-        CLASSES, 0.99, use_sigmoid=False, class_counts=counts.tolist()
-    )
+    loss = ClassBalancedCELoss(CLASSES, 0.99, use_sigmoid=False, class_counts=counts.tolist())
     expected = cross_entropy(scores, index, raw, reduction='none').mean()
     torch.testing.assert_close(loss(scores, index), expected)
     binary = ClassBalancedCELoss(1, 0.99, class_counts=[20], num_samples=320)
     two = torch.cat([torch.zeros(12, 1).double(), scores[:, :1]], 1)
-    softmax = ClassBalancedCELoss(
-        2, 0.99, use_sigmoid=False, class_counts=[300, 20]
-    )
+    softmax = ClassBalancedCELoss(2, 0.99, use_sigmoid=False, class_counts=[300, 20])
     label = (index == 1).long()
-    torch.testing.assert_close(
-        binary(scores[:, :1], label[:, None]), softmax(two, label)
-    )
+    torch.testing.assert_close(binary(scores[:, :1], label[:, None]), softmax(two, label))
     plain = ClassBalancedCELoss(CLASSES, 0.0, **COUNTS)
     target = (index[:, None] == torch.arange(CLASSES)).double()
     torch.testing.assert_close(
-        plain(scores, target),
-        CLASSES * binary_cross_entropy_with_logits(scores, target),
+        plain(scores, target), CLASSES * binary_cross_entropy_with_logits(scores, target)
     )
 
 
@@ -314,14 +286,10 @@ def test_ldam_softmax_is_the_authors_code():
     lowered = scores.clone()
     margins = 0.5 * (20 / counts.double()) ** 0.25
     lowered[torch.arange(12), index] -= margins[index]
-    torch.testing.assert_close(
-        loss(scores, index), cross_entropy(30 * lowered, index)
-    )
+    torch.testing.assert_close(loss(scores, index), cross_entropy(30 * lowered, index))
     loss.start_reweighting()
     weights = effective_number_weights(counts, 0.9999)
-    torch.testing.assert_close(
-        loss(scores, index), cross_entropy(30 * lowered, index, weights)
-    )
+    torch.testing.assert_close(loss(scores, index), cross_entropy(30 * lowered, index, weights))
     with pytest.raises(ValueError, match='one class per sample'):
         loss(scores, torch.zeros(12, CLASSES))
 
@@ -334,9 +302,7 @@ def test_counts_have_to_be_told():
     with pytest.raises(RuntimeError, match='ClassCountsHook'):
         loss(scores, target)
     loss.set_class_counts([300, 20, 100], 500)
-    torch.testing.assert_close(
-        loss(scores, target), LDAMLoss(CLASSES, **COUNTS)(scores, target)
-    )
+    torch.testing.assert_close(loss(scores, target), LDAMLoss(CLASSES, **COUNTS)(scores, target))
     with pytest.raises(ValueError, match='class_counts must be'):
         loss.set_class_counts([300, 20])
     with pytest.raises(ValueError, match='leaves a class without negatives'):
@@ -368,12 +334,8 @@ def test_stable_ap_per_class_is_a_loss_of_each_column():
     alone = [StableAPLoss(1, **kwargs) for _ in range(CLASSES)]
     for _ in range(2):
         got = together(scores, target)
-        each = [
-            loss(scores[:, c, None], target[:, c, None])
-            for c, loss in enumerate(alone)
-        ]
+        each = [loss(scores[:, c, None], target[:, c, None]) for c, loss in enumerate(alone)]
     torch.testing.assert_close(got, sum(each) / CLASSES)
     torch.testing.assert_close(
-        together.mean_positive.mean,
-        torch.cat([x.mean_positive.mean for x in alone]),
+        together.mean_positive.mean, torch.cat([x.mean_positive.mean for x in alone])
     )

@@ -12,11 +12,7 @@ from gloo_processes import run_on_ranks
 from registered_losses import cases
 from torch.nn.functional import normalize
 
-from mmrank.functional.distributed import (
-    all_gather_lists,
-    rows_and_dtype,
-    world_group,
-)
+from mmrank.functional.distributed import all_gather_lists, rows_and_dtype, world_group
 from mmrank.losses import EmbeddingBatch
 from mmrank.models.heads.embedding_rows import EmbeddingRows
 
@@ -40,9 +36,7 @@ def _whole(case, dtypes):
         batch = batch.mapped(normalize)
     *own, joined = dtypes
     return batch.mapped(
-        lambda x: torch.cat(
-            [part.to(d).to(joined) for part, d in zip(x.split(HALF), own)]
-        )
+        lambda x: torch.cat([part.to(d).to(joined) for part, d in zip(x.split(HALF), own)])
     )
 
 
@@ -55,9 +49,7 @@ def _queries(embeddings, labels):
     joined, begin, _ = rows.of_all_ranks(group)
     columns = torch.arange(begin, begin + len(own))
     itself = torch.arange(len(joined))[:, None] == columns
-    return EmbeddingBatch(
-        joined.embeddings, joined.labels, own, labels, itself
-    )
+    return EmbeddingBatch(joined.embeddings, joined.labels, own, labels, itself)
 
 
 def _value(case, batch):
@@ -78,9 +70,7 @@ def _on_rank(rank, tested):
     results = []
     for case in tested:
         for dtypes in MIXED:
-            own = _whole(case, dtypes).entries(
-                slice(rank * HALF, (rank + 1) * HALF)
-            )
+            own = _whole(case, dtypes).entries(slice(rank * HALF, (rank + 1) * HALF))
             own = own.mapped(lambda x, d=dtypes[rank]: x.to(d))
             value, gradients = _value(case, own)
             results += [value.double(), *(x.double() for x in gradients)]

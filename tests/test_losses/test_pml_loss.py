@@ -55,11 +55,7 @@ def with_memory(seed=0, batch=10, memory=14):
 
     def make(leaf):
         return EmbeddingBatch(
-            leaf,
-            labels,
-            torch.cat([leaf, old.to(leaf)]),
-            torch.cat([labels, old_labels]),
-            itself,
+            leaf, labels, torch.cat([leaf, old.to(leaf)]), torch.cat([labels, old_labels]), itself
         )
 
     return x, make
@@ -86,10 +82,7 @@ def definition(name, batch):
     pos, neg = same & ~batch.is_itself, ~same
     total = []
     if name == 'contrastive':
-        for pairs, violation in (
-            (pos, (d - 0.1).relu()),
-            (neg, (1 - d).relu()),
-        ):
+        for pairs, violation in ((pos, (d - 0.1).relu()), (neg, (1 - d).relu())):
             values = violation[pairs]
             total.append(values[values > 0].mean())
         return sum(total)
@@ -123,10 +116,7 @@ class TestEveryLoss:
         expected = with_gradient(lambda e: original(name)(e, labels), x)
         loss = build(name)
         got = with_gradient(
-            lambda e: loss.embedding_loss(
-                EmbeddingBatch.of_one_batch(e, labels)
-            ),
-            x,
+            lambda e: loss.embedding_loss(EmbeddingBatch.of_one_batch(e, labels)), x
         )
         check(got, expected)
         assert got[1].abs().sum() > 0
@@ -163,9 +153,7 @@ class TestEveryLoss:
         one = with_gradient(lambda e: build(name).embedding_loss(make(e)), x)
         loss = build(name, loss_weight=2.5)
         more = with_gradient(lambda e: loss.embedding_loss(make(e)), x)
-        scaled = with_gradient(
-            lambda e: 2.5 * build(name).embedding_loss(make(e)), x
-        )
+        scaled = with_gradient(lambda e: 2.5 * build(name).embedding_loss(make(e)), x)
         check(more, [2.5 * part for part in one])
         check(scaled, more)
 
@@ -173,10 +161,7 @@ class TestEveryLoss:
         x, make = with_memory()
         batch = make(x)
         g = torch.Generator().manual_seed(3)
-        rows, columns = (
-            torch.randperm(10, generator=g),
-            torch.randperm(24, generator=g),
-        )
+        rows, columns = (torch.randperm(10, generator=g), torch.randperm(24, generator=g))
         moved = EmbeddingBatch(
             batch.queries[rows],
             batch.query_labels[rows],
@@ -185,9 +170,7 @@ class TestEveryLoss:
             batch.is_itself[rows][:, columns],
         )
         loss = build(name)
-        torch.testing.assert_close(
-            loss.embedding_loss(moved), loss.embedding_loss(batch)
-        )
+        torch.testing.assert_close(loss.embedding_loss(moved), loss.embedding_loss(batch))
 
     @pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
     def test_half_precision_is_computed_in_float32(self, name, dtype):
@@ -209,9 +192,7 @@ class TestEveryLoss:
         for n, labels in ((0, []), (1, [2]), (3, [1, 1, 1]), (3, [0, 1, 2])):
             leaf = torch.randn(n, 5, requires_grad=True)
             labels = torch.tensor(labels, dtype=torch.long)
-            value = loss.embedding_loss(
-                EmbeddingBatch.of_one_batch(leaf, labels)
-            )
+            value = loss.embedding_loss(EmbeddingBatch.of_one_batch(leaf, labels))
             value.backward()
             assert value.isfinite()
             assert leaf.grad.isfinite().all()
@@ -230,17 +211,11 @@ class TestEveryLoss:
         file.seek(0)
         loaded = build(name)
         loaded.load_state_dict(torch.load(file, weights_only=True))
-        for twin in (
-            copy.deepcopy(loss),
-            pickle.loads(pickle.dumps(loss)),
-            loaded,
-        ):
+        for twin in (copy.deepcopy(loss), pickle.loads(pickle.dumps(loss)), loaded):
             assert twin.embedding_loss(make(x)) == value
 
 
-@pytest.mark.skipif(
-    not torch.cuda.is_available(), reason='needs a CUDA device'
-)
+@pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a CUDA device')
 @pytest.mark.parametrize('name', CONFIGS)
 def test_on_a_gpu(name):
     x, make = with_memory()
@@ -271,15 +246,9 @@ class TestMiner:
         def by_hand(e):
             return original('multi_similarity')(e, labels, miner(e, labels))
 
-        loss = build(
-            'multi_similarity',
-            miner=dict(type='MultiSimilarityMiner', epsilon=0.2),
-        )
+        loss = build('multi_similarity', miner=dict(type='MultiSimilarityMiner', epsilon=0.2))
         got = with_gradient(
-            lambda e: loss.embedding_loss(
-                EmbeddingBatch.of_one_batch(e, labels)
-            ),
-            x,
+            lambda e: loss.embedding_loss(EmbeddingBatch.of_one_batch(e, labels)), x
         )
         check(got, with_gradient(by_hand, x))
 
@@ -325,9 +294,7 @@ class TestMiner:
             ('multi_similarity', dict(type='MultiSimilarityMiner')),
         ):
             loss = build(name, miner=miner)
-            torch.testing.assert_close(
-                loss.embedding_loss(more), loss.embedding_loss(batch)
-            )
+            torch.testing.assert_close(loss.embedding_loss(more), loss.embedding_loss(batch))
 
 
 class TestBuilding:
@@ -351,14 +318,10 @@ class TestBuilding:
             embedding_regularizer=pml.regularizers.LpRegularizer(p=2),
         )
         batch = EmbeddingBatch.of_one_batch(x, labels)
-        torch.testing.assert_close(
-            loss.embedding_loss(batch), expected(x, labels)
-        )
+        torch.testing.assert_close(loss.embedding_loss(batch), expected(x, labels))
 
     def test_learned_thresholds_are_parameters(self):
-        loss = build(
-            dict(type='MarginLoss', learn_beta=True, nu=0.1, num_classes=4)
-        )
+        loss = build(dict(type='MarginLoss', learn_beta=True, nu=0.1, num_classes=4))
         x, make = with_memory()
         loss.embedding_loss(make(x)).backward()
         (beta,) = loss.parameters()
@@ -370,15 +333,9 @@ class TestBuilding:
             (dict(type='NCALoss'), 'from the labels alone'),
             (dict(type='SmoothAPLoss'), 'mmrank.SmoothAPLoss'),
             (dict(type='TripletMarginLoss', swap=True), 'swap=True'),
+            (dict(type='TripletMarginLoss', triplets_per_anchor=5), 'triplets_per_anchor=5'),
             (
-                dict(type='TripletMarginLoss', triplets_per_anchor=5),
-                'triplets_per_anchor=5',
-            ),
-            (
-                dict(
-                    type='ContrastiveLoss',
-                    reducer=dict(type='PerAnchorReducer'),
-                ),
+                dict(type='ContrastiveLoss', reducer=dict(type='PerAnchorReducer')),
                 'PerAnchorReducer',
             ),
         ],

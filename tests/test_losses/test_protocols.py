@@ -43,11 +43,7 @@ CASES = {
         {'KeepsSampleState', 'TakesClassCounts'},
         {'num_samples': 40, 'wants_class_counts': False},
     ),
-    'RankSortLoss': (
-        losses.RankSortLoss(),
-        {'TakesBoxValues'},
-        {'box_input': 'quality'},
-    ),
+    'RankSortLoss': (losses.RankSortLoss(), {'TakesBoxValues'}, {'box_input': 'quality'}),
     'ISogCLRLoss': (
         losses.ISogCLRLoss(40),
         {'HasDiagnostics', 'KeepsSampleState', 'Prefetches'},
@@ -63,16 +59,8 @@ CASES = {
         {'Reweights', 'TakesClassCounts'},
         {'wants_class_counts': True},
     ),
-    'InBatchLoss': (
-        losses.InBatchLoss(),
-        {'TakesPairCounts'},
-        {'wants_pair_counts': True},
-    ),
-    'LabelledPairLoss': (
-        losses.LabelledPairLoss(),
-        {'TakesPairLabels'},
-        {'takes_labels': True},
-    ),
+    'InBatchLoss': (losses.InBatchLoss(), {'TakesPairCounts'}, {'wants_pair_counts': True}),
+    'LabelledPairLoss': (losses.LabelledPairLoss(), {'TakesPairLabels'}, {'takes_labels': True}),
 }
 RANKING = {'HasDiagnostics', 'HasLogitCentre', 'TakesBoxValues'}
 RANKING |= {'ShiftsLogits', 'TrainsEmbeddings'}
@@ -83,9 +71,7 @@ def test_losses_follow_protocols(case):
     loss, expected, flags = CASES[case]
     if isinstance(loss, losses.RankingLoss):
         expected = expected | RANKING
-    found = {
-        name for name in NAMES if isinstance(loss, getattr(protocols, name))
-    }
+    found = {name for name in NAMES if isinstance(loss, getattr(protocols, name))}
     assert found == expected
     for name, value in flags.items():
         assert getattr(loss, name) == value
@@ -107,9 +93,7 @@ def test_protocols_are_exported_and_need_the_standard_library_alone():
         assert not isinstance(node, ast.Import)
 
 
-@pytest.mark.parametrize(
-    'name', ['ISogCLRLoss', 'BimodalISogCLRLoss', 'SogCLRLoss', 'FlatCLRLoss']
-)
+@pytest.mark.parametrize('name', ['ISogCLRLoss', 'BimodalISogCLRLoss', 'SogCLRLoss', 'FlatCLRLoss'])
 def test_docstrings_describe_every_argument(name):
     cls = getattr(losses, name)
     for argument in inspect.signature(cls).parameters:

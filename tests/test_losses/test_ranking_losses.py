@@ -6,12 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from mmrank.functional import (
-    alrp_loss,
-    ap_loss,
-    dr_loss,
-    rank_sort_loss,
-)
+from mmrank.functional import alrp_loss, ap_loss, dr_loss, rank_sort_loss
 from mmrank.losses import RankingLoss
 from mmrank.registry import MODELS
 from mmrank.state import SelfBalance
@@ -30,9 +25,7 @@ def batch(n=60, seed=0):
     logits = torch.randn(n, CLASSES, generator=g, dtype=torch.float64)
     target = torch.randint(0, 3 * CLASSES, (n,), generator=g)
     target = target.clamp(max=CLASSES)
-    boxes = torch.rand(
-        int((target < CLASSES).sum()), generator=g, dtype=torch.float64
-    )
+    boxes = torch.rand(int((target < CLASSES).sum()), generator=g, dtype=torch.float64)
     return logits, target, boxes
 
 
@@ -76,19 +69,14 @@ class TestEveryLoss:
         logits, target, boxes = batch()
         labels, values = as_lists(logits, target, boxes)
         got = total(self.build(name), logits, target, boxes)
-        torch.testing.assert_close(
-            got, by_function(name, logits, labels, values)
-        )
+        torch.testing.assert_close(got, by_function(name, logits, labels, values))
 
     @pytest.mark.parametrize('reduction', ['mean', 'sum'])
     def test_per_class_is_a_list_for_each(self, name, reduction):
         logits, target, boxes = batch()
         labels, values = as_lists(logits, target, boxes)
         each = torch.stack(
-            [
-                by_function(name, logits[:, c], labels[:, c], values[:, c])
-                for c in range(CLASSES)
-            ]
+            [by_function(name, logits[:, c], labels[:, c], values[:, c]) for c in range(CLASSES)]
         )
         loss = self.build(name, mode='per_class', reduction=reduction)
         expected = each.mean() if reduction == 'mean' else each.sum()
@@ -198,12 +186,9 @@ def test_alrp_trains_the_boxes_by_their_rank():
 def test_sorting_can_be_weighted():
     logits, target, boxes = batch()
     values = [
-        build('RankSortLoss', sort_weight=w)(logits, target, quality=boxes)
-        for w in (0.0, 1.0, 3.0)
+        build('RankSortLoss', sort_weight=w)(logits, target, quality=boxes) for w in (0.0, 1.0, 3.0)
     ]
-    torch.testing.assert_close(
-        values[2] - values[0], 3 * (values[1] - values[0])
-    )
+    torch.testing.assert_close(values[2] - values[0], 3 * (values[1] - values[0]))
     assert values[1] > values[0]
     with pytest.raises(ValueError, match='sort_weight'):
         build('RankSortLoss', sort_weight=-1.0)
@@ -219,10 +204,7 @@ class TestSelfBalance:
     def test_ratio_of_the_period_before(self):
         state = SelfBalance(initial=50.0, period=2)
         pairs = [(0.8, 0.1), (0.6, 0.3), (1.0, 1.0), (3.0, 1.0), (0.0, 1.0)]
-        got = [
-            float(state.update(torch.tensor(c), torch.tensor(b)))
-            for c, b in pairs
-        ]
+        got = [float(state.update(torch.tensor(c), torch.tensor(b))) for c, b in pairs]
         first, second = (0.8 + 0.6 + 0.4) / 0.4, (4.0 + 2.0) / 2.0
         assert got == pytest.approx([50, 50, first, first, second])
 

@@ -8,14 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from registered_losses import (
-    CLASSES,
-    SETTINGS,
-    build,
-    cases,
-    kinds,
-    loss_names,
-)
+from registered_losses import CLASSES, SETTINGS, build, cases, kinds, loss_names
 from torch import nn
 
 from mmrank.losses import RankingLoss
@@ -115,8 +108,7 @@ def test_a_loss_without_a_batch_says_what_to_add(register):
         build('StrangeLoss', {})
     loss = build('StrangeLoss', dict(depth=1))
     with pytest.raises(
-        LookupError,
-        match=r'StrangeLoss.forward\(depth_map, camera\). Fix: name its',
+        LookupError, match=r'StrangeLoss.forward\(depth_map, camera\). Fix: name its'
     ):
         kinds(loss)
 
@@ -151,12 +143,7 @@ def test_order_and_memory_layout_do_not_matter(case):
     batch = case.batch()
     value, gradients = batch.gradients(case.build())
     strided = batch.mapped(
-        lambda x: (
-            torch.stack([x, x], -1)
-            .transpose(0, 1)
-            .contiguous()
-            .transpose(0, 1)[..., 0]
-        )
+        lambda x: torch.stack([x, x], -1).transpose(0, 1).contiguous().transpose(0, 1)[..., 0]
     )
     assert_same(strided.gradients(case.build()), (value, gradients))
 
@@ -219,13 +206,7 @@ class Weighted(nn.Module):
 
 
 @pytest.mark.parametrize(
-    'case',
-    [
-        x
-        for x in CASES
-        if x.kind == 'rows' and isinstance(x.build(), RankingLoss)
-    ],
-    ids=str,
+    'case', [x for x in CASES if x.kind == 'rows' and isinstance(x.build(), RankingLoss)], ids=str
 )
 def test_ignored_scores_take_no_part(case):
     """As heads ask for classes that an image is not annotated for."""
@@ -271,9 +252,7 @@ def test_nan_is_not_hidden(case):
 
 
 @pytest.mark.parametrize(
-    'case',
-    [x for x in CASES if x.kind == 'rows' and x.name not in POINTWISE],
-    ids=str,
+    'case', [x for x in CASES if x.kind == 'rows' and x.name not in POINTWISE], ids=str
 )
 def test_infinite_scores_stay_finite(case):
     batch = case.batch()
@@ -292,9 +271,7 @@ def test_half_precision_is_computed_in_float32(case, dtype):
     assert value.dtype == torch.float32
     assert all(x.dtype == dtype for x in gradients)
     assert all(x.isfinite().all() for x in gradients)
-    torch.testing.assert_close(
-        value.double(), exact.of(case.build()), rtol=1e-3, atol=1e-3
-    )
+    torch.testing.assert_close(value.double(), exact.of(case.build()), rtol=1e-3, atol=1e-3)
 
 
 @every_loss
@@ -305,9 +282,7 @@ def test_float16_under_autocast_to_bfloat16(case):
     assert torch.equal(value, half.of(case.build()))
 
 
-@pytest.mark.parametrize(
-    'case', [x for x in CASES if x.name not in OWN_GRADIENT], ids=str
-)
+@pytest.mark.parametrize('case', [x for x in CASES if x.name not in OWN_GRADIENT], ids=str)
 def test_gradient_is_the_derivative(case):
     batch, loss = case.batch(4, 1), case.build()
 
@@ -334,11 +309,7 @@ def test_saved_copied_and_pickled(case):
     file.seek(0)
     loaded = case.build()
     loaded.load_state_dict(torch.load(file, weights_only=True))
-    others = [
-        loaded,
-        copy.deepcopy(loss),
-        pickle.loads(pickle.dumps(loss)),
-    ]
+    others = [loaded, copy.deepcopy(loss), pickle.loads(pickle.dumps(loss))]
     # One of them takes a step, which the others do not see.
     batch = case.batch(seed=2)
     expected = batch.gradients(loss)
@@ -346,9 +317,7 @@ def test_saved_copied_and_pickled(case):
         value, gradients = batch.gradients(other)
         assert torch.equal(value, expected[0])
         assert all(map(torch.equal, gradients, expected[1]))
-        for x, y in zip(
-            other.state_dict().values(), loss.state_dict().values()
-        ):
+        for x, y in zip(other.state_dict().values(), loss.state_dict().values()):
             assert torch.equal(x, y)
 
 

@@ -13,11 +13,7 @@ from torch import nn
 from torch.nn.functional import normalize
 from torch.nn.parallel import DistributedDataParallel
 
-from mmrank.functional.distributed import (
-    all_gather_rows,
-    rows_by_rank,
-    world_group,
-)
+from mmrank.functional.distributed import all_gather_rows, rows_by_rank, world_group
 from mmrank.losses import EmbeddingBatch
 
 pytestmark = pytest.mark.processes
@@ -54,15 +50,10 @@ class _Model(nn.Module):
     def forward(self, batch):
         outputs = [f(x) for f, x in zip(self.layers, batch.leaves)]
         # Box values are one number a row, in (0, 1).
-        outputs[1:] = [
-            x.sigmoid().squeeze(1) if x.size(1) == 1 else x
-            for x in outputs[1:]
-        ]
+        outputs[1:] = [x.sigmoid().squeeze(1) if x.size(1) == 1 else x for x in outputs[1:]]
         batch = replace(batch, leaves=tuple(outputs))
         if batch.kind == 'queries':
-            value = self.loss.embedding_loss(
-                _queries_of_all_ranks(*batch.leaves, *batch.fixed)
-            )
+            value = self.loss.embedding_loss(_queries_of_all_ranks(*batch.leaves, *batch.fixed))
         else:
             value = batch.of(self.loss)
         # No parameter is left out where a rank has no box.
@@ -81,8 +72,7 @@ def _queries_of_all_ranks(embeddings, labels):
         all_gather_rows(labels[:, None], counts, group)[:, 0],
         own,
         labels,
-        torch.arange(sum(counts))[:, None]
-        == torch.arange(begin, begin + len(own)),
+        torch.arange(sum(counts))[:, None] == torch.arange(begin, begin + len(own)),
     )
 
 
@@ -97,8 +87,7 @@ def _batch(case, step, sizes):
     return replace(
         batch,
         leaves=tuple(
-            torch.randn(sum(sizes), 6, generator=g, dtype=torch.float64)
-            for _ in batch.leaves
+            torch.randn(sum(sizes), 6, generator=g, dtype=torch.float64) for _ in batch.leaves
         ),
         fixed=tuple(fixed),
     )
@@ -146,9 +135,7 @@ def test_ranks_equal_one_process(world):
             _Model(case), [_batch(case, step, sizes) for step, sizes in steps]
         )
         of_ranks = torch.stack([next(rank) for rank in ranks])
-        torch.testing.assert_close(
-            of_ranks.mean(0), values, rtol=1e-6, atol=1e-8, msg=str(case)
-        )
+        torch.testing.assert_close(of_ranks.mean(0), values, rtol=1e-6, atol=1e-8, msg=str(case))
         for wanted in expected:
             for rank in ranks:
                 torch.testing.assert_close(

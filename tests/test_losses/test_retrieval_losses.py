@@ -67,13 +67,10 @@ def test_means_of_the_queries(mean_scope, mean_mode):
             lam = 0.25 if row in means and mean_mode == 'plain' else 1.0
             means[row] = lam * mean + (1 - lam) * means.get(row, 0)
         expected = [
-            stable_ap_loss(pos, neg, means[row], tau=0.1, bound=41.0)
-            for row, pos, neg in queries
+            stable_ap_loss(pos, neg, means[row], tau=0.1, bound=41.0) for row, pos, neg in queries
         ]
         got = loss.embedding_loss(EmbeddingBatch.of_one_batch(x, labels))
-        torch.testing.assert_close(
-            got, torch.stack(expected).mean(), rtol=1e-5, atol=1e-6
-        )
+        torch.testing.assert_close(got, torch.stack(expected).mean(), rtol=1e-5, atol=1e-6)
 
 
 def test_one_mean_serves_without_a_number_of_classes():

@@ -4,22 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from mmrank.functional import (
-    auc_lists,
-    blackbox_ap_lists,
-    listwise_ap_lists,
-    smooth_ap_lists,
-)
+from mmrank.functional import auc_lists, blackbox_ap_lists, listwise_ap_lists, smooth_ap_lists
 from mmrank.losses import EmbeddingBatch
 from mmrank.registry import MODELS
 
 CLASSES = 3
 LOSSES = {
     'SmoothAPLoss': (smooth_ap_lists, dict(tau=0.2)),
-    'ListwiseAPLoss': (
-        listwise_ap_lists,
-        dict(num_bins=15, score_range=(-3.0, 3.0)),
-    ),
+    'ListwiseAPLoss': (listwise_ap_lists, dict(num_bins=15, score_range=(-3.0, 3.0))),
     'BlackBoxAPLoss': (blackbox_ap_lists, dict(lam=2.0, margin=0.1)),
     'AUCLoss': (auc_lists, dict(surrogate='one_sided_huber', tau=0.5)),
 }
@@ -53,9 +45,7 @@ class TestEveryLoss:
     def test_flatten_is_one_list(self, name):
         logits, target = rows()
         lists, settings = LOSSES[name]
-        expected = lists(
-            logits.reshape(1, -1), one_hot(target).reshape(1, -1), **settings
-        )
+        expected = lists(logits.reshape(1, -1), one_hot(target).reshape(1, -1), **settings)
         torch.testing.assert_close(build(name)(logits, target), expected[0])
 
     @pytest.mark.parametrize('reduction', ['mean', 'sum'])
@@ -74,10 +64,7 @@ class TestEveryLoss:
         labels[-1] = 99
         lists, settings = LOSSES[name]
         each = lists(
-            x @ x.t(),
-            labels[:, None] == labels,
-            mask=~torch.eye(30, dtype=torch.bool),
-            **settings,
+            x @ x.t(), labels[:, None] == labels, mask=~torch.eye(30, dtype=torch.bool), **settings
         )
         assert each[-1] == 0
         loss = build(name, loss_weight=2.0)
@@ -87,8 +74,7 @@ class TestEveryLoss:
     def test_sigmoid_ranks_probabilities(self, name):
         logits, target = rows()
         torch.testing.assert_close(
-            build(name, activation='sigmoid')(logits, target),
-            build(name)(logits.sigmoid(), target),
+            build(name, activation='sigmoid')(logits, target), build(name)(logits.sigmoid(), target)
         )
 
     def test_no_positive_stays_attached(self, name):
@@ -117,9 +103,7 @@ class TestEveryLoss:
         def step():
             optimizer.zero_grad()
             out = nn.functional.normalize(model(x))
-            value = loss.embedding_loss(
-                EmbeddingBatch.of_one_batch(out, labels)
-            )
+            value = loss.embedding_loss(EmbeddingBatch.of_one_batch(out, labels))
             value.backward()
             optimizer.step()
             scores = (out @ out.t()).detach().fill_diagonal_(-2)

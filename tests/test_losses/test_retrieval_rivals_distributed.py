@@ -53,12 +53,7 @@ class _Model(nn.Module):
         self.embed = nn.Linear(6, 4).double()
         memory = dict(size=21, dim=4) if memory else None
         self.head = MODELS.build(
-            dict(
-                type='mmrank.RetrievalHead',
-                num_classes=6,
-                loss=loss,
-                memory=memory,
-            )
+            dict(type='mmrank.RetrievalHead', num_classes=6, loss=loss, memory=memory)
         ).double()
 
     def forward(self, x, data_samples):
@@ -91,12 +86,7 @@ def _train_part(rank, sizes, cases):
     return [
         tensor
         for case in cases
-        for tensor in _train(
-            DistributedDataParallel(_Model(*case)),
-            x[:, mine],
-            labels[mine],
-            ids,
-        )
+        for tensor in _train(DistributedDataParallel(_Model(*case)), x[:, mine], labels[mine], ids)
     ]
 
 
@@ -123,9 +113,7 @@ def _both_scopes(rank, sizes, cases, losses):
     return together + [x for loss in losses for x in _local(rank, sizes, loss)]
 
 
-@pytest.mark.parametrize(
-    'sizes', [(13, 5), pytest.param((9, 7, 3), marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize('sizes', [(13, 5), pytest.param((9, 7, 3), marks=pytest.mark.slow)])
 def test_equals_one_process(sizes):
     losses = _installed()
     cases = [(loss, memory) for loss in losses for memory in (False, True)]
@@ -136,9 +124,7 @@ def test_equals_one_process(sizes):
         for case in cases:
             expected = _train(_Model(*case), *images, range(sum(sizes)))
             for wanted in expected:
-                torch.testing.assert_close(
-                    next(left), wanted, rtol=1e-6, atol=1e-9, msg=str(case)
-                )
+                torch.testing.assert_close(next(left), wanted, rtol=1e-6, atol=1e-9, msg=str(case))
         for loss in losses:
             for wanted in _local(rank, sizes, loss):
                 torch.testing.assert_close(next(left), wanted, msg=str(loss))

@@ -5,12 +5,7 @@ import torch
 from torch.nn.functional import cross_entropy, normalize
 
 from mmrank.errors import UserError
-from mmrank.losses import (
-    BimodalISogCLRLoss,
-    IndividualCLIPLoss,
-    ISogCLRLoss,
-    TaUSimCLRLoss,
-)
+from mmrank.losses import BimodalISogCLRLoss, IndividualCLIPLoss, ISogCLRLoss, TaUSimCLRLoss
 
 F64 = torch.float64
 
@@ -41,8 +36,7 @@ def test_tau_simclr_is_simclr_with_the_networks_temperatures():
     expected = simclr_with_temperatures(*leaves, scale=2.0)
     torch.testing.assert_close(got, expected)
     torch.testing.assert_close(
-        torch.autograd.grad(got, leaves),
-        torch.autograd.grad(expected, leaves),
+        torch.autograd.grad(got, leaves), torch.autograd.grad(expected, leaves)
     )
 
 
@@ -74,9 +68,7 @@ def test_individual_clip_and_the_gradient_of_each_temperature():
     leaves = [x.requires_grad_() for x in views(4, 3)]
     leaves += [loss.image_tau, loss.text_tau]
     got = loss(*leaves[:2], idx)
-    expected = clip_with_temperatures(
-        *leaves[:2], loss.image_tau[idx], loss.text_tau[idx]
-    )
+    expected = clip_with_temperatures(*leaves[:2], loss.image_tau[idx], loss.text_tau[idx])
     torch.testing.assert_close(got, expected)
     found = torch.autograd.grad(got, leaves)
     torch.testing.assert_close(found, torch.autograd.grad(expected, leaves))

@@ -26,23 +26,18 @@ def derived_along(gradients, leaves, directions):
     if not slope.requires_grad:
         return [torch.zeros_like(x) for x in leaves]
     found = torch.autograd.grad(slope, leaves, allow_unused=True)
-    return [
-        torch.zeros_like(x) if y is None else y for x, y in zip(leaves, found)
-    ]
+    return [torch.zeros_like(x) if y is None else y for x, y in zip(leaves, found)]
 
 
 @pytest.mark.parametrize('case', cases(), ids=str)
 def test_second_derivatives_are_right_or_refused(case):
     batch, loss = case.batch(6, 1), case.build()
     g = torch.Generator().manual_seed(0)
-    directions = [
-        torch.randn(x.shape, generator=g, dtype=x.dtype) for x in batch.leaves
-    ]
+    directions = [torch.randn(x.shape, generator=g, dtype=x.dtype) for x in batch.leaves]
 
     def gradients(step=0.0, create_graph=False):
         leaves = [
-            (x + step * v).detach().requires_grad_()
-            for x, v in zip(batch.leaves, directions)
+            (x + step * v).detach().requires_grad_() for x, v in zip(batch.leaves, directions)
         ]
         # A copy: the state of the loss is the same in each call.
         value = replace(batch, leaves=tuple(leaves)).of(copy.deepcopy(loss))
@@ -89,8 +84,6 @@ def test_a_penalty_beside_a_refused_loss_is_allowed():
     inputs = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
     scores = layer(inputs)[:, 0]
     loss = pairwise_surrogate_mean(scores[:2], scores[2:], 1.0).mean()
-    (slope,) = torch.autograd.grad(
-        scores.sigmoid().sum(), inputs, create_graph=True
-    )
+    (slope,) = torch.autograd.grad(scores.sigmoid().sum(), inputs, create_graph=True)
     (loss + slope.square().sum()).backward()
     assert layer.weight.grad.isfinite().all()

@@ -6,10 +6,7 @@ import pytest
 import torch
 
 from mmrank.losses import APLoss, StableAPLoss
-from mmrank.losses.ranking.separate_rankings import (
-    can_be_separate,
-    separate_rankings,
-)
+from mmrank.losses.ranking.separate_rankings import can_be_separate, separate_rankings
 
 CLASSES, ROWS, NUMBER = 4, 30, 3
 SETTINGS = [
@@ -67,28 +64,17 @@ def test_equal_to_one_call_for_each(settings):
         for found in (values, expected):
             sum(w * x for w, x in zip(weights, found)).backward()
         for i in range(NUMBER):
-            torch.testing.assert_close(
-                values[i], expected[i], rtol=1e-12, atol=1e-12
-            )
-            torch.testing.assert_close(
-                ours[i][0].grad, theirs[i][0].grad, rtol=1e-11, atol=1e-12
-            )
-            assert (
-                together[i].diagnostics.keys() == alone[i].diagnostics.keys()
-            )
+            torch.testing.assert_close(values[i], expected[i], rtol=1e-12, atol=1e-12)
+            torch.testing.assert_close(ours[i][0].grad, theirs[i][0].grad, rtol=1e-11, atol=1e-12)
+            assert together[i].diagnostics.keys() == alone[i].diagnostics.keys()
             for key, noted in alone[i].diagnostics.items():
                 torch.testing.assert_close(
-                    together[i].diagnostics[key].double(),
-                    noted.double(),
-                    rtol=2e-7,
-                    atol=1e-12,
+                    together[i].diagnostics[key].double(), noted.double(), rtol=2e-7, atol=1e-12
                 )
             state = together[i].state_dict()
             for key, kept in alone[i].state_dict().items():
                 # Float32, of a number that is equal to 1e-12.
-                torch.testing.assert_close(
-                    state[key], kept, rtol=2e-7, atol=0, msg=key
-                )
+                torch.testing.assert_close(state[key], kept, rtol=2e-7, atol=0, msg=key)
     # A state of its own each.
     if 'mean_mode' not in settings:
         means = {one.mean_positive.mean.item() for one in together}
@@ -99,9 +85,7 @@ def test_without_weights():
     losses = [StableAPLoss() for _ in range(NUMBER)]
     given = [(scores, target, None) for scores, target, _ in calls(0)]
     values = separate_rankings(losses, given)
-    for loss, call, value in zip(
-        [StableAPLoss() for _ in range(NUMBER)], given, values
-    ):
+    for loss, call, value in zip([StableAPLoss() for _ in range(NUMBER)], given, values):
         torch.testing.assert_close(value, loss(*call), rtol=1e-12, atol=0)
 
 

@@ -1,7 +1,7 @@
 """Losses whose state is spread over ranks, beside those with a whole one.
 
-Not one bit may differ: of the losses, the gradients, the weights and the
-state. (That a whole state on several ranks is that of one process is tested
+Not one bit may differ: of the losses, the gradients, the weights and the state. (That a whole state
+on several ranks is that of one process is tested
 in test_registered_losses_distributed and test_retrieval_head_distributed.)
 """
 
@@ -76,8 +76,7 @@ def _batch(case, step, sizes):
     return replace(
         batch,
         leaves=tuple(
-            torch.randn(sum(sizes), 6, generator=g, dtype=torch.float64)
-            for _ in batch.leaves
+            torch.randn(sum(sizes), 6, generator=g, dtype=torch.float64) for _ in batch.leaves
         ),
         fixed=(*batch.fixed[:-1], ids),
     )
@@ -106,10 +105,7 @@ def _train(case, storage, rank, sizes):
 def _search(storage, rank, sizes):
     """A retrieval head with a memory."""
     torch.manual_seed(0)
-    head = build_head(
-        dict(STABLE_AP, rho='auto'),
-        memory=dict(size=14, dim=DIM, storage=storage),
-    )
+    head = build_head(dict(STABLE_AP, rho='auto'), memory=dict(size=14, dim=DIM, storage=storage))
     linear = nn.Linear(6, DIM).double()
     results = []
     for step, counts in enumerate(sizes):
@@ -131,10 +127,7 @@ def _search(storage, rank, sizes):
         # Nor is it cast, or averaged over ranks by what averages buffers.
         head.half()
         assert head.memory.embeddings.dtype == torch.float32
-        assert {n for n, _ in head.memory.named_buffers()} == {
-            'next_slot',
-            'num_batches',
-        }
+        assert {n for n, _ in head.memory.named_buffers()} == {'next_slot', 'num_batches'}
     return results
 
 
@@ -176,9 +169,7 @@ def _on_rank(rank, world):
 def test_shards_change_no_bit(world):
     tool = _load_tool()
     ids = _batch(CASES[3], 0, SIZES[world][0]).fixed[-1]
-    sent, received = tool.sharded_traffic(
-        list(ids.split(SIZES[world][0])), tool.Layout(2, 3, 2)
-    )
+    sent, received = tool.sharded_traffic(list(ids.split(SIZES[world][0])), tool.Layout(2, 3, 2))
     assert sent.sum() == received.sum()
     ranks = run_on_ranks(_on_rank, world, world)
     for rank, (traffic, *found, search) in enumerate(ranks):

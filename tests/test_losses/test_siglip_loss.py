@@ -13,9 +13,7 @@ from mmrank.losses import SigLIPLoss
 
 def data(n, seed=0, dim=4):
     g = torch.Generator().manual_seed(seed)
-    return [
-        torch.randn(n, dim, generator=g, dtype=torch.float64) for _ in range(2)
-    ]
+    return [torch.randn(n, dim, generator=g, dtype=torch.float64) for _ in range(2)]
 
 
 def loops(images, texts, t, b, ids=None):
@@ -44,10 +42,7 @@ def test_equals_loops(monkeypatch, least, ids):
     torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
     slopes = torch.linspace(-1, 2, 7).double()
     torch.testing.assert_close(
-        *(
-            torch.autograd.grad((x * slopes).sum(), [*views, t, b])
-            for x in (got, want)
-        ),
+        *(torch.autograd.grad((x * slopes).sum(), [*views, t, b]) for x in (got, want)),
         rtol=1e-12,
         atol=1e-12,
     )
@@ -70,10 +65,7 @@ def test_start_of_the_paper():
     loss = SigLIPLoss()
     assert loss.log_scale.item() == pytest.approx(math.log(10))
     assert loss.logit_bias.item() == -10
-    assert {x for x, _ in loss.named_parameters()} == {
-        'log_scale',
-        'logit_bias',
-    }
+    assert {x for x, _ in loss.named_parameters()} == {'log_scale', 'logit_bias'}
     fixed = SigLIPLoss(learnable=False)
     assert not list(fixed.parameters())
     assert not fixed.state_dict()
@@ -127,9 +119,7 @@ def test_half_precision(dtype):
     got = loss(*views)
     assert got.dtype == torch.float32
     exact = [x.detach().double() for x in views]
-    torch.testing.assert_close(
-        got.double(), loss.double().eval()(*exact), rtol=1e-5, atol=1e-5
-    )
+    torch.testing.assert_close(got.double(), loss.double().eval()(*exact), rtol=1e-5, atol=1e-5)
     got.backward()
     assert all(x.grad.isfinite().all() for x in views)
 

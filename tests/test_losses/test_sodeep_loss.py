@@ -10,11 +10,7 @@ from mmrank.errors import UserError
 from mmrank.functional import average_precision
 from mmrank.losses import EmbeddingBatch, RankSorter, SoDeepLoss
 from mmrank.losses.ranking.sodeep_loss import exact_ranks
-from mmrank.studies.synthetic.rankings import (
-    made_up_lists,
-    rank_error,
-    train_sorter,
-)
+from mmrank.studies.synthetic.rankings import made_up_lists, rank_error, train_sorter
 
 ROOT = Path(__file__).parents[2]
 LENGTH = 12
@@ -26,9 +22,7 @@ def sorter():
     with torch.random.fork_rng():
         torch.manual_seed(0)
         sorter = RankSorter(LENGTH, 'pairs', hidden=8, layers=2)
-        for _ in train_sorter(
-            sorter, steps=200, batch_size=64, learning_rate=0.02
-        ):
+        for _ in train_sorter(sorter, steps=200, batch_size=64, learning_rate=0.02):
             pass
     return sorter
 
@@ -62,9 +56,7 @@ def test_made_up_lists_are_of_all_kinds():
     assert lists.abs().max() <= 2.1
     filled = (lists == lists.amin(1, keepdim=True)).sum(1)
     assert 0.3 < (filled > 1).float().mean() < 0.6
-    assert torch.equal(
-        lists, made_up_lists(400, LENGTH, torch.Generator().manual_seed(0))
-    )
+    assert torch.equal(lists, made_up_lists(400, LENGTH, torch.Generator().manual_seed(0)))
 
 
 def mean_rank(scores, is_positive):
@@ -93,15 +85,11 @@ def test_gradient_step_raises_the_average_precision(loss):
     step = torch.optim.SGD([embeddings], lr=5.0)
 
     def mean_ap():
-        batch = EmbeddingBatch.of_one_batch(
-            normalize(embeddings.detach()), labels
-        )
+        batch = EmbeddingBatch.of_one_batch(normalize(embeddings.detach()), labels)
         return torch.stack(
             [
                 average_precision(s[~own], p[~own])
-                for s, p, own in zip(
-                    batch.scores(), batch.is_positive(), batch.is_itself
-                )
+                for s, p, own in zip(batch.scores(), batch.is_positive(), batch.is_itself)
             ]
         ).mean()
 
@@ -166,9 +154,7 @@ def test_tool_trains_what_the_loss_takes(run_script, tmp_path):
     assert '20 of 20 steps' in text
     assert SoDeepLoss(out).sorter.length == 6
     (tmp_path / 'plan.yaml').write_text('length: 6')
-    status, _, error = run_script(
-        ROOT / 'tools/misc/train_sorter.py', tmp_path / 'plan.yaml', out
-    )
+    status, _, error = run_script(ROOT / 'tools/misc/train_sorter.py', tmp_path / 'plan.yaml', out)
     assert (status, 'Fix: begin with' in error) == (2, True)
 
 

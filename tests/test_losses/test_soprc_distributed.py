@@ -17,13 +17,7 @@ pytestmark = pytest.mark.processes
 
 CLASSES = 5
 SETTING = dict(
-    num_classes=CLASSES,
-    prior=0.2,
-    tau1=1.0,
-    tau2=0.05,
-    lam1=0.2,
-    lam2=0.3,
-    score_range=(-9.0, 9.0),
+    num_classes=CLASSES, prior=0.2, tau1=1.0, tau2=0.05, lam1=0.2, lam2=0.3, score_range=(-9.0, 9.0)
 )
 
 
@@ -69,12 +63,7 @@ class _Retriever(nn.Module):
             ids = torch.arange(len(queries))
         same = query_labels[:, None] == labels
         itself = ids[:, None] == own_ids
-        return self.loss.rank(
-            queries @ own.t(),
-            same & ~itself,
-            ~same,
-            list_classes=query_labels,
-        )
+        return self.loss.rank(queries @ own.t(), same & ~itself, ~same, list_classes=query_labels)
 
 
 def _train(model, features, target, steps=3):
@@ -191,9 +180,6 @@ def test_local_queries_share_the_vectors_of_their_classes(ranks, case):
         alone.load_state_dict(whole.state_dict())
         alone.eval()
         expected = alone.rank(
-            scores[part],
-            kind[part] == 0,
-            kind[part] == 1,
-            list_classes=rows[part],
+            scores[part], kind[part] == 0, kind[part] == 1, list_classes=rows[part]
         )
         torch.testing.assert_close(value, expected)

@@ -5,12 +5,7 @@ import torch
 from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
-from mmrank.functional import (
-    interpolate_scores,
-    semi_variance,
-    soprc_lists,
-    soprc_loss,
-)
+from mmrank.functional import interpolate_scores, semi_variance, soprc_lists, soprc_loss
 from mmrank.losses import SOPRCLoss
 from mmrank.registry import MODELS
 
@@ -65,16 +60,12 @@ def test_per_class_is_one_list_and_one_vector_per_class(reduction):
     scores, target = _batch()
     target[target == 2] = 4
     priors = [0.1, 0.2, 0.3, 0.4]
-    loss = SOPRCLoss(
-        4, 'per_class', priors, reduction=reduction, vector_length=10, **LOGITS
-    )
+    loss = SOPRCLoss(4, 'per_class', priors, reduction=reduction, vector_length=10, **LOGITS)
     labels = _labels(scores, target)
     v = torch.zeros(4, 10)
     for c in (0, 1, 3):
         v[c] = interpolate_scores(scores[labels[:, c], c], 10, -5.0, 5.0)
-    expected = soprc_lists(
-        scores.t(), labels.t(), v, prior=torch.tensor(priors), **TAUS
-    )
+    expected = soprc_lists(scores.t(), labels.t(), v, prior=torch.tensor(priors), **TAUS)
     expected = expected.sum() / (3 if reduction == 'mean' else 1)
     torch.testing.assert_close(loss(scores, target), expected)
     assert loss.score_vector.seen.tolist() == [True, True, False, True]
@@ -110,12 +101,7 @@ def test_retrieval_uses_the_vector_and_the_prior_of_the_class():
         v[c] = torch.stack(phis).mean(0)
     # Class 3 has one image: no positive, no loss, no vector.
     expected = soprc_lists(
-        scores,
-        is_pos,
-        v[labels],
-        prior=(counts / 400)[labels],
-        mask=is_pos | is_neg,
-        **TAUS,
+        scores, is_pos, v[labels], prior=(counts / 400)[labels], mask=is_pos | is_neg, **TAUS
     )
     assert expected[6] == 0
     torch.testing.assert_close(got, expected.sum() / 9)
@@ -131,15 +117,11 @@ def test_retrieval_with_one_vector_for_all_queries():
     got = loss.rank(e @ e.t(), is_pos, is_neg, list_classes=labels * 1000)
     scores = e @ e.t()
     phis = [
-        interpolate_scores(scores[q, is_pos[q]], 9, -1.0, 1.0)
-        for q in range(10)
-        if is_pos[q].any()
+        interpolate_scores(scores[q, is_pos[q]], 9, -1.0, 1.0) for q in range(10) if is_pos[q].any()
     ]
     v = torch.stack(phis).mean(0)
     torch.testing.assert_close(loss.score_vector.vector[0], v)
-    expected = soprc_lists(
-        scores, is_pos, v, prior=0.2, mask=is_pos | is_neg, **TAUS
-    )
+    expected = soprc_lists(scores, is_pos, v, prior=0.2, mask=is_pos | is_neg, **TAUS)
     torch.testing.assert_close(got, expected.sum() / 9)
 
 
@@ -162,9 +144,7 @@ def test_ablation_rows():
         phi[q] = interpolate_scores(scores[q, is_pos[q]], 9, -1.0, 1.0)
 
     def expected(v, prior):
-        lists = soprc_lists(
-            scores, is_pos, v, prior=prior, mask=is_pos | is_neg, **TAUS
-        )
+        lists = soprc_lists(scores, is_pos, v, prior=prior, mask=is_pos | is_neg, **TAUS)
         return lists.sum() / 9
 
     before = torch.linspace(-1, 1, 9).expand(6, 9)
@@ -177,14 +157,7 @@ def test_ablation_rows():
     v = 0.9 * before[labels] + 0.1 * torch.stack(merged).nan_to_num()
     with_v = run(before, prior=0.05)
     torch.testing.assert_close(with_v, expected(v, 0.05), **close)
-    spread = semi_variance(
-        scores,
-        scores,
-        lam1=0.3,
-        lam2=0.7,
-        pos_mask=is_pos,
-        neg_mask=is_neg,
-    )
+    spread = semi_variance(scores, scores, lam1=0.3, lam2=0.7, pos_mask=is_pos, neg_mask=is_neg)
     whole = run(before, prior=0.05, lam1=0.3, lam2=0.7)
     torch.testing.assert_close(whole, with_v + spread.sum() / 9, **close)
     assert len({round(x.item(), 6) for x in (biased, unbiased, with_v)}) == 3
@@ -216,10 +189,7 @@ def test_options_train_the_ranking(kwargs):
         optimizer.step()
     labels = _labels(scores, target)
     if kwargs.get('mode') == 'per_class':
-        lists = [
-            (scores[labels[:, c], c], scores[~labels[:, c], c])
-            for c in range(4)
-        ]
+        lists = [(scores[labels[:, c], c], scores[~labels[:, c], c]) for c in range(4)]
     else:
         lists = [(scores[labels], scores[~labels])]
     for pos, neg in lists:
@@ -259,8 +229,7 @@ def test_in_the_head_of_a_detector():
     from small_heads import build_head, make_inputs
 
     head = build_head(
-        'RetinaHead',
-        dict(type='mmrank.SOPRCLoss', prior=0.5, mode='per_class', **LOGITS),
+        'RetinaHead', dict(type='mmrank.SOPRCLoss', prior=0.5, mode='per_class', **LOGITS)
     )
     features, truths, metas = make_inputs()
     losses = head.loss_by_feat(*head(features), truths, metas)
@@ -273,15 +242,7 @@ def test_in_the_head_of_a_detector():
 def test_gradient_with_v_fixed():
     """In eval v stands still: the whole loss passes a gradient check."""
     e, labels = _retrieval(dtype=torch.float64)
-    loss = SOPRCLoss(
-        6,
-        'per_class',
-        0.1,
-        rank_gradient=True,
-        lam1=0.2,
-        lam2=0.3,
-        **TAUS,
-    )
+    loss = SOPRCLoss(6, 'per_class', 0.1, rank_gradient=True, lam1=0.2, lam2=0.3, **TAUS)
     is_pos, is_neg = _queries(labels)
     loss.rank(e @ e.t(), is_pos, is_neg, list_classes=labels)
     loss.eval()
@@ -299,9 +260,7 @@ def test_amp_stays_finite(dtype):
     with torch.autocast('cpu', dtype=dtype):
         loss = SOPRCLoss(prior=0.5, lam1=0.1, **LOGITS)(leaf, target)
     assert loss.dtype == torch.float32
-    exact = SOPRCLoss(prior=0.5, lam1=0.1, **LOGITS)(
-        leaf.detach().double(), target
-    )
+    exact = SOPRCLoss(prior=0.5, lam1=0.1, **LOGITS)(leaf.detach().double(), target)
     assert loss.item() == pytest.approx(exact.item(), rel=1e-6)
     (loss * 2**10).backward()
     assert leaf.grad.isfinite().all()
@@ -372,13 +331,9 @@ def test_diagnostics_show_the_saturation_of_a_rare_prior():
     pos = scores[labels]
     below = (pos - pos.mean()).clamp(max=0).square().sum() / len(pos)
     notes = rare.diagnostics
-    assert notes['semi_variance'].item() == pytest.approx(
-        below.item() / 2, rel=1e-4
-    )
+    assert notes['semi_variance'].item() == pytest.approx(below.item() / 2, rel=1e-4)
     assert notes['num_positive'] == labels.sum()
-    assert notes['mean_positive'].item() == pytest.approx(
-        pos.mean().item(), abs=0.05
-    )
+    assert notes['mean_positive'].item() == pytest.approx(pos.mean().item(), abs=0.05)
 
 
 @pytest.mark.parametrize(

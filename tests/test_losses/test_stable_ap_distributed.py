@@ -74,10 +74,7 @@ def _train_part(rank, sizes, kwargs, empty):
         ((50, 9), dict(rho='batch'), True),
         ((31, 17), dict(mode='per_class'), True),
         pytest.param(
-            (3000, 1200, 7),
-            dict(rho=1.0, mode='per_class'),
-            False,
-            marks=pytest.mark.slow,
+            (3000, 1200, 7), dict(rho=1.0, mode='per_class'), False, marks=pytest.mark.slow
         ),
     ],
 )
@@ -160,6 +157,4 @@ def test_local_scope_ranks_per_process_but_shares_the_state():
         torch.testing.assert_close(mean, whole.loss.mean_positive.mean)
         risks.append(alone.loss.diagnostics['risk'])
     for _, _, average in results:
-        torch.testing.assert_close(
-            average.double(), torch.stack(risks).mean().reshape(1)
-        )
+        torch.testing.assert_close(average.double(), torch.stack(risks).mean().reshape(1))

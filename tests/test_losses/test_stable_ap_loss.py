@@ -4,12 +4,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from mmrank.functional import (
-    OneSidedHuber,
-    rank_weighted_risk,
-    stable_ap_lists,
-    stable_ap_loss,
-)
+from mmrank.functional import OneSidedHuber, rank_weighted_risk, stable_ap_lists, stable_ap_loss
 from mmrank.losses import EmbeddingBatch, StableAPLoss
 from mmrank.registry import MODELS
 
@@ -36,8 +31,7 @@ def test_flatten_is_one_list_of_all_scores():
     torch.testing.assert_close(loss(scores, target), expected)
     fixed = StableAPLoss(rho=3.0, score_penalty=0.01, loss_weight=2.0)
     expected = 2 * (
-        stable_ap_loss(pos, neg, pos.mean(), rho=3.0, **SETTING)
-        + 0.01 * pos.mean().square()
+        stable_ap_loss(pos, neg, pos.mean(), rho=3.0, **SETTING) + 0.01 * pos.mean().square()
     )
     torch.testing.assert_close(fixed(scores, target), expected)
 
@@ -47,17 +41,11 @@ def test_per_class_is_one_list_per_class(reduction):
     scores, target = _batch()
     target[target == 2] = 4
     loss = StableAPLoss(
-        num_classes=4,
-        mode='per_class',
-        reduction=reduction,
-        rho='batch',
-        score_penalty=0.0,
+        num_classes=4, mode='per_class', reduction=reduction, rho='batch', score_penalty=0.0
     )
     labels = _labels(scores, target)
     means = torch.stack([scores[labels[:, c], c].mean() for c in range(4)])
-    expected = stable_ap_lists(
-        scores.t(), labels.t(), means.nan_to_num(), **SETTING
-    )
+    expected = stable_ap_lists(scores.t(), labels.t(), means.nan_to_num(), **SETTING)
     expected = expected.sum() / (3 if reduction == 'mean' else 1)
     torch.testing.assert_close(loss(scores, target), expected)
     assert loss.mean_positive.num_updates.tolist() == [1, 1, 0, 1]
@@ -71,9 +59,7 @@ def test_weights_of_zero_take_no_part():
     for mode in ('flatten', 'per_class'):
         one = StableAPLoss(num_classes=4, mode=mode)
         two = StableAPLoss(num_classes=4, mode=mode)
-        torch.testing.assert_close(
-            one(scores, target, weight), two(scores[kept], target[kept])
-        )
+        torch.testing.assert_close(one(scores, target, weight), two(scores[kept], target[kept]))
         assert torch.equal(one.mean_positive.mean, two.mean_positive.mean)
 
 
@@ -81,12 +67,8 @@ def test_multi_label_targets_and_integer_labels():
     scores, target = _batch()
     for dtype in (torch.int32, torch.int64, torch.float32, torch.bool):
         labels = _labels(scores, target).to(dtype)
-        torch.testing.assert_close(
-            StableAPLoss()(scores, labels), StableAPLoss()(scores, target)
-        )
-    torch.testing.assert_close(
-        StableAPLoss()(scores, target.int()), StableAPLoss()(scores, target)
-    )
+        torch.testing.assert_close(StableAPLoss()(scores, labels), StableAPLoss()(scores, target))
+    torch.testing.assert_close(StableAPLoss()(scores, target.int()), StableAPLoss()(scores, target))
 
 
 @pytest.mark.parametrize(
@@ -120,9 +102,7 @@ def test_options_train_the_ranking(kwargs):
     if kwargs.get('mode') == 'per_class':
         wrong = torch.stack(
             [
-                (scores[labels[:, c], c][:, None] <= scores[~labels[:, c], c])
-                .double()
-                .mean()
+                (scores[labels[:, c], c][:, None] <= scores[~labels[:, c], c]).double().mean()
                 for c in range(4)
             ]
         ).mean()
@@ -188,9 +168,7 @@ def test_loss_run_twice_by_checkpointing_updates_once():
 
 def test_saved_resumed_and_copied():
     scores, target = _batch()
-    loss = MODELS.build(
-        dict(type='mmrank.StableAPLoss', mode='per_class', num_classes=4)
-    )
+    loss = MODELS.build(dict(type='mmrank.StableAPLoss', mode='per_class', num_classes=4))
     loss(scores, target)
     other = copy.deepcopy(loss)
     for _ in range(3):
@@ -207,15 +185,11 @@ def test_diagnostics_show_the_saturation_of_the_paper_normalisation():
     scores = torch.full((20_000, 3), -4.6)
     target = torch.full((20_000,), 3)
     target[:20] = 0
-    saturated, trains = (
-        StableAPLoss(rho=rho, weights='printed') for rho in ('batch', 1.0)
-    )
+    saturated, trains = (StableAPLoss(rho=rho, weights='printed') for rho in ('batch', 1.0))
     default = StableAPLoss()
     for loss in (saturated, trains, default):
         loss(scores, target)
-    ratio = (
-        saturated.diagnostics['argument'] / trains.diagnostics['argument']
-    ).item()
+    ratio = (saturated.diagnostics['argument'] / trains.diagnostics['argument']).item()
     assert ratio == pytest.approx((60_000 - 20) / 20)
     assert saturated.diagnostics['argument'] > 3000
     assert trains.diagnostics['argument'] < 100
@@ -229,12 +203,8 @@ def test_diagnostics_values():
     labels = _labels(scores, target)
     notes = loss.diagnostics
     mean = scores[labels].mean()
-    assert notes['mean_positive'].item() == pytest.approx(
-        mean.item(), rel=1e-5
-    )
-    assert notes['score_penalty'].item() == pytest.approx(
-        0.01 * mean.item() ** 2, rel=1e-5
-    )
+    assert notes['mean_positive'].item() == pytest.approx(mean.item(), rel=1e-5)
+    assert notes['score_penalty'].item() == pytest.approx(0.01 * mean.item() ** 2, rel=1e-5)
     x = notes['argument'].item()
     assert value.item() - notes['score_penalty'].item() == pytest.approx(
         (0.01 + x / (1 + x)) ** 0.5, rel=1e-6
@@ -313,9 +283,7 @@ def test_auto_is_the_ratio_capped_by_the_moving_average_of_the_risk():
     easy[target < 4, target[target < 4]] += 40
     for _ in range(200):
         loss(easy, target)
-    assert loss.diagnostics['rho'].item() == pytest.approx(
-        _risk(easy, target)[1]
-    )
+    assert loss.diagnostics['rho'].item() == pytest.approx(_risk(easy, target)[1])
 
 
 def test_auto_has_an_average_for_each_class_and_one_for_all_queries():
@@ -327,9 +295,7 @@ def test_auto_has_an_average_for_each_class_and_one_for_all_queries():
     assert loss.diagnostics['argument'].item() == pytest.approx(1)
     embeddings = torch.nn.functional.normalize(torch.randn(40, 8), dim=1)
     labels = torch.arange(40) % 4
-    queries = StableAPLoss(
-        num_classes=4, mode='per_class', tau=0.1, score_range=(-1, 1)
-    )
+    queries = StableAPLoss(num_classes=4, mode='per_class', tau=0.1, score_range=(-1, 1))
     queries.embedding_loss(EmbeddingBatch.of_one_batch(embeddings, labels))
     assert queries.imbalance.num_updates.tolist() == [1, 0, 0, 0]
     assert queries.diagnostics['argument'].item() == pytest.approx(1)
@@ -363,6 +329,4 @@ def test_auto_state_is_saved_and_numbers_have_none():
     assert state['imbalance.mean'].shape == (4,)
     assert state['imbalance.num_updates'].dtype == torch.long
     for rho in ('batch', 1.0):
-        assert not [
-            k for k in StableAPLoss(rho=rho).state_dict() if 'imb' in k
-        ]
+        assert not [k for k in StableAPLoss(rho=rho).state_dict() if 'imb' in k]

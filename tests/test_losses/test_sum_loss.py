@@ -50,17 +50,12 @@ def value_and_gradient(loss, leaf):
 
 
 def test_value_and_gradient_are_the_weighted_sum():
-    total = build(
-        *PARTS, weights=WEIGHTS, num_classes=CLASSES, loss_weight=0.7
-    )
+    total = build(*PARTS, weights=WEIGHTS, num_classes=CLASSES, loss_weight=0.7)
     alone = [MODELS.build(dict(p, num_classes=CLASSES)) for p in PARTS]
     for step in range(3):
         leaf, target = batch(seed=step)
         weight = (torch.arange(len(target)) % 5 > 0).double()
-        expected = [
-            value_and_gradient(loss(leaf, target, weight), leaf)
-            for loss in alone
-        ]
+        expected = [value_and_gradient(loss(leaf, target, weight), leaf) for loss in alone]
         got, grad = value_and_gradient(total(leaf, target, weight), leaf)
         for result, k in ((got, 0), (grad, 1)):
             terms = [0.7 * w * e[k] for w, e in zip(WEIGHTS, expected)]
@@ -117,9 +112,7 @@ def test_state_is_saved_and_loaded():
     total(*batch())
     state = total.state_dict()
     assert set(state) == {
-        f'losses.{i}.{name}'
-        for i in (0, 2)
-        for name in MODELS.build(AP).state_dict()
+        f'losses.{i}.{name}' for i in (0, 2) for name in MODELS.build(AP).state_dict()
     }
     other = build(AP, AUC, dict(AP, momentum=1.0))
     other.load_state_dict(state)
@@ -198,8 +191,7 @@ def test_class_counts():
     assert total.num_classes == CLASSES
     total.set_class_counts([5, 3, 2], 20)
     assert torch.allclose(
-        total.losses[0].prior.of(CLASSES, None).flatten().float(),
-        torch.tensor([0.25, 0.15, 0.1]),
+        total.losses[0].prior.of(CLASSES, None).flatten().float(), torch.tensor([0.25, 0.15, 0.1])
     )
     assert not build(AUC).wants_class_counts
     with pytest.raises(ValueError, match='no part .* takes class counts'):

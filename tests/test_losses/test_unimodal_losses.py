@@ -15,9 +15,7 @@ LOSSES = {
     'simco': dict(type='SimCoLoss', tau=0.2, tau_inter=0.9),
     'simco_both': dict(type='SimCoLoss', tau=0.2, bimodal=False),
     'spectral': dict(type='SpectralContrastiveLoss', mu=3.0),
-    'vicreg': dict(
-        type='VICRegLoss', invariance=3.0, variance=2.0, covariance=1.5
-    ),
+    'vicreg': dict(type='VICRegLoss', invariance=3.0, variance=2.0, covariance=1.5),
     'barlow': dict(type='BarlowTwinsLoss', off_diagonal=0.2),
 }
 BATCH_STATISTICS = ('vicreg', 'barlow')
@@ -30,9 +28,7 @@ def build(name, **kwargs):
 
 def data(n, seed=0, dim=4):
     g = torch.Generator().manual_seed(seed)
-    return [
-        torch.randn(n, dim, generator=g, dtype=torch.float64) for _ in range(2)
-    ]
+    return [torch.randn(n, dim, generator=g, dtype=torch.float64) for _ in range(2)]
 
 
 def anchors_of(name, views, ids):
@@ -44,12 +40,7 @@ def anchors_of(name, views, ids):
             yield (
                 views[v][i],
                 views[1 - v][i],
-                [
-                    views[w][j]
-                    for w in sides
-                    for j in range(len(ids))
-                    if ids[j] != ids[i]
-                ],
+                [views[w][j] for w in sides for j in range(len(ids)) if ids[j] != ids[i]],
             )
 
 
@@ -73,18 +64,11 @@ def loop(name, view1, view2, ids):
             values.append((value.detach(), value))
     elif name == 'spectral':
         rows = [
-            [
-                x if x.norm() <= math.sqrt(3) else x / x.norm() * math.sqrt(3)
-                for x in view
-            ]
+            [x if x.norm() <= math.sqrt(3) else x / x.norm() * math.sqrt(3) for x in view]
             for view in (view1, view2)
         ]
         for i in range(n):
-            squares = [
-                (rows[0][i] @ rows[1][j]) ** 2
-                for j in range(n)
-                if ids[j] != ids[i]
-            ]
+            squares = [(rows[0][i] @ rows[1][j]) ** 2 for j in range(n) if ids[j] != ids[i]]
             value = sum(squares) / len(squares) - 2 * rows[0][i] @ rows[1][i]
             values.append((value.detach() / 3, value / 3))
     elif name == 'vicreg':
@@ -100,10 +84,7 @@ def loop(name, view1, view2, ids):
                         value = value + 1.5 * cov[a, b] ** 2 / d
         values.append((value.detach(), value))
     else:
-        x, y = (
-            (v - v.mean(0)) / (v.var(0, correction=0) + 1e-5).sqrt()
-            for v in (view1, view2)
-        )
+        x, y = ((v - v.mean(0)) / (v.var(0, correction=0) + 1e-5).sqrt() for v in (view1, view2))
         value = 0
         for a in range(x.size(1)):
             for b in range(x.size(1)):
@@ -196,9 +177,7 @@ def test_barlow_twins_is_mmpretrains():
     pytest.importorskip('mmpretrain')
     from mmpretrain.models import LatentCrossCorrelationHead
 
-    head = LatentCrossCorrelationHead(
-        8, dict(type='mmpretrain.CrossCorrelationLoss', lambd=0.0051)
-    )
+    head = LatentCrossCorrelationHead(8, dict(type='mmpretrain.CrossCorrelationLoss', lambd=0.0051))
     view1, view2 = (x.float() for x in data(6, dim=8))
     got = build('barlow', off_diagonal=0.0051)(view1, view2)
     torch.testing.assert_close(got, head.loss(view1, view2))

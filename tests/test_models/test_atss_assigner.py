@@ -15,10 +15,7 @@ SIZES = [(16, 16), (8, 8), (4, 4)]
 
 def _priors(**kwargs):
     generator = AnchorGenerator(
-        ratios=[1.0],
-        octave_base_scale=8,
-        strides=[8, 16, 32],
-        **{'scales_per_octave': 1, **kwargs},
+        ratios=[1.0], octave_base_scale=8, strides=[8, 16, 32], **{'scales_per_octave': 1, **kwargs}
     )
     return generator.grid_priors(SIZES, device='cpu')
 
@@ -33,16 +30,13 @@ def test_levels_are_read_off_the_anchors():
 def test_assigns_as_atss_does():
     priors = InstanceData(priors=torch.cat(_priors()))
     truth = InstanceData(
-        bboxes=torch.tensor([[10.0, 10, 70, 80], [60, 50, 120, 126]]),
-        labels=torch.tensor([1, 0]),
+        bboxes=torch.tensor([[10.0, 10, 70, 80], [60, 50, 120, 126]]), labels=torch.tensor([1, 0])
     )
     # As inside a runner of another package: the types must bring their scope.
     with DefaultScope.overwrite_default_scope('mmengine'):
         ours = TASK_UTILS.build(dict(type='mmrank.AnchorATSSAssigner', topk=9))
     got = ours.assign(priors, truth, None)
-    theirs = ATSSAssigner(
-        topk=9, iou_calculator=dict(type='mmdet.BboxOverlaps2D')
-    )
+    theirs = ATSSAssigner(topk=9, iou_calculator=dict(type='mmdet.BboxOverlaps2D'))
     expected = theirs.assign(priors, [256, 64, 16], truth)
     assert torch.equal(got.gt_inds, expected.gt_inds)
     assert torch.equal(got.labels, expected.labels)

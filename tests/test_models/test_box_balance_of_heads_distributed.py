@@ -6,15 +6,11 @@ import torch
 pytest.importorskip('mmengine')
 from gloo_processes import run_on_ranks
 
-from mmrank.functional.ranking.error_driven.box_balance import (
-    box_balance,
-)
+from mmrank.functional.ranking.error_driven.box_balance import box_balance
 
 
 def _ratio_of_rank(rank):
-    ratio = box_balance(
-        torch.tensor([1.0, 3.0][rank]), torch.tensor([0.0, 2.0][rank])
-    )
+    ratio = box_balance(torch.tensor([1.0, 3.0][rank]), torch.tensor([0.0, 2.0][rank]))
     return [ratio]
 
 

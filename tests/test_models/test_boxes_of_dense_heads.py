@@ -7,20 +7,9 @@ from torch import nn
 pytest.importorskip('mmdet')
 from mmdet.structures.bbox import distance2bbox
 from mmengine.structures import InstanceData
-from small_heads import (
-    CLASSES,
-    FOCAL,
-    GIOU,
-    HEADS,
-    STRIDES,
-    build_head,
-    head_losses,
-    make_inputs,
-)
+from small_heads import CLASSES, FOCAL, GIOU, HEADS, STRIDES, build_head, head_losses, make_inputs
 
-from mmrank.functional.ranking.error_driven.box_balance import (
-    box_balance,
-)
+from mmrank.functional.ranking.error_driven.box_balance import box_balance
 from mmrank.models.dense_heads import BoxCollector
 from mmrank.registry import MODELS
 
@@ -57,10 +46,7 @@ def build():
 
 def _one_small_object():
     return [
-        InstanceData(
-            bboxes=torch.tensor([[10.0, 10.0, 42.0, 44.0]]),
-            labels=torch.tensor([2]),
-        ),
+        InstanceData(bboxes=torch.tensor([[10.0, 10.0, 42.0, 44.0]]), labels=torch.tensor([2])),
         InstanceData(bboxes=torch.zeros(0, 4), labels=torch.zeros(0).long()),
     ]
 
@@ -81,9 +67,7 @@ def _decode(name, head, outs):
                 distance = (bins * torch.arange(17.0)).sum(-1) * stride
                 boxes.append(distance2bbox(centre, distance))
             else:
-                boxes.append(
-                    head.bbox_coder.decode(prior, image.reshape(-1, 4))
-                )
+                boxes.append(head.bbox_coder.decode(prior, image.reshape(-1, 4)))
     return boxes
 
 
@@ -91,26 +75,18 @@ def _overlaps(pred, target):
     """IoU and GIoU of aligned boxes, written out."""
     low, high = torch.max(pred, target), torch.min(pred, target)
     inner = (high[:, 2:] - low[:, :2]).clamp(min=0).prod(1)
-    union = (
-        (pred[:, 2:] - pred[:, :2]).prod(1)
-        + (target[:, 2:] - target[:, :2]).prod(1)
-        - inner
-    )
+    union = (pred[:, 2:] - pred[:, :2]).prod(1) + (target[:, 2:] - target[:, :2]).prod(1) - inner
     hull = (low[:, 2:] - high[:, :2]).prod(1)
     return inner / union, inner / union - (hull - union) / hull
 
 
 def _expected(name, head, outs, truths, labels):
     boxes = _decode(name, head, outs)
-    images = torch.cat(
-        [torch.full((len(b),), i % 2) for i, b in enumerate(boxes)]
-    )
+    images = torch.cat([torch.full((len(b),), i % 2) for i, b in enumerate(boxes)])
     rows = (labels < CLASSES).nonzero().squeeze(1)
     target = torch.stack(
         [
-            truths[images[row]].bboxes[
-                (truths[images[row]].labels == labels[row]).nonzero()[0, 0]
-            ]
+            truths[images[row]].bboxes[(truths[images[row]].labels == labels[row]).nonzero()[0, 0]]
             for row in rows
         ]
     )
@@ -149,9 +125,7 @@ def test_boxes_are_told_row_by_row(build, name, few):
     losses = head.loss_by_feat(*outs, truths, metas)
     ((_, told),) = head.loss_cls.loss.calls
     expected = GIOU['loss_weight'] * (1 - giou)
-    torch.testing.assert_close(
-        told['box_loss'], expected, rtol=1e-4, atol=1e-5
-    )
+    torch.testing.assert_close(told['box_loss'], expected, rtol=1e-4, atol=1e-5)
     assert losses['loss_bbox'].dim() == 0
     torch.testing.assert_close(losses['loss_bbox'], told['box_loss'].sum())
     losses['loss_bbox'].backward()
@@ -171,9 +145,7 @@ def test_without_objects_nothing_is_told(build, name, kind):
     (values,) = told.values()
     assert values.shape == (0,)
     assert values.is_floating_point()
-    sum(
-        sum(v) if isinstance(v, list) else v for v in losses.values()
-    ).backward()
+    sum(sum(v) if isinstance(v, list) else v for v in losses.values()).backward()
     assert all(p.grad is not None for p in head.parameters())
 
 
@@ -191,9 +163,7 @@ def test_registered_losses_with_boxes_train(loss, name):
     for _ in range(4):
         losses = head_losses(head)
         total = sum(
-            sum(v) if isinstance(v, (list, tuple)) else v
-            for k, v in losses.items()
-            if 'loss' in k
+            sum(v) if isinstance(v, (list, tuple)) else v for k, v in losses.items() if 'loss' in k
         )
         optimizer.zero_grad()
         total.backward()

@@ -10,11 +10,7 @@ from mmengine.registry import init_default_scope
 
 from mmrank.errors import UserError
 from mmrank.evaluation.average_precision_metric import AveragePrecisionMetric
-from mmrank.models.calibration import (
-    Calibration,
-    ClassMap,
-    weights_digest,
-)
+from mmrank.models.calibration import Calibration, ClassMap, weights_digest
 from mmrank.registry import MODELS
 
 NAMES = ('circle', 'square', 'star')
@@ -37,9 +33,7 @@ def calibration(task, number=3, weights=None, names=NAMES):
 
 def detector_config():
     """RetinaNet, narrow, on the stable AP loss."""
-    cfg = Config.fromfile(
-        'configs/stable_ap/retinanet_r18_fpn_stable-ap_demo.py'
-    )
+    cfg = Config.fromfile('configs/stable_ap/retinanet_r18_fpn_stable-ap_demo.py')
     cfg.model.backbone.base_channels = 8
     cfg.model.backbone.init_cfg = None
     cfg.model.neck.update(in_channels=[8, 16, 32, 64], out_channels=16)
@@ -53,10 +47,7 @@ def calibrated_config(config, made, path):
     config = copy.deepcopy(config)
     made.write(path)
     return dict(
-        config,
-        type='mmrank.CalibratedModel',
-        model_type=config['type'],
-        calibration=str(path),
+        config, type='mmrank.CalibratedModel', model_type=config['type'], calibration=str(path)
     )
 
 
@@ -115,9 +106,7 @@ class TestDetector:
             assert len(one) == 60
             assert torch.equal(one.bboxes, two.bboxes)
             assert torch.equal(one.labels, two.labels)
-            assert torch.equal(
-                two.scores, made.probabilities(one.scores, one.labels)
-            )
+            assert torch.equal(two.scores, made.probabilities(one.scores, one.labels))
             for label in range(3):
                 mine = one.labels == label
                 x, y = one.scores[mine], two.scores[mine]
@@ -138,9 +127,7 @@ class TestDetector:
         ],
     )
     def test_other_models_are_refused(self, made, text, tmp_path):
-        config = calibrated_config(
-            detector_config(), made, tmp_path / 'map.json'
-        )
+        config = calibrated_config(detector_config(), made, tmp_path / 'map.json')
         with pytest.raises(UserError, match=text) as caught:
             MODELS.build(config)
         assert 'map.json: ' in str(caught.value)
@@ -210,26 +197,19 @@ class TestClassifier:
         for samples in (before, after):
             metric = AveragePrecisionMetric(classwise=True)
             rows = [
-                dict(pred_score=x.pred_score, gt_score=y.float())
-                for x, y in zip(samples, target)
+                dict(pred_score=x.pred_score, gt_score=y.float()) for x, y in zip(samples, target)
             ]
             metric.process(None, rows)
             found = metric.compute_metrics(metric.results)
             # Ranks over all classes together may change.
-            figures.append(
-                {k: v for k, v in found.items() if 'micro' not in k}
-            )
+            figures.append({k: v for k, v in found.items() if 'micro' not in k})
         assert figures[0] == figures[1]
         assert len(figures[0]) == 2 + 2 * number
 
     def test_a_softmax_is_refused(self, tmp_path):
-        head = dict(
-            type='mmpretrain.LinearClsHead', num_classes=3, in_channels=120
-        )
+        head = dict(type='mmpretrain.LinearClsHead', num_classes=3, in_channels=120)
         config = calibrated_config(
-            self.config(head=head),
-            calibration('classification'),
-            tmp_path / 'map.json',
+            self.config(head=head), calibration('classification'), tmp_path / 'map.json'
         )
         with pytest.raises(UserError, match='softmax over the classes'):
             MODELS.build(config)
@@ -245,8 +225,6 @@ class TestClassifier:
 )
 def test_model_type_is_a_model(kind, error, text, tmp_path):
     path = calibration('detection').write(tmp_path / 'map.json')
-    config = dict(
-        type='mmrank.CalibratedModel', model_type=kind, calibration=str(path)
-    )
+    config = dict(type='mmrank.CalibratedModel', model_type=kind, calibration=str(path))
     with pytest.raises(error, match=text):
         MODELS.build(config)

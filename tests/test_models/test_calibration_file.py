@@ -20,14 +20,7 @@ ISOTONIC = Calibration(
     'precision at IoU 0.5',
     (
         ClassMap('cat', 5, 3, scores=(0.1, 0.9), probabilities=(0.2, 0.6)),
-        ClassMap(
-            'dog',
-            9,
-            1,
-            True,
-            scores=(0.1, 0.2, 1.0),
-            probabilities=(0.0, 0.5, 0.5),
-        ),
+        ClassMap('dog', 9, 1, True, scores=(0.1, 0.2, 1.0), probabilities=(0.0, 0.5, 0.5)),
     ),
     'ab' * 32,
 )
@@ -35,10 +28,7 @@ PLATT = Calibration(
     'classification',
     'platt',
     'share of samples with the class',
-    (
-        ClassMap('cat', 5, 3, scale=2.0, offset=-1.0),
-        ClassMap('dog', 9, 1, scale=0.5, offset=0.25),
-    ),
+    (ClassMap('cat', 5, 3, scale=2.0, offset=-1.0), ClassMap('dog', 9, 1, scale=0.5, offset=0.25)),
 )
 
 
@@ -81,15 +71,11 @@ def test_each_class_has_its_map():
         (lambda x: x['maps'][0].update(probabilities=[0, 2]), 'do not rise'),
         (lambda x: x['maps'][0].update(scores=[0.5]), 'has 1 scores and 2'),
         (
-            lambda x: x['maps'].append(
-                dict(name='cow', count=1, positives=1, scale=1, offset=0)
-            ),
+            lambda x: x['maps'].append(dict(name='cow', count=1, positives=1, scale=1, offset=0)),
             'not of one kind',
         ),
         (
-            lambda x: x.update(
-                maps=[dict(name='a', count=1, positives=0, scale=-1, offset=0)]
-            ),
+            lambda x: x.update(maps=[dict(name='a', count=1, positives=0, scale=-1, offset=0)]),
             'no rising map',
         ),
     ],
@@ -132,19 +118,11 @@ def test_a_layer_takes_an_affine_map(tmp_path):
     ('act', 'text'),
     [
         (
-            lambda: ISOTONIC.probabilities(
-                torch.tensor([0.1]), torch.tensor([2])
-            ),
+            lambda: ISOTONIC.probabilities(torch.tensor([0.1]), torch.tensor([2])),
             'has 2 classes, but a prediction has the label 2',
         ),
-        (
-            lambda: ISOTONIC.columns(torch.rand(3, 5)),
-            'has 2 classes, but the model 5',
-        ),
-        (
-            lambda: ISOTONIC.columns(torch.tensor([[0.1, 1.5]])),
-            r'must be in \[0, 1\]',
-        ),
+        (lambda: ISOTONIC.columns(torch.rand(3, 5)), 'has 2 classes, but the model 5'),
+        (lambda: ISOTONIC.columns(torch.tensor([[0.1, 1.5]])), r'must be in \[0, 1\]'),
         (
             lambda: ISOTONIC.check_names(['dog', 'cat']),
             'is of the classes cat, dog, the model has dog, cat',
@@ -171,9 +149,7 @@ def test_digest_names_the_weights():
     layer = torch.nn.BatchNorm1d(3)
     state = layer.state_dict()
     digest = weights_digest(state)
-    assert digest == weights_digest(
-        {f'module.{k}': v.clone() for k, v in reversed(state.items())}
-    )
+    assert digest == weights_digest({f'module.{k}': v.clone() for k, v in reversed(state.items())})
     with torch.no_grad():
         layer.weight[1] += 1e-7
     assert weights_digest(layer.state_dict()) != digest

@@ -23,9 +23,7 @@ from mmrank.models.centre_folding import fold_centres
 from mmrank.registry import MODELS
 
 RANK_SORT = dict(type='mmrank.RankSortLoss')
-SOPRC = dict(
-    type='mmrank.SOPRCLoss', mode='per_class', score_range=(-20.0, 20.0)
-)
+SOPRC = dict(type='mmrank.SOPRCLoss', mode='per_class', score_range=(-20.0, 20.0))
 
 
 CASES = [(name, dict(STABLE_AP, mode='per_class')) for name in FOLDED]

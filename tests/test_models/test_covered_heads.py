@@ -5,12 +5,7 @@ import torch
 
 pytest.importorskip('mmdet')
 import mmdet.models.dense_heads as dense_heads
-from covered_heads import (
-    MORE_HEADS,
-    build_covered,
-    covered_inputs,
-    covered_losses,
-)
+from covered_heads import MORE_HEADS, build_covered, covered_inputs, covered_losses
 from mmengine.config import ConfigDict
 from mmengine.registry import DefaultScope
 from small_heads import FOCAL, HEADS, STABLE_AP, TEST_CFG
@@ -26,11 +21,7 @@ COVERED = sorted({**HEADS, **MORE_HEADS})
 MULTIPLIED = ('ATSSHead', 'DDODHead', 'FCOSHead', 'LADHead', 'NASFCOSHead')
 MULTIPLIED += ('BoxInstBboxHead', 'CondInstBboxHead')
 MULTIPLIED += ('PAAHead', 'SABLRetinaHead')
-NO_BOXES = [
-    name
-    for name in COVERED
-    if name in TRAITS and TRAITS[name].no_boxes is not None
-]
+NO_BOXES = [name for name in COVERED if name in TRAITS and TRAITS[name].no_boxes is not None]
 
 
 def _total(value):
@@ -43,9 +34,7 @@ def _objective(losses):
 
 def _watch(head):
     calls = []
-    head.loss_cls.loss.register_forward_hook(
-        lambda _, args, loss: calls.append(args)
-    )
+    head.loss_cls.loss.register_forward_hook(lambda _, args, loss: calls.append(args))
     return calls
 
 
@@ -71,11 +60,7 @@ def _two_iterations(name, head):
 
 
 def _classification(head):
-    return {
-        key: p
-        for key, p in head.named_parameters()
-        if 'cls' in key and 'bbox' not in key
-    }
+    return {key: p for key, p in head.named_parameters() if 'cls' in key and 'bbox' not in key}
 
 
 @pytest.mark.parametrize('name', COVERED)
@@ -112,9 +97,7 @@ def test_head_predicts_centred_scores(name):
 
     def highest(centre):
         test_cfg = ConfigDict(TEST_CFG, score_thr=0.0)
-        head = build_covered(
-            name, STABLE_AP, centre_scores=centre, test_cfg=test_cfg
-        )
+        head = build_covered(name, STABLE_AP, centre_scores=centre, test_cfg=test_cfg)
         head.loss_cls.loss.mean_positive.mean.fill_(-4.0)
         features, _, metas = covered_inputs(name)
         if not name.startswith('GA'):  # Masked convolutions require CUDA.
@@ -129,9 +112,7 @@ def test_head_predicts_centred_scores(name):
     centred, plain = highest(True), highest(False)
     assert 0 < plain < centred <= 1
     if name not in MULTIPLIED:
-        torch.testing.assert_close(
-            centred.logit(), plain.logit() + 4, rtol=1e-3, atol=1e-3
-        )
+        torch.testing.assert_close(centred.logit(), plain.logit() + 4, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -160,10 +141,9 @@ def test_gathering_changes_nothing_for_a_pointwise_loss(name):
 def test_head_trains_on_losses_with_boxes(name, loss):
     head = build_covered(name, dict(type=f'mmrank.{loss}'))
     losses = _two_iterations(name, head)
-    key = {
-        'RepPointsHead': 'loss_pts_refine',
-        'VFNetHead': 'loss_bbox_rf',
-    }.get(name, 'loss_rpn_bbox' if 'RPN' in name else 'loss_bbox')
+    key = {'RepPointsHead': 'loss_pts_refine', 'VFNetHead': 'loss_bbox_rf'}.get(
+        name, 'loss_rpn_bbox' if 'RPN' in name else 'loss_bbox'
+    )
     if loss == 'ALRPLoss':
         assert losses[key].dim() == 0
     assert _total(losses[key]) > 0
@@ -174,9 +154,7 @@ def test_head_trains_on_losses_with_boxes(name, loss):
 
 def _places(value, levels):
     """(level, image, y, x) of the outputs that a value depends on."""
-    grads = torch.autograd.grad(
-        value, levels, retain_graph=True, allow_unused=True
-    )
+    grads = torch.autograd.grad(value, levels, retain_graph=True, allow_unused=True)
     return {
         (level, image, y, x)
         for level, grad in enumerate(grads)
@@ -191,8 +169,7 @@ def test_boxes_and_scores_of_a_row_are_of_one_place(name):
     head = build_covered(name, dict(type='mmrank.ALRPLoss'))
     calls = []
     head.loss_cls.loss.register_forward_hook(
-        lambda _, args, kwargs, loss: calls.append((*args, kwargs)),
-        with_kwargs=True,
+        lambda _, args, kwargs, loss: calls.append((*args, kwargs)), with_kwargs=True
     )
     outs, _ = covered_losses(name, head, epoch=1, leaves=True)
     ((scores, target, *_, kwargs),) = calls
@@ -217,20 +194,12 @@ def test_losses_with_boxes_are_refused(name):
 
 @pytest.mark.parametrize(
     'name',
-    [
-        name
-        for name in sorted({*REFUSED, 'PISASSDHead', 'SOLOHead'})
-        if hasattr(dense_heads, name)
-    ],
+    [name for name in sorted({*REFUSED, 'PISASSDHead', 'SOLOHead'}) if hasattr(dense_heads, name)],
 )
 def test_other_heads_are_refused_when_built(name):
     with pytest.raises(TypeError, match=f'does not support {name}: '):
         MODELS.build(
-            dict(
-                type='mmrank.ListwiseHead',
-                head_type=f'mmdet.{name}',
-                loss_cls=STABLE_AP,
-            )
+            dict(type='mmrank.ListwiseHead', head_type=f'mmdet.{name}', loss_cls=STABLE_AP)
         )
 
 
@@ -259,9 +228,7 @@ def test_pointwise_answers_are_centred_and_not_trained_on():
     expected = focal(scores + 3, labels, reduction_override='none')
     torch.testing.assert_close(answer, expected)
     assert not answer.requires_grad
-    sharper = build_covered(
-        'PAAHead', STABLE_AP, pointwise_loss=dict(FOCAL, gamma=0.5)
-    )
+    sharper = build_covered('PAAHead', STABLE_AP, pointwise_loss=dict(FOCAL, gamma=0.5))
     other = sharper.loss_cls(scores, labels, reduction_override='none')
     assert not torch.allclose(other, answer)
 
@@ -271,9 +238,7 @@ def test_pointwise_loss_has_to_have_a_use():
         build_covered('RetinaHead', STABLE_AP, pointwise_loss=FOCAL)
     head = build_covered('RetinaHead', STABLE_AP)
     with pytest.raises(RuntimeError, match="reduction_override='none'"):
-        head.loss_cls(
-            torch.zeros(1, 4), torch.zeros(1), reduction_override='none'
-        )
+        head.loss_cls(torch.zeros(1, 4), torch.zeros(1), reduction_override='none')
 
 
 def test_yolox_ranks_the_product_that_it_shows():
@@ -282,9 +247,7 @@ def test_yolox_ranks_the_product_that_it_shows():
     objects = objects[:, :1]
     product = classes.sigmoid() * objects.sigmoid()
     inside = (product > 1e-12) & (product < 1 - 1e-4)
-    torch.testing.assert_close(
-        joint_logits(classes, objects)[inside], product.logit()[inside]
-    )
+    torch.testing.assert_close(joint_logits(classes, objects)[inside], product.logit()[inside])
     assert joint_logits(-1e4 * torch.ones(1), 1e4 * torch.ones(1)) == -1e4
 
     head = build_covered('YOLOXHead', STABLE_AP)

@@ -10,9 +10,7 @@ from small_retriever import CLASSES, DIM, SOPRC, build_retriever
 from mmrank.models.backbones.feature_mixup import class_mixture
 
 mmpretrain = pytest.importorskip('mmpretrain')
-RESNET = dict(
-    type='mmpretrain.ResNet', depth=18, stem_channels=8, base_channels=8
-)
+RESNET = dict(type='mmpretrain.ResNet', depth=18, stem_channels=8, base_channels=8)
 MIXUP = dict(type='mmrank.DeepFeatureMixup', backbone=RESNET)
 
 
@@ -41,9 +39,7 @@ def test_gradient():
     z = torch.randn(5, 3, generator=g, dtype=torch.float64)
     v = torch.rand(5, generator=g, dtype=torch.float64)
     labels = torch.tensor([0, 1, 0, 1, 1])
-    assert torch.autograd.gradcheck(
-        lambda z: class_mixture(z, labels, v, 0.9), z.requires_grad_()
-    )
+    assert torch.autograd.gradcheck(lambda z: class_mixture(z, labels, v, 0.9), z.requires_grad_())
 
 
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
@@ -78,14 +74,8 @@ def test_is_the_backbone_but_in_training():
 def test_init_cfg_loads_a_checkpoint_of_the_backbone(tmp_path):
     torch.manual_seed(1)
     weights = MODELS.build(copy.deepcopy(RESNET)).state_dict()
-    torch.save(
-        {f'backbone.{k}': v for k, v in weights.items()}, tmp_path / 'w.pth'
-    )
-    init = dict(
-        type='Pretrained',
-        checkpoint=str(tmp_path / 'w.pth'),
-        prefix='backbone',
-    )
+    torch.save({f'backbone.{k}': v for k, v in weights.items()}, tmp_path / 'w.pth')
+    init = dict(type='Pretrained', checkpoint=str(tmp_path / 'w.pth'), prefix='backbone')
     mixup = MODELS.build({**MIXUP, 'backbone': {**RESNET, 'init_cfg': init}})
     mixup.init_weights()
     for name, value in mixup.state_dict().items():
@@ -112,8 +102,7 @@ def test_the_batch_grows_fourfold():
         expected = class_mixture(before, labels.repeat(copies), v, 0.9)
         assert torch.equal(after[: len(before)], before)
         torch.testing.assert_close(after[len(before) :], expected)
-    # Each row is of the class of its original: one in a class of its own is
-    # its exact copy.
+    # Each row is of the class of its original: one in a class of its own is its exact copy.
     alone = out[3::6]
     torch.testing.assert_close(alone, alone[:1].expand_as(alone))
     assert mixup(x)[-1].shape[0] == 6
@@ -123,8 +112,7 @@ def _batch(n=12):
     from mmpretrain.structures import DataSample
 
     return _images(n), [
-        DataSample(metainfo=dict(sample_idx=i)).set_gt_label(i % CLASSES)
-        for i in range(n)
+        DataSample(metainfo=dict(sample_idx=i)).set_gt_label(i % CLASSES) for i in range(n)
     ]
 
 
@@ -139,9 +127,7 @@ def test_the_retriever_trains_on_the_grown_batch(autocast):
     model = build_retriever(copy.deepcopy(MIXUP), head)
     seen = []
     embedding_loss = model.head.loss_module.embedding_loss
-    model.head.loss_module.embedding_loss = lambda b: (
-        seen.append(b) or embedding_loss(b)
-    )
+    model.head.loss_module.embedding_loss = lambda b: seen.append(b) or embedding_loss(b)
     images, data_samples = _batch()
     with torch.autocast('cpu', dtype=torch.bfloat16, enabled=autocast):
         for _ in range(2):
@@ -149,9 +135,7 @@ def test_the_retriever_trains_on_the_grown_batch(autocast):
     loss.backward()
     assert loss.isfinite()
     assert seen[0].queries.shape == (48, DIM)
-    assert (
-        seen[0].query_labels.tolist() == [i % CLASSES for i in range(12)] * 4
-    )
+    assert seen[0].query_labels.tolist() == [i % CLASSES for i in range(12)] * 4
     # Copies find each other, and originals alone are kept.
     assert seen[0].is_itself[:, :48].equal(torch.eye(48, dtype=torch.bool))
     entries = model.head.memory.entries()
@@ -204,9 +188,7 @@ def test_stages_may_lie_within_a_submodule():
     )
     entered = []
     for block in mixup.blocks:
-        block.register_forward_hook(
-            lambda m, inputs, out: entered.append(len(inputs[0]))
-        )
+        block.register_forward_hook(lambda m, inputs, out: entered.append(len(inputs[0])))
     with mixup.mixing(torch.arange(6) % 2):
         out = mixup(torch.randn(6, 1, 28, 28))[-1]
     assert entered == [6, 6, 12, 24]

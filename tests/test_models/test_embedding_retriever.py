@@ -27,10 +27,7 @@ def _images(n, seed=0):
 
 
 def _samples(n):
-    return [
-        DataSample(metainfo=dict(sample_idx=i)).set_gt_label(i % CLASSES)
-        for i in range(n)
-    ]
+    return [DataSample(metainfo=dict(sample_idx=i)).set_gt_label(i % CLASSES) for i in range(n)]
 
 
 def test_cosine_similarity_is_that_of_the_host():
@@ -55,11 +52,7 @@ def test_predicts_features_alone_without_a_gallery(given):
 
 
 def test_the_feature_keeps_its_length_if_the_head_says_so():
-    head = dict(
-        type='mmrank.RetrievalHead',
-        loss=dict(STABLE_AP, mode='flatten'),
-        normalize=False,
-    )
+    head = dict(type='mmrank.RetrievalHead', loss=dict(STABLE_AP, mode='flatten'), normalize=False)
     model = build_retriever(head=head).eval()
     rows = model(_images(2), mode='predict')
     torch.testing.assert_close(rows[1].feature, model(_images(2))[1])
@@ -116,10 +109,7 @@ class Blots(BaseDataset):
         if self.per_class > 2:
             labels = labels[:-2]
         return [
-            dict(
-                img=(colours[c] + rng.normal(size=(16, 16, 3))).astype('f4'),
-                gt_label=c,
-            )
+            dict(img=(colours[c] + rng.normal(size=(16, 16, 3))).astype('f4'), gt_label=c)
             for c in labels
         ]
 
@@ -175,11 +165,7 @@ def _head(loss, **kwargs):
 
 @pytest.mark.parametrize(
     ('loss', 'hooks'),
-    [
-        (STABLE_AP, 'counts'),
-        ({**STABLE_AP, 'mean_mode': 'exact'}, 'exact'),
-        (COUNTS, 'counts'),
-    ],
+    [(STABLE_AP, 'counts'), ({**STABLE_AP, 'mean_mode': 'exact'}, 'exact'), (COUNTS, 'counts')],
 )
 def test_trains_and_is_evaluated(tmp_path, loss, hooks):
     model = build_retriever(head=_head(loss))
@@ -205,23 +191,18 @@ def test_exact_mode_tracks_the_mean_under_the_previous_weights(tmp_path):
         loss = {**STABLE_AP, 'mean_mode': mode}
         models.append(build_retriever(head=_head(loss), freeze_bn=True))
         runner = _runner(tmp_path, models[-1], hooks, iters=3)
-        runner.optim_wrapper = runner.build_optim_wrapper(
-            dict(optimizer=dict(type='SGD', lr=0.0))
-        )
+        runner.optim_wrapper = runner.build_optim_wrapper(dict(optimizer=dict(type='SGD', lr=0.0)))
         runner.train()
     plain, exact = (m.head for m in models)
     assert plain.memory.next_slot == exact.memory.next_slot
     torch.testing.assert_close(
-        plain.loss_module.mean_positive.mean,
-        exact.loss_module.mean_positive.mean,
+        plain.loss_module.mean_positive.mean, exact.loss_module.mean_positive.mean
     )
 
 
 class TestClassCounts:
     def _tell(self, tmp_path, loss, dataset, num_classes=CLASSES):
-        model = build_retriever(
-            head=dict(_head(loss), num_classes=num_classes)
-        )
+        model = build_retriever(head=dict(_head(loss), num_classes=num_classes))
         runner = _runner(tmp_path, model, train=dataset)
         runner._train_loop = runner.build_train_loop(runner._train_loop)
         ClassCountsHook().before_train(runner)
@@ -284,17 +265,11 @@ def test_the_inferencer_of_mmpretrain_finds_an_image(tmp_path):
     config = Config(
         dict(
             default_scope='mmpretrain',
-            model=dict(
-                type='mmrank.EmbeddingRetriever', image_encoder=encoder
-            ),
-            test_dataloader=dict(
-                dataset=dict(type='CustomDataset', pipeline=pipeline)
-            ),
+            model=dict(type='mmrank.EmbeddingRetriever', image_encoder=encoder),
+            test_dataloader=dict(dataset=dict(type='CustomDataset', pipeline=pipeline)),
         )
     )
-    find = ImageRetrievalInferencer(
-        config, prototype=files, pretrained=False, device='cpu'
-    )
+    find = ImageRetrievalInferencer(config, prototype=files, pretrained=False, device='cpu')
     found = find(files[2], topk=2)[0]
     assert found[0]['sample_idx'] == 2
     assert float(found[0]['match_score']) == pytest.approx(1, abs=1e-5)
@@ -304,10 +279,7 @@ def test_refuses():
     with pytest.raises(ValueError, match='batch augmentations'):
         build_retriever(train_cfg=dict(augments=[dict(type='Mixup')]))
     model = MODELS.build(
-        dict(
-            type='mmrank.EmbeddingRetriever',
-            image_encoder=dict(type='mmrank.SmallConvNet'),
-        )
+        dict(type='mmrank.EmbeddingRetriever', image_encoder=dict(type='mmrank.SmallConvNet'))
     )
     with pytest.raises(ValueError, match='no head'):
         model(torch.zeros(2, 1, 28, 28), _samples(2), mode='loss')

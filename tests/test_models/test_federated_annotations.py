@@ -22,9 +22,7 @@ from small_rcnn import federated_detector, make_batch
 
 from mmrank.models.roi_heads.federated_roi_head import federated_roi_class
 
-NAMES = sorted(
-    name for name in {**HEADS, **MORE_HEADS} if not name.endswith('RPNHead')
-)
+NAMES = sorted(name for name in {**HEADS, **MORE_HEADS} if not name.endswith('RPNHead'))
 # The second image is annotated for nothing but its objects.
 EXHAUSTIVE = [[0, 2], []]
 # With 'auto' the first batch has one value, whatever its scores.
@@ -35,12 +33,7 @@ def loops(labels, images, target, weight, classes):
     """What counts, score by score."""
     rows = []
     for image, label, own in zip(images, target, weight):
-        rows.append(
-            [
-                bool(own > 0) and (label == c or c in labels[image])
-                for c in range(classes)
-            ]
-        )
+        rows.append([bool(own > 0) and (label == c or c in labels[image]) for c in range(classes)])
     return torch.tensor(rows)
 
 
@@ -58,9 +51,7 @@ def test_mask_is_that_of_loops():
     assert counted.equal(expected)
     assert 0 < counted.sum() < counted.numel()
     everything = counted_scores(exhaustive, images, target, None)
-    assert everything.equal(
-        counted_scores(exhaustive, images, target, torch.ones(60))
-    )
+    assert everything.equal(counted_scores(exhaustive, images, target, torch.ones(60)))
     nothing = counted_scores(exhaustive, images[:0], target[:0], weight[:0])
     assert nothing.shape == (0, 5)
 
@@ -102,9 +93,7 @@ def level_of_joint_scores(outs):
 def weights_of(head, compute):
     """Arguments of the one call of the loss."""
     calls = []
-    head.loss_cls.loss.register_forward_hook(
-        lambda _, args, loss: calls.append(args)
-    )
+    head.loss_cls.loss.register_forward_hook(lambda _, args, loss: calls.append(args))
     compute()
     ((scores, target, weight),) = calls
     return scores, target, weight
@@ -113,16 +102,12 @@ def weights_of(head, compute):
 @pytest.mark.parametrize('name', NAMES)
 def test_dense_head_masks_the_scores_of_an_image(name):
     """Rows are told apart by their scores, whatever their order."""
-    change = {
-        'TOODHead': level_of_probabilities,
-        'YOLOXHead': level_of_joint_scores,
-    }.get(name, level_of_images)
+    change = {'TOODHead': level_of_probabilities, 'YOLOXHead': level_of_joint_scores}.get(
+        name, level_of_images
+    )
     head = build_covered(name, STABLE_AP, federated=True)
     scores, target, weight = weights_of(
-        head,
-        lambda: covered_losses(
-            name, head, labels=EXHAUSTIVE, change=change, epoch=1
-        ),
+        head, lambda: covered_losses(name, head, labels=EXHAUSTIVE, change=change, epoch=1)
     )
     images = (scores[:, 0] > 0).long()
     assert images.float().mean() == 0.5
@@ -130,9 +115,7 @@ def test_dense_head_masks_the_scores_of_an_image(name):
     assert weight.shape == scores.shape
     # Some heads ignore rows by themselves.
     used = weight.any(1) | (images == 1)
-    expected = loops(
-        EXHAUSTIVE, images.tolist(), target.tolist(), used, CLASSES
-    )
+    expected = loops(EXHAUSTIVE, images.tolist(), target.tolist(), used, CLASSES)
     assert used.float().mean() > 0.9
     positive = target < CLASSES
     assert weight[~positive].equal(expected[~positive])
@@ -169,8 +152,7 @@ def test_focal_loss_takes_the_mask_as_weights():
     """The twin of a ranking loss: the sum over what counts."""
     head = build_covered('RetinaHead', FOCAL, federated=True)
     scores, target, weight = weights_of(
-        head,
-        lambda: covered_losses('RetinaHead', head, labels=EXHAUSTIVE),
+        head, lambda: covered_losses('RetinaHead', head, labels=EXHAUSTIVE)
     )
     assert weight.is_floating_point()
     assert 0 < weight.mean() < 1
@@ -207,8 +189,7 @@ def test_queries_are_masked_by_image(name):
     *args, last = query_inputs(name)
     metas = last if isinstance(last, list) else args[-1]
     metas[:] = [
-        dict(img_shape=(128, 128), scale_factor=(1, 1), exhaustive_labels=x)
-        for x in EXHAUSTIVE
+        dict(img_shape=(128, 128), scale_factor=(1, 1), exhaustive_labels=x) for x in EXHAUSTIVE
     ]
     losses = head.loss_by_feat(*args, last)
     assert all(loss.isfinite().all() for loss in losses.values())
@@ -221,11 +202,7 @@ def test_queries_are_masked_by_image(name):
             continue
         images = torch.arange(2).repeat_interleave(len(scores) // 2)
         expected = loops(
-            EXHAUSTIVE,
-            images.tolist(),
-            target.tolist(),
-            torch.ones(len(scores)),
-            scores.size(1),
+            EXHAUSTIVE, images.tolist(), target.tolist(), torch.ones(len(scores)), scores.size(1)
         )
         assert weight.equal(expected), path
     with pytest.raises(UserError, match='has federated=True'):
@@ -246,13 +223,9 @@ def test_proposals_are_masked_by_image(kind):
     assert len(heads) == (3 if kind == 'cascade' else 1)
     calls, rois = [], []
     for head in heads:
-        head.loss_cls.register_forward_hook(
-            lambda _, args, loss: calls.append(args)
-        )
+        head.loss_cls.register_forward_hook(lambda _, args, loss: calls.append(args))
         inner = head._federated_weight
-        head._federated_weight = lambda r, *args, f=inner: (
-            rois.append(r) or f(r, *args)
-        )
+        head._federated_weight = lambda r, *args, f=inner: rois.append(r) or f(r, *args)
     data = model.data_preprocessor(rcnn_batch(), True)
     losses = model(**data, mode='loss')
     total = sum(v.sum() for k, v in losses.items() if k.endswith('loss_cls'))

@@ -19,29 +19,18 @@ def _dense(images, mode):
     head = build_head('FCOSHead', dict(STABLE_AP, mode=mode), federated=True)
     head = head.double()
     features, truths, metas = make_inputs()
-    metas = [
-        dict(meta, exhaustive_labels=own) for meta, own in zip(metas, LABELS)
-    ]
+    metas = [dict(meta, exhaustive_labels=own) for meta, own in zip(metas, LABELS)]
     outs = head([level[images].double() for level in features])
     losses = head.loss_by_feat(*outs, truths[images], metas[images])
     return head, losses['loss_cls']
 
 
 def _queries(images, mode):
-    head = build_query_head(
-        'DeformableDETRHead', dict(STABLE_AP, mode=mode), federated=True
-    )
+    head = build_query_head('DeformableDETRHead', dict(STABLE_AP, mode=mode), federated=True)
     scores, boxes, _, _, truths, metas = query_inputs('DeformableDETRHead')
-    metas = [
-        dict(meta, exhaustive_labels=own) for meta, own in zip(metas, LABELS)
-    ]
+    metas = [dict(meta, exhaustive_labels=own) for meta, own in zip(metas, LABELS)]
     losses = head.loss_by_feat(
-        scores[:, images],
-        boxes[:, images],
-        None,
-        None,
-        truths[images],
-        metas[images],
+        scores[:, images], boxes[:, images], None, None, truths[images], metas[images]
     )
     return scores, losses['loss_cls'] + losses['d0.loss_cls']
 
@@ -56,9 +45,7 @@ def _proposals(images, kind):
     def random(*shape):
         return torch.rand(*shape, generator=g, dtype=torch.float64)
 
-    features = [
-        random(2, 16, 24 // 2**level, 24 // 2**level) for level in range(4)
-    ]
+    features = [random(2, 16, 24 // 2**level, 24 // 2**level) for level in range(4)]
     proposals = []
     for number in (9, 14):
         corner = 60 * random(number, 2)
@@ -68,9 +55,7 @@ def _proposals(images, kind):
     for sample, own in zip(samples, LABELS):
         sample.gt_instances.bboxes = sample.gt_instances.bboxes.double()
         sample.set_metainfo(dict(exhaustive_labels=own))
-    losses = head.loss(
-        [x[images] for x in features], proposals[images], samples[images]
-    )
+    losses = head.loss([x[images] for x in features], proposals[images], samples[images])
     return head, sum(v for k, v in losses.items() if k.endswith('loss_cls'))
 
 
@@ -81,9 +66,7 @@ def _train(images):
         head, loss = _dense(images, mode)
         loss.backward()
         results.append(loss.detach())
-        results += [
-            p.grad for name, p in head.named_parameters() if 'cls' in name
-        ]
+        results += [p.grad for name, p in head.named_parameters() if 'cls' in name]
         scores, loss = _queries(images, mode)
         loss.backward()
         results += [loss.detach().double(), scores.grad.double()]

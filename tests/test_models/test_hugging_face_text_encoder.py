@@ -39,11 +39,7 @@ def folder(request, tmp_path):
 
 def encoder(folder, **kwargs):
     torch.manual_seed(0)
-    config = dict(
-        type='mmrank.HuggingFaceTextEncoder',
-        name_or_path=str(folder),
-        max_length=6,
-    )
+    config = dict(type='mmrank.HuggingFaceTextEncoder', name_or_path=str(folder), max_length=6)
     net = MODELS.build({**config, **kwargs})
     net.init_weights()
     return net.eval()
@@ -62,12 +58,8 @@ def test_states_are_those_of_the_saved_model(folder):
     first, mean = encoder(folder), encoder(folder, pooling='mean')
     assert first.out_channels == 16
     with torch.no_grad():
-        torch.testing.assert_close(
-            first(TEXTS), torch.stack([x[0] for x in rows])
-        )
-        torch.testing.assert_close(
-            mean(TEXTS), torch.stack([x.mean(0) for x in rows])
-        )
+        torch.testing.assert_close(first(TEXTS), torch.stack([x[0] for x in rows]))
+        torch.testing.assert_close(mean(TEXTS), torch.stack([x.mean(0) for x in rows]))
     assert first([]).shape == (0, 16)
 
 
@@ -84,18 +76,11 @@ def test_dual_encoder_learns_through_it(folder):
         dict(
             type='mmrank.ImageTextDualEncoder',
             image_encoder=[
-                dict(
-                    type='mmrank.SmallConvNet',
-                    in_channels=3,
-                    channels=8,
-                    num_blocks=1,
-                ),
+                dict(type='mmrank.SmallConvNet', in_channels=3, channels=8, num_blocks=1),
                 dict(type='mmpretrain.GlobalAveragePooling'),
             ],
             image_channels=8,
-            text_encoder=dict(
-                type='mmrank.HuggingFaceTextEncoder', name_or_path=str(folder)
-            ),
+            text_encoder=dict(type='mmrank.HuggingFaceTextEncoder', name_or_path=str(folder)),
             embed_channels=8,
             head=dict(
                 type='mmrank.ImageTextContrastHead',
@@ -104,8 +89,7 @@ def test_dual_encoder_learns_through_it(folder):
         )
     ).train()
     samples = [
-        BaseDataElement(metainfo=dict(sample_idx=i), text=text)
-        for i, text in enumerate(TEXTS)
+        BaseDataElement(metainfo=dict(sample_idx=i), text=text) for i, text in enumerate(TEXTS)
     ]
     loss = model(torch.randn(4, 3, 8, 8), samples, mode='loss')['loss']
     loss.backward()

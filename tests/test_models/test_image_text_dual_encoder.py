@@ -32,19 +32,14 @@ class PixelMeans(nn.Module):
 def build(loss=None, head=None, **kwargs):
     torch.manual_seed(0)
     head = head or dict(
-        type='mmrank.ImageTextContrastHead',
-        loss=loss or dict(type='mmrank.CLIPLoss'),
+        type='mmrank.ImageTextContrastHead', loss=loss or dict(type='mmrank.CLIPLoss')
     )
     config = dict(
         type='mmrank.ImageTextDualEncoder',
         image_encoder=dict(type='mmrank.PixelMeans'),
         image_channels=3,
         text_encoder=dict(
-            type='mmrank.TextTransformer',
-            channels=8,
-            num_layers=1,
-            num_heads=2,
-            max_length=20,
+            type='mmrank.TextTransformer', channels=8, num_layers=1, num_heads=2, max_length=20
         ),
         embed_channels=6,
         head=head,
@@ -92,9 +87,9 @@ def test_training_brings_pairs_together():
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     images, samples = batch()
     # One colour each.
-    images[:] = torch.tensor(
-        [[2, 0, 0], [0, 2, 0], [0, 0, 2], [-2, -2, 0], [0, -2, -2]]
-    )[:, :, None, None]
+    images[:] = torch.tensor([[2, 0, 0], [0, 2, 0], [0, 0, 2], [-2, -2, 0], [0, -2, -2]])[
+        :, :, None, None
+    ]
     for _ in range(20):
         optimizer.zero_grad()
         loss = model(images, samples, mode='loss')['loss']
@@ -132,11 +127,7 @@ def test_the_loss_knows_the_samples():
     seen = model.head.loss_module.image_temperature.seen
     assert seen.nonzero()[:, 0].tolist() == [2, 5, 7]
     # Captions of one image share a state, and are no negatives.
-    head = dict(
-        type='mmrank.ImageTextContrastHead',
-        loss=LOSSES['isogclr'],
-        id_key='image_id',
-    )
+    head = dict(type='mmrank.ImageTextContrastHead', loss=LOSSES['isogclr'], id_key='image_id')
     model = build(head=head)
     model(*batch(3, image_id=[4, 4, 1]), mode='loss')
     state = model.head.loss_module.text_temperature
@@ -163,9 +154,7 @@ def test_prediction():
             assert 'text_feature' not in sample
             continue
         text = [text] if isinstance(text, str) else text
-        torch.testing.assert_close(
-            sample.text_feature, model.embed_texts(text)
-        )
+        torch.testing.assert_close(sample.text_feature, model.embed_texts(text))
     classes = model.embed_texts([f'a photo of a {x}.' for x in 'abc'])
     assert found[0].pred_score.shape == (len(classes),)
     names = ('cat', 'dog', 'car')
@@ -220,9 +209,7 @@ def in_batch(mode='unbiased', shape=(5, 5), pairs=None, **kwargs):
     head = dict(type='mmrank.ImageTextInBatchHead', loss=loss, **kwargs)
     model = build(head=head, normalize=False)
     rows, cols = pairs or (range(5), range(5))
-    model.head.loss_module.set_pairs(
-        torch.tensor(list(rows)), torch.tensor(list(cols)), shape
-    )
+    model.head.loss_module.set_pairs(torch.tensor(list(rows)), torch.tensor(list(cols)), shape)
     return model
 
 
@@ -251,18 +238,9 @@ def test_in_batch_head_needs_the_pairs():
 @pytest.mark.parametrize(
     ('kwargs', 'error', 'message'),
     [
+        (dict(loss=dict(type='mmrank.InBatchLoss')), TypeError, 'mmrank.ImageTextInBatchHead'),
         (
-            dict(loss=dict(type='mmrank.InBatchLoss')),
-            TypeError,
-            'mmrank.ImageTextInBatchHead',
-        ),
-        (
-            dict(
-                head=dict(
-                    type='mmrank.ImageTextInBatchHead',
-                    loss=dict(type='mmrank.CLIPLoss'),
-                )
-            ),
+            dict(head=dict(type='mmrank.ImageTextInBatchHead', loss=dict(type='mmrank.CLIPLoss'))),
             TypeError,
             'ImageTextContrastHead',
         ),

@@ -16,12 +16,7 @@ from mmrank.registry import MODELS
 
 # Image 5 is alone in its class.
 LABELS = [2, 0, 1, 0, 2, 7, 0, 1, 2]
-PAIRS = sorted(
-    (i, j)
-    for i in range(9)
-    for j in range(9)
-    if i != j and LABELS[i] == LABELS[j]
-)
+PAIRS = sorted((i, j) for i in range(9) for j in range(9) if i != j and LABELS[i] == LABELS[j])
 
 
 class Images(list):
@@ -31,9 +26,7 @@ class Images(list):
 
 def build(mode='unbiased', pointwise='logistic', **other):
     loss = dict(type='mmrank.InBatchLoss', mode=mode, pointwise=pointwise)
-    head = MODELS.build(
-        dict(type='mmrank.InBatchRetrievalHead', loss=loss, **other)
-    )
+    head = MODELS.build(dict(type='mmrank.InBatchRetrievalHead', loss=loss, **other))
     head.set_class_labels(torch.tensor(LABELS))
     return head
 
@@ -68,9 +61,7 @@ def test_mean_over_all_batches_is_the_full_objective():
     torch.testing.assert_close(mean, expected, rtol=1e-12, atol=1e-12)
     # Also that an image has no gradient from its cell with itself.
     torch.testing.assert_close(
-        *(torch.autograd.grad(x, feats)[0] for x in (mean, expected)),
-        rtol=1e-9,
-        atol=1e-12,
+        *(torch.autograd.grad(x, feats)[0] for x in (mean, expected)), rtol=1e-9, atol=1e-12
     )
 
 
@@ -98,8 +89,7 @@ def test_ranks_share_a_batch(monkeypatch):
     parts = []
     for rank in range(2):
         monkeypatch.setattr(
-            'mmrank.datasets.samplers.batch_stream.get_dist_info',
-            lambda rank=rank: (rank, 2),
+            'mmrank.datasets.samplers.batch_stream.get_dist_info', lambda rank=rank: (rank, 2)
         )
         sampler = ClassPairSampler(Images(LABELS), 6, seed=1)
         parts.append(sampler.rank_batch(2).reshape(2, 3))

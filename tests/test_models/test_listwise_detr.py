@@ -37,10 +37,7 @@ from mmrank.models.dense_heads.host_heads import REFUSED
 from mmrank.registry import MODELS
 
 HEADS = sorted(QUERY_HEADS)
-RANKINGS = {
-    'DeformableDETRHead, two stages': LAYERS + 1,
-    'DINOHead': 2 * LAYERS + 1,
-}
+RANKINGS = {'DeformableDETRHead, two stages': LAYERS + 1, 'DINOHead': 2 * LAYERS + 1}
 
 
 _SOFTMAX = dict(bg_cls_weight=0.1, use_sigmoid=False, class_weight=1.0)
@@ -71,9 +68,7 @@ def test_losses_are_those_of_one_ranking_per_layer(name):
     head = build_query_head(name)
     stock = build_query_head(name, FOCAL, listwise=False)
     number = RANKINGS.get(name, LAYERS)
-    stock.loss_cls = _OneLossAfterTheOther(
-        StableAPLoss() for _ in range(number)
-    )
+    stock.loss_cls = _OneLossAfterTheOther(StableAPLoss() for _ in range(number))
     ours, theirs = query_inputs(name), query_inputs(name)
     for _ in range(2):  # the second one starts from EMA state
         losses = head.loss_by_feat(*ours)
@@ -182,9 +177,7 @@ def test_a_zero_that_the_head_does_not_return_is_an_error():
 @pytest.mark.parametrize('name', ['DETRHead', 'DINOHead'])
 def test_losses_with_box_values(name, loss):
     balance = loss == 'RankSortLoss'
-    head = build_query_head(
-        name, dict(type=f'mmrank.{loss}'), balance_boxes=balance
-    )
+    head = build_query_head(name, dict(type=f'mmrank.{loss}'), balance_boxes=balance)
     args = query_inputs(name)
     losses = head.loss_by_feat(*args)
     _objective(losses).backward()
@@ -210,9 +203,7 @@ def test_quality_is_the_iou_of_the_matched_query():
     rows = (labels < CLASSES).nonzero().squeeze(1)
     pred = bbox_cxcywh_to_xyxy(boxes[-1].reshape(-1, 4)[rows]) * 128
     # The class of an object is its place in its image.
-    objects = [
-        truths[row // QUERIES].bboxes[labels[row]] for row in rows.tolist()
-    ]
+    objects = [truths[row // QUERIES].bboxes[labels[row]] for row in rows.tolist()]
     expected = bbox_overlaps(pred, torch.stack(objects), is_aligned=True)
     torch.testing.assert_close(kwargs['quality'], expected.detach())
     assert expected.max() > 0
@@ -272,13 +263,7 @@ def _gradient_of_rank(rank, boxes):
         dn = dict(dn, num_denoising_queries=0)
         scores, preds = scores[:, :, number:], preds[:, :, number:]
     losses = head.loss_by_feat(
-        scores,
-        preds,
-        enc,
-        enc_boxes,
-        truths[rank : rank + 1],
-        metas[rank : rank + 1],
-        dn,
+        scores, preds, enc, enc_boxes, truths[rank : rank + 1], metas[rank : rank + 1], dn
     )
     ranked = sum(v.sum() for k, v in losses.items() if 'cls' in k)
     ranked.backward()
@@ -308,40 +293,24 @@ def _message(error, **kwargs):
 
 def test_softmax_settings_are_named():
     """What a config that inherits from mmdet's DETR still has."""
-    text = _message(
-        UserError, name='DETRHead', loss_cls={**STABLE_AP, **_SOFTMAX}
-    )
+    text = _message(UserError, name='DETRHead', loss_cls={**STABLE_AP, **_SOFTMAX})
     assert 'does not take bg_cls_weight=0.1' in text
     assert "dict(_delete_=True, type='mmrank.StableAPLoss'" in text
-    text = _message(
-        UserError,
-        name='DINOHead',
-        loss_cls={**STABLE_AP, 'use_sigmoid': False},
-    )
+    text = _message(UserError, name='DINOHead', loss_cls={**STABLE_AP, 'use_sigmoid': False})
     assert 'use_sigmoid=True' in text
 
 
 def test_settings_that_do_not_fit():
     softmax = copy.deepcopy(ASSIGNER)
     softmax['match_costs'][0] = dict(type='mmdet.ClassificationCost')
-    text = _message(
-        ValueError, name='DETRHead', train_cfg=dict(assigner=softmax)
-    )
+    text = _message(ValueError, name='DETRHead', train_cfg=dict(assigner=softmax))
     assert 'FocalLossCost' in text
-    text = _message(
-        ValueError,
-        name='DINOHead',
-        loss_cls={**STABLE_AP, 'mode': 'per_class'},
-    )
+    text = _message(ValueError, name='DINOHead', loss_cls={**STABLE_AP, 'mode': 'per_class'})
     assert "mode='flatten'" in text
     text = _message(ValueError, name='DINOHead', num_layers=5)
     assert 'num_layers=5' in text
     assert 'remove' in text
-    text = _message(
-        ValueError,
-        name='DETRHead',
-        loss_cls={**STABLE_AP, 'use_sigmoid': False},
-    )
+    text = _message(ValueError, name='DETRHead', loss_cls={**STABLE_AP, 'use_sigmoid': False})
     assert 'use_sigmoid=True' in text
     text = _message(ValueError, name='DETRHead', pointwise_loss=FOCAL)
     assert 'remove' in text
@@ -416,27 +385,19 @@ def test_more_objects_than_queries_warn_once(warned):
 def test_refused_heads_say_why(name):
     with pytest.raises(UserError, match=REFUSED[name]) as caught:
         ListwiseHead(f'mmdet.{name}', loss_cls=STABLE_AP)
-    assert "Fix: another head, for example head_type='mmdet.DINOHead'" in str(
-        caught.value
-    )
+    assert "Fix: another head, for example head_type='mmdet.DINOHead'" in str(caught.value)
 
 
 def test_checkpoint_of_other_classes_is_refused():
     """As tools/test.py does before it loads anything."""
     model = nn.ModuleDict({'bbox_head': build_query_head('DINOHead')})
-    wide = nn.ModuleDict(
-        {'bbox_head': build_query_head('DINOHead', num_classes=5)}
-    )
+    wide = nn.ModuleDict({'bbox_head': build_query_head('DINOHead', num_classes=5)})
     checkpoint = dict(
         state_dict=wide.state_dict(),
         meta=dict(dataset_meta=dict(classes=('a', 'b', 'c', 'd', 'e'))),
     )
     runner = SimpleNamespace(
-        _load_from='epoch_3.pth',
-        _resume=False,
-        model=model,
-        strategy=None,
-        cfg=None,
+        _load_from='epoch_3.pth', _resume=False, model=model, strategy=None, cfg=None
     )
     with pytest.raises(CheckpointError) as caught:
         CheckpointMatchHook().after_load_checkpoint(runner, checkpoint)
@@ -473,11 +434,7 @@ def test_published_weights_give_a_stock_head_the_same_scores(name):
     assert centre.centre != (0.0,)
     assert head.loss_cls.layers[-1].loss.logit_centre().abs() < 1e-5
     stock.load_state_dict(
-        {
-            key: value
-            for key, value in head.state_dict().items()
-            if not key.startswith('loss_cls')
-        }
+        {key: value for key, value in head.state_dict().items() if not key.startswith('loss_cls')}
     )
     for results in (shown_queries(name, head), shown_queries(name, stock)):
         for a, b in zip(before, results):

@@ -4,15 +4,7 @@ import pytest
 import torch
 
 pytest.importorskip('mmdet')
-from small_heads import (
-    CLASSES,
-    FOCAL,
-    HEADS,
-    STABLE_AP,
-    build_head,
-    head_losses,
-    make_inputs,
-)
+from small_heads import CLASSES, FOCAL, HEADS, STABLE_AP, build_head, head_losses, make_inputs
 
 from mmrank.losses import StableAPLoss
 from mmrank.registry import MODELS
@@ -74,9 +66,7 @@ def test_centred_scores_at_test_time(name, mode):
     """The mean positive score shows as 0.5 and no ranking changes."""
 
     def predict(centre):
-        head = build_head(
-            name, dict(STABLE_AP, mode=mode), centre_scores=centre
-        )
+        head = build_head(name, dict(STABLE_AP, mode=mode), centre_scores=centre)
         head.loss_cls.loss.mean_positive.mean.fill_(-4.0)
         features, _, metas = make_inputs()
         outs = head(features)
@@ -112,8 +102,7 @@ def test_state_is_saved_with_the_head():
     other = build_head('ATSSHead', STABLE_AP)
     other.load_state_dict(state)
     assert torch.equal(
-        other.loss_cls.loss.mean_positive.mean,
-        head.loss_cls.loss.mean_positive.mean,
+        other.loss_cls.loss.mean_positive.mean, head.loss_cls.loss.mean_positive.mean
     )
     assert copy.deepcopy(head).loss_cls.loss is not head.loss_cls.loss
 
@@ -125,13 +114,7 @@ def test_explicit_settings_win_over_the_defaults():
 
 def test_bad_configuration_is_named():
     with pytest.raises(KeyError, match="head_type='mmdet.NoHead'"):
-        MODELS.build(
-            dict(
-                type='mmrank.ListwiseHead',
-                head_type='mmdet.NoHead',
-                loss_cls=STABLE_AP,
-            )
-        )
+        MODELS.build(dict(type='mmrank.ListwiseHead', head_type='mmdet.NoHead', loss_cls=STABLE_AP))
     with pytest.raises(KeyError, match='mmrank.NoLoss'):
         build_head('RetinaHead', dict(type='mmrank.NoLoss'))
     head = build_head('RetinaHead', STABLE_AP)

@@ -16,9 +16,7 @@ CPU = torch.device('cpu')
 COUNTS = dict(class_counts=[30, 20, 10], num_samples=100)
 LOSSES = {
     'stable_ap': dict(type='mmrank.StableAPLoss', mode='per_class'),
-    'soprc': dict(
-        type='mmrank.SOPRCLoss', mode='per_class', activation='sigmoid'
-    ),
+    'soprc': dict(type='mmrank.SOPRCLoss', mode='per_class', activation='sigmoid'),
     'smooth_ap': dict(type='mmrank.SmoothAPLoss', mode='per_class', tau=0.1),
     'soap': dict(type='mmrank.SOAPLoss', num_samples=12),
     'mauc': dict(type='mmrank.MAUCLoss'),
@@ -84,9 +82,7 @@ def test_mmpretrain_losses_are_the_sum_over_classes(classes):
     data_samples, target = samples(classes)
     feats = torch.randn(12, 8)
     model = head('ce', classes)
-    expected = torch.nn.functional.binary_cross_entropy_with_logits(
-        model(feats), target.float()
-    )
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(model(feats), target.float())
     got = model.loss(feats, data_samples)['loss']
     torch.testing.assert_close(got, classes * expected)
 
@@ -124,9 +120,7 @@ def test_bad_labels(sample, classes, message):
 
 def test_some_samples_without_labels():
     data_samples, _ = samples(3, n=2)
-    with pytest.raises(
-        ValueError, match='2 of 3 data samples have a gt_label'
-    ):
+    with pytest.raises(ValueError, match='2 of 3 data samples have a gt_label'):
         one_vs_rest_targets([*data_samples, DataSample()], 3, CPU)
 
 
@@ -172,18 +166,10 @@ def test_in_an_image_classifier():
     model = MODELS.build(
         dict(
             type='mmpretrain.ImageClassifier',
-            backbone=dict(
-                type='mmrank.SmallConvNet',
-                in_channels=3,
-                channels=8,
-                num_blocks=2,
-            ),
+            backbone=dict(type='mmrank.SmallConvNet', in_channels=3, channels=8, num_blocks=2),
             neck=dict(type='mmpretrain.GlobalAveragePooling'),
             head=dict(
-                type='mmrank.OneVsRestHead',
-                num_classes=3,
-                in_channels=8,
-                loss=LOSSES['stable_ap'],
+                type='mmrank.OneVsRestHead', num_classes=3, in_channels=8, loss=LOSSES['stable_ap']
             ),
         )
     )

@@ -62,9 +62,7 @@ def test_rotated_retina_head():
             ratios=[1.0],
             strides=STRIDES,
         ),
-        bbox_coder=dict(
-            type='mmrotate.DeltaXYWHTRBBoxCoder', angle_version='le90'
-        ),
+        bbox_coder=dict(type='mmrotate.DeltaXYWHTRBBoxCoder', angle_version='le90'),
         loss_bbox=dict(type='mmdet.L1Loss'),
         train_cfg=ConfigDict(
             assigner=MAX_IOU,
@@ -90,8 +88,7 @@ def test_rotated_retina_head():
     for objects in (True, False):
         truths = [
             InstanceData(
-                bboxes=RotatedBoxes(boxes[: 2 * objects]),
-                labels=torch.arange(2 * objects),
+                bboxes=RotatedBoxes(boxes[: 2 * objects]), labels=torch.arange(2 * objects)
             )
             for _ in metas
         ]

@@ -24,9 +24,7 @@ def test_whole_image_as_it_is():
     torch.testing.assert_close(same, images, rtol=0, atol=1e-5)
     mirrored = random_crops(images, scale=(1, 1), ratio=(1, 1), flip_prob=1)
     torch.testing.assert_close(mirrored, images.flip(3), rtol=0, atol=1e-5)
-    torch.testing.assert_close(
-        random_colours(images, **STILL), images, rtol=0, atol=1e-5
-    )
+    torch.testing.assert_close(random_colours(images, **STILL), images, rtol=0, atol=1e-5)
 
 
 def test_crops_are_parts_of_the_asked_size():
@@ -67,23 +65,16 @@ def test_brightness_and_contrast():
     ratio = got.flatten(1).std(1) / images.flatten(1).std(1)
     assert 0.6 < ratio.min() < 0.7
     torch.testing.assert_close(
-        got - mean,
-        ratio[:, None, None, None] * (images - mean),
-        rtol=0,
-        atol=1e-5,
+        got - mean, ratio[:, None, None, None] * (images - mean), rtol=0, atol=1e-5
     )
-    torch.testing.assert_close(
-        (got * luma).sum(1).mean((1, 2)), mean.flatten(), rtol=0, atol=1e-5
-    )
+    torch.testing.assert_close((got * luma).sum(1).mean((1, 2)), mean.flatten(), rtol=0, atol=1e-5)
 
 
 def test_grey_images():
     images = pictures()
     grey = random_colours(images, **{**STILL, 'gray_prob': 1})
     luma = (images * torch.tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1)
-    torch.testing.assert_close(
-        grey, luma[:, None].expand_as(grey), rtol=0, atol=1e-5
-    )
+    torch.testing.assert_close(grey, luma[:, None].expand_as(grey), rtol=0, atol=1e-5)
     some = random_colours(pictures(400), **{**STILL, 'gray_prob': 0.2})
     is_grey = (some.amax(1) - some.amin(1)).amax((1, 2)) < 1e-4
     assert 50 < is_grey.sum() < 110
@@ -93,9 +84,7 @@ def test_hue_turns_colours_and_keeps_luma():
     images = 0.4 + 0.2 * pictures(200, size=1)
     got = random_colours(images, **{**STILL, 'hue': 0.1}, jitter_prob=1)
     weights = torch.tensor([0.299, 0.587, 0.114])[:, None, None]
-    torch.testing.assert_close(
-        (got * weights).sum(1), (images * weights).sum(1), rtol=0, atol=1e-5
-    )
+    torch.testing.assert_close((got * weights).sum(1), (images * weights).sum(1), rtol=0, atol=1e-5)
     hues = [
         np.array([colorsys.rgb_to_hsv(*x.flatten().tolist())[0] for x in xs])
         for xs in (images, got)
@@ -134,9 +123,7 @@ def test_two_views_in_training_and_one_in_evaluation():
         assert view.min() >= -2
         assert view.max() <= 127 / 64
     torch.manual_seed(0)
-    for again, view in zip(
-        build()(batch(), training=True)['inputs'], (view1, view2)
-    ):
+    for again, view in zip(build()(batch(), training=True)['inputs'], (view1, view2)):
         assert torch.equal(again, view)
     images = build()(batch())['inputs']
     expected = (batch()['inputs'].float() - 128) / 64
@@ -152,9 +139,7 @@ def test_options():
     crop = dict(scale=(1, 1), ratio=(1, 1), flip_prob=0)
     still = build(crop=crop, colours=STILL)(data, training=True)['inputs']
     for view in still:
-        torch.testing.assert_close(
-            view, build()(data)['inputs'], rtol=0, atol=1e-3
-        )
+        torch.testing.assert_close(view, build()(data)['inputs'], rtol=0, atol=1e-3)
     assert not build().state_dict()
 
 
@@ -170,6 +155,4 @@ def test_bad_input_is_refused(inputs, message):
     with pytest.raises(ValueError, match=message):
         build()(dict(inputs=inputs, data_samples=None), training=True)
     with pytest.raises(ValueError, match='mean must be three'):
-        MODELS.build(
-            dict(type='mmrank.TwoViewPreprocessor', mean=[0.0], std=[1.0] * 3)
-        )
+        MODELS.build(dict(type='mmrank.TwoViewPreprocessor', mean=[0.0], std=[1.0] * 3))

@@ -9,13 +9,7 @@ import torch
 pytest.importorskip('mmdet')
 from mmengine.optim import OptimWrapper
 from mmengine.structures import InstanceData
-from small_rcnn import (
-    CLASSES,
-    STABLE_AP,
-    build_detector,
-    compute_losses,
-    make_batch,
-)
+from small_rcnn import CLASSES, STABLE_AP, build_detector, compute_losses, make_batch
 
 from mmrank.engine.hooks import PreviousWeightsHook
 from mmrank.losses import RankingLoss
@@ -30,11 +24,7 @@ def _box_heads(model):
 
 
 def _total(losses):
-    return sum(
-        sum(v) if isinstance(v, list) else v
-        for k, v in losses.items()
-        if 'loss' in k
-    )
+    return sum(sum(v) if isinstance(v, list) else v for k, v in losses.items() if 'loss' in k)
 
 
 @pytest.mark.parametrize('kind', KINDS)
@@ -97,9 +87,7 @@ def test_all_boxes_and_the_truth_are_ranked(kind):
     model = build_detector(kind)
     rows, proposals = [], []
     for head in _box_heads(model):
-        head.loss_cls.register_forward_hook(
-            lambda m, args, out: rows.append((args[1], args[2]))
-        )
+        head.loss_cls.register_forward_hook(lambda m, args, out: rows.append((args[1], args[2])))
     predict = model.rpn_head.loss_and_predict
 
     def spy(*args, **kwargs):
@@ -144,11 +132,7 @@ def test_centring_leaves_the_proposals_as_they_are():
     for value in (0.0, -4.0):
         mean.fill_(value)
         with torch.no_grad():
-            found.append(
-                model.rpn_head.predict(
-                    features, data['data_samples'], rescale=False
-                )
-            )
+            found.append(model.rpn_head.predict(features, data['data_samples'], rescale=False))
     for before, after in zip(*found):
         assert isinstance(before, InstanceData)
         assert len(before) == ROIS
@@ -174,9 +158,7 @@ def test_exact_mean_of_the_anchors():
     exact = dict(type='mmrank.StableAPLoss', mean_mode='exact')
     model = build_detector(rpn_loss=exact)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    runner = SimpleNamespace(
-        model=model, optim_wrapper=OptimWrapper(optimizer=optimizer)
-    )
+    runner = SimpleNamespace(model=model, optim_wrapper=OptimWrapper(optimizer=optimizer))
     hook = PreviousWeightsHook()
     hook.before_train(runner)
     for step in range(2):

@@ -2,14 +2,7 @@
 
 import pytest
 import torch
-from small_retriever import (
-    CLASSES,
-    DIM,
-    SOPRC,
-    STABLE_AP,
-    build_head,
-    samples,
-)
+from small_retriever import CLASSES, DIM, SOPRC, STABLE_AP, build_head, samples
 from torch.nn.functional import normalize
 
 from mmrank.functional import stable_ap_loss
@@ -81,24 +74,17 @@ def test_searches_the_memory_of_earlier_batches(copies):
         rows = list(zip(x, labels * copies, ids * copies))
         total = []
         for i, (query, label, image) in enumerate(rows):
-            batch = [
-                (y, c, 'no' if j != i else image)
-                for j, (y, c, _) in enumerate(rows)
-            ]
+            batch = [(y, c, 'no' if j != i else image) for j, (y, c, _) in enumerate(rows)]
             total.append(((query, label, image), batch + kept[-9:]))
         lists = []
         for (query, label, image), gallery in total:
-            pos = [
-                query @ y for y, c, k in gallery if c == label and k != image
-            ]
+            pos = [query @ y for y, c, k in gallery if c == label and k != image]
             neg = [query @ y for y, c, k in gallery if c != label]
             lists.append((label, torch.stack(pos), torch.stack(neg)))
         expected = []
         for label, pos, neg in lists:
             mu = torch.cat([p for c, p, _ in lists if c == label]).mean()
-            expected.append(
-                stable_ap_loss(pos, neg, mu.float(), tau=0.1, bound=41.0)
-            )
+            expected.append(stable_ap_loss(pos, neg, mu.float(), tau=0.1, bound=41.0))
         expected = torch.stack(expected).mean()
         torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-7)
         # Only originals are kept, in float32.

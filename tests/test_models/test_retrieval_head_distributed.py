@@ -33,10 +33,7 @@ CASES = [
         ),
         memory=dict(size=14, dim=DIM),
     ),
-    dict(
-        loss=dict(type='mmrank.APLoss', delta=0.3),
-        memory=dict(size=8, dim=DIM),
-    ),
+    dict(loss=dict(type='mmrank.APLoss', delta=0.3), memory=dict(size=8, dim=DIM)),
 ]
 
 
@@ -87,10 +84,7 @@ def _part(rank, sizes):
 
 def _local(rank, sizes):
     """Loss and memory of the second batch, each rank searching its own."""
-    model = _Model(
-        loss={**STABLE_AP, 'scope': 'local', 't': 0.0},
-        memory=dict(size=40, dim=DIM),
-    )
+    model = _Model(loss={**STABLE_AP, 'scope': 'local', 't': 0.0}, memory=dict(size=40, dim=DIM))
     for step in range(2):
         x, labels, ids = (v[_part(rank, sizes)] for v in _data(step, sizes))
         loss = model(x, samples(labels, ids))
@@ -125,12 +119,7 @@ class _Mixup(nn.Module):
         torch.manual_seed(0)
         net = dict(type='mmrank.SmallConvNet', channels=DIM, num_blocks=1)
         self.net = MODELS.build(
-            dict(
-                type='mmrank.DeepFeatureMixup',
-                backbone=net,
-                stages=('blocks',),
-                u=1.0,
-            )
+            dict(type='mmrank.DeepFeatureMixup', backbone=net, stages=('blocks',), u=1.0)
         ).double()
         self.head = build_head({**STABLE_AP, 'mean_mode': 'off'})
 
@@ -164,9 +153,7 @@ def _all_cases(rank, sizes):
     return [torch.tensor(counts), *(x for r in results for x in r)]
 
 
-@pytest.fixture(
-    scope='module', params=[pytest.param(2, marks=pytest.mark.slow), 3]
-)
+@pytest.fixture(scope='module', params=[pytest.param(2, marks=pytest.mark.slow), 3])
 def ranks(request):
     """Sizes, and by rank the results of each case."""
     sizes = SIZES[request.param]

@@ -16,12 +16,7 @@ CLASSES = 3
 GIOU = dict(type='mmdet.GIoULoss', loss_weight=2.0)
 # Boxes of four RoIs, two with an object.
 ROIS = torch.tensor(
-    [
-        [0.0, 10, 10, 50, 60],
-        [0.0, 0, 0, 20, 20],
-        [1.0, 30, 20, 70, 80],
-        [1.0, 5, 5, 90, 90],
-    ]
+    [[0.0, 10, 10, 50, 60], [0.0, 0, 0, 20, 20], [1.0, 30, 20, 70, 80], [1.0, 5, 5, 90, 90]]
 )
 LABELS = torch.tensor([2, CLASSES, 0, CLASSES])
 TARGETS = torch.tensor([[12.0, 8, 55, 58], [28.0, 25, 66, 84]])
@@ -83,9 +78,7 @@ def _losses(head, labels=LABELS, rois=ROIS):
     targets = torch.zeros(n, 4)
     targets[has_object] = TARGETS[: has_object.sum()]
     weights = has_object.float()[:, None].expand(-1, 4)
-    losses = head.loss(
-        scores, boxes, rois, labels, torch.ones(n), targets, weights
-    )
+    losses = head.loss(scores, boxes, rois, labels, torch.ones(n), targets, weights)
     return losses, scores, boxes
 
 
@@ -113,9 +106,7 @@ def test_box_loss_of_each_positive(agnostic):
     head = _build('_WantsLoss', reg_class_agnostic=agnostic)
     losses, scores, boxes = _losses(head)
     told = head.loss_cls.told['box_loss']
-    giou = bbox_overlaps(
-        _decoded(head, boxes), TARGETS, mode='giou', is_aligned=True
-    )
+    giou = bbox_overlaps(_decoded(head, boxes), TARGETS, mode='giou', is_aligned=True)
     torch.testing.assert_close(told, 2 * (1 - giou))
     # What the loss returns takes the place of the host's entries.
     torch.testing.assert_close(losses['loss_bbox'], 3 * told.sum())
@@ -165,15 +156,9 @@ def test_average_over_the_positives():
     over_rois, *_ = _losses(_build())
     head = _build(box_average='positives')
     over_positives, _, boxes = _losses(head)
-    giou = bbox_overlaps(
-        _decoded(head, boxes), TARGETS, mode='giou', is_aligned=True
-    )
-    torch.testing.assert_close(
-        over_positives['loss_bbox'], 2 * (1 - giou).mean()
-    )
-    torch.testing.assert_close(
-        over_rois['loss_bbox'], over_positives['loss_bbox'] * 2 / 4
-    )
+    giou = bbox_overlaps(_decoded(head, boxes), TARGETS, mode='giou', is_aligned=True)
+    torch.testing.assert_close(over_positives['loss_bbox'], 2 * (1 - giou).mean())
+    torch.testing.assert_close(over_rois['loss_bbox'], over_positives['loss_bbox'] * 2 / 4)
 
 
 def test_balanced_boxes():
@@ -181,9 +166,7 @@ def test_balanced_boxes():
     (before,) = torch.autograd.grad(plain['loss_bbox'], boxes)
     balanced, scores, boxes = _losses(_build(balance_boxes=True))
     torch.testing.assert_close(balanced['loss_bbox'], balanced['loss_cls'])
-    after = torch.autograd.grad(
-        balanced['loss_bbox'], (boxes, scores), allow_unused=True
-    )
+    after = torch.autograd.grad(balanced['loss_bbox'], (boxes, scores), allow_unused=True)
     ratio = plain['loss_cls'] / plain['loss_bbox']
     torch.testing.assert_close(after[0], before * ratio)
     # The ratio is held fixed.
@@ -197,9 +180,7 @@ def _total(loss):
 
 
 @pytest.mark.parametrize('kind', ['faster', 'cascade'])
-@pytest.mark.parametrize(
-    'loss', ['APLoss', 'ALRPLoss', 'RankSortLoss', 'DRLoss']
-)
+@pytest.mark.parametrize('loss', ['APLoss', 'ALRPLoss', 'RankSortLoss', 'DRLoss'])
 def test_detectors_train_on_the_rivals(kind, loss):
     model = build_detector(
         kind,

@@ -59,11 +59,7 @@ HEADS = {
         featmap_strides=STRIDES,
         anchor_generator=dict(
             type='mmdet.YOLOAnchorGenerator',
-            base_sizes=[
-                [(16, 20), (24, 16)],
-                [(32, 40), (40, 28)],
-                [(44, 52), (60, 60)],
-            ],
+            base_sizes=[[(16, 20), (24, 16)], [(32, 40), (40, 28)], [(44, 52), (60, 60)]],
             strides=STRIDES,
         ),
         loss_conf=BINARY,
@@ -71,10 +67,7 @@ HEADS = {
         loss_wh=dict(type='mmdet.MSELoss', loss_weight=2.0, reduction='sum'),
         train_cfg=dict(
             assigner=dict(
-                type='mmdet.GridAssigner',
-                pos_iou_thr=0.5,
-                neg_iou_thr=0.5,
-                min_pos_iou=0,
+                type='mmdet.GridAssigner', pos_iou_thr=0.5, neg_iou_thr=0.5, min_pos_iou=0
             )
         ),
     ),
@@ -96,8 +89,7 @@ def watch(head):
     """Arguments of the calls of the ranking loss."""
     calls = []
     head.loss_cls.loss.register_forward_pre_hook(
-        lambda _, args, kwargs: calls.append((*args, kwargs)),
-        with_kwargs=True,
+        lambda _, args, kwargs: calls.append((*args, kwargs)), with_kwargs=True
     )
     return calls
 
@@ -115,9 +107,7 @@ def predict(head):
     features, _, metas = make_inputs()
     head.eval()
     with torch.no_grad():
-        return head.predict_by_feat(
-            *head(features), batch_img_metas=metas, with_nms=False
-        )
+        return head.predict_by_feat(*head(features), batch_img_metas=metas, with_nms=False)
 
 
 @pytest.mark.parametrize('name', HEADS)
@@ -160,9 +150,7 @@ def test_mean_positive_is_shown_as_one_half(name):
         return torch.cat([r.scores for r in predict(head)]).max()
 
     centred, plain = highest(True), highest(False)
-    torch.testing.assert_close(
-        centred.logit(), plain.logit() + 4, rtol=1e-3, atol=1e-3
-    )
+    torch.testing.assert_close(centred.logit(), plain.logit() + 4, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize('name', HEADS)
@@ -183,9 +171,7 @@ def test_ssd_keeps_its_boxes_and_drops_the_background():
     calls, losses = watch(head), head_losses(head)
     ((scores, labels, weights, _),) = calls
     # One box loss for each image.
-    torch.testing.assert_close(
-        list(losses['loss_bbox']), list(head_losses(stock)['loss_bbox'])
-    )
+    torch.testing.assert_close(list(losses['loss_bbox']), list(head_losses(stock)['loss_bbox']))
     cells = sum((128 // s) ** 2 * n for s, n in zip(STRIDES, (4, 6, 4)))
     assert scores.shape == (2 * cells, CLASSES)
     # All anchors are ranked, of which three images' objects are positives.
@@ -215,15 +201,11 @@ def test_yolov3_ranks_the_product_that_it_shows():
     """All anchors but those that YOLOv3 leaves out; boxes as before."""
     head = build('YOLOV3Head')
     stock = build('YOLOV3Head', BINARY, listwise=False)
-    stock.load_state_dict(
-        {k: v for k, v in head.state_dict().items() if 'loss_cls' not in k}
-    )
+    stock.load_state_dict({k: v for k, v in head.state_dict().items() if 'loss_cls' not in k})
     calls, losses = watch(head), head_losses(head)
     assigned = []
     get_targets = stock.get_targets
-    stock.get_targets = lambda *args: (
-        assigned.extend(get_targets(*args)) or tuple(assigned)
-    )
+    stock.get_targets = lambda *args: assigned.extend(get_targets(*args)) or tuple(assigned)
     expected = head_losses(stock)
     assert set(losses) == {'loss_cls', 'loss_xy', 'loss_wh'}
     for key in ('loss_xy', 'loss_wh'):
@@ -234,12 +216,9 @@ def test_yolov3_ranks_the_product_that_it_shows():
     level, image, y, x, anchor = 0, 1, 5, 6, 1
     of_anchor = maps[level][image, anchor * 9 : anchor * 9 + 9, y, x]
     row = ((image * 16 + y) * 16 + x) * 2 + anchor
-    torch.testing.assert_close(
-        scores[row], joint_logits(of_anchor[5:], of_anchor[4:5])
-    )
+    torch.testing.assert_close(scores[row], joint_logits(of_anchor[5:], of_anchor[4:5]))
     targets, negatives = (
-        torch.cat([level.flatten(0, 1) for level in levels])
-        for levels in assigned
+        torch.cat([level.flatten(0, 1) for level in levels]) for levels in assigned
     )
     matched = targets[:, 4] == 1
     assert matched.sum() >= 3
@@ -261,16 +240,12 @@ def test_yolov3_shows_the_scores_of_the_stock_head():
     for ours, theirs in zip(predict(head), predict(stock)):
         # The rows come in another order: sorted by product, or by class.
         distance, index = torch.cdist(
-            _rows(ours),
-            _rows(theirs),
-            compute_mode='donot_use_mm_for_euclid_dist',
+            _rows(ours), _rows(theirs), compute_mode='donot_use_mm_for_euclid_dist'
         ).min(1)
         assert distance.max() < 1e-2
         assert len(index.unique()) == len(index) == len(theirs)
         # An error of the logit, near -11, is a relative one of the score.
-        torch.testing.assert_close(
-            ours.scores, theirs.scores[index], rtol=1e-5, atol=0
-        )
+        torch.testing.assert_close(ours.scores, theirs.scores[index], rtol=1e-5, atol=0)
 
 
 def test_yolov3_balances_its_two_box_losses():

@@ -39,9 +39,7 @@ def test_stock_config_builds(head, tmp_path):
     path = tmp_path / 'config.py'
     path.write_text(CONFIG.format(base=STOCK[head], head=head))
     model = Config.fromfile(path).model
-    parts = {
-        key: model[key] for key in ('train_cfg', 'test_cfg') if key in model
-    }
+    parts = {key: model[key] for key in ('train_cfg', 'test_cfg') if key in model}
     with DefaultScope.overwrite_default_scope('mmdet'):
         built = MODELS.build({**model.bbox_head, **parts})
     assert type(built).__name__ == f'Listwise{head}'

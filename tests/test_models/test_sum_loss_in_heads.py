@@ -55,16 +55,12 @@ def _box(loss, stock):
         )
     )
     labels = torch.tensor([2, CLASSES, 0, CLASSES])
-    boxes = torch.tensor(
-        [[10.0, 10, 50, 60], [0, 0, 20, 20], [30, 20, 70, 80], [5, 5, 90, 90]]
-    )
+    boxes = torch.tensor([[10.0, 10, 50, 60], [0, 0, 20, 20], [30, 20, 70, 80], [5, 5, 90, 90]])
     rois = torch.cat([torch.zeros(4, 1), boxes], 1)
     scores, deltas = head(torch.randn(4, 4, 1, 1))
     assert scores.shape == (4, CLASSES)
     weights = (labels < CLASSES).float()[:, None].expand(-1, 4)
-    losses = head.loss(
-        scores, deltas, rois, labels, torch.ones(4), boxes + 3, weights
-    )
+    losses = head.loss(scores, deltas, rois, labels, torch.ones(4), boxes + 3, weights)
     return head, losses, losses['loss_cls'], head.loss_cls
 
 
@@ -82,10 +78,7 @@ def _one_vs_rest(loss):
     head.init_weights()
     g = torch.Generator().manual_seed(1)
     feats = torch.randn(12, 8, generator=g)
-    labels = [
-        DataSample(metainfo=dict(sample_idx=i)).set_gt_label(i % CLASSES)
-        for i in range(12)
-    ]
+    labels = [DataSample(metainfo=dict(sample_idx=i)).set_gt_label(i % CLASSES) for i in range(12)]
     losses = head.loss(feats, labels)
     return head, losses, losses['loss'], head.loss_module
 
@@ -169,9 +162,7 @@ class _Keep(Hook):
     def __init__(self):
         self.logs = []
 
-    def after_train_iter(
-        self, runner, batch_idx, data_batch=None, outputs=None
-    ):
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
         scalars = runner.message_hub.log_scalars
         self.logs.append({k: x.current() for k, x in scalars.items()})
 
@@ -182,12 +173,7 @@ def _train(loss, folder, name):
     model = MODELS.build(
         dict(
             type='mmpretrain.ImageClassifier',
-            backbone=dict(
-                type='mmrank.SmallConvNet',
-                in_channels=3,
-                channels=8,
-                num_blocks=2,
-            ),
+            backbone=dict(type='mmrank.SmallConvNet', in_channels=3, channels=8, num_blocks=2),
             neck=dict(type='mmpretrain.GlobalAveragePooling'),
             head=dict(
                 type='mmrank.OneVsRestHead',
@@ -209,10 +195,7 @@ def _train(loss, folder, name):
         ),
         optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.1)),
         train_cfg=dict(by_epoch=True, max_epochs=2),
-        custom_hooks=[
-            dict(type='mmrank.RankingMonitorHook', interval=1),
-            keep,
-        ],
+        custom_hooks=[dict(type='mmrank.RankingMonitorHook', interval=1), keep],
         default_hooks=dict(checkpoint=None),
         default_scope='mmpretrain',
         experiment_name=f'sum_loss_{name}',

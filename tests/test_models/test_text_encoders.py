@@ -36,9 +36,7 @@ def test_bad_texts_are_refused():
 def transformer(**kwargs):
     torch.manual_seed(0)
     config = dict(channels=16, num_layers=2, num_heads=2, max_length=24)
-    return MODELS.build(
-        dict(type='mmrank.TextTransformer', **{**config, **kwargs})
-    )
+    return MODELS.build(dict(type='mmrank.TextTransformer', **{**config, **kwargs}))
 
 
 def test_a_text_does_not_see_its_neighbours():
@@ -81,12 +79,7 @@ def test_bad_transformers_are_refused(kwargs, message):
 
 def test_prompts():
     prompts = ZeroShotPrompts(['sea_lion', 'cat'], ['a {}.', 'the {}'])
-    assert prompts.texts == [
-        'a sea lion.',
-        'the sea lion',
-        'a cat.',
-        'the cat',
-    ]
+    assert prompts.texts == ['a sea lion.', 'the sea lion', 'a cat.', 'the cat']
     rows = torch.tensor([[1.0, 0], [0, 1], [1, 0], [1, 0]])
     half = 2**-0.5
     expected = torch.tensor([[half, half], [1, 0]])

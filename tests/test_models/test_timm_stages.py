@@ -21,9 +21,7 @@ def whole():
 
 
 def part_of(whole, **settings):
-    stages = MODELS.build(
-        dict(type='mmrank.TIMMStages', model_name=NAME, **settings)
-    )
+    stages = MODELS.build(dict(type='mmrank.TIMMStages', model_name=NAME, **settings))
     own = stages.state_dict()
     stages.load_state_dict({k: whole.state_dict()[k] for k in own})
     return stages.eval()
@@ -34,9 +32,7 @@ def test_parts_are_the_whole_network(whole, cut):
     images = torch.randn(2, 3, 64, 64)
     front, rest = part_of(whole, stop=cut), part_of(whole, start=cut)
     assert not set(front.state_dict()) & set(rest.state_dict())
-    assert set(front.state_dict()) | set(rest.state_dict()) == set(
-        whole.state_dict()
-    )
+    assert set(front.state_dict()) | set(rest.state_dict()) == set(whole.state_dict())
     (expected,) = whole(images)
     assert torch.equal(rest(front(images)[0])[0], expected)
     features = whole.timm_model.forward_features(images)
@@ -45,9 +41,7 @@ def test_parts_are_the_whole_network(whole, cut):
 
 def test_names_are_those_of_the_backbone_of_mmpretrain(whole):
     pytest.importorskip('mmpretrain.models')
-    backbone = MODELS.build(
-        dict(type='mmpretrain.TIMMBackbone', model_name=NAME)
-    )
+    backbone = MODELS.build(dict(type='mmpretrain.TIMMBackbone', model_name=NAME))
     assert list(whole.state_dict()) == list(backbone.state_dict())
 
 
@@ -58,21 +52,12 @@ def test_frozen_stages_have_no_gradient_and_keep_their_statistics(whole):
     trained = {n for n, p in stages.named_parameters() if p.grad is not None}
     assert trained
     assert all(
-        n.startswith(
-            ('timm_model.blocks.6', 'timm_model.conv_head', 'timm_model.bn2')
-        )
+        n.startswith(('timm_model.blocks.6', 'timm_model.conv_head', 'timm_model.bn2'))
         for n in trained
     )
-    changed = {
-        k
-        for k, v in stages.state_dict().items()
-        if not torch.equal(v, before[k])
-    }
+    changed = {k for k, v in stages.state_dict().items() if not torch.equal(v, before[k])}
     assert changed
-    assert all(
-        k.startswith(('timm_model.blocks.6', 'timm_model.bn2'))
-        for k in changed
-    )
+    assert all(k.startswith(('timm_model.blocks.6', 'timm_model.bn2')) for k in changed)
 
 
 def test_all_stages_can_be_frozen(whole):
@@ -101,6 +86,4 @@ def test_freeze_bn(whole):
 )
 def test_bad_settings_are_refused(settings, message):
     with pytest.raises(UserError, match=message):
-        MODELS.build(
-            dict({'type': 'mmrank.TIMMStages', 'model_name': NAME}, **settings)
-        )
+        MODELS.build(dict({'type': 'mmrank.TIMMStages', 'model_name': NAME}, **settings))

@@ -19,9 +19,7 @@ XMC = '0,2 0:1.5 3:2\n2 5:-1\n1,0 1:1 3:1\n'
 
 def model_config(m, n, channels=4, loss=None, left=None, **other):
     def table(size):
-        return dict(
-            type='mmrank.EmbeddingTower', num_entities=size, channels=channels
-        )
+        return dict(type='mmrank.EmbeddingTower', num_entities=size, channels=channels)
 
     return dict(
         type='mmrank.TwoTower',
@@ -73,10 +71,7 @@ def test_distinct_entities_give_the_loss_of_the_pairs(files, mode, pointwise):
     )
     actual = model(mode='loss', **batch)['loss']
     torch.testing.assert_close(actual, expected)
-    for x, y in zip(
-        torch.autograd.grad(actual, [f, g]),
-        torch.autograd.grad(expected, [f, g]),
-    ):
+    for x, y in zip(torch.autograd.grad(actual, [f, g]), torch.autograd.grad(expected, [f, g])):
         torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-7)
 
 
@@ -85,9 +80,7 @@ def test_distinct_entities_give_the_loss_of_the_pairs(files, mode, pointwise):
 def test_labelled_pairs(files, sampling, pointwise):
     dataset = InteractionDataset(files / 'train.csv', sampling)
     m, n = dataset.interactions.shape
-    loss = dict(
-        type='mmrank.LabelledPairLoss', pointwise=pointwise, loss_weight=3
-    )
+    loss = dict(type='mmrank.LabelledPairLoss', pointwise=pointwise, loss_weight=3)
     model = MODELS.build(model_config(m, n, loss=loss))
     indices = [0, 5, 3 * n + 1] if sampling == 'naive' else [2, 0, m + 3, m]
     cells = indices
@@ -110,17 +103,11 @@ def test_sparse_linear_tower_is_a_matrix_product(tmp_path):
     path = tmp_path / 'train.txt'
     path.write_text(XMC)
     dataset = InteractionDataset(path, file_format='xmc')
-    tower = MODELS.build(
-        dict(type='mmrank.SparseLinearTower', num_features=6, channels=4)
-    )
+    tower = MODELS.build(dict(type='mmrank.SparseLinearTower', num_features=6, channels=4))
     batch = dataset.__getitems__([0, 1, 2, 4])
     assert batch['left']['ids'].tolist() == [0, 1, 2]
-    dense = torch.tensor(
-        [[1.5, 0, 0, 2, 0, 0], [0, 0, 0, 0, 0, -1], [0, 1, 0, 1, 0, 0]]
-    )
-    torch.testing.assert_close(
-        tower(batch['left']), dense @ tower.linear.weight
-    )
+    dense = torch.tensor([[1.5, 0, 0, 2, 0, 0], [0, 0, 0, 0, 0, -1], [0, 1, 0, 1, 0, 0]])
+    torch.testing.assert_close(tower(batch['left']), dense @ tower.linear.weight)
     with pytest.raises(ValueError, match='no features'):
         tower(dict(ids=torch.arange(2)))
 
@@ -145,11 +132,7 @@ def test_mlp_tower():
 def test_right_embeddings_follow_the_weights():
     model = MODELS.build(model_config(2, 6, channels=1, top_k=2)).eval()
     none = torch.zeros(0, dtype=torch.long)
-    batch = dict(
-        left=dict(ids=torch.tensor([0])),
-        num_right=6,
-        seen=dict(rows=none, cols=none),
-    )
+    batch = dict(left=dict(ids=torch.tensor([0])), num_right=6, seen=dict(rows=none, cols=none))
 
     def best():
         return model(mode='predict', **batch)[0]['top_k'].tolist()
@@ -253,9 +236,7 @@ def run(work_dir, root, model, batch_size, sampling='in_batch', epochs=2,
 def test_runs_and_learns_the_groups(files, tmp_path, sampling, loss):
     model = model_config(24, 12, loss=loss, top_k=5)
     model['left']['sparse'] = True
-    _, figures = run(
-        tmp_path / sampling, files, model, 20, sampling, epochs=20
-    )
+    _, figures = run(tmp_path / sampling, files, model, 20, sampling, epochs=20)
     # Of the items that are left, half are of the user's group, or fewer.
     assert figures['top_k/recall@5'] > 95
 
@@ -264,24 +245,15 @@ def test_resumes_exactly(files, tmp_path):
     model = model_config(24, 12, top_k=5)
     whole, _ = run(tmp_path / 'whole', files, model, 20, epochs=4)
     run(tmp_path / 'part', files, model, 20, epochs=2)
-    resumed, _ = run(
-        tmp_path / 'part', files, model, 20, epochs=4, resume=True
-    )
-    for x, y in zip(
-        whole.model.parameters(), resumed.model.parameters(), strict=True
-    ):
+    resumed, _ = run(tmp_path / 'part', files, model, 20, epochs=4, resume=True)
+    for x, y in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
         assert torch.equal(x, y)
 
 
 @pytest.mark.skipif(not ML1M.is_dir(), reason='needs ../shared/data/ml1m')
-@pytest.mark.parametrize(
-    'pointwise',
-    ['square', pytest.param('logistic', marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize('pointwise', ['square', pytest.param('logistic', marks=pytest.mark.slow)])
 def test_runs_on_movielens(tmp_path, pointwise):
-    loss = dict(
-        type='mmrank.InBatchLoss', mode='unbiased', pointwise=pointwise
-    )
+    loss = dict(type='mmrank.InBatchLoss', mode='unbiased', pointwise=pointwise)
     model = model_config(6018, 3018, 16, loss, top_k=5)
     # The scale of the gradient is 1 / (m n), which Adagrad does not mind.
     _, figures = run(

@@ -9,11 +9,7 @@ from mmengine.dataset import DefaultSampler
 from torch.nn.parallel import DistributedDataParallel
 
 from mmrank.datasets import InteractionDataset, TopKDataset
-from mmrank.datasets.samplers import (
-    CrossPairSampler,
-    InBatchPairSampler,
-    NaivePairSampler,
-)
+from mmrank.datasets.samplers import CrossPairSampler, InBatchPairSampler, NaivePairSampler
 from mmrank.evaluation.top_k_metric import TopKMetric
 from mmrank.models import TwoTower
 
@@ -36,12 +32,7 @@ CASES = [
         dict(batch_size=10),
         dict(type='mmrank.LabelledPairLoss', pointwise='logistic'),
     ),
-    (
-        'cross',
-        CrossPairSampler,
-        dict(num_rows=6, num_cols=5),
-        dict(type='mmrank.LabelledPairLoss'),
-    ),
+    ('cross', CrossPairSampler, dict(num_rows=6, num_cols=5), dict(type='mmrank.LabelledPairLoss')),
 ]
 
 
@@ -49,10 +40,7 @@ def _train(folder, sampling, sampler, setting, loss):
     torch.manual_seed(0)
     dataset = InteractionDataset(folder / 'train.csv', sampling)
     pairs = dataset.interactions
-    towers = [
-        dict(type='mmrank.EmbeddingTower', num_entities=n, channels=3)
-        for n in pairs.shape
-    ]
+    towers = [dict(type='mmrank.EmbeddingTower', num_entities=n, channels=3) for n in pairs.shape]
     model = TwoTower(*towers, loss, top_k=3).double()
     if sampling in ('in_batch', 'sogram'):
         model.pair_loss.set_pairs(pairs.rows, pairs.cols, pairs.shape)
@@ -96,10 +84,7 @@ def test_two_ranks_equal_one_process(tmp_path):
     g = torch.Generator().manual_seed(2)
     labels = torch.rand(9, 8, generator=g)
     labels[torch.arange(9), torch.arange(9) % 8] = 0
-    for name, chosen in (
-        ('train', labels < 0.4),
-        ('test', labels > 0.85),
-    ):
+    for name, chosen in (('train', labels < 0.4), ('test', labels > 0.85)):
         lines = [f'{i},{j}\n' for i, j in chosen.nonzero().tolist()]
         (tmp_path / f'{name}.csv').write_text(''.join(lines))
     # An odd number of users: the sampler of the second rank repeats one.

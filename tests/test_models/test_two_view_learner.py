@@ -39,9 +39,7 @@ NECK = dict(
 def model(loss='ISogCLRLoss', neck=NECK, **kwargs):
     return dict(
         type='mmrank.TwoViewLearner',
-        backbone=dict(
-            type='mmrank.SmallConvNet', in_channels=3, channels=8, num_blocks=2
-        ),
+        backbone=dict(type='mmrank.SmallConvNet', in_channels=3, channels=8, num_blocks=2),
         neck=neck,
         loss=dict(type=f'mmrank.{loss}', **LOSSES[loss]),
         **kwargs,
@@ -92,9 +90,7 @@ def test_state_on_the_host_is_fetched_while_the_network_runs(monkeypatch):
         net = MODELS.build(config).train()
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
         asked = []
-        net.backbone.register_forward_pre_hook(
-            lambda *_, asked=asked: asked.append(link.asked)
-        )
+        net.backbone.register_forward_pre_hook(lambda *_, asked=asked: asked.append(link.asked))
         for n in (6, 4, 5):
             optimizer.zero_grad()
             net(*batch(n), mode='loss')['loss'].backward()
@@ -129,9 +125,7 @@ def test_features():
     expected = net.backbone(view)[-1].mean((2, 3))
     for given in (samples, None):
         out = net(view, given, mode='predict')
-        torch.testing.assert_close(
-            torch.stack([x.feature for x in out]), expected
-        )
+        torch.testing.assert_close(torch.stack([x.feature for x in out]), expected)
     assert out[0].feature.shape == (8,)
     assert isinstance(net(view), tuple)
 
@@ -177,33 +171,21 @@ def runner(work_dir, epochs, resume=False):
         collate_fn=dict(type='default_collate'),
         sampler=dict(type='DefaultSampler', shuffle=True, seed=3),
     )
-    both = dict(
-        type='mmrank.IndexedConcatDataset',
-        datasets=[Pictures(SAMPLES), Pictures(12, 1)],
-    )
+    both = dict(type='mmrank.IndexedConcatDataset', datasets=[Pictures(SAMPLES), Pictures(12, 1)])
     return Runner(
         model(
             data_preprocessor=dict(
-                type='mmrank.TwoViewPreprocessor',
-                mean=[90.0] * 3,
-                std=[60.0] * 3,
+                type='mmrank.TwoViewPreprocessor', mean=[90.0] * 3, std=[60.0] * 3
             )
         ),
         work_dir=str(work_dir),
         train_dataloader=dict(dataset=Pictures(SAMPLES), **loader),
         val_dataloader=dict(
-            dataset=both,
-            **{
-                **loader,
-                'sampler': dict(type='DefaultSampler', shuffle=False),
-            },
+            dataset=both, **{**loader, 'sampler': dict(type='DefaultSampler', shuffle=False)}
         ),
         train_cfg=dict(by_epoch=True, max_epochs=epochs, val_interval=4),
         val_cfg=dict(),
-        val_evaluator=[
-            dict(type='mmrank.KNNMetric', k=5),
-            dict(type='mmrank.LinearProbeMetric'),
-        ],
+        val_evaluator=[dict(type='mmrank.KNNMetric', k=5), dict(type='mmrank.LinearProbeMetric')],
         optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.1, momentum=0.9)),
         custom_hooks=[
             dict(type='mmrank.SampleIndexHook'),

@@ -25,18 +25,11 @@ sys.path.insert(0, {root!r})
 
 def run_without(names, code):
     blocker = BLOCKER.format(names=sorted(names), root=str(ROOT))
-    return subprocess.run(
-        [sys.executable, '-c', blocker + code], capture_output=True, text=True
-    )
+    return subprocess.run([sys.executable, '-c', blocker + code], capture_output=True, text=True)
 
 
 OPENMMLAB = {'mmengine', 'mmcv', 'mmdet', 'mmpretrain'}
-ADAPTED = {
-    'safetensors',
-    'sentence_transformers',
-    'torchvision',
-    'transformers',
-}
+ADAPTED = {'safetensors', 'sentence_transformers', 'torchvision', 'transformers'}
 OTHERS = {'matplotlib', 'pycocotools', 'rich', 'scipy', 'tabulate', *ADAPTED}
 
 
@@ -47,9 +40,7 @@ def test_blocker_blocks():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    'absent', [{'mmdet'}, {'mmpretrain', 'pytorch_metric_learning'}]
-)
+@pytest.mark.parametrize('absent', [{'mmdet'}, {'mmpretrain', 'pytorch_metric_learning'}])
 def test_registry_builds_without(absent):
     done = run_without(absent, REGISTRY)
     assert done.returncode == 0, done.stderr
@@ -136,14 +127,11 @@ def test_a_detection_user_trains_a_head_without_mmpretrain():
     pytest.importorskip('mmdet')
     code = (
         'from mmengine.registry import MODELS\n'
-        'head = MODELS.build(dict(type="mmrank.ListwiseHead", '
-        'head_type="mmdet.RetinaHead", num_classes=3, in_channels=8, '
-        'feat_channels=8, stacked_convs=1, '
-        'loss_cls=dict(type="mmrank.StableAPLoss"), '
-        'loss_bbox=dict(type="mmdet.L1Loss"), '
-        'anchor_generator=dict(type="mmdet.AnchorGenerator", scales=[4], '
-        'ratios=[1.0], strides=[8, 16]), '
-        'bbox_coder=dict(type="mmdet.DeltaXYWHBBoxCoder")))\n'
+        'head = MODELS.build(dict(type="mmrank.ListwiseHead", head_type="mmdet.RetinaHead", '
+        'num_classes=3, in_channels=8, feat_channels=8, stacked_convs=1, '
+        'loss_cls=dict(type="mmrank.StableAPLoss"), loss_bbox=dict(type="mmdet.L1Loss"), '
+        'anchor_generator=dict(type="mmdet.AnchorGenerator", scales=[4], ratios=[1.0], strides=[8, '
+        '16]), bbox_coder=dict(type="mmdet.DeltaXYWHBBoxCoder")))\n'
         'assert head is not None\n'
     )
     done = run_without({'mmpretrain'}, code)

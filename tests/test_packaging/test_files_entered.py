@@ -11,8 +11,8 @@ SCRIPT = Path(__file__).resolve().parents[1] / 'files_entered.py'
 @pytest.mark.parametrize(
     ('name', 'most'),
     [
-        # One more each for the pair matrix, two for sums over both directions,
-        # two for keys and state that are spread over the ranks.
+        # One more each for the pair matrix, two for sums over both directions, two for keys and
+        # state that are spread over the ranks.
         ('StableAPLoss', 13),
         ('APLoss', 14),
         ('SmoothAPLoss', 10),

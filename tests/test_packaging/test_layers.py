@@ -66,9 +66,7 @@ def imports(path):
                 base = f'{above}.{base}'.rstrip('.')
             # A name may be a module of the package itself.
             if base == 'mmrank':
-                yield from (
-                    (f'mmrank.{a.name}', node.lineno) for a in node.names
-                )
+                yield from ((f'mmrank.{a.name}', node.lineno) for a in node.names)
             else:
                 yield base, node.lineno
 
@@ -132,11 +130,7 @@ def test_floors_need_torch_and_few_others(name):
 def test_common_modules_need_few_packages(name):
     folder = PACKAGE / name
     paths = modules(folder) if folder.is_dir() else [PACKAGE / f'{name}.py']
-    heads = {
-        module.partition('.')[0]
-        for path in paths
-        for module, _ in imports(path)
-    }
+    heads = {module.partition('.')[0] for path in paths for module, _ in imports(path)}
     assert heads - set(sys.stdlib_module_names) <= COMMON[name] | {'mmrank'}
 
 

@@ -23,9 +23,7 @@ FORBIDDEN = [
 
 
 def tracked_files():
-    done = subprocess.run(
-        ['git', 'ls-files', '-z'], cwd=ROOT, capture_output=True
-    )
+    done = subprocess.run(['git', 'ls-files', '-z'], cwd=ROOT, capture_output=True)
     if done.returncode != 0:
         pytest.skip('needs a git checkout')
     names = filter(None, done.stdout.decode().split('\0'))
@@ -74,8 +72,7 @@ def test_lock_pins_each_package_once_per_python(python):
     names = [
         requirement.name
         for requirement in map(Requirement, lock_lines())
-        if requirement.marker is None
-        or requirement.marker.evaluate(environment)
+        if requirement.marker is None or requirement.marker.evaluate(environment)
     ]
     assert len(names) == len(set(names))
     assert {'torch', 'onedl-mmcv', 'pytest', 'scipy', 'triton'} <= set(names)
@@ -122,9 +119,6 @@ def test_bandit_finds_nothing():
     pytest.importorskip('bandit')
     options = ['-q', '-r', 'mmrank', 'tools', '-c', 'pyproject.toml']
     done = subprocess.run(
-        [sys.executable, '-m', 'bandit', *options],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
+        [sys.executable, '-m', 'bandit', *options], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout

@@ -30,8 +30,8 @@ class Snippet(NamedTuple):
 def all_snippets():
     """Python blocks of README.md, of the configs' READMEs and of docs/.
 
-    A file that a page includes whole is not among them:
-    tests/test_docs/test_user_pages.py runs it. docs/pages/write_a_loss.md
+    A file that a page includes whole is not among them: tests/test_docs/test_user_pages.py runs it.
+    docs/pages/write_a_loss.md
     has a test of its own.
     """
     found = []
@@ -54,9 +54,7 @@ def all_snippets():
 
 def snippet(readme, mark):
     """The one block of a README that contains ``mark``."""
-    found = [
-        s for s in all_snippets() if s.readme == readme and mark in s.text
-    ]
+    found = [s for s in all_snippets() if s.readme == readme and mark in s.text]
     assert len(found) == 1, (readme, mark, [s.line for s in found])
     return found[0]
 
@@ -91,9 +89,7 @@ def tiny_detector(cfg):
     )
     model.neck.update(in_channels=[32, 64, 128, 256], out_channels=64)
     if 'roi_head' not in model:
-        model.bbox_head.update(
-            num_classes=6, in_channels=64, feat_channels=64, stacked_convs=1
-        )
+        model.bbox_head.update(num_classes=6, in_channels=64, feat_channels=64, stacked_convs=1)
         model.bbox_head.anchor_generator.octave_base_scale = 3
         model.test_cfg.update(score_thr=0.0)
         return cfg
@@ -102,9 +98,7 @@ def tiny_detector(cfg):
     model.train_cfg.rpn_proposal.max_per_img = 200
     model.test_cfg.rpn.max_per_img = 200
     model.roi_head.bbox_roi_extractor.out_channels = 64
-    model.roi_head.bbox_head.update(
-        in_channels=64, fc_out_channels=128, num_classes=6
-    )
+    model.roi_head.bbox_head.update(in_channels=64, fc_out_channels=128, num_classes=6)
     model.test_cfg.rcnn.update(score_thr=0.0)
     return cfg
 
@@ -117,21 +111,13 @@ def train_detector(cfg, images, work_dir, iterations, warm_up):
     """
     data = Config.fromfile(ROOT / 'configs/_base_/datasets/shapes_coco.py')
     loader = copy.deepcopy(data.train_dataloader)
-    loader.update(
-        batch_size=4,
-        num_workers=0,
-        sampler=dict(type='InfiniteSampler', shuffle=True),
-    )
+    loader.update(batch_size=4, num_workers=0, sampler=dict(type='InfiniteSampler', shuffle=True))
     test = copy.deepcopy(data.val_dataloader)
     test.update(batch_size=4, num_workers=0)
-    test.dataset.update(
-        ann_file='annotations/train.json', data_prefix=dict(img='train/')
-    )
+    test.dataset.update(ann_file='annotations/train.json', data_prefix=dict(img='train/'))
     for one in (loader, test):
         one.dataset.data_root = f'{images}/'
-    evaluator = dict(
-        type='CocoMetric', ann_file=f'{images}/annotations/train.json'
-    )
+    evaluator = dict(type='CocoMetric', ann_file=f'{images}/annotations/train.json')
     settings = dict(
         model=cfg.model,
         work_dir=str(work_dir),
@@ -148,10 +134,7 @@ def train_detector(cfg, images, work_dir, iterations, warm_up):
             if one.type == 'LinearLR' and not one.by_epoch and warm_up
         ],
         default_scope='mmdet',
-        default_hooks=dict(
-            logger=dict(type='LoggerHook', interval=iterations),
-            checkpoint=None,
-        ),
+        default_hooks=dict(logger=dict(type='LoggerHook', interval=iterations), checkpoint=None),
         custom_hooks=cfg.get('custom_hooks', []),
         randomness=dict(seed=0),
         log_level='WARNING',
@@ -160,10 +143,7 @@ def train_detector(cfg, images, work_dir, iterations, warm_up):
     runner = Runner.from_cfg(Config(settings))
     runner.train()
     metrics = runner.test()
-    history = {
-        name: buffer.data[0]
-        for name, buffer in runner.message_hub.log_scalars.items()
-    }
+    history = {name: buffer.data[0] for name, buffer in runner.message_hub.log_scalars.items()}
     return 100 * metrics.get('coco/bbox_mAP_50', 0.0), history
 
 
@@ -213,9 +193,7 @@ def _alphabet():
     spec = GlyphsSpec(size=24)
     return torch.stack(
         [
-            torch.stack(
-                [torch.from_numpy(draw_glyph(spec, c, k)) for k in drawings]
-            )
+            torch.stack([torch.from_numpy(draw_glyph(spec, c, k)) for k in drawings])
             for c, drawings in enumerate([range(DRAWINGS)] * CLASSES)
         ]
     )

@@ -1,7 +1,7 @@
 """Every Python block of READMEs and pages does what its reader expects.
 
-Trainings use the optimiser of the block's base config, or mmpretrain's stock
-one where there is no base, on small made-up data.
+Trainings use the optimiser of the block's base config, or mmpretrain's stock one where there is no
+base, on small made-up data.
 """
 
 import copy
@@ -42,8 +42,7 @@ HOME = 'docs/pages/index.md'
 SCALING = 'docs/pages/scaling.md'
 CALIBRATION = 'docs/pages/calibration_and_deployment.md'
 SELF_SUPERVISED = 'docs/pages/users/self_supervised.md'
-# README or page and a text that is in one of its blocks alone; the tests below
-# name each of them.
+# README or page and a text that is in one of its blocks alone; the tests below name each of them.
 BLOCKS = [
     ('README.md', "_base_ = 'mmdet::atss"),
     (DETECTOR, "_base_ = 'mmdet::faster_rcnn"),
@@ -101,9 +100,7 @@ def test_every_block_is_known():
 
 # Detection. The argument of h is looked at in every iteration.
 
-MONITOR = (
-    "\ncustom_hooks = [dict(type='mmrank.RankingMonitorHook', interval=1)]\n"
-)
+MONITOR = "\ncustom_hooks = [dict(type='mmrank.RankingMonitorHook', interval=1)]\n"
 RETINANET = f"""
 _base_ = ['{ROOT}/configs/_base_/models/retinanet_r18_fpn_small.py',
           'mmdet::_base_/schedules/schedule_1x.py']
@@ -147,33 +144,24 @@ def test_detector_by_the_lines_of_the_readme_keeps_up(kind, tmp_path):
     arguments = [v for k, v in history.items() if k.endswith('argument')]
     assert len(arguments) == (2 if kind == 'faster_rcnn' else 1)
     for values in arguments:
-        # As the log shows it, a mean of ten iterations: an easy batch of four
-        # of the twelve images has a hundredth of the mean risk at the end.
+        # As the log shows it, a mean of ten iterations: an easy batch of four of the twelve images
+        # has a hundredth of the mean risk at the end.
         shown = np.convolve(values, np.full(10, 0.1), mode='valid')
         assert shown.min() >= 0.03
         assert values.max() <= 10
 
 
-@pytest.mark.parametrize(
-    'kind',
-    ['retinanet', pytest.param('faster_rcnn', marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize('kind', ['retinanet', pytest.param('faster_rcnn', marks=pytest.mark.slow)])
 def test_detector_by_the_lines_of_the_readme_learns(kind, tmp_path):
     pytest.importorskip('mmdet')
     images = write_images(tmp_path / 'data')
     text, _ = detector_text(kind)
     # The warm-up of 500 iterations would hide what 15 of them teach.
-    _, history = trained(
-        text, kind, images, tmp_path / 'ours', 15, warm_up=False
-    )
+    _, history = trained(text, kind, images, tmp_path / 'ours', 15, warm_up=False)
     risks = [v for k, v in history.items() if k.endswith('risk')]
     for values in risks:
         assert values[-3:].mean() < 0.8 * values[:3].mean()
-    assert all(
-        v.min() > 0.1 and v.max() < 10
-        for k, v in history.items()
-        if k.endswith('argument')
-    )
+    assert all(v.min() > 0.1 and v.max() < 10 for k, v in history.items() if k.endswith('argument'))
 
 
 # Images of invented characters, batches in memory.
@@ -187,9 +175,7 @@ def batches_of(number, make, seed=0):
 def sample(label=None, score=None, **fields):
     from mmpretrain.structures import DataSample
 
-    made = DataSample(
-        metainfo={k: v for k, v in fields.items() if k != 'text'}
-    )
+    made = DataSample(metainfo={k: v for k, v in fields.items() if k != 'text'})
     if label is not None:
         made.set_gt_label(label)
     if score is not None:
@@ -223,8 +209,7 @@ def retriever_map(model):
     model.eval()
     data = model.data_preprocessor
     return retrieval_map(
-        lambda x: model.extract_feat(data(dict(inputs=x))['inputs']),
-        range(20, 30),
+        lambda x: model.extract_feat(data(dict(inputs=x))['inputs']), range(20, 30)
     )
 
 
@@ -232,16 +217,12 @@ def drawings_of_classes(g):
     labels = torch.randperm(20, generator=g)[:8].repeat_interleave(4)
     images = glyphs(labels, torch.randint(0, 10, (32,), generator=g))
     return dict(
-        inputs=images,
-        data_samples=[
-            sample(int(c), sample_idx=k) for k, c in enumerate(labels)
-        ],
+        inputs=images, data_samples=[sample(int(c), sample_idx=k) for k, c in enumerate(labels)]
     )
 
 
 @pytest.mark.parametrize(
-    'loss',
-    ['ranking', pytest.param('metric_learning', marks=pytest.mark.slow)],
+    'loss', ['ranking', pytest.param('metric_learning', marks=pytest.mark.slow)]
 )
 def test_retrieval(loss):
     """Characters that were not trained on."""
@@ -255,18 +236,14 @@ def test_retrieval(loss):
     assert values['model'].pop('freeze_bn')
     model = built(values['model'])
     before = retriever_map(model)
-    logs = train_model(
-        model, stock_optimiser(SGD), batches_of(60, drawings_of_classes)
-    )
+    logs = train_model(model, stock_optimiser(SGD), batches_of(60, drawings_of_classes))
     after = retriever_map(model)
     assert after > before + 10, (before, after)
     assert after > 45
     if loss == 'ranking':
         ranking = _ranking(model)
         assert 0.03 < ranking.diagnostics['argument'] < 10
-    first, last = (
-        sum(x['loss'] for x in part) for part in (logs[:10], logs[-10:])
-    )
+    first, last = (sum(x['loss'] for x in part) for part in (logs[:10], logs[-10:]))
     assert last < first
     assert METRICS.build(values['test_evaluator'])
 
@@ -277,11 +254,7 @@ def _ranking(model):
 
 
 @pytest.mark.parametrize(
-    'readme',
-    [
-        LONG_TAIL,
-        pytest.param('configs/long_tail/README.md', marks=pytest.mark.slow),
-    ],
+    'readme', [LONG_TAIL, pytest.param('configs/long_tail/README.md', marks=pytest.mark.slow)]
 )
 def test_multi_label_classification(readme):
     """Two of 14 characters on top of each other; tested on new drawings."""
@@ -294,9 +267,7 @@ def test_multi_label_classification(readme):
         number = low + torch.randint(0, 8, (2, n), generator=g)
         images = torch.maximum(*map(glyphs, labels, number))
         target = torch.zeros(n, 14).scatter_(1, labels.t(), 1)
-        return dict(
-            inputs=images, data_samples=[sample(score=t) for t in target]
-        )
+        return dict(inputs=images, data_samples=[sample(score=t) for t in target])
 
     def mean_ap():
         model.eval()
@@ -305,9 +276,7 @@ def test_multi_label_classification(readme):
         with torch.no_grad():
             found = model.val_step(data)
         scores = torch.stack([s.pred_score for s in found])
-        values = [
-            average_precision(scores[:, c], truth[:, c]) for c in range(14)
-        ]
+        values = [average_precision(scores[:, c], truth[:, c]) for c in range(14)]
         return 100 * torch.stack(values).mean().item()
 
     before = mean_ap()
@@ -327,11 +296,7 @@ def test_multi_label_classification(readme):
 
 
 @pytest.mark.parametrize(
-    'readme',
-    [
-        SELF_SUPERVISED,
-        pytest.param('configs/isogclr/README.md', marks=pytest.mark.slow),
-    ],
+    'readme', [SELF_SUPERVISED, pytest.param('configs/isogclr/README.md', marks=pytest.mark.slow)]
 )
 def test_self_supervised(readme):
     """Two drawings of a character are its views; no label is used."""
@@ -343,13 +308,8 @@ def test_self_supervised(readme):
     def batch(g):
         index = torch.randperm(200, generator=g)[:64]
         # Five samples of each of 40 characters, two drawings a sample.
-        views = [
-            glyphs(index % 40, 2 * (index // 40) + view) for view in (0, 1)
-        ]
-        return dict(
-            inputs=views,
-            data_samples=[sample(sample_idx=int(k)) for k in index],
-        )
+        views = [glyphs(index % 40, 2 * (index // 40) + view) for view in (0, 1)]
+        return dict(inputs=views, data_samples=[sample(sample_idx=int(k)) for k in index])
 
     def found():
         model.eval()
@@ -361,9 +321,7 @@ def test_self_supervised(readme):
         return retrieval_map(embed, range(40, 50))
 
     before = found()
-    optimiser = stock_optimiser(
-        'simclr/simclr_resnet50_8xb32-coslr-200e_in1k.py'
-    )
+    optimiser = stock_optimiser('simclr/simclr_resnet50_8xb32-coslr-200e_in1k.py')
     logs = train_model(model, optimiser, batches_of(60, batch))
     after = found()
     assert after > before + 5, (before, after)
@@ -373,19 +331,13 @@ def test_self_supervised(readme):
 
 
 @pytest.mark.parametrize(
-    'readme',
-    [
-        IMAGE_TEXT,
-        pytest.param('configs/clip/README.md', marks=pytest.mark.slow),
-    ],
+    'readme', [IMAGE_TEXT, pytest.param('configs/clip/README.md', marks=pytest.mark.slow)]
 )
 def test_images_and_texts(readme):
     pytest.importorskip('mmpretrain')
     values = values_of(snippet(readme, 'mmrank.ImageTextDualEncoder').text)
     config = values['model']
-    config['text_encoder'] = dict(
-        type='mmrank.TextTransformer', channels=32, num_layers=1
-    )
+    config['text_encoder'] = dict(type='mmrank.TextTransformer', channels=32, num_layers=1)
     config['head']['loss']['num_samples'] = 200
     model = built(config)
     words = [
@@ -400,12 +352,7 @@ def test_images_and_texts(readme):
         return dict(
             inputs=glyphs(labels, torch.randint(0, 10, (40,), generator=g)),
             data_samples=[
-                sample(
-                    sample_idx=int(k),
-                    image_id=int(k),
-                    text_id=int(k),
-                    text=words[int(c)],
-                )
+                sample(sample_idx=int(k), image_id=int(k), text_id=int(k), text=words[int(c)])
                 for k, c in zip(index, labels)
             ],
         )
@@ -419,9 +366,7 @@ def test_images_and_texts(readme):
             scores = model.embed_images(images) @ model.embed_texts(words).t()
         return 100 * (scores.argmax(1) == labels).double().mean().item()
 
-    optimiser = stock_optimiser(
-        '_base_/schedules/imagenet_bs1024_adamw_swin.py'
-    )
+    optimiser = stock_optimiser('_base_/schedules/imagenet_bs1024_adamw_swin.py')
     logs = train_model(model, optimiser, batches_of(60, batch))
     assert right() > 25  # chance is 5
     assert logs[-1]['loss'] < logs[0]['loss']

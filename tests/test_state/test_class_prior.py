@@ -23,13 +23,9 @@ def test_counts_and_the_scale_of_the_authors():
     assert prior.of(4, None).tolist() == [0.125, 0.375, 0.5, 0.5]
     prior = ClassPrior('counts', 3, maximum=0.1)
     prior.set_counts(torch.tensor([5, 10, 20]))
-    torch.testing.assert_close(
-        prior.of(3, None), torch.tensor([0.025, 0.05, 0.1]).double()
-    )
+    torch.testing.assert_close(prior.of(3, None), torch.tensor([0.025, 0.05, 0.1]).double())
     given = ClassPrior([0.2, 0.4], 2, maximum=0.1)
-    torch.testing.assert_close(
-        given.of(2, None), torch.tensor([0.05, 0.1]).double()
-    )
+    torch.testing.assert_close(given.of(2, None), torch.tensor([0.05, 0.1]).double())
 
 
 def test_half_precision_does_not_round_it_and_checkpoints_leave_it_out():

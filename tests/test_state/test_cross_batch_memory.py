@@ -116,11 +116,7 @@ def test_averaging_of_buffers_over_ranks_changes_nothing():
 
 @pytest.mark.parametrize(
     ('kwargs', 'word'),
-    [
-        (dict(size=0), 'size'),
-        (dict(dim=2.0), 'dim'),
-        (dict(start_iter=-1), 'start_iter'),
-    ],
+    [(dict(size=0), 'size'), (dict(dim=2.0), 'dim'), (dict(start_iter=-1), 'start_iter')],
 )
 def test_refuses(kwargs, word):
     with pytest.raises(ValueError, match=word):
@@ -129,6 +125,4 @@ def test_refuses(kwargs, word):
 
 def test_refuses_embeddings_of_another_length():
     with pytest.raises(ValueError, match='length 3.*set dim'):
-        CrossBatchMemory(2, 3).enqueue(
-            torch.ones(2, 4), torch.zeros(2), torch.zeros(2)
-        )
+        CrossBatchMemory(2, 3).enqueue(torch.ones(2, 4), torch.zeros(2), torch.zeros(2))

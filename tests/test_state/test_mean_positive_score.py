@@ -62,9 +62,7 @@ def test_frozen_weights_make_exact_and_plain_agree():
     exact = MeanPositiveScore(mode='exact')
     for _ in range(50):
         batch = torch.randn(8)
-        assert _step(exact, batch, batch) == pytest.approx(
-            _step(plain, batch), rel=1e-6, abs=1e-7
-        )
+        assert _step(exact, batch, batch) == pytest.approx(_step(plain, batch), rel=1e-6, abs=1e-7)
 
 
 @pytest.mark.parametrize('lam', [0.01, 0.1])
@@ -192,9 +190,7 @@ def test_lists_of_one_row_are_pooled():
             mean = pos[rows == row][mask[rows == row]].mean().item()
             lam = 0.25 if step else 1.0
             expected[row] += lam * (mean - expected[row])
-        assert got.tolist() == pytest.approx(
-            [expected[r] for r in rows], abs=1e-6
-        )
+        assert got.tolist() == pytest.approx([expected[r] for r in rows], abs=1e-6)
     assert state.num_updates.tolist() == [0, 3, 0, 0, 3]
     order = torch.tensor([3, 0, 5, 2, 1, 4])
     other = MeanPositiveScore(5, 0.25)

@@ -45,9 +45,7 @@ def test_bad_pairs_change_nothing(rows, cols, shape, message):
     counts.set_pairs(ROWS, COLS, (3, 2))
     with pytest.raises(ValueError, match=message):
         counts.set_pairs(
-            torch.tensor(rows, dtype=torch.long),
-            torch.tensor(cols, dtype=torch.long),
-            shape,
+            torch.tensor(rows, dtype=torch.long), torch.tensor(cols, dtype=torch.long), shape
         )
     assert counts.row_counts.tolist() == [2, 1, 1]
 

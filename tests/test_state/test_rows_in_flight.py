@@ -20,9 +20,7 @@ def link(monkeypatch):
 
 
 def temperature(storage='host', **kwargs):
-    return SampleTemperature(
-        SIZE, eta=0.05, beta0=0.7, beta1=0.6, storage=storage, **kwargs
-    )
+    return SampleTemperature(SIZE, eta=0.05, beta0=0.7, beta1=0.6, storage=storage, **kwargs)
 
 
 def news_of(ids, seed):
@@ -50,11 +48,7 @@ def test_a_slow_link_changes_nothing(link, steps, dtype):
     near = temperature('device', momentum_dtype=dtype)
     for seed, step in enumerate(steps):
         ids = torch.tensor(step['own'], dtype=torch.long)
-        asked = {
-            'same': ids,
-            'equal': ids.clone(),
-            'another': (ids + 1) % SIZE,
-        }.get(step['ahead'])
+        asked = {'same': ids, 'equal': ids.clone(), 'another': (ids + 1) % SIZE}.get(step['ahead'])
         if asked is not None:
             far.prefetch(asked, CPU)
         if step['look']:
@@ -96,17 +90,12 @@ def test_nobody_waits(link):
         lambda state: state.state_dict()['tau'],
         lambda state: copy.deepcopy(state).table[1],
         lambda state: state.fetch(torch.arange(SIZE), CPU)[1],
-        lambda state: (
-            state.store(torch.tensor([0]), torch.ones(3, 1)) or state.table[1]
-        ),
+        lambda state: state.store(torch.tensor([0]), torch.ones(3, 1)) or state.table[1],
     ],
 )
 def test_all_that_is_on_its_way_is_seen(link, ask):
     state = temperature()
-    state.store(
-        torch.tensor([4, 2]),
-        torch.tensor([[1.0, 2.0], [0.3, 0.4], [5.0, 6.0]]),
-    )
+    state.store(torch.tensor([4, 2]), torch.tensor([[1.0, 2.0], [0.3, 0.4], [5.0, 6.0]]))
     state.prefetch(torch.tensor([4]), CPU)
     assert ask(state)[[4, 2]].tolist() == pytest.approx([0.3, 0.4])
     # Whoever waited did so once.

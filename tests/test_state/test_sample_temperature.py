@@ -20,9 +20,7 @@ def step(state, ids, log_batch, gradient=None):
     ids = torch.as_tensor(ids)
     state.check_ids(ids, len(ids))
     extra = [] if gradient is None else [torch.as_tensor(gradient)]
-    state.update(
-        ids, state.fetch(ids, CPU), torch.as_tensor(log_batch), *extra
-    )
+    state.update(ids, state.fetch(ids, CPU), torch.as_tensor(log_batch), *extra)
 
 
 def temperature(size=6, **kwargs):
@@ -240,9 +238,7 @@ def test_other_data_set_is_refused_at_resume(load, size):
 
 
 def test_missing_state_is_told():
-    saved = {
-        k: v for k, v in trained().state_dict().items() if 'state' not in k
-    }
+    saved = {k: v for k, v in trained().state_dict().items() if 'state' not in k}
     with pytest.raises(RuntimeError, match=r'state\.tau'):
         Model().load_state_dict(saved)
 
@@ -298,10 +294,7 @@ def test_ten_million_samples_stay_below_200_mb():
 
 
 def test_short_momentum():
-    whole, short = (
-        temperature(beta1=0.6, momentum_dtype=x)
-        for x in ('float32', 'float16')
-    )
+    whole, short = (temperature(beta1=0.6, momentum_dtype=x) for x in ('float32', 'float16'))
     for k in range(20):
         for state in (whole, short):
             step(state, [0, 3], [0.1, 0.2], [math.sin(k), 1e-3])

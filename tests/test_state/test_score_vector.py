@@ -132,9 +132,7 @@ def test_off_mode_gives_every_list_its_own_scores():
         torch.testing.assert_close(got[1], _phi([0.3, 0.5]))
     _step(state, [0.9], rows=[1])
     torch.testing.assert_close(state.vector[1], _phi([0.9]))
-    torch.testing.assert_close(
-        state.vector[0], (_phi([0.1]) + _phi([0.3, 0.5])) / 2
-    )
+    torch.testing.assert_close(state.vector[0], (_phi([0.1]) + _phi([0.3, 0.5])) / 2)
 
 
 @pytest.mark.parametrize('bad', [[], [math.inf, 0.1], [-math.inf]])
@@ -154,9 +152,7 @@ def test_lists_without_finite_scores_leave_the_state(bad):
 
 def test_nan_in_a_list_leaves_the_state():
     state = _state()
-    got = state.update(
-        torch.tensor([[math.nan, 0.1]]), torch.ones(1, 2, dtype=torch.bool)
-    )
+    got = state.update(torch.tensor([[math.nan, 0.1]]), torch.ones(1, 2, dtype=torch.bool))
     assert got.isnan().all()
     assert not state.seen.any()
     assert (state.vector == 0).all()
@@ -224,9 +220,7 @@ def test_saved_resumed_and_moved_bit_for_bit():
     assert whole.to('meta').vector.device.type == 'meta'
 
 
-@pytest.mark.parametrize(
-    'dtype', [torch.float64, torch.bfloat16, torch.float16]
-)
+@pytest.mark.parametrize('dtype', [torch.float64, torch.bfloat16, torch.float16])
 def test_score_dtypes(dtype):
     pos = torch.tensor([[0.25, 0.5]], dtype=dtype)
     got = _state().update(pos, torch.ones(1, 2, dtype=torch.bool))

@@ -9,12 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrank.errors import UserError
-from mmrank.state import (
-    SampleRanks,
-    SampleTemperature,
-    load_shards,
-    save_shard,
-)
+from mmrank.state import SampleRanks, SampleTemperature, load_shards, save_shard
 from mmrank.state.sharding.shard import Shard
 
 CPU = torch.device('cpu')
@@ -44,9 +39,7 @@ def test_shards_of_two_divisions_meet(size, parts, others):
 
 
 def temperature(storage, dtype):
-    return SampleTemperature(
-        SIZE, 0.7, 0.6, eta=0.05, storage=storage, momentum_dtype=dtype
-    )
+    return SampleTemperature(SIZE, 0.7, 0.6, eta=0.05, storage=storage, momentum_dtype=dtype)
 
 
 def batch(step):
@@ -160,9 +153,7 @@ def test_shards_load_into_a_whole_table(parts):
     for part in range(parts):
         shard = temperature('sharded', 'float32')
         shard.shard = Shard(SIZE, part, parts)
-        shard._columns = [
-            x[: shard.shard.rows].clone() for x in shard._columns
-        ]
+        shard._columns = [x[: shard.shard.rows].clone() for x in shard._columns]
         shard.load_state_dict(saved)
         for name, rows in shard.own_rows().items():
             assert torch.equal(rows, whole.column(name)[part::parts])

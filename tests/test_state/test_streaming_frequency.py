@@ -15,9 +15,7 @@ def loops(batches, alpha, bucket):
         for b in {bucket(y) for y in batch}:
             gap = t - last.get(b, 0)
             before = interval.get(b)
-            interval[b] = (
-                gap if before is None else (1 - alpha) * before + alpha * gap
-            )
+            interval[b] = gap if before is None else (1 - alpha) * before + alpha * gap
             last[b] = t
     return interval
 
@@ -39,9 +37,7 @@ def test_equals_the_algorithm(buckets, alpha):
     want = loops([x.tolist() for x in drawn], alpha, lambda y: y % buckets)
     ids = torch.arange(9)
     expected = [-math.log(max(want[y % buckets], 1)) for y in range(9)]
-    torch.testing.assert_close(
-        state.log_share(ids), torch.tensor(expected), rtol=1e-5, atol=1e-6
-    )
+    torch.testing.assert_close(state.log_share(ids), torch.tensor(expected), rtol=1e-5, atol=1e-6)
 
 
 def test_mean_of_the_first_estimate_is_right():
@@ -81,9 +77,7 @@ def test_follows_a_share_that_changes():
         often = step < 100 or step % 10 == 0
         state.update(torch.tensor([0, 1] if often else [1]))
     share = state.log_share(torch.tensor([0, 1])).exp()
-    torch.testing.assert_close(
-        share, torch.tensor([0.1, 1.0]), rtol=0.15, atol=0
-    )
+    torch.testing.assert_close(share, torch.tensor([0.1, 1.0]), rtol=0.15, atol=0)
 
 
 def test_unknown_and_huge_entities():

@@ -32,9 +32,7 @@ def networks():
 
 def test_networks_cost_what_is_said(networks):
     resnet50, resnet18 = networks
-    small, large = (
-        torch.empty(1, 3, side, side, device='meta') for side in (224, 256)
-    )
+    small, large = (torch.empty(1, 3, side, side, device='meta') for side in (224, 256))
     assert gmac(resnet50, small) == pytest.approx(RESNET50, rel=0.01)
 
     def mixed(x):

@@ -11,27 +11,13 @@ import torch
 from rich.console import Console
 
 from mmrank.apis import released_model
-from mmrank.apis.released_model import (
-    find_weights,
-    load_model,
-    read_model_index,
-    released_models,
-)
+from mmrank.apis.released_model import find_weights, load_model, read_model_index, released_models
 from mmrank.errors import UserError
 from mmrank.registry import MODELS
 from mmrank.studies.release import build as building
-from mmrank.studies.release.assets import (
-    ASSETS,
-    Asset,
-    DataSource,
-    chosen_assets,
-)
+from mmrank.studies.release.assets import ASSETS, Asset, DataSource, chosen_assets
 from mmrank.studies.release.build import build, read_record, state_of
-from mmrank.studies.release.registration import (
-    PAGE,
-    models_table,
-    register,
-)
+from mmrank.studies.release.registration import PAGE, models_table, register
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / 'shared' / 'data'
@@ -105,12 +91,8 @@ def checkout(tmp_path, monkeypatch, run_script):
         folder.mkdir(parents=True)
     (root / TINY.config).write_text(CONFIG)
     (root / 'configs/shop/metafile.yml').write_text(METAFILE)
-    (root / 'model-index.yml').write_text(
-        'Import:\n  - configs/shop/metafile.yml\n'
-    )
-    (root / PAGE).write_text(
-        'before\n<!-- models -->\nold\n<!-- end of models -->\nafter\n'
-    )
+    (root / 'model-index.yml').write_text('Import:\n  - configs/shop/metafile.yml\n')
+    (root / PAGE).write_text('before\n<!-- models -->\nold\n<!-- end of models -->\nafter\n')
     (root / 'tools').symlink_to(ROOT / 'tools')
     (data / 'train.csv').write_text('ann,jam\nann,rye\nbob,tea\n')
     (data / 'test.csv').write_text('ann,tea\nbob,rye\n')
@@ -136,9 +118,7 @@ def leave_training(root, monkeypatch, precision=50.0):
     model = MODELS.build(eval_config()['model'])
     with torch.no_grad():  # ann is given tea, which is right; bob jam
         model.left.table.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
-        model.right.table.weight.copy_(
-            torch.tensor([[9.0, 9.0], [8.0, 1.0], [3.0, 0.0]])
-        )
+        model.right.table.weight.copy_(torch.tensor([[9.0, 9.0], [8.0, 1.0], [3.0, 0.0]]))
 
     class Finished(building.RunQueue):
         def run(self, runs):
@@ -234,9 +214,7 @@ def test_a_model_is_registered(built):
     assert 'P@1 50.00' in page
     # Again, without an address: the name alone, and nothing twice.
     register([TINY], out, root)
-    assert written[0].read_text() == text.replace(
-        'https://example.org/v1/', ''
-    )
+    assert written[0].read_text() == text.replace('https://example.org/v1/', '')
     modelindex = pytest.importorskip('modelindex.load_model_index')
     found = modelindex.load(str(root / 'model-index.yml'))
     found.build_models_with_collections()
@@ -281,11 +259,7 @@ def test_data_is_found_or_named(tmp_path):
     (tmp_path / 'zipped' / 'a.zip').write_bytes(b'no archive')
     source = DataSource('zipped', 'a.zip', 'images', ('omniglot.py',))
     with pytest.raises(UserError, match=r'omniglot\.py cannot convert'):
-        source.prepare(
-            tmp_path,
-            tmp_path / 'build',
-            ROOT / 'tools' / 'dataset_converters',
-        )
+        source.prepare(tmp_path, tmp_path / 'build', ROOT / 'tools' / 'dataset_converters')
 
 
 def test_the_tool_lists_what_there_is(run_script, tmp_path):
@@ -329,9 +303,7 @@ def test_a_real_model_end_to_end(name, tmp_path):
     command += ['--out', tmp_path]
     environment = dict(os.environ, PYTHONPATH=str(ROOT))
     for expected in ('wrote', 'is built already'):
-        done = subprocess.run(
-            command, capture_output=True, text=True, env=environment
-        )
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
         assert done.returncode == 0, done.stdout + done.stderr
         assert expected in done.stdout
     record = read_record(name, tmp_path)

@@ -47,11 +47,7 @@ def test_wall_and_cpu_time_of_turns(monkeypatch):
         while time.process_time() < end:
             pass
 
-    steps = {
-        'short': (sleep, ('a', 0.01)),
-        'long': (sleep, ('b', 0.06)),
-        'busy': (work, ('c',)),
-    }
+    steps = {'short': (sleep, ('a', 0.01)), 'long': (sleep, ('b', 0.06)), 'busy': (work, ('c',))}
     times = timing.both_times_in_turn(steps, 3, long=0.05)
     assert [len(x.wall) for x in times.values()] == [3, 3, 3]
     assert [len(x.cpu) for x in times.values()] == [3, 3, 3]
@@ -60,8 +56,6 @@ def test_wall_and_cpu_time_of_turns(monkeypatch):
     assert calls.count('a') >= 4
     assert min(times['short'].wall) >= 0.01
     assert max(times['long'].cpu) < 0.03 <= min(times['busy'].cpu)
-    found = timing.cpu_in_turn(
-        dict(busy=steps['busy'], short=steps['short']), 1
-    )
+    found = timing.cpu_in_turn(dict(busy=steps['busy'], short=steps['short']), 1)
     assert found['busy'][1] == 1
     assert found['short'][1] < 0.5

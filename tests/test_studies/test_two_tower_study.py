@@ -11,13 +11,7 @@ import torch
 from mmengine.config import Config
 from mmengine.runner import Runner
 
-from mmrank.studies.in_batch.cells import (
-    Cell,
-    StudySettings,
-    chosen_omega,
-    run_cell,
-    study_cells,
-)
+from mmrank.studies.in_batch.cells import Cell, StudySettings, chosen_omega, run_cell, study_cells
 from mmrank.studies.in_batch.data import TwoTowerData
 from mmrank.studies.in_batch.expected_objective import ExpectedObjective
 from mmrank.studies.in_batch.full_gradient import minimise_by_lbfgs
@@ -28,15 +22,9 @@ from mmrank.studies.in_batch.learning_rate_search import (
 )
 from mmrank.studies.in_batch.result_lines import ResultLines
 from mmrank.studies.in_batch.stepwise_training import StepwiseTraining
-from mmrank.studies.synthetic.interactions import (
-    InteractionsSpec,
-    write_interactions,
-)
+from mmrank.studies.synthetic.interactions import InteractionsSpec, write_interactions
 
-CONFIG = (
-    Path(__file__).parents[2]
-    / 'configs/in_batch/two-tower8_unbiased-logistic_synthetic.py'
-)
+CONFIG = Path(__file__).parents[2] / 'configs/in_batch/two-tower8_unbiased-logistic_synthetic.py'
 
 
 @pytest.fixture(scope='module')
@@ -91,9 +79,7 @@ def test_steps_give_the_weights_of_a_whole_training(cfg, data, tmp_path, mode):
 
 
 def test_trainings_share_nothing_but_the_data(data):
-    one = StepwiseTraining(
-        data, dict(type='mmrank.InBatchLoss', mode='popularity'), 16, lr=0.5
-    )
+    one = StepwiseTraining(data, dict(type='mmrank.InBatchLoss', mode='popularity'), 16, lr=0.5)
     other = StepwiseTraining(data)
     assert one.model.pair_loss.mode == 'popularity'
     assert other.model.pair_loss.mode == 'unbiased'
@@ -153,9 +139,7 @@ def test_expected_objective_is_the_mean_over_all_batches(mode, pointwise):
         right_index=cols,
     )
     objective = ExpectedObjective(loss, 3, every)
-    torch.testing.assert_close(
-        objective(model), torch.stack(values).mean(), rtol=1e-12, atol=1e-12
-    )
+    torch.testing.assert_close(objective(model), torch.stack(values).mean(), rtol=1e-12, atol=1e-12)
 
 
 class FakeLoop:
@@ -218,12 +202,8 @@ def test_search_keeps_the_best_of_each_metric_and_its_limit():
 
 
 def test_search_on_real_data(data):
-    rule = SearchRule(
-        first_exponent=6, max_steps=40, checks_per_epoch=1, divergence=1.5
-    )
-    training, diverged = search_learning_rate(
-        lambda lr: StepwiseTraining(data, lr=lr), rule
-    )
+    rule = SearchRule(first_exponent=6, max_steps=40, checks_per_epoch=1, divergence=1.5)
+    training, diverged = search_learning_rate(lambda lr: StepwiseTraining(data, lr=lr), rule)
     assert diverged
     assert diverged[-1].lr == 2 * training.lr
     assert training.last_objective < training.first_objective
@@ -303,8 +283,7 @@ def test_limits_of_steps_by_ratio():
 
 def test_omega_may_be_given(data):
     settings = StudySettings(
-        SearchRule(first_exponent=-3, max_steps=2, checks_per_epoch=1),
-        omega=2.5,
+        SearchRule(first_exponent=-3, max_steps=2, checks_per_epoch=1), omega=2.5
     )
     cell = Cell('logistic', 'unbiased_omega', 0.1)
     result = run_cell(cell, data, settings, {}, data.all_pairs())

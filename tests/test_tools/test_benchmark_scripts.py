@@ -11,20 +11,14 @@ ROOT = Path(__file__).parents[2]
 
 def run(script, *arguments):
     done = run_script(
-        ROOT / f'tools/benchmarks/{script}.py',
-        *arguments,
-        cwd=ROOT,
-        env=dict(COLUMNS='160'),
+        ROOT / f'tools/benchmarks/{script}.py', *arguments, cwd=ROOT, env=dict(COLUMNS='160')
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
 
 def test_retrieval_speed():
-    out = run(
-        'retrieval_speed',
-        *('--samples', '600', '--dimensions', '8', '--repeats', '1'),
-    )
+    out = run('retrieval_speed', *('--samples', '600', '--dimensions', '8', '--repeats', '1'))
     for name in ('bare products', 'all figures', 'Recall@K alone'):
         ratios = re.search(rf'│ {name} +│ [\d.]+ +│ ([\d.]+) +│ ([\d.]+)', out)
         assert min(map(float, ratios.groups())) > 0
@@ -52,10 +46,7 @@ def test_gallery_past_memory():
 @pytest.mark.slow
 def test_training_step():
     pytest.importorskip('mmdet')
-    out = run(
-        'training_step',
-        *('--batch-size', '1', '--image-size', '64', '64', '--repeats', '1'),
-    )
+    out = run('training_step', *('--batch-size', '1', '--image-size', '64', '64', '--repeats', '1'))
     assert re.search(r'focal_bccd.py +│ \d+ +│ 1\.000', out)
     assert re.search(r'stable-ap_bccd.py +│ \d+ +│ \d+\.\d{3}', out)
 
@@ -86,9 +77,7 @@ def test_parts_of_a_training_step(kind):
     assert len(rows) == 2
     for network, loss, backward, optimiser, total, share, _ in rows:
         assert min(network, loss, backward) > 0
-        assert total == pytest.approx(
-            network + loss + backward + optimiser, abs=0.21
-        )
+        assert total == pytest.approx(network + loss + backward + optimiser, abs=0.21)
         assert share == pytest.approx(100 * loss / total, abs=3)
     assert rows[0][-1] == 1
 
@@ -109,10 +98,7 @@ def test_detr_step():
 
 
 def test_grad_cache_step():
-    out = run(
-        'grad_cache_step',
-        *('--batches', '4', '32', '--chunk', '4', '--repeats', '1'),
-    )
+    out = run('grad_cache_step', *('--batches', '4', '32', '--chunk', '4', '--repeats', '1'))
     rows = re.findall(r'│ (4|32) +│(.*)│', out)
     whole, chunks = zip(*(map(float, x.split('│')[:2]) for _, x in rows))
     # Most of a small batch is the weights' gradients.
@@ -122,10 +108,7 @@ def test_grad_cache_step():
 
 @pytest.mark.slow
 def test_ring_memory():
-    out = run(
-        'ring_memory',
-        *('--ranks', '2', '4', '--batch', '32', '--dimensions', '2048'),
-    )
+    out = run('ring_memory', *('--ranks', '2', '4', '--batch', '32', '--dimensions', '2048'))
     rows = re.findall(r'│ ([24]) +│(.*)│', out)
     values = [[float(y) for y in x.split('│')] for _, x in rows]
     for gathered, ring, *_, difference in values:
@@ -138,10 +121,7 @@ def test_ring_memory():
 
 @pytest.mark.slow
 def test_wire_bytes():
-    out = run(
-        'wire_bytes',
-        *('--logits', '2000', '--positives', '40', '--classes', '4'),
-    )
+    out = run('wire_bytes', *('--logits', '2000', '--positives', '40', '--classes', '4'))
     # Both ranks' positives, 4 + 1 bytes each, sums of 2 x 8 bytes for each
     # and 8 bytes each for the width and the number of negatives.
     row = re.search(r'StableAPLoss │ flatten +│(.*)│', out).group(1)

@@ -83,9 +83,7 @@ def test_supported_versions_agree():
 
 
 def test_too_little_disk(monkeypatch, tmp_path):
-    monkeypatch.setattr(
-        checks.shutil, 'disk_usage', lambda path: Usage(9, 2, 7.5 * GB)
-    )
+    monkeypatch.setattr(checks.shutil, 'disk_usage', lambda path: Usage(9, 2, 7.5 * GB))
     place = tmp_path / 'a' / 'b'
     checks.check_folder(place, 7, 'cache of uv', 'XDG_CACHE_HOME=PATH')
     with pytest.raises(checks.SetupError, match='needs 8 GB') as info:
@@ -206,17 +204,14 @@ def write_script(path, text):
 
 
 def test_verify_names_the_trouble(tmp_path):
-    python = write_script(
-        tmp_path / 'python', 'echo "ImportError: no symbol" >&2; exit 1'
-    )
+    python = write_script(tmp_path / 'python', 'echo "ImportError: no symbol" >&2; exit 1')
     assert wheel_cache.verify(python, '2.3.6') == 'ImportError: no symbol'
     write_script(python, 'kill -7 $$')
     assert wheel_cache.verify(python, '2.3.6') == 'exit -7'
 
 
 @pytest.mark.parametrize(
-    ('version', 'passes'),
-    [('2.3.6', True), ('2.3.6.post1', True), ('2.3.60', False)],
+    ('version', 'passes'), [('2.3.6', True), ('2.3.6.post1', True), ('2.3.60', False)]
 )
 def test_verify_takes_post_releases(tmp_path, version, passes):
     """Stand-ins for torch and mmcv; nms keeps what the real one keeps."""
@@ -234,13 +229,10 @@ def test_verify_takes_post_releases(tmp_path, version, passes):
         '    tolist = list.copy\n'
     )
     python = write_script(
-        tmp_path / 'python',
-        f'PYTHONPATH="{tmp_path}" exec "{sys.executable}" "$@"',
+        tmp_path / 'python', f'PYTHONPATH="{tmp_path}" exec "{sys.executable}" "$@"'
     )
     trouble = wheel_cache.verify(python, '2.3.6')
-    assert trouble == (
-        '' if passes else 'AssertionError: mmcv is 2.3.60, not 2.3.6'
-    )
+    assert trouble == ('' if passes else 'AssertionError: mmcv is 2.3.60, not 2.3.6')
 
 
 def test_second_process_waits_for_the_lock(tmp_path):
@@ -416,10 +408,7 @@ def test_settings_of_pip_reach_uv(monkeypatch, tmp_path):
     # Who sets uv's own variable means it.
     monkeypatch.setenv('UV_DEFAULT_INDEX', 'https://mine.example')
     assert 'UV_DEFAULT_INDEX' not in steps.uv_settings(config)
-    assert set(steps.uv_settings('')) <= {
-        'UV_INDEX_STRATEGY',
-        'UV_SYSTEM_CERTS',
-    }
+    assert set(steps.uv_settings('')) <= {'UV_INDEX_STRATEGY', 'UV_SYSTEM_CERTS'}
 
 
 def test_stamp_makes_the_second_run_do_nothing(monkeypatch, tmp_path):
@@ -432,9 +421,7 @@ def test_stamp_makes_the_second_run_do_nothing(monkeypatch, tmp_path):
     steps.write_stamp(venv, state='ready', digest=steps.digest())
     # mmrank is found from the working directory here.
     assert steps.is_ready(venv)
-    monkeypatch.setattr(
-        bootstrap.wheel_cache, 'hold', lambda *a: pytest.fail('not ready')
-    )
+    monkeypatch.setattr(bootstrap.wheel_cache, 'hold', lambda *a: pytest.fail('not ready'))
     assert bootstrap.main(['--venv', str(venv)]) == 0
     changed = steps.digest(lock=b'torch==9')
     assert changed != steps.digest() != steps.digest(root='/elsewhere')
@@ -512,8 +499,7 @@ def test_failed_command_shows_the_end_of_its_log(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ('number', 'words'),
-    [(errno.ENOSPC, 'free some disk space'), (errno.EROFS, 'writable')],
+    ('number', 'words'), [(errno.ENOSPC, 'free some disk space'), (errno.EROFS, 'writable')]
 )
 def test_disk_errors_are_one_message(monkeypatch, capsys, number, words):
     def fail(args):
@@ -542,9 +528,7 @@ def run_script(*argv, **env):
 
 def test_cache_that_is_not_writable_is_one_message(tmp_path):
     (tmp_path / 'file').touch()
-    status, _, err = run_script(
-        '--venv', str(tmp_path / 'v'), HOME=str(tmp_path / 'file')
-    )
+    status, _, err = run_script('--venv', str(tmp_path / 'v'), HOME=str(tmp_path / 'file'))
     assert status == 1
     assert 'XDG_CACHE_HOME' in err
     assert str(tmp_path / 'file') in err
@@ -572,10 +556,7 @@ def test_interrupt_exits_130_and_leaves_no_ready_stamp(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={
-            'XDG_CACHE_HOME': str(tmp_path / 'cache'),
-            'PATH': '/usr/bin:/bin',
-        },
+        env={'XDG_CACHE_HOME': str(tmp_path / 'cache'), 'PATH': '/usr/bin:/bin'},
     )
     log = tmp_path / 'v' / 'bootstrap.log'
     deadline = time.monotonic() + 20
@@ -618,10 +599,5 @@ def test_makefile_works_in_any_path(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert f'<--venv>\n<{place}>' in done.stdout
-    for part in (
-        '<tools/demo.py>',
-        '<pytest>',
-        '<slow or hypothesis>',
-        '<ruff>',
-    ):
+    for part in ('<tools/demo.py>', '<pytest>', '<slow or hypothesis>', '<ruff>'):
         assert part in done.stdout

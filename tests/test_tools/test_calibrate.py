@@ -79,8 +79,7 @@ def test_detector(boxes, tmp_path, run_script):
     for name in ('val', 'test'):
         table = (tmp_path / 'out' / f'{name}.csv').read_text().splitlines()
         assert table[0] == (
-            'class,boxes,right,D-ECE before,D-ECE after,LaECE before,'
-            'LaECE after,AP before,AP after'
+            'class,boxes,right,D-ECE before,D-ECE after,LaECE before,LaECE after,AP before,AP after'
         )
         assert [row.split(',')[0] for row in table[1:]] == [*classes, 'all']
         last = list(map(float, table[-1].split(',')[1:]))
@@ -110,18 +109,14 @@ def test_classifier(number, tmp_path, run_script):
     scales = [x.scale for x in made.maps]
     assert scales == pytest.approx([1 / 3] * number, abs=0.1)
     table = (tmp_path / 'out' / 'test.csv').read_text().splitlines()
-    assert table[0] == 'class,samples,right,ECE before,ECE after,' + (
-        'AP before,AP after'
-    )
+    assert table[0] == 'class,samples,right,ECE before,ECE after,' + ('AP before,AP after')
     before, after = map(float, table[-1].split(',')[3:5])
     assert after < 0.7 * before
 
 
 def test_equal_splits_are_a_warning(boxes, tmp_path, run_script):
     split = (boxes / 'val.bbox.json', boxes / 'val.json')
-    status, _, err = run_script(
-        TOOL, *split, '--test', *split, '--out-dir', tmp_path
-    )
+    status, _, err = run_script(TOOL, *split, '--test', *split, '--out-dir', tmp_path)
     assert status == 0
     assert err.startswith('warning: the test split has images of the valid')
     assert len(err.splitlines()) == 1
@@ -155,14 +150,9 @@ def test_bad_input_is_one_message(boxes, tmp_path, run_script):
         ((val[0],), 'which annotations are needed to judge'),
         ((*val, val[1]), 'a split is one prediction file and one'),
         ((*val, *other), 'the model has the classes cat, dog, the anno'),
-        (
-            (*val, '--test', tmp_path / 'samples.pkl'),
-            'predictions of another kind',
-        ),
+        ((*val, '--test', tmp_path / 'samples.pkl'), 'predictions of another kind'),
     ]:
-        status, out, err = run_script(
-            TOOL, *words, '--out-dir', tmp_path / 'out'
-        )
+        status, out, err = run_script(TOOL, *words, '--out-dir', tmp_path / 'out')
         assert (status, out) == (2, ''), text
         assert err.startswith('error: ')
         assert text in err
@@ -187,29 +177,20 @@ def test_from_test_to_probabilities(tmp_path, monkeypatch, run_script):
     for split in ('dataloader', 'cfg'):
         cfg[f'test_{split}'] = cfg[f'val_{split}']
     cfg.test_cfg = dict(type='TestLoop')
-    cfg.test_evaluator = dict(
-        cfg.val_evaluator, outfile_prefix=str(tmp_path / 'raw')
-    )
+    cfg.test_evaluator = dict(cfg.val_evaluator, outfile_prefix=str(tmp_path / 'raw'))
     cfg.work_dir = str(tmp_path / 'work')
     cfg.visualizer = dict(type='DetLocalVisualizer', vis_backends=[])
     cfg.dump(tmp_path / 'raw.py')
     names = [f'{x}' for x in cfg.test_dataloader.dataset.metainfo.classes]
     checkpoint = tmp_path / 'model.pth'
     torch.save(
-        dict(
-            meta=dict(dataset_meta=dict(classes=names)),
-            state_dict=model.state_dict(),
-        ),
-        checkpoint,
+        dict(meta=dict(dataset_meta=dict(classes=names)), state_dict=model.state_dict()), checkpoint
     )
     test = (ROOT / 'tools' / 'test.py', tmp_path / 'raw.py', checkpoint)
     dump = tmp_path / 'raw.pkl'
     assert run_script(*test, '--out', dump)[0] == 0
     truth = tmp_path / 'shapes' / 'annotations' / 'val.json'
-    for predictions, out in (
-        (tmp_path / 'raw.bbox.json', 'maps'),
-        (dump, 'maps_of_dump'),
-    ):
+    for predictions, out in ((tmp_path / 'raw.bbox.json', 'maps'), (dump, 'maps_of_dump')):
         status, _, err = run_script(
             TOOL,
             *(predictions, truth, '--checkpoint', checkpoint),
@@ -233,20 +214,15 @@ test_evaluator = dict(outfile_prefix={str(tmp_path / 'probable')!r})
     status, _, err = run_script(*words)
     assert status == 0, err
     raw, probable = (
-        json.loads((tmp_path / f'{x}.bbox.json').read_text())
-        for x in ('raw', 'probable')
+        json.loads((tmp_path / f'{x}.bbox.json').read_text()) for x in ('raw', 'probable')
     )
     assert len(raw) > 20
     made = read_calibration(maps)
-    label = {
-        x['id']: i
-        for i, x in enumerate(json.loads(truth.read_text())['categories'])
-    }
+    label = {x['id']: i for i, x in enumerate(json.loads(truth.read_text())['categories'])}
     for one, two in zip(raw, probable, strict=True):
         assert one['bbox'] == two['bbox']
         (value,) = made.probabilities(
-            torch.tensor([one['score']]),
-            torch.tensor([label[one['category_id']]]),
+            torch.tensor([one['score']]), torch.tensor([label[one['category_id']]])
         )
         assert two['score'] == value.item()
     status, _, err = run_script(*words, '--tta')
@@ -255,9 +231,7 @@ test_evaluator = dict(outfile_prefix={str(tmp_path / 'probable')!r})
 
     from mmdet.apis import DetInferencer
 
-    inferencer = DetInferencer(
-        str(tmp_path / 'probable.py'), str(checkpoint), show_progress=False
-    )
+    inferencer = DetInferencer(str(tmp_path / 'probable.py'), str(checkpoint), show_progress=False)
     image = json.loads(truth.read_text())['images'][0]
     picture = tmp_path / 'shapes' / 'val' / image['file_name']
     (found,) = inferencer(str(picture), no_save_vis=True)['predictions']
@@ -274,8 +248,6 @@ test_evaluator = dict(outfile_prefix={str(tmp_path / 'probable')!r})
     torch.save(dict(meta=meta, state_dict=model.state_dict()), other)
     from mmrank.errors import UserError
 
-    wrong = DetInferencer(
-        str(tmp_path / 'probable.py'), str(other), show_progress=False
-    )
+    wrong = DetInferencer(str(tmp_path / 'probable.py'), str(other), show_progress=False)
     with pytest.raises(UserError, match='is of the classes'):
         wrong(str(picture), no_save_vis=True)

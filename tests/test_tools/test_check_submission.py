@@ -21,13 +21,8 @@ def images(tmp_path):
     """A file of images and categories without annotations."""
     path = tmp_path / 'image_info_test-dev2017.json'
     content = dict(
-        images=[
-            dict(id=i, file_name=f'{i}.jpg', width=64, height=48)
-            for i in (7, 391895)
-        ],
-        categories=[
-            dict(id=i, name=name) for i, name in zip(CATEGORY_IDS, CLASSES)
-        ],
+        images=[dict(id=i, file_name=f'{i}.jpg', width=64, height=48) for i in (7, 391895)],
+        categories=[dict(id=i, name=name) for i, name in zip(CATEGORY_IDS, CLASSES)],
     )
     path.write_text(json.dumps(content))
     return path
@@ -37,9 +32,7 @@ def images(tmp_path):
 def results(images, tmp_path):
     """What CocoMetric writes for them with ``format_only``."""
     metric = CocoMetric(
-        ann_file=str(images),
-        format_only=True,
-        outfile_prefix=str(tmp_path / 'test-dev'),
+        ann_file=str(images), format_only=True, outfile_prefix=str(tmp_path / 'test-dev')
     )
     metric.dataset_meta = dict(classes=CLASSES)
     for image_id in (7, 391895):
@@ -48,9 +41,7 @@ def results(images, tmp_path):
             scores=torch.tensor([0.9, 0.25]),
             labels=torch.tensor([2, 0]),
         )
-        sample = dict(
-            img_id=image_id, ori_shape=(48, 64), pred_instances=found
-        )
+        sample = dict(img_id=image_id, ori_shape=(48, 64), pred_instances=found)
         metric.process({}, [sample])
     assert metric.evaluate(size=2) == {}
     return tmp_path / 'test-dev.bbox.json'
@@ -66,10 +57,7 @@ def test_file_of_mmdet_may_be_sent(results, images, tmp_path, run_script):
         boxes = json.loads(archive.read(name))
     assert name == 'detections_test-dev2017_ours_results.json'
     assert boxes[0] == dict(
-        image_id=7,
-        bbox=[1.0, 2.0, 10.0, 20.0],
-        score=pytest.approx(0.9),
-        category_id=47,
+        image_id=7, bbox=[1.0, 2.0, 10.0, 20.0], score=pytest.approx(0.9), category_id=47
     )
 
 
@@ -87,9 +75,7 @@ def test_file_of_mmdet_may_be_sent(results, images, tmp_path, run_script):
         ('score', '0.5', 'score a number'),
     ],
 )
-def test_other_files_are_refused(
-    results, images, run_script, field, value, message
-):
+def test_other_files_are_refused(results, images, run_script, field, value, message):
     boxes = json.loads(results.read_text())
     boxes[1][field] = value
     results.write_text(json.dumps(boxes))
@@ -99,9 +85,7 @@ def test_other_files_are_refused(
     assert 'Fix: ' in errors
 
 
-def test_no_box_and_a_bad_file_of_images(
-    results, images, tmp_path, run_script
-):
+def test_no_box_and_a_bad_file_of_images(results, images, tmp_path, run_script):
     images.write_text('{"images": []}')
     status, _, errors = run_script(TOOL, results, images)
     assert (status, 'categories' in errors) == (2, True)

@@ -182,10 +182,7 @@ def test_configs_are_run_once(tool, call, data, tmp_path, monkeypatch):
     for name in ('good', 'poor'):
         (tmp_path / f'{name}.py').write_text('model = dict()')
     (tmp_path / 'x.pth').write_text('weights')
-    words = [
-        f'good={tmp_path}/good.py,{tmp_path}/x.pth',
-        f'{tmp_path}/poor.py',
-    ]
+    words = [f'good={tmp_path}/good.py,{tmp_path}/x.pth', f'{tmp_path}/poor.py']
     calls = data / 'calls.txt'
     calls.unlink(missing_ok=True)
 
@@ -198,11 +195,7 @@ def test_configs_are_run_once(tool, call, data, tmp_path, monkeypatch):
     pair = ('--side-by-side', 'good', 'poor', '--num-images', 1)
     shown = call(*words, *pair, ann_file=None)
     lines = calls.read_text().splitlines()
-    assert [line.split()[0][-7:] for line in lines] == [
-        'good.py',
-        'poor.py',
-        'poor.py',
-    ]
+    assert [line.split()[0][-7:] for line in lines] == ['good.py', 'poor.py', 'poor.py']
     assert lines[0].endswith('x.pth')
     assert lines[1].split()[1] == '--out'
     assert 'good: run before' in shown

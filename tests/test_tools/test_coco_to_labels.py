@@ -36,9 +36,7 @@ def run(folder, document, monkeypatch):
 def test_table(tmp_path, monkeypatch):
     status, out = run(tmp_path, DOCUMENT, monkeypatch)
     assert status == 0
-    assert out.read_text() == (
-        'image,cat,dog\na.jpg,0,1\nb.jpg,0,0\n"c, d.jpg",1,1\n'
-    )
+    assert out.read_text() == ('image,cat,dog\na.jpg,0,1\nb.jpg,0,0\n"c, d.jpg",1,1\n')
 
 
 @pytest.mark.parametrize(
@@ -49,9 +47,7 @@ def test_table(tmp_path, monkeypatch):
         dict(images=[dict(id=7)]),
     ],
 )
-def test_what_is_not_coco_is_one_message(
-    change, tmp_path, monkeypatch, capsys
-):
+def test_what_is_not_coco_is_one_message(change, tmp_path, monkeypatch, capsys):
     status, out = run(tmp_path, {**DOCUMENT, **change}, monkeypatch)
     assert status == 2
     assert not out.exists()

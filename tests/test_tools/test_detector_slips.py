@@ -30,9 +30,7 @@ class MatchesNothing:
 def dino(tmp_path_factory):
     """Config file of a narrow DINO on six small images."""
     folder = tmp_path_factory.mktemp('dino')
-    spec = ShapesSpec(
-        *(4, 2, 0, 64, 64, CLASSES), max_size=32, empty_fraction=0
-    )
+    spec = ShapesSpec(*(4, 2, 0, 64, 64, CLASSES), max_size=32, empty_fraction=0)
     write_shapes_coco(folder / 'shapes', spec)
     cfg = Config.fromfile(STABLE_AP / 'dino_r18_stable-ap_demo.py')
     cfg.model.backbone.base_channels = 8
@@ -91,17 +89,11 @@ def test_softmax_in_a_detr(dino, run_script):
     assert 'use_sigmoid=True' in found
 
 
-def test_few_queries_and_a_matching_without_positives(
-    dino, tmp_path, run_script
-):
+def test_few_queries_and_a_matching_without_positives(dino, tmp_path, run_script):
     """It trains on: another batch may have fewer objects."""
     status, _, err = run_script(
         *(TRAIN, dino, '--no-validate', '--work-dir', tmp_path),
-        *(
-            '--cfg-options',
-            'model.num_queries=1',
-            'model.test_cfg.max_per_img=1',
-        ),
+        *('--cfg-options', 'model.num_queries=1', 'model.test_cfg.max_per_img=1'),
         *('model.train_cfg._delete_=True', 'default_hooks.checkpoint=None'),
         'model.train_cfg.assigner.type=MatchesNothing',
     )
@@ -151,12 +143,9 @@ work_dir = {str(tmp_path / 'work')!r}
         (('disk', 'square', 'triangle'), 'of other weights'),
     ],
 )
-def test_calibration_of_another_model(
-    names, text, dino, untrained, tmp_path, run_script
-):
+def test_calibration_of_another_model(names, text, dino, untrained, tmp_path, run_script):
     maps = tuple(
-        ClassMap(name, 9, 4, scores=(0.2, 0.9), probabilities=(0.1, 0.6))
-        for name in names
+        ClassMap(name, 9, 4, scores=(0.2, 0.9), probabilities=(0.1, 0.6)) for name in names
     )
     made = Calibration('detection', 'isotonic', 'val', maps, 'cd' * 32)
     made.write(tmp_path / 'maps.json')
@@ -168,7 +157,5 @@ model = dict(
 work_dir = {str(tmp_path / 'work')!r}
 """
     (tmp_path / 'calibrated.py').write_text(lines)
-    found = one_message(
-        run_script(TEST, tmp_path / 'calibrated.py', untrained)
-    )
+    found = one_message(run_script(TEST, tmp_path / 'calibrated.py', untrained))
     assert text in found

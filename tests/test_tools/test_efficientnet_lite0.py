@@ -45,8 +45,7 @@ def convolved(weights, name, x, stride=1):
 
 def normalised(weights, name, x):
     state = [
-        weights[f'{name}.{part}']
-        for part in ('running_mean', 'running_var', 'weight', 'bias')
+        weights[f'{name}.{part}'] for part in ('running_mean', 'running_var', 'weight', 'bias')
     ]
     return batch_norm(x, *state, eps=1e-3)
 
@@ -76,22 +75,16 @@ def test_outputs_are_those_of_the_packages_network(checkpoint, package):
 
     saved = torch.load(checkpoint, weights_only=True)['state_dict']
     network = timm.create_model('tf_efficientnet_lite0').eval()
-    network.load_state_dict(
-        {k.removeprefix('timm_model.'): v for k, v in saved.items()}
-    )
+    network.load_state_dict({k.removeprefix('timm_model.'): v for k, v in saved.items()})
     x = torch.randn(2, 3, 96, 96, generator=torch.manual_seed(0))
     with torch.no_grad():
         features, logits = network_of_the_package(package, x)
-        torch.testing.assert_close(
-            network.forward_features(x), features, rtol=1e-5, atol=1e-5
-        )
+        torch.testing.assert_close(network.forward_features(x), features, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(network(x), logits, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize('features_only', [False, True])
-def test_backbone_of_the_retriever_loads_it(
-    features_only, checkpoint, package
-):
+def test_backbone_of_the_retriever_loads_it(features_only, checkpoint, package):
     pytest.importorskip('mmpretrain')
     from mmengine.config import Config
 
@@ -124,9 +117,7 @@ def test_backbone_of_the_retriever_loads_it(
     own = own.mean((2, 3))
     (expected,) = model.image_encoder[2]((own,))
     # Batch norm is frozen: the same in training.
-    torch.testing.assert_close(
-        model.extract_feat(x), expected, rtol=1e-4, atol=1e-5
-    )
+    torch.testing.assert_close(model.extract_feat(x), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_tensors_that_do_not_match_are_refused(monkeypatch, run_script):

@@ -18,13 +18,7 @@ import floors  # noqa: E402
 from floor_rows.row import QUICK, Sizes  # noqa: E402
 
 #: Bases of losses, which compute nothing themselves.
-BASES = {
-    'ClassCountLoss',
-    'ContrastiveLoss',
-    'ErrorDrivenLoss',
-    'PaddedLoss',
-    'RankingLoss',
-}
+BASES = {'ClassCountLoss', 'ContrastiveLoss', 'ErrorDrivenLoss', 'PaddedLoss', 'RankingLoss'}
 
 
 def test_every_loss_and_metric_has_a_row():
@@ -45,9 +39,7 @@ def single_calls(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    'row',
-    floors.all_rows(QUICK),
-    ids=lambda row: f'{row.name}-{row.setting}'.replace(' ', '_'),
+    'row', floors.all_rows(QUICK), ids=lambda row: f'{row.name}-{row.setting}'.replace(' ', '_')
 )
 def test_sides_of_a_row_run(row, single_calls):
     for line in floors.measure(row, 1):
@@ -57,9 +49,7 @@ def test_sides_of_a_row_run(row, single_calls):
         assert min(figures) > 0
 
 
-def test_table_is_shown_and_written(
-    tmp_path, capsys, monkeypatch, single_calls
-):
+def test_table_is_shown_and_written(tmp_path, capsys, monkeypatch, single_calls):
     monkeypatch.setenv('COLUMNS', '200')
     words = ['--only', 'APLoss', 'TopKMetric', '--quick', '--repeats', '2']
     words += ['--size', 'rows=40', '--out', str(tmp_path / 'floors')]
@@ -68,11 +58,7 @@ def test_table_is_shown_and_written(
     assert '40 x 3 scores' in capsys.readouterr().out
     with open(tmp_path / 'floors.csv', newline='') as file:
         rows = [*csv.DictReader(file)]
-    assert {x['loss or metric'] for x in rows} == {
-        'APLoss',
-        'APLoss (retrieval)',
-        'TopKMetric',
-    }
+    assert {x['loss or metric'] for x in rows} == {'APLoss', 'APLoss (retrieval)', 'TopKMetric'}
     peers = [x['peer'] for x in rows if x['loss or metric'] == 'APLoss']
     assert peers == ['cross-entropy', 'loop over positives']
     for row in rows:

@@ -124,18 +124,14 @@ def test_speed_is_shown(run):
 
 def test_made_up_interactions_refuse_bad_numbers(run, tmp_path):
     out = run(
-        'dataset_converters/make_interactions',
-        *(tmp_path, '--users', 5, '--items', 9),
-        status=2,
+        'dataset_converters/make_interactions', *(tmp_path, '--users', 5, '--items', 9), status=2
     )
     assert 'num_items=9 must not exceed' in out
 
 
 def test_ratings_are_split_as_they_are(run, tmp_path):
     lines = [
-        f'{user}::{item}::{3 + (user + item) % 3}::7'
-        for user in range(12)
-        for item in range(10)
+        f'{user}::{item}::{3 + (user + item) % 3}::7' for user in range(12) for item in range(10)
     ]
     # An item that one user knows stays in training.
     lines += ['3::77::5::7', '3::78::1::7']
@@ -147,8 +143,7 @@ def test_ratings_are_split_as_they_are(run, tmp_path):
         *('--min-rating', 4, '--share', 0.3),
     )
     train, test = (
-        (tmp_path / 'out' / f'{x}.dat').read_text().splitlines()
-        for x in ('train', 'test')
+        (tmp_path / 'out' / f'{x}.dat').read_text().splitlines() for x in ('train', 'test')
     )
     kept = [x for x in lines if int(x.split('::')[2]) >= 4]
     assert sorted(train + test) == sorted(kept)
@@ -170,9 +165,7 @@ def test_ratings_are_split_as_they_are(run, tmp_path):
 
 def test_header_goes_to_both_parts(run, tmp_path):
     source = tmp_path / 'pairs.csv'
-    source.write_text(
-        'user,item\n' + ''.join(f'{i},{j}\n' for i in 'abc' for j in 'xyz')
-    )
+    source.write_text('user,item\n' + ''.join(f'{i},{j}\n' for i in 'abc' for j in 'xyz'))
     run('dataset_converters/split_interactions', source, tmp_path / 'out',
         '--share', 0.4)  # fmt: skip
     for name, count in (('train', 6), ('test', 3)):
@@ -188,9 +181,7 @@ def test_objective_curves_are_those_of_the_trainings(run, config, tmp_path):
         *(config, '--ratio', 0.1, '--steps', 4, '--every', 2),
         *('--lr', 0.05, 0.5, '--out-dir', tmp_path),
     )
-    rows = re.findall(
-        r'│ (square|logistic) +│ (\w+) +│ ([\d.]+) +│ ([\d.]+) ', out
-    )
+    rows = re.findall(r'│ (square|logistic) +│ (\w+) +│ ([\d.]+) +│ ([\d.]+) ', out)
     assert [x[:2] for x in rows] == [
         (p, m) for p in ('square', 'logistic') for m in ('unbiased', 'sogram')
     ]

@@ -28,15 +28,12 @@ OPTIONS = dict(
     loss=dict(type='mmrank.StableAPLoss', mean_mode='exact'),
     optimizer=dict(type='mmrank.SUM', lr=0.05, momentum=0.9, s=1.0),
     checkpoint=dict(max_keep_ckpts=2),
-    hooks=[
-        dict(type='SyncBuffersHook'),
-        dict(type='mmrank.PreviousWeightsHook'),
-    ],
+    hooks=[dict(type='SyncBuffersHook'), dict(type='mmrank.PreviousWeightsHook')],
     engine=dict(
         train_cfg=dict(by_epoch=True, max_epochs=EPOCHS, val_interval=12),
         env_cfg=dict(dist_cfg=dict(timeout=TIMEOUT)),
-        # One step of two processes is an epoch: what a signal saves is its
-        # end, and no part is trained on twice.
+        # One step of two processes is an epoch: what a signal saves is its end, and no part is
+        # trained on twice.
         train_dataloader=dict(
             dataset=dict(type='NoisyDataset'),
             batch_size=6,
@@ -124,10 +121,7 @@ def one_machine(config, tmp_path_factory):
     """Work folder of two processes on one machine."""
     work_dir = tmp_path_factory.mktemp('one') / 'work'
     process = launch(
-        'dist_train.sh',
-        f'{work_dir}.log',
-        *(config, 2, '--work-dir', work_dir),
-        PORT=free_port(),
+        'dist_train.sh', f'{work_dir}.log', *(config, 2, '--work-dir', work_dir), PORT=free_port()
     )
     assert process.wait() == 0, logs(work_dir)
     return work_dir

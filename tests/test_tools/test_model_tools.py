@@ -17,21 +17,12 @@ from mmrank.apis.publishing import publish_model
 from mmrank.apis.recommendation import recommend
 from mmrank.apis.trained_model import trained_model
 from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
-from mmrank.datasets.interactions.interaction_dataset import (
-    InteractionDataset,
-)
+from mmrank.datasets.interactions.interaction_dataset import InteractionDataset
 from mmrank.engine.hooks import CheckpointMatchHook
-from mmrank.engine.resume.matching import (
-    compare_states,
-    missing_centre,
-)
+from mmrank.engine.resume.matching import compare_states, missing_centre
 from mmrank.errors import UserError
 from mmrank.registry import MODELS
-from mmrank.visualization.training_curves import (
-    chosen_keys,
-    read_training_log,
-    smoothed,
-)
+from mmrank.visualization.training_curves import chosen_keys, read_training_log, smoothed
 
 ROOT = Path(__file__).resolve().parents[2]
 ANALYSIS = ROOT / 'tools' / 'analysis_tools'
@@ -49,9 +40,7 @@ def two_tower(users, items):
 @pytest.fixture
 def shop(tmp_path):
     """A two-tower config and weights; user ``ann`` likes ``tea`` best."""
-    (tmp_path / 'pairs.csv').write_text(
-        'ann,jam\nann,rye\nbob,tea\nbob,jam\nbob,fig\n'
-    )
+    (tmp_path / 'pairs.csv').write_text('ann,jam\nann,rye\nbob,tea\nbob,jam\nbob,fig\n')
     config = tmp_path / 'shop.py'
     config.write_text(
         f'model = {two_tower(2, 4)!r}\n'
@@ -83,11 +72,7 @@ def test_recommendations_of_a_user(shop, run_script, tmp_path):
     status, printed, _ = run_script(tool, *arguments, '--out', out)
     assert status == 0
     assert 'tea' in printed
-    assert out.read_text().split() == [
-        'user,rank,item,score',
-        'ann,1,tea,3.0',
-        'ann,2,fig,-1.0',
-    ]
+    assert out.read_text().split() == ['user,rank,item,score', 'ann,1,tea,3.0', 'ann,2,fig,-1.0']
     run_script(tool, *arguments, '--include-seen', '--out', out)
     assert out.read_text().split()[1] == 'ann,1,jam,9.0'
     picture = tmp_path / 'found.png'
@@ -122,9 +107,7 @@ def test_published_weights_are_data(shop, run_script, tmp_path):
     assert set(content) == {'meta', 'state_dict'}
     old = load_checkpoint(shop[1], trust=True)['state_dict']
     assert list(content['state_dict']) == list(old)
-    assert all(
-        torch.equal(content['state_dict'][k], x) for k, x in old.items()
-    )
+    assert all(torch.equal(content['state_dict'][k], x) for k, x in old.items())
     again = publish_model(str(path), out)
     assert again.path == path  # its own content names a file
     assert path.name == f'shop-{again.sha256[:8]}.pth'
@@ -150,18 +133,11 @@ def test_nearest_images_of_a_picture(run_script, tmp_path):
     model = dict(
         type='mmrank.EmbeddingRetriever',
         image_encoder=[
-            dict(
-                type='mmrank.SmallConvNet',
-                in_channels=3,
-                channels=8,
-                num_blocks=2,
-            ),
+            dict(type='mmrank.SmallConvNet', in_channels=3, channels=8, num_blocks=2),
             dict(type='mmpretrain.GlobalAveragePooling'),
         ],
         head=dict(
-            type='mmrank.RetrievalHead',
-            num_classes=2,
-            loss=dict(type='mmrank.StableAPLoss'),
+            type='mmrank.RetrievalHead', num_classes=2, loss=dict(type='mmrank.StableAPLoss')
         ),
         data_preprocessor=dict(mean=[0.0] * 3, std=[255.0] * 3),
     )
@@ -179,10 +155,7 @@ def test_nearest_images_of_a_picture(run_script, tmp_path):
 
     torch.manual_seed(0)
     with DefaultScope.overwrite_default_scope('mmpretrain'):
-        torch.save(
-            dict(state_dict=MODELS.build(model).state_dict()),
-            tmp_path / 'weights.pth',
-        )
+        torch.save(dict(state_dict=MODELS.build(model).state_dict()), tmp_path / 'weights.pth')
     shop = tmp_path / 'shop' / 'inner'
     shop.mkdir(parents=True)
     for name, colour, size in (
@@ -235,11 +208,7 @@ def test_logs_of_all_starts_are_one(work_dir):
         'lr': {1: 0.1, 2: 0.1},
         'coco/bbox_mAP': {1: 0.5},
     }
-    assert chosen_keys([log], ['coco/*', 'l*']) == [
-        'coco/bbox_mAP',
-        'loss',
-        'lr',
-    ]
+    assert chosen_keys([log], ['coco/*', 'l*']) == ['coco/bbox_mAP', 'loss', 'lr']
     np.testing.assert_allclose(smoothed(np.arange(4.0), 2), [0, 0.5, 1.5, 2.5])
 
 
@@ -262,25 +231,17 @@ def test_a_stock_head_is_told_of_the_missing_centre():
     pytest.importorskip('mmdet')
     from small_heads import FOCAL, STABLE_AP, build_head
 
-    ours = torch.nn.ModuleDict(
-        dict(bbox_head=build_head('RetinaHead', STABLE_AP))
-    )
-    stock = torch.nn.ModuleDict(
-        dict(bbox_head=build_head('RetinaHead', FOCAL, listwise=False))
-    )
+    ours = torch.nn.ModuleDict(dict(bbox_head=build_head('RetinaHead', STABLE_AP)))
+    stock = torch.nn.ModuleDict(dict(bbox_head=build_head('RetinaHead', FOCAL, listwise=False)))
     ours.bbox_head.loss_cls.loss.mean_positive.mean.fill_(-3.25)
     state = ours.state_dict()
     text = missing_centre(compare_states(stock, state), state)
     assert 'mean_positive.mean = -3.25 as 0.5. bbox_head of this' in text
     assert "bbox_head = dict(type='mmrank.ListwiseHead'" in text
     assert missing_centre(compare_states(ours, state), state) == ''
-    runner = SimpleNamespace(
-        model=stock, _load_from='ours.pth', _resume=False, strategy=None
-    )
+    runner = SimpleNamespace(model=stock, _load_from='ours.pth', _resume=False, strategy=None)
     with pytest.raises(CheckpointError, match='= -3.25 as 0.5'):
-        CheckpointMatchHook().after_load_checkpoint(
-            runner, dict(state_dict=state)
-        )
+        CheckpointMatchHook().after_load_checkpoint(runner, dict(state_dict=state))
 
 
 @pytest.fixture
@@ -298,10 +259,7 @@ def detector(tmp_path):
         model = MODELS.build(cfg.model)
     model.bbox_head.loss_cls.loss.mean_positive.mean.fill_(-3.25)
     torch.save(
-        dict(
-            meta=dict(epoch=1, cfg=cfg.pretty_text),
-            state_dict=model.state_dict(),
-        ),
+        dict(meta=dict(epoch=1, cfg=cfg.pretty_text), state_dict=model.state_dict()),
         tmp_path / 'epoch_1.pth',
     )
     return tmp_path / 'epoch_1.pth', cfg
@@ -342,9 +300,7 @@ def test_a_published_detector_is_a_stock_detector(detector, run_script):
     assert str(checkpoint.parent) not in content['meta']['cfg']
     for config in (cfg, stock(cfg)):
         found = boxes_of(trained_model(config, str(path)))
-        torch.testing.assert_close(
-            found.scores, expected.scores, atol=1e-6, rtol=0
-        )
+        torch.testing.assert_close(found.scores, expected.scores, atol=1e-6, rtol=0)
         torch.testing.assert_close(found.bboxes, expected.bboxes)
     # Once more: the same file, which still says what was folded.
     again = publish_model(str(path), out)
@@ -352,10 +308,7 @@ def test_a_published_detector_is_a_stock_detector(detector, run_script):
     # As tools/test.py loads it, with either config.
     for config in (cfg, stock(cfg)):
         runner = SimpleNamespace(
-            model=MODELS.build(config.model),
-            _load_from=str(path),
-            _resume=False,
-            strategy=None,
+            model=MODELS.build(config.model), _load_from=str(path), _resume=False, strategy=None
         )
         CheckpointMatchHook().after_load_checkpoint(runner, dict(content))
 
@@ -386,9 +339,7 @@ def test_a_whole_detector_is_saved_for_another_process(tmp_path):
     pytest.importorskip('mmdet')
     from mmengine.registry import init_default_scope
 
-    cfg = Config.fromfile(
-        ROOT / 'configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py'
-    )
+    cfg = Config.fromfile(ROOT / 'configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py')
     init_default_scope('mmdet')
     model = MODELS.build(cfg.model).eval()
     torch.save(model, tmp_path / 'model.pth')
@@ -404,9 +355,7 @@ def test_a_whole_detector_is_saved_for_another_process(tmp_path):
     )
     (tmp_path / 'load.py').write_text(script)
     # It has imported mmdet, but made no class of a listwise head.
-    done = forked(
-        tmp_path / 'load.py', tmp_path / 'model.pth', tmp_path / 'found.pth'
-    )
+    done = forked(tmp_path / 'load.py', tmp_path / 'model.pth', tmp_path / 'found.pth')
     assert done.returncode == 0, done.stderr
     torch.testing.assert_close(torch.load(tmp_path / 'found.pth'), expected)
 
@@ -441,10 +390,7 @@ def shapes(tmp_path_factory):
     pytest.importorskip('mmdet')
     from mmengine.registry import DefaultScope
 
-    from mmrank.studies.synthetic.shapes_coco import (
-        ShapesSpec,
-        write_shapes_coco,
-    )
+    from mmrank.studies.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
     folder = tmp_path_factory.mktemp('shapes')
     write_shapes_coco(folder / 'data', ShapesSpec(1, 1, 2))
@@ -472,15 +418,7 @@ def test_test_time_augmentation(shapes):
     weights, options = shapes
     config = DEMO / 'retinanet_r18_fpn_stable-ap_demo.py'
     out = weights.with_name('found.pkl')
-    done = forked(
-        ROOT / 'tools/test.py',
-        config,
-        weights,
-        '--tta',
-        '--out',
-        out,
-        *options,
-    )
+    done = forked(ROOT / 'tools/test.py', config, weights, '--tta', '--out', out, *options)
     assert done.returncode == 0, done.stderr
     found = pickle.loads(out.read_bytes())
     assert len(found) == 2

@@ -52,9 +52,7 @@ def test_pairwise_gpu_on_the_cpu():
 def test_all_refuses_without_a_gpu(tool, monkeypatch, capsys):
     monkeypatch.delenv('TRITON_INTERPRET', raising=False)
     monkeypatch.setattr(tool, 'HAS_TRITON', True)
-    monkeypatch.setattr(
-        sys, 'argv', ['pairwise_gpu.py', '--all', '--device', 'cpu']
-    )
+    monkeypatch.setattr(sys, 'argv', ['pairwise_gpu.py', '--all', '--device', 'cpu'])
     assert tool.main() == 2
     error = capsys.readouterr().err
     assert 'run this on a machine with an NVIDIA GPU' in error
@@ -63,15 +61,11 @@ def test_all_refuses_without_a_gpu(tool, monkeypatch, capsys):
     assert 'pip install triton' in capsys.readouterr().err
 
 
-def test_all_refuses_a_gpu_that_triton_does_not_compile_for(
-    tool, monkeypatch, capsys
-):
+def test_all_refuses_a_gpu_that_triton_does_not_compile_for(tool, monkeypatch, capsys):
     monkeypatch.setattr(tool, 'HAS_TRITON', True)
     monkeypatch.setattr(tool.torch.cuda, 'current_device', lambda: 0)
     monkeypatch.setattr(tool, 'is_supported', lambda index: False)
-    monkeypatch.setattr(
-        sys, 'argv', ['pairwise_gpu.py', '--all', '--device', 'cuda']
-    )
+    monkeypatch.setattr(sys, 'argv', ['pairwise_gpu.py', '--all', '--device', 'cuda'])
     assert tool.main() == 2
     assert 'capability 8.0' in capsys.readouterr().err
 
@@ -85,9 +79,7 @@ def test_all_refuses_a_gpu_that_triton_does_not_compile_for(
         ('cpu', 1e-8, 0, "kernels agree in triton's interpreter, on no"),
     ],
 )
-def test_one_failed_check_decides(
-    tool, monkeypatch, capsys, device, found, status, last
-):
+def test_one_failed_check_decides(tool, monkeypatch, capsys, device, found, status, last):
     small = CheckResult('small', 0, 0)
     large = CheckResult('large', found, 1e-6)
     monkeypatch.setattr(tool, 'all_checks', lambda *args: iter([small]))
@@ -147,17 +139,12 @@ def test_kernel_report_of_resources_and_traffic(tmp_path):
 def test_all_in_the_interpreter():
     pytest.importorskip('triton')
     options = (
-        '--all --device cpu --positives 20 --check-negatives 300 '
-        '--anchors 30 --classes 10 --repeats 1 --kinds trained '
-        '--dtypes float32'
+        '--all --device cpu --positives 20 --check-negatives 300 --anchors 30 --classes 10 '
+        '--repeats 1 --kinds trained --dtypes float32'
     )
     # The interpreter is chosen when triton is imported.
     done = subprocess.run(
-        [
-            sys.executable,
-            ROOT / 'tools/benchmarks/pairwise_gpu.py',
-            *options.split(),
-        ],
+        [sys.executable, ROOT / 'tools/benchmarks/pairwise_gpu.py', *options.split()],
         cwd=ROOT,
         env=dict(os.environ, COLUMNS='160', TRITON_INTERPRET='1'),
         capture_output=True,

@@ -13,12 +13,7 @@ import pytest
 
 from mmrank.errors import UserError
 from mmrank.studies.paper_tables import TABLES, table_named
-from mmrank.studies.paper_tables.entry import (
-    PAGE,
-    RUN,
-    RUNNABLE,
-    STATES,
-)
+from mmrank.studies.paper_tables.entry import PAGE, RUN, RUNNABLE, STATES
 
 ROOT = Path(__file__).parents[2]
 TOOL = ROOT / 'tools/benchmarks/paper_table.py'
@@ -32,12 +27,7 @@ PRINTED = {
 #: What a paper reports in its text alone.
 IN_THE_TEXT = ['in_batch/appendixF1']
 COMMANDS = sorted(
-    {
-        command
-        for entry in TABLES
-        for command in entry.commands
-        if not command.startswith('-m ')
-    }
+    {command for entry in TABLES for command in entry.commands if not command.startswith('-m ')}
 )
 
 

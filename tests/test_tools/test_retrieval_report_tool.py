@@ -16,19 +16,10 @@ from PIL import Image
 from rich.console import Console
 
 from mmrank.errors import UserError
-from mmrank.evaluation.retrieval_features import (
-    RetrievalFeatures,
-    load_features,
-    save_features,
-)
+from mmrank.evaluation.retrieval_features import RetrievalFeatures, load_features, save_features
 from mmrank.studies.retrieval.entries import parse_entries
 
-TOOL = (
-    Path(__file__).resolve().parents[2]
-    / 'tools'
-    / 'analysis_tools'
-    / 'retrieval_report.py'
-)
+TOOL = Path(__file__).resolve().parents[2] / 'tools' / 'analysis_tools' / 'retrieval_report.py'
 
 
 @pytest.fixture(scope='module')
@@ -59,9 +50,7 @@ def write_features(path, images, seed=0, **changes):
     options = dict(
         features=torch.randn(15, 4, generator=g),
         labels=torch.arange(15) // 5,
-        paths=[
-            f'{c}/{i}.png' for c in ('ant', 'bee', 'cow') for i in range(5)
-        ],
+        paths=[f'{c}/{i}.png' for c in ('ant', 'bee', 'cow') for i in range(5)],
         classes=['ant', 'bee', 'cow'],
     )
     return save_features(RetrievalFeatures(**{**options, **changes}), path)
@@ -143,16 +132,12 @@ def test_report_by_an_index(call, tool, tmp_path, images):
 
 def test_what_is_approximate_says_so(call, tmp_path, images, monkeypatch):
     pytest.importorskip('faiss')
-    monkeypatch.setattr(
-        'mmrank.evaluation.gallery_index.GalleryIndex.is_approximate', True
-    )
+    monkeypatch.setattr('mmrank.evaluation.gallery_index.GalleryIndex.is_approximate', True)
     a = write_features(tmp_path / 'a.npz', images)
     text = call(a, '--recall-at', 1, 5, '--index', 'ivf')
     assert 'searched by an approximate index' in text
     assert '≈R@5' in text
-    assert 'approximate_recall@5' in (
-        (tmp_path / 'out' / 'retrieval.csv').read_text()
-    )
+    assert 'approximate_recall@5' in ((tmp_path / 'out' / 'retrieval.csv').read_text())
 
 
 CONFIG = """

@@ -95,18 +95,14 @@ def test_an_inferencer_without_mmrank(detector, stock_files, tmp_path):
     assert len(expected) > 10
     found = np.load(out)
     for first in (0, 3):
-        boxes, scores, labels = (
-            torch.from_numpy(found[f'arr_{first + i}']) for i in range(3)
-        )
+        boxes, scores, labels = (torch.from_numpy(found[f'arr_{first + i}']) for i in range(3))
         torch.testing.assert_close(boxes, expected.bboxes, atol=1e-4, rtol=0)
         torch.testing.assert_close(scores, expected.scores, atol=1e-6, rtol=0)
         assert torch.equal(labels, expected.labels)
 
 
 @pytest.mark.slow
-def test_an_onnx_file_gives_the_same_raw_outputs(
-    detector, stock_files, tmp_path, monkeypatch
-):
+def test_an_onnx_file_gives_the_same_raw_outputs(detector, stock_files, tmp_path, monkeypatch):
     """By the block of the page."""
     for name in ('onnx', 'onnxscript', 'onnxruntime'):
         pytest.importorskip(name, reason=f'the export needs {name}')
@@ -118,10 +114,7 @@ def test_an_onnx_file_gives_the_same_raw_outputs(
     exec(block, names)
     assert b'mmrank' not in (tmp_path / 'detector.onnx').read_bytes()
     network = names['network']
-    assert not any(
-        type(part).__module__.startswith('mmrank')
-        for part in network.modules()
-    )
+    assert not any(type(part).__module__.startswith('mmrank') for part in network.modules())
     with torch.no_grad():
         scores, deltas = detector(names['images'], mode='tensor')
     centre = detector.bbox_head.loss_cls.loss.logit_centre()
@@ -131,6 +124,4 @@ def test_an_onnx_file_gives_the_same_raw_outputs(
     assert max(level.std() for level in scores) > 0.1
     expected = (*(level - centre for level in scores), *deltas)
     for one, other in zip(names['outputs'], expected, strict=True):
-        torch.testing.assert_close(
-            torch.from_numpy(one), other, atol=1e-4, rtol=0
-        )
+        torch.testing.assert_close(torch.from_numpy(one), other, atol=1e-4, rtol=0)

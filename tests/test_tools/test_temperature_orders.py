@@ -11,10 +11,7 @@ from PIL import Image
 
 from mmrank.studies.temperature_orders.orders import OrderRuns, order_test
 
-TOOL = (
-    Path(__file__).resolve().parents[2]
-    / 'tools/analysis_tools/temperature_orders.py'
-)
+TOOL = Path(__file__).resolve().parents[2] / 'tools/analysis_tools/temperature_orders.py'
 NAMES = ('cat', 'dog', 'frog', 'ship')
 
 
@@ -31,9 +28,7 @@ def made_up(effect, runs=6, classes=4, seed=0, noise=0.02):
 def test_slope_is_that_of_a_regression():
     runs = made_up(0.1)
     rows, columns = np.indices(runs.counts.shape).reshape(2, -1)
-    design = np.column_stack(
-        [np.log10(runs.counts).ravel(), np.eye(6)[rows], np.eye(4)[columns]]
-    )
+    design = np.column_stack([np.log10(runs.counts).ravel(), np.eye(6)[rows], np.eye(4)[columns]])
     target = np.log(runs.temperatures).ravel()
     expected = np.linalg.lstsq(design, target, rcond=None)[0][0]
     found = order_test(runs, draws=500)
@@ -50,9 +45,7 @@ def test_p_value_is_that_of_all_orders():
     found = order_test(runs, draws=40_000)
     x, y = np.log10(runs.counts), np.log(runs.temperatures)
     slopes = []
-    for dealt in itertools.product(
-        *(itertools.permutations(row) for row in x)
-    ):
+    for dealt in itertools.product(*(itertools.permutations(row) for row in x)):
         centred = np.array(dealt)
         centred = centred - centred.mean(1, keepdims=True)
         centred = centred - centred.mean(0)
@@ -64,10 +57,7 @@ def test_p_value_is_that_of_all_orders():
 
 
 def test_no_effect_is_seldom_significant():
-    p_values = [
-        order_test(made_up(0, seed=seed), draws=300).p_value
-        for seed in range(200)
-    ]
+    p_values = [order_test(made_up(0, seed=seed), draws=300).p_value for seed in range(200)]
     share = np.mean(np.array(p_values) <= 0.1)
     assert 0.04 < share < 0.17
 

@@ -10,10 +10,7 @@ import torch
 
 pytest.importorskip('mmpretrain')
 
-TOOL = (
-    Path(__file__).resolve().parents[2]
-    / 'tools/analysis_tools/temperatures.py'
-)
+TOOL = Path(__file__).resolve().parents[2] / 'tools/analysis_tools/temperatures.py'
 CONFIG = """
 default_scope = 'mmpretrain'
 train_dataloader = dict(
@@ -48,9 +45,7 @@ def config(tmp_path):
 
 
 def write_checkpoint(path, tau, visited=True):
-    log_s = (
-        torch.zeros(len(tau)) if visited else torch.full(tau.shape, -np.inf)
-    )
+    log_s = torch.zeros(len(tau)) if visited else torch.full(tau.shape, -np.inf)
     state = {'loss.temperature.tau': tau, 'loss.temperature.log_s': log_s}
     torch.save({'state_dict': state}, path)
     return path
@@ -64,9 +59,7 @@ def test_tables_and_pictures(tmp_path, config, run):
     labels = torch.arange(10).repeat_interleave(torch.tensor(sizes()))
     noise = torch.linspace(0, 0.01, len(labels))
     checkpoints = [
-        write_checkpoint(
-            tmp_path / f'epoch_{i}.pth', i * (1 - labels / 20) + noise
-        )
+        write_checkpoint(tmp_path / f'epoch_{i}.pth', i * (1 - labels / 20) + noise)
         for i in (9, 10)
     ]
     out = tmp_path / 'out'

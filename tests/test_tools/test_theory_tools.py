@@ -12,25 +12,14 @@ TOOLS = Path(__file__).parents[2] / 'tools' / 'analysis_tools'
 # As the defaults, but of a size for a test.
 SMALL = {
     'soprc_simulation': dict(
-        RATES=(0.02, 0.5),
-        SIZE=60,
-        SIZES=(20, 60),
-        NUMS_SCORES=(20, 30),
-        MOMENTA=(0.5,),
+        RATES=(0.02, 0.5), SIZE=60, SIZES=(20, 60), NUMS_SCORES=(20, 30), MOMENTA=(0.5,)
     ),
     'stable_ap_bounds': dict(
-        RHOS=(1.0, 2.0),
-        NUMS_POS=(2, 4),
-        NUMS_WEIGHTS=(2, 4),
-        NUMS_SAMPLES=(4, 8),
-        STEPS=20,
+        RHOS=(1.0, 2.0), NUMS_POS=(2, 4), NUMS_WEIGHTS=(2, 4), NUMS_SAMPLES=(4, 8), STEPS=20
     ),
 }
 FILES = {
-    'soprc_simulation': (
-        ['sampling_rate_bias', 'interpolation_error', 'score_vector'],
-        [],
-    ),
+    'soprc_simulation': (['sampling_rate_bias', 'interpolation_error', 'score_vector'], []),
     'stable_ap_bounds': (
         ['theorem1', 'bounded_difference', 'mean_score_tracking'],
         ['theorem1_weights'],
@@ -46,11 +35,7 @@ def load(name):
 
 
 @pytest.mark.parametrize(
-    'name',
-    [
-        pytest.param('soprc_simulation', marks=pytest.mark.slow),
-        'stable_ap_bounds',
-    ],
+    'name', [pytest.param('soprc_simulation', marks=pytest.mark.slow), 'stable_ap_bounds']
 )
 def test_tool_writes_figures_and_tables(name, tmp_path, monkeypatch):
     tool = load(name)
@@ -69,9 +54,7 @@ def test_tool_writes_figures_and_tables(name, tmp_path, monkeypatch):
         lines = (tmp_path / f'{file}.md').read_text('utf-8').splitlines()
         text = (tmp_path / f'{file}.csv').read_text('utf-8')
         rows = list(csv.DictReader(text.splitlines()))
-        borders = [
-            x.replace('\\|', '').count('|') for x in lines if x[:2] == '| '
-        ]
+        borders = [x.replace('\\|', '').count('|') for x in lines if x[:2] == '| ']
         assert borders == [len(rows[0]) + 1] * (len(rows) + 1)
         for row in rows:
             assert 'nan' not in row.values()
@@ -81,9 +64,7 @@ def test_bounds_tool_fails_where_a_bound_does_not_hold(tmp_path, monkeypatch):
     tool = load('stable_ap_bounds')
     for constant, value in SMALL['stable_ap_bounds'].items():
         monkeypatch.setattr(tool, constant, value)
-    monkeypatch.setattr(
-        tool, 'bounded_difference', lambda *_: (tmp_path, 1.01)
-    )
+    monkeypatch.setattr(tool, 'bounded_difference', lambda *_: (tmp_path, 1.01))
     arguments = ['--trials', '2', '--out-dir', str(tmp_path)]
     monkeypatch.setattr(sys, 'argv', ['tool', *arguments])
     assert tool.main() == 1
@@ -97,22 +78,16 @@ def test_bounds_tool_fails_where_a_bound_does_not_hold(tmp_path, monkeypatch):
         ('stable_ap_bounds', ['--trials', '0'], '--trials must be at least 2'),
     ],
 )
-def test_bad_arguments_are_named(
-    name, arguments, message, monkeypatch, capsys
-):
+def test_bad_arguments_are_named(name, arguments, message, monkeypatch, capsys):
     monkeypatch.setattr(sys, 'argv', [name, *arguments])
     with pytest.raises(SystemExit):
         load(name).parse_args()
     assert message in capsys.readouterr().err
 
 
-def test_cost_of_federated_annotations_is_written(
-    tmp_path, monkeypatch, capsys
-):
+def test_cost_of_federated_annotations_is_written(tmp_path, monkeypatch, capsys):
     tool = load('federated_cost')
-    monkeypatch.setattr(
-        tool, 'rare_class_ap', partial(tool.rare_class_ap, steps=1)
-    )
+    monkeypatch.setattr(tool, 'rare_class_ap', partial(tool.rare_class_ap, steps=1))
     out = ['--out-dir', str(tmp_path)]
     words = ['--loss', 'mmrank.AUCLoss', '--seeds', '2', *out]
     monkeypatch.setattr(sys, 'argv', ['federated_cost', *words])
@@ -120,9 +95,7 @@ def test_cost_of_federated_annotations_is_written(
     with open(tmp_path / 'federated_cost.csv') as lines:
         header, *rows = csv.reader(lines)
     assert len(header) == 4
-    assert [row[:2] for row in rows] == [
-        ['mmrank.AUCLoss', arm] for arm in tool.ARMS
-    ]
+    assert [row[:2] for row in rows] == [['mmrank.AUCLoss', arm] for arm in tool.ARMS]
     assert all('±' in cell for row in rows for cell in row[2:])
     assert 'federated_cost.md' in capsys.readouterr().out
     for name, message in (('InfoNCELoss', 'one by one'), ('Nothing', 'not r')):

@@ -70,9 +70,7 @@ def load_stock(out):
     content = torch.load(weights, weights_only=True)
     assert set(content) == {'meta', 'state_dict'}
     stock.load_state_dict(content['state_dict'])
-    assert not any(
-        type(part).__module__.startswith('mmrank') for part in stock.modules()
-    )
+    assert not any(type(part).__module__.startswith('mmrank') for part in stock.modules())
     return stock.eval()
 
 
@@ -105,15 +103,12 @@ def assert_finite(losses):
         for value in losses.values()
         for part in (value if isinstance(value, list) else [value])
     ]
-    assert (
-        torch.stack([part.detach().sum() for part in parts]).isfinite().all()
-    )
+    assert torch.stack([part.detach().sum() for part in parts]).isfinite().all()
 
 
 @pytest.mark.parametrize('name', NOT_FOLDED)
 def test_scores_that_no_bias_moves(name, tmp_path):
-    # Less than elsewhere: far above the objectness of YOLOX, all classes of a
-    # point have its score.
+    # Less than elsewhere: far above the objectness of YOLOX, all classes of a point have its score.
     head = spread_scores(build_covered(name, STABLE_AP), 2)
     set_centre(head.loss_cls.loss)
     config = covered_config(name, STABLE_AP)
@@ -127,8 +122,8 @@ def test_scores_that_no_bias_moves(name, tmp_path):
     config.model.centre_scores = False
     config.model.test_cfg.score_thr = 0.0
     stock = convert(tmp_path, config, head)
-    # Of YOLOX, which mmrank shows by another formula, equal scores of two
-    # boxes may be rounded into another order.
+    # Of YOLOX, which mmrank shows by another formula, equal scores of two boxes may be rounded into
+    # another order.
     found = [in_order(one) for one in predict_covered(name, stock)]
     assert_same_boxes(found, [in_order(one) for one in expected])
     assert_finite(covered_losses(name, stock.train())[1])
@@ -170,9 +165,7 @@ def shown_images(model, masks=False):
 
 
 RANKING_BOX_HEAD = dict(
-    type='mmrank.ListwiseBBoxHead',
-    head_type='mmdet.Shared2FCBBoxHead',
-    box_average='positives',
+    type='mmrank.ListwiseBBoxHead', head_type='mmdet.Shared2FCBBoxHead', box_average='positives'
 )
 
 
@@ -251,10 +244,7 @@ SHOP = dict(
                     type='mmrank.CheckedCocoDataset',
                     verify_images=True,
                     ann_file='train.json',
-                    pipeline=[
-                        dict(type='LoadImageFromFile'),
-                        dict(type='mmrank.CheckFinite'),
-                    ],
+                    pipeline=[dict(type='LoadImageFromFile'), dict(type='mmrank.CheckFinite')],
                 )
             ],
         ),
@@ -268,9 +258,7 @@ SHOP = dict(
 
 def test_each_entry_of_the_config(tmp_path):
     head = head_config('RetinaHead', STABLE_AP)
-    head['train_cfg'] = dict(
-        head['train_cfg'], assigner=dict(type='mmrank.AnchorATSSAssigner')
-    )
+    head['train_cfg'] = dict(head['train_cfg'], assigner=dict(type='mmrank.AnchorATSSAssigner'))
     given = config_of(head, **SHOP)
     before = given.to_dict()
     stock, changes = stock_config(given)
@@ -281,16 +269,13 @@ def test_each_entry_of_the_config(tmp_path):
     assert stock.custom_imports.imports == ['numpy']
     assert stock.custom_hooks == [dict(type='EMAHook')]
     assert stock.default_hooks.to_dict() == dict(
-        checkpoint=dict(type='CheckpointHook', interval=2),
-        timer=dict(type='IterTimerHook'),
+        checkpoint=dict(type='CheckpointHook', interval=2), timer=dict(type='IterTimerHook')
     )
     loader = stock.train_dataloader
     assert loader.collate_fn.type == 'default_collate'
     assert loader.dataset.type == 'ConcatDataset'
     assert loader.dataset.datasets[0].to_dict() == dict(
-        type='mmdet.CocoDataset',
-        ann_file='train.json',
-        pipeline=[dict(type='LoadImageFromFile')],
+        type='mmdet.CocoDataset', ann_file='train.json', pipeline=[dict(type='LoadImageFromFile')]
     )
     assert stock.image_scale == (256, 192)
     assert not {'ranking', 'work_dir', 'launcher'} & set(stock)
@@ -352,9 +337,7 @@ def test_sum_is_sgd_at_its_ends(s, nesterov):
     settings = dict(lr=0.1, momentum=0.9, weight_decay=0.01)
     head = head_config('RetinaHead', STABLE_AP)
     own = dict(settings, type='mmrank.SUM', s=s)
-    stock, changes = stock_config(
-        config_of(head, optim_wrapper=dict(optimizer=own))
-    )
+    stock, changes = stock_config(config_of(head, optim_wrapper=dict(optimizer=own)))
     config = stock.optim_wrapper.optimizer.to_dict()
     assert config == dict(settings, type='SGD', nesterov=nesterov)
     assert 'optim_wrapper.optimizer: SGD for mmrank.SUM' in changes
@@ -368,9 +351,7 @@ def test_sum_is_sgd_at_its_ends(s, nesterov):
         weights.append(weight.detach())
     torch.testing.assert_close(*weights)
     with pytest.raises(UserError, match=r"'mmrank.SUM' has no counterpart"):
-        stock_config(
-            config_of(head, optim_wrapper=dict(optimizer=dict(own, s=0.5)))
-        )
+        stock_config(config_of(head, optim_wrapper=dict(optimizer=dict(own, s=0.5))))
 
 
 def test_what_federated_annotations_need_goes():
@@ -413,9 +394,7 @@ def configs_of_detectors():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    'path', configs_of_detectors(), ids=lambda path: path.stem
-)
+@pytest.mark.parametrize('path', configs_of_detectors(), ids=lambda path: path.stem)
 def test_configs_of_this_project(path):
     """The stock model has the weights of the trained one, losses apart."""
     cfg = read_config(str(path))
@@ -506,10 +485,7 @@ def test_classes_in_place_of_names(tmp_path):
 
 def test_names_of_the_files(tmp_path):
     for end in ('', '.py', '.pth'):
-        assert stock_paths(f'a/v1.2{end}') == (
-            Path('a/v1.2.py'),
-            Path('a/v1.2.pth'),
-        )
+        assert stock_paths(f'a/v1.2{end}') == (Path('a/v1.2.py'), Path('a/v1.2.pth'))
     cfg = covered_config('RetinaHead', STABLE_AP)
     assert 'would overwrite' in refusal(tmp_path, cfg, out='training')
     (tmp_path / 'folder').mkdir()

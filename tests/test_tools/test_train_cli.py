@@ -37,8 +37,7 @@ def test_help_teaches(name):
 
 
 @pytest.mark.parametrize(
-    'script',
-    ['dist_train.sh', 'dist_test.sh', 'slurm_train.sh', 'slurm_test.sh'],
+    'script', ['dist_train.sh', 'dist_test.sh', 'slurm_train.sh', 'slurm_test.sh']
 )
 def test_launch_scripts(script):
     path = TOOLS / script
@@ -106,9 +105,7 @@ def test_absent_package_is_named(monkeypatch):
 
 def test_transformers_5_is_told_before_mmpretrain_breaks(monkeypatch):
     monkeypatch.setattr(entry_point.metadata, 'version', lambda _: '5.0.1')
-    monkeypatch.setattr(
-        entry_point.importlib.util, 'find_spec', lambda name: name
-    )
+    monkeypatch.setattr(entry_point.importlib.util, 'find_spec', lambda name: name)
     cfg = Config(dict(default_scope='mmdet'))
     with pytest.raises(UserError, match=r"'transformers<5'"):
         entry_point.check_packages(cfg)
@@ -161,10 +158,7 @@ def test_resume_takes_the_last_whole_checkpoint(tmp_path, capsys):
     train.set_resume(cfg, 'auto')
     assert (cfg.resume, cfg.load_from) == (False, 'weights.pth')
     assert 'starting over' in capsys.readouterr().out
-    state = {
-        'meta': {'epoch': 1, 'iter': 1},
-        'state_dict': {'x': torch.ones(2000)},
-    }
+    state = {'meta': {'epoch': 1, 'iter': 1}, 'state_dict': {'x': torch.ones(2000)}}
     whole, torn = tmp_path / 'epoch_1.pth', tmp_path / 'epoch_2.pth'
     torch.save(state, whole)
     torn.write_bytes(whole.read_bytes()[:1000])
@@ -209,9 +203,7 @@ def test_check_env_is_happy_here_and_not_with_a_broken_core(tmp_path):
     assert 'StableAPLoss builds' in done.stdout.replace('\n', ' ')
     (tmp_path / 'mmengine.py').write_text('raise ImportError("torn")\n')
     # rich is absent too: a plain table.
-    (tmp_path / 'rich.py').write_text(
-        "raise ModuleNotFoundError('gone', name='rich')\n"
-    )
+    (tmp_path / 'rich.py').write_text("raise ModuleNotFoundError('gone', name='rich')\n")
     done = subprocess.run(
         [sys.executable, str(TOOLS / 'check_env.py')],
         capture_output=True,

@@ -9,10 +9,7 @@ from PIL import Image
 from mmrank.visualization.temperatures.history import TemperatureHistory
 from mmrank.visualization.temperatures.plots import plot_history
 from mmrank.visualization.temperatures.report import write_temperature_report
-from mmrank.visualization.temperatures.sheet import (
-    WarmImage,
-    draw_temperature_sheet,
-)
+from mmrank.visualization.temperatures.sheet import WarmImage, draw_temperature_sheet
 from mmrank.visualization.temperatures.temperatures import Temperatures
 
 
@@ -82,9 +79,7 @@ def test_report_shows_hot_and_cold_classes(tmp_path):
     assert [float(c['cold']) for c in classes] == [0, 0, 1]
     sheet = pixels(paths[3])
     # Red images above, blue ones below, no green one.
-    rows = [
-        np.flatnonzero((sheet == c).all(-1).any(1)) for c in np.eye(3) * 255
-    ]
+    rows = [np.flatnonzero((sheet == c).all(-1).any(1)) for c in np.eye(3) * 255]
     assert rows[0].max() < rows[2].min()
     assert not len(rows[1])
 
@@ -96,13 +91,8 @@ def test_captions_take_the_place_of_classes(tmp_path):
         temperatures_by_class(labels), data, tmp_path, num_images=1
     )
     assert correlation is None
-    assert [p.stem for p in paths] == [
-        'samples_temperature',
-        'sheet_temperature',
-    ]
-    paths, _ = write_temperature_report(
-        temperatures_by_class(labels), data, tmp_path, num_images=0
-    )
+    assert [p.stem for p in paths] == ['samples_temperature', 'sheet_temperature']
+    paths, _ = write_temperature_report(temperatures_by_class(labels), data, tmp_path, num_images=0)
     assert len(paths) == 1
 
 
@@ -114,9 +104,7 @@ def test_images_are_read_from_files(tmp_path):
             return dict(img_path=str(tmp_path / 'a.png'))
 
     labels = np.array([0, 1])
-    paths, _ = write_temperature_report(
-        temperatures_by_class(labels), Files(labels), tmp_path
-    )
+    paths, _ = write_temperature_report(temperatures_by_class(labels), Files(labels), tmp_path)
     assert has_colour(pixels(paths[-1]), (0, 255, 0))
 
 

@@ -17,10 +17,7 @@ from mmrank.visualization.temperatures.statistics import (
     frequency_correlation,
     rank_correlation,
 )
-from mmrank.visualization.temperatures.temperatures import (
-    read_temperatures,
-    temperatures_of,
-)
+from mmrank.visualization.temperatures.temperatures import read_temperatures, temperatures_of
 
 
 def visit(state, ids, tau):
@@ -37,13 +34,8 @@ def test_names_values_and_visits_from_model_and_checkpoint(tmp_path):
     torch.save({'state_dict': model.state_dict(), 'meta': {}}, path)
     for found in (temperatures_of(model), read_temperatures(path)):
         image, text = found
-        assert [f.name for f in found] == [
-            'image_temperature',
-            'text_temperature',
-        ]
-        np.testing.assert_allclose(
-            image.tau, [0.01, 0.02, 0.01, 0.03, 0.01], rtol=1e-6
-        )
+        assert [f.name for f in found] == ['image_temperature', 'text_temperature']
+        np.testing.assert_allclose(image.tau, [0.01, 0.02, 0.01, 0.03, 0.01], rtol=1e-6)
         assert image.visited.tolist() == [False, True, False, True, False]
         assert not text.visited.any()
     image.tau[0] = 9
@@ -91,9 +83,7 @@ def test_p_value_is_that_of_all_permutations():
     x = np.array([1.0, 2, 3, 4, 5])
     y = np.array([0.2, 0.1, 0.4, 0.3, 0.5])
     rho = spearmanr(x, y).statistic
-    others = [
-        abs(spearmanr(x, y[list(p)]).statistic) for p in permutations(range(5))
-    ]
+    others = [abs(spearmanr(x, y[list(p)]).statistic) for p in permutations(range(5))]
     exact = np.mean([o >= abs(rho) - 1e-9 for o in others])
     found = rank_correlation(x, y)
     assert found.p_value == pytest.approx(exact, abs=0.01)
@@ -126,12 +116,7 @@ def test_class_rows():
     visited = np.ones(10, dtype=bool)
     visited[5] = False
     rows = class_temperatures(tau, visited, labels, 'abcd', num_extreme=3)
-    assert [(r.name, r.count) for r in rows] == [
-        ('a', 5),
-        ('b', 3),
-        ('c', 1),
-        ('d', 0),
-    ]
+    assert [(r.name, r.count) for r in rows] == [('a', 5), ('b', 3), ('c', 1), ('d', 0)]
     assert rows[0].mean == pytest.approx(0.82)
     assert rows[1].std == pytest.approx(np.std([0.4, 0.5, 0.3]))
     assert rows[0].hot_share == pytest.approx(3 / 5)
@@ -145,10 +130,7 @@ def test_class_rows():
 
 def test_history_notes_quantiles_and_counts(tmp_path):
     rng = np.random.default_rng(0)
-    readings = {
-        step: rng.uniform(0.1, 0.1 * step, 50).astype(np.float32)
-        for step in (2, 4, 8)
-    }
+    readings = {step: rng.uniform(0.1, 0.1 * step, 50).astype(np.float32) for step in (2, 4, 8)}
     history = TemperatureHistory(0.05, 1.0, 10)
     history.add(1, np.empty(0, dtype=np.float32))
     for step, tau in readings.items():

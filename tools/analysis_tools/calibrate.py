@@ -1,22 +1,21 @@
 r"""Make probabilities of the scores of a detector or one-vs-rest classifier.
 
-A map from score to probability is fitted for each class on predictions of a
-validation split. It keeps the order and the ties of a class, so that its
-average precision stays the same to the last bit.
+A map from score to probability is fitted for each class on predictions of a validation split. It
+keeps the order and the ties of a class, so that its average precision stays the same to the last
+bit.
 
   # a detector, from the *.bbox.json of its CocoMetric
-  python tools/analysis_tools/calibrate.py val.bbox.json data/x/val.json \
-      --test test.bbox.json data/x/test.json --checkpoint epoch_12.pth \
-      --out-dir work_dirs/calibration
+  python tools/analysis_tools/calibrate.py val.bbox.json data/x/val.json \ --test test.bbox.json
+      data/x/test.json --checkpoint epoch_12.pth \ --out-dir work_dirs/calibration
 
   # a classifier, from the dumps of tools/test.py --out; a detector's dump
   # needs its annotation file
-  python tools/analysis_tools/calibrate.py val.pkl --test test.pkl \
-      --checkpoint epoch_12.pth --out-dir work_dirs/calibration
+  python tools/analysis_tools/calibrate.py val.pkl --test test.pkl \ --checkpoint epoch_12.pth
+      --out-dir work_dirs/calibration
 
 writes calibration.json, the maps, and for each split a table and reliability
-diagrams: val.md, val.csv, val.png, test.md, test.csv, test.png. To use the
-maps, put three lines into a config; they are printed.
+diagrams: val.md, val.csv, val.png, test.md, test.csv, test.png. To use the maps, put three lines
+into a config; they are printed.
 
 exit status: 0 written, 2 wrong input (see the message).
 """
@@ -35,11 +34,7 @@ from mmrank.apis.trained_model import read_weights
 from mmrank.engine.resume.matching import model_state
 from mmrank.errors import UserError, show_user_errors
 from mmrank.models.calibration import weights_digest
-from mmrank.studies.calibration.fitting import (
-    METHODS,
-    TARGETS,
-    fit_calibration,
-)
+from mmrank.studies.calibration.fitting import METHODS, TARGETS, fit_calibration
 from mmrank.studies.calibration.prediction_dump import read_dump
 from mmrank.studies.calibration.report import CalibrationReport
 from mmrank.studies.calibration.sample_split import SampleSplit
@@ -50,15 +45,13 @@ FILE = 'calibration.json'
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         'val',
         nargs='+',
         metavar='PREDICTIONS [COCO.json]',
-        help='predictions of the validation split, and for a detector its '
-        'annotations',
+        help='predictions of the validation split, and for a detector its annotations',
     )
     parser.add_argument(
         '--test',
@@ -74,10 +67,7 @@ def parse_args() -> argparse.Namespace:
         'weights not compared)',
     )
     parser.add_argument(
-        '--method',
-        choices=METHODS,
-        default='isotonic',
-        help='map to fit (default: %(default)s)',
+        '--method', choices=METHODS, default='isotonic', help='map to fit (default: %(default)s)'
     )
     parser.add_argument(
         '--target',
@@ -92,9 +82,7 @@ def parse_args() -> argparse.Namespace:
         default=0.5,
         help='IoU from which a box is right (default: %(default)s)',
     )
-    parser.add_argument(
-        '--pooled', action='store_true', help='fit one map for all classes'
-    )
+    parser.add_argument('--pooled', action='store_true', help='fit one map for all classes')
     parser.add_argument(
         '--min-each',
         type=int,
@@ -103,16 +91,9 @@ def parse_args() -> argparse.Namespace:
         '(default: %(default)s); others get that of all classes',
     )
     parser.add_argument(
-        '--bins',
-        type=int,
-        default=25,
-        help='bins of the calibration errors (default: %(default)s)',
+        '--bins', type=int, default=25, help='bins of the calibration errors (default: %(default)s)'
     )
-    parser.add_argument(
-        '--out-dir',
-        default='work_dirs/calibration',
-        help='default: %(default)s',
-    )
+    parser.add_argument('--out-dir', default='work_dirs/calibration', help='default: %(default)s')
     add_trust_option(parser)
     args = parser.parse_args()
     if args.bins < 1 or args.min_each < 1:
@@ -122,9 +103,7 @@ def parse_args() -> argparse.Namespace:
     return args
 
 
-def read_split(
-    files: Sequence[str], classes: Sequence[str] | None, iou: float
-):
+def read_split(files: Sequence[str], classes: Sequence[str] | None, iou: float):
     """Read and judge the predictions of a split.
 
     Args:
@@ -138,9 +117,8 @@ def read_split(
     predictions, *rest = files
     if len(rest) > 1:
         raise UserError(
-            f'a split is one prediction file and one annotation file, got '
-            f'{" ".join(files)}. Fix: pass one split, and another one by '
-            '--test'
+            f'a split is one prediction file and one annotation file, got {" ".join(files)}. Fix: '
+            'pass one split, and another one by --test'
         )
     if predictions.endswith('.json'):
         content = predictions
@@ -159,9 +137,7 @@ def read_split(
     return BoxSplit.read(content, rest[0], classes, iou)
 
 
-def read_model(
-    path: str | None, trust: bool
-) -> tuple[list | None, str | None]:
+def read_model(path: str | None, trust: bool) -> tuple[list | None, str | None]:
     """Classes and digest of the weights of a checkpoint, as far as known."""
     if path is None:
         return None, None
@@ -179,9 +155,7 @@ def show(report: CalibrationReport) -> None:
         side = 'right' if index else 'left'
         table.add_column(name, justify=side, no_wrap=not index)
     for row in report.rows():
-        table.add_row(
-            *(f'{x:.2f}' if isinstance(x, float) else str(x) for x in row)
-        )
+        table.add_row(*(f'{x:.2f}' if isinstance(x, float) else str(x) for x in row))
     Console().print(table)
     print(report.verdict())
 
@@ -207,20 +181,13 @@ def main() -> None:
             )
     try:
         calibration = fit_calibration(
-            val.judged,
-            args.method,
-            args.target,
-            args.iou,
-            args.min_each,
-            args.pooled,
-            digest,
+            val.judged, args.method, args.target, args.iou, args.min_each, args.pooled, digest
         )
     except ModuleNotFoundError as error:
         if (error.name or '').partition('.')[0] != 'sklearn':
             raise
         raise UserError(
-            'fitting needs scikit-learn, which is not installed. Fix: pip '
-            'install scikit-learn'
+            'fitting needs scikit-learn, which is not installed. Fix: pip install scikit-learn'
         ) from error
     folder = Path(args.out_dir)
     written = [calibration.write(folder / FILE)]
@@ -231,8 +198,7 @@ def main() -> None:
     shared = [x.name for x in calibration.maps if x.pooled]
     if shared and not args.pooled:
         print(
-            f'{len(shared)} classes have the map of all classes together: '
-            f'{", ".join(shared[:10])}'
+            f'{len(shared)} classes have the map of all classes together: {", ".join(shared[:10])}'
         )
     if digest is None:
         print(

@@ -1,18 +1,15 @@
 r"""Check a file of detections for COCO's test server, and pack it.
 
-    python tools/analysis_tools/check_submission.py \
-        work_dirs/NAME/test-dev.bbox.json \
+    python tools/analysis_tools/check_submission.py \ work_dirs/NAME/test-dev.bbox.json \
         data/coco/annotations/image_info_test-dev2017.json \
         --zip detections_test-dev2017_NAME_results.zip
 
 tools/test.py writes the file with test_evaluator.format_only=True and
-test_evaluator.outfile_prefix=work_dirs/NAME/test-dev; docs/pages/tools.md has
-the whole command.
+test_evaluator.outfile_prefix=work_dirs/NAME/test-dev; docs/pages/tools.md has the whole command.
 
-The server takes a list of {"image_id": integer, "category_id": integer,
-"bbox": [x, y, width, height], "score": number} with the ids of its own file of
-images, as the only file of a zip archive, and counts the 100 best boxes of an
-image. A wrong id costs one of the few submissions of a day.
+The server takes a list of {"image_id": integer, "category_id": integer, "bbox": [x, y, width,
+height], "score": number} with the ids of its own file of images, as the only file of a zip archive,
+and counts the 100 best boxes of an image. A wrong id costs one of the few submissions of a day.
 
 exit status: 0 it may be sent, 2 it may not (see the message).
 """
@@ -26,11 +23,7 @@ from pathlib import Path
 from mmrank.datasets.checks.coco_inspect import inspect_coco
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.errors import UserError, show_user_errors
-from mmrank.studies.coco.predictions import (
-    check_predictions,
-    check_types,
-    load_predictions,
-)
+from mmrank.studies.coco.predictions import check_predictions, check_types, load_predictions
 
 #: Boxes of an image that count.
 COUNTED = 100
@@ -39,13 +32,10 @@ COUNTED = 100
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('results', help='*.bbox.json of CocoMetric')
-    parser.add_argument(
-        'images', help='the JSON file of the images, with their categories'
-    )
+    parser.add_argument('images', help='the JSON file of the images, with their categories')
     parser.add_argument(
         '--zip',
         metavar='OUT.zip',
@@ -66,16 +56,12 @@ def main() -> None:
     boxes = load_predictions(args.results)
     if not boxes:
         raise UserError(
-            f'{args.results} has no box: its AP is 0. Fix: look at score_thr '
-            'and at the checkpoint'
+            f'{args.results} has no box: its AP is 0. Fix: look at score_thr and at the checkpoint'
         )
     document = read_coco_json(args.images)
-    inspect_coco(
-        document, args.images, require_annotations=False
-    ).raise_if_bad()
+    inspect_coco(document, args.images, require_annotations=False).raise_if_bad()
     images, categories = (
-        {entry['id'] for entry in document[key]}
-        for key in ('images', 'categories')
+        {entry['id'] for entry in document[key]} for key in ('images', 'categories')
     )
     check_types(boxes, args.results)
     check_predictions(boxes, images, categories, f'boxes of {args.results}')
@@ -87,10 +73,7 @@ def main() -> None:
     )
     full = sum(number > COUNTED for number in per_image.values())
     if full:
-        print(
-            f'{full} images have more than {COUNTED} boxes, of which the best '
-            f'{COUNTED} count'
-        )
+        print(f'{full} images have more than {COUNTED} boxes, of which the best {COUNTED} count')
     if args.zip:
         name = Path(args.zip).with_suffix('.json').name
         with zipfile.ZipFile(args.zip, 'w', zipfile.ZIP_DEFLATED) as archive:

@@ -14,18 +14,14 @@ import argparse
 import sys
 
 from mmrank.errors import show_user_errors
-from mmrank.studies.coco.box_evaluation import (
-    evaluate_boxes,
-    load_ground_truth,
-)
+from mmrank.studies.coco.box_evaluation import evaluate_boxes, load_ground_truth
 from mmrank.studies.coco.pictures.detections import draw_detections
 
 
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('ann_file', help='COCO annotation file')
     parser.add_argument('image_dir', help='folder of its images')
@@ -35,21 +31,15 @@ def parse_args() -> argparse.Namespace:
         metavar='[NAME=]FILE',
         help='results file (*.bbox.json) of a model, with the name to show',
     )
-    parser.add_argument(
-        '--out', default='detections.png', help='default: %(default)s'
-    )
+    parser.add_argument('--out', default='detections.png', help='default: %(default)s')
     parser.add_argument(
         '--num-images',
         type=int,
         default=6,
         help='images, spread over the file (default: %(default)s)',
     )
-    parser.add_argument(
-        '--image-ids', type=int, nargs='+', help='draw these images instead'
-    )
-    parser.add_argument(
-        '--top-k', type=int, help='draw the K best boxes of each image'
-    )
+    parser.add_argument('--image-ids', type=int, nargs='+', help='draw these images instead')
+    parser.add_argument('--top-k', type=int, help='draw the K best boxes of each image')
     return parser.parse_args()
 
 

@@ -1,19 +1,18 @@
 r"""Draw the test embeddings of one or more models on a plane, by t-SNE.
 
-Each model is NAME=PATH, where PATH is a config with its checkpoint, or the
-features that a test has written (RetrievalMetric(out_file='features.npz')).
-A config is tested once on its test set; its features are kept beside the
-picture.
+Each model is NAME=PATH, where PATH is a config with its checkpoint, or the features that a test has
+written (RetrievalMetric(out_file='features.npz')).
+A config is tested once on its test set; its features are kept beside the picture.
 
     python tools/analysis_tools/embedding_map.py \
         "stable AP=stable.py,work_dirs/stable/epoch_50.pth" \
         "SmoothAP=smooth_ap.py,work_dirs/smooth_ap/epoch_50.pth" \
         --classes 10 --out work_dirs/map.png
 
-A colour is a class. All models show the same samples, some of the largest
-classes. Near points of the map were near before; distances between groups
-mean little. Above each panel, and printed with that of the map: how many
-samples have one of their own class nearest by cosine.
+A colour is a class. All models show the same samples, some of the largest classes. Near points of
+the map were near before; distances between groups
+mean little. Above each panel, and printed with that of the map: how many samples have one of their
+own class nearest by cosine.
 
 exit status: 0 drawn, 2 wrong input (see the message).
 """
@@ -23,22 +22,14 @@ import sys
 from pathlib import Path
 
 from mmrank.errors import show_user_errors
-from mmrank.studies.retrieval.embedding_map import (
-    choose_samples,
-    make_map,
-    plot_maps,
-)
-from mmrank.studies.retrieval.tested_features import (
-    add_model_options,
-    features_by_name,
-)
+from mmrank.studies.retrieval.embedding_map import choose_samples, make_map, plot_maps
+from mmrank.studies.retrieval.tested_features import add_model_options, features_by_name
 
 
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_model_options(parser)
     parser.add_argument(
@@ -80,16 +71,13 @@ def main() -> int:
     args = parse_args()
     models = features_by_name(args, args.out.parent)
     first = next(iter(models.values()))
-    rows = choose_samples(
-        first.labels.numpy(), args.classes, args.per_class, args.seed
-    )
+    rows = choose_samples(first.labels.numpy(), args.classes, args.per_class, args.seed)
     maps = []
     for name, features in models.items():
         maps.append(make_map(name, features, rows, args.perplexity, args.seed))
         print(
-            f'{name}: of {len(rows)} samples {maps[-1].purity:.1f} % have '
-            f'one of their class nearest, on the map '
-            f'{maps[-1].map_purity:.1f} %'
+            f'{name}: of {len(rows)} samples {maps[-1].purity:.1f} % have one of their class '
+            f'nearest, on the map {maps[-1].map_purity:.1f} %'
         )
     print(f'Wrote {plot_maps(maps, args.out, first.classes)}')
     return 0

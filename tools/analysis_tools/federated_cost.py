@@ -3,12 +3,11 @@
     python tools/analysis_tools/federated_cost.py
     python tools/analysis_tools/federated_cost.py --same-look
 
-A linear scorer ranks made-up boxes; half of the images of a rare class are
-neither annotated nor verified for it, as in a federated data set such as
-LVIS. It is trained with all annotations, with those of the federated data set
-and the mask of federated=True, and with the same and no mask; its average
-precision is that of test boxes with all annotations. Written is a table as
-Markdown and CSV, federated_cost.md and .csv.
+A linear scorer ranks made-up boxes; half of the images of a rare class are neither annotated nor
+verified for it, as in a federated data set such as
+LVIS. It is trained with all annotations, with those of the federated data set and the mask of
+federated=True, and with the same and no mask; its average precision is that of test boxes with all
+annotations. Written is a table as Markdown and CSV, federated_cost.md and .csv.
 
 exit status: 0 written, 2 wrong input (see the message).
 """
@@ -29,8 +28,7 @@ from mmrank.visualization.tables import write_table
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         '--loss',
@@ -38,9 +36,7 @@ def parse_args() -> argparse.Namespace:
         default=['mmrank.StableAPLoss'],
         help='ranking losses by name (default: %(default)s)',
     )
-    parser.add_argument(
-        '--seeds', type=int, default=3, help='default: %(default)s'
-    )
+    parser.add_argument('--seeds', type=int, default=3, help='default: %(default)s')
     parser.add_argument(
         '--same-look',
         action='store_true',
@@ -75,10 +71,7 @@ def main() -> None:
     for loss, arm in track(cases, description='training'):
         config = dict(type=loss, mode='per_class')
         try:
-            aps = [
-                rare_class_ap(arm, seed, config, args.same_look)
-                for seed in range(args.seeds)
-            ]
+            aps = [rare_class_ap(arm, seed, config, args.same_look) for seed in range(args.seeds)]
         except TypeError as error:
             raise UserError(
                 f'--loss {loss} cannot rank the classes one by one ({error}). '

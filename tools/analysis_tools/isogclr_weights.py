@@ -3,13 +3,12 @@ r"""Which weights iSogCLR gives to negatives, as figures.
     python tools/analysis_tools/isogclr_weights.py
     python tools/analysis_tools/isogclr_weights.py --features features.npz
 
-Written to the out dir: two_negatives.png, contours of the loss over the
-weights of two negatives with the optimum at several rho (figure 2 of the
-paper). With --features, a file that a test has written
-(RetrievalMetric(out_file='features.npz')), anchor_weights.png: the weights
-of 1,000 random negatives of the anchor with the largest and of the anchor
-with the smallest best temperature, beside those at one temperature for all,
-the mean of the best ones (figure 3).
+Written to the out dir: two_negatives.png, contours of the loss over the weights of two negatives
+with the optimum at several rho (figure 2 of the paper). With --features, a file that a test has
+written (RetrievalMetric(out_file='features.npz')), anchor_weights.png: the weights of 1,000 random
+negatives of the anchor with the largest and of the anchor
+with the smallest best temperature, beside those at one temperature for all, the mean of the best
+ones (figure 3).
 
 exit status: 0 written, 2 wrong input (see the message).
 """
@@ -37,8 +36,7 @@ RHOS = (0.05, 0.2, 0.5)
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('--features', help='.npz file of embeddings')
     parser.add_argument(
@@ -48,10 +46,7 @@ def parse_args() -> argparse.Namespace:
         help='bound of the divergence with --features (default: %(default)s)',
     )
     parser.add_argument(
-        '--tau0',
-        type=float,
-        default=0.05,
-        help='smallest temperature (default: %(default)s)',
+        '--tau0', type=float, default=0.05, help='smallest temperature (default: %(default)s)'
     )
     parser.add_argument(
         '--anchors',
@@ -60,10 +55,7 @@ def parse_args() -> argparse.Namespace:
         help='random anchors to choose from (default: %(default)s)',
     )
     parser.add_argument(
-        '--negatives',
-        type=int,
-        default=1000,
-        help='random negatives (default: %(default)s)',
+        '--negatives', type=int, default=1000, help='random negatives (default: %(default)s)'
     )
     parser.add_argument('--seed', type=int, default=0)
     parser.add_argument(
@@ -103,18 +95,12 @@ def anchor_weights(args: argparse.Namespace) -> list:
     best = np.array([optimal_temperature(x, args.rho, args.tau0) for x in h])
     common = float(best.mean())
     found = []
-    for word, place in (
-        ('largest', best.argmax()),
-        ('smallest', best.argmin()),
-    ):
+    for word, place in (('largest', best.argmax()), ('smallest', best.argmin())):
         weights, tau = optimal_weights(h[place], args.rho, args.tau0)
         label = int(samples.labels[anchors[place]])
         name = samples.classes[label] if samples.classes else f'class {label}'
         found.append(
-            (
-                f'{word} temperature, {name}',
-                *(weights, tau, softmax(h[place] / common), common),
-            )
+            (f'{word} temperature, {name}', *(weights, tau, softmax(h[place] / common), common))
         )
     return found
 
@@ -136,9 +122,8 @@ def main() -> int:
         found = anchor_weights(args)
         for name, weights, tau, other, common in found:
             print(
-                f'{name}: temperature {tau:.4g}, largest weight '
-                f'{weights.max():.4f}; {other.max():.4f} at the common '
-                f'{common:.4g}'
+                f'{name}: temperature {tau:.4g}, largest weight {weights.max():.4f}; '
+                f'{other.max():.4f} at the common {common:.4g}'
             )
         path = args.out_dir / 'anchor_weights.png'
         print(f'Wrote {plot_anchor_weights(found, path)}')

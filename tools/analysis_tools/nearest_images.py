@@ -1,18 +1,18 @@
 r"""Find the images that a trained model takes for nearest to a picture.
 
   # in a folder of images
-  python tools/analysis_tools/nearest_images.py CONFIG CHECKPOINT picture.jpg \
-      --gallery data/shop --top-k 5 --out nearest.png
+  python tools/analysis_tools/nearest_images.py CONFIG CHECKPOINT picture.jpg \ --gallery data/shop
+      --top-k 5 --out nearest.png
 
   # in features that a test has kept (RetrievalMetric(out_file=...)): no
   # image of the gallery is embedded again
-  python tools/analysis_tools/nearest_images.py CONFIG CHECKPOINT picture.jpg \
-      --features features.npz
+  python tools/analysis_tools/nearest_images.py CONFIG CHECKPOINT picture.jpg \ --features
+      features.npz
 
   # in millions of them: the features stay in their file, and so do the lists
   # of an approximate index, which are made once, beside it
-  python tools/analysis_tools/nearest_images.py CONFIG CHECKPOINT picture.jpg \
-      --features features.npz --index ivf
+  python tools/analysis_tools/nearest_images.py CONFIG CHECKPOINT picture.jpg \ --features
+      features.npz --index ivf
 
 Images go through the pipeline of the config's test set. The picture itself
 is left out of the gallery.
@@ -29,18 +29,8 @@ from PIL import Image, ImageOps
 from rich.console import Console
 from torch import Tensor
 
-from mmrank.apis.entry_point import (
-    add_config_option,
-    add_trust_option,
-    apply_options,
-    read_config,
-)
-from mmrank.apis.nearest_images import (
-    NearImage,
-    embed_images,
-    images_in,
-    nearest_images,
-)
+from mmrank.apis.entry_point import add_config_option, add_trust_option, apply_options, read_config
+from mmrank.apis.nearest_images import NearImage, embed_images, images_in, nearest_images
 from mmrank.apis.trained_model import trained_model
 from mmrank.errors import UserError, show_user_errors
 from mmrank.evaluation.gallery_index import INDICES, GalleryIndex
@@ -52,8 +42,7 @@ from mmrank.visualization.figures import fit_text, new_panels, save
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('config', help='config of a retriever')
     parser.add_argument('checkpoint', help='.pth file of its training')
@@ -62,10 +51,7 @@ def parse_args() -> argparse.Namespace:
     gallery.add_argument('--gallery', help='folder of images to search')
     gallery.add_argument('--features', help='.npz file of features to search')
     parser.add_argument(
-        '--top-k',
-        type=int,
-        default=10,
-        help='images to find (default: %(default)s)',
+        '--top-k', type=int, default=10, help='images to find (default: %(default)s)'
     )
     parser.add_argument(
         '--index',
@@ -107,9 +93,7 @@ def draw(image: str, found: list[NearImage], path: str) -> Path:
     return save(figure, path)
 
 
-def make_index(
-    args: argparse.Namespace, gallery: Tensor | StoredEmbeddings
-) -> GalleryIndex:
+def make_index(args: argparse.Namespace, gallery: Tensor | StoredEmbeddings) -> GalleryIndex:
     """An index over the gallery; kept beside the features, if there are."""
     path = None
     if args.features and args.index == 'ivf':
@@ -157,10 +141,7 @@ def main() -> None:
     names = {picture.name, picture.resolve().name}
 
     def is_picture(path: str) -> bool:
-        return (
-            Path(path).name in names
-            and Path(path).resolve() == picture.resolve()
-        )
+        return Path(path).name in names and Path(path).resolve() == picture.resolve()
 
     own = sum(map(is_picture, paths))
     if own == len(paths):

@@ -15,10 +15,7 @@ import sys
 from rich.console import Console
 
 from mmrank.errors import show_user_errors
-from mmrank.studies.coco.box_evaluation import (
-    evaluate_boxes,
-    load_ground_truth,
-)
+from mmrank.studies.coco.box_evaluation import evaluate_boxes, load_ground_truth
 from mmrank.studies.coco.comparison_table import comparison_rows, rich_table
 from mmrank.studies.coco.pictures.pr_curves import PRCurves, plot_pr_curves
 
@@ -26,8 +23,7 @@ from mmrank.studies.coco.pictures.pr_curves import PRCurves, plot_pr_curves
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('ann_file', help='COCO annotation file')
     parser.add_argument(
@@ -36,9 +32,7 @@ def parse_args() -> argparse.Namespace:
         metavar='[NAME=]FILE',
         help='results file (*.bbox.json) of a model, with the name to show',
     )
-    parser.add_argument(
-        '--out', default='pr_curves.png', help='default: %(default)s'
-    )
+    parser.add_argument('--out', default='pr_curves.png', help='default: %(default)s')
     parser.add_argument(
         '--max-classes',
         type=int,

@@ -18,13 +18,10 @@ from mmrank.studies.seeds.box_plot import draw_box_plot, read_values
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('runs', help='runs.csv')
-    parser.add_argument(
-        '--metrics', nargs='+', default=(), help='default: all of the file'
-    )
+    parser.add_argument('--metrics', nargs='+', default=(), help='default: all of the file')
     parser.add_argument(
         '--lower-better',
         nargs='+',
@@ -54,13 +51,7 @@ def main() -> None:
     args = parse_args()
     values = read_values(args.runs, args.metrics, args.scale)
     metrics = list(next(iter(values.values())))
-    path = draw_box_plot(
-        values,
-        metrics,
-        args.out,
-        lower_better=args.lower_better,
-        unit=args.unit,
-    )
+    path = draw_box_plot(values, metrics, args.out, lower_better=args.lower_better, unit=args.unit)
     print(f'Wrote {path}')
 
 

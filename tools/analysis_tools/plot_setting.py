@@ -18,15 +18,12 @@ from mmrank.studies.seeds.setting_plot import plot_setting, read_setting_runs
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('runs', help='runs.csv')
     parser.add_argument('--metric', required=True, help='key of the metric')
     parser.add_argument('--setting', default='setting', help='axis label')
-    parser.add_argument(
-        '--mark', type=float, help='value of the setting to mark by a line'
-    )
+    parser.add_argument('--mark', type=float, help='value of the setting to mark by a line')
     parser.add_argument('--mark-name', default='', help='name of that line')
     parser.add_argument('--out', default='setting.png', help='PNG to write')
     return parser.parse_args()

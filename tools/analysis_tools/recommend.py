@@ -2,10 +2,9 @@ r"""Recommend items to users by a trained two-tower model.
 
   python tools/analysis_tools/recommend.py CONFIG CHECKPOINT 1 42 --top-k 5
 
-Users and items have the names of the training file. Items of the user's
-training pairs are left out. --out recommended.csv keeps user,rank,item,score;
---picture recommended.png draws them, and --held-out test.csv, a file of
-`user,item` lines, lets it show which of them the user did choose.
+Users and items have the names of the training file. Items of the user's training pairs are left
+out. --out recommended.csv keeps user,rank,item,score; --picture recommended.png draws them, and
+--held-out test.csv, a file of `user,item` lines, lets it show which of them the user did choose.
 
 exit status: 0 shown, 2 wrong input (see the message).
 """
@@ -17,12 +16,7 @@ from collections import defaultdict
 from rich.console import Console
 from rich.table import Table
 
-from mmrank.apis.entry_point import (
-    add_config_option,
-    add_trust_option,
-    apply_options,
-    read_config,
-)
+from mmrank.apis.entry_point import add_config_option, add_trust_option, apply_options, read_config
 from mmrank.apis.recommendation import Recommendation, recommend
 from mmrank.apis.trained_model import trained_model
 from mmrank.datasets.interactions.read_csv import read_csv
@@ -35,28 +29,20 @@ from mmrank.visualization.recommendations import draw_recommendations
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('config', help='config of a mmrank.TwoTower')
     parser.add_argument('checkpoint', help='.pth file of its training')
     parser.add_argument('users', nargs='+', help='names of users')
     parser.add_argument(
-        '--top-k',
-        type=int,
-        default=10,
-        help='items for each user (default: %(default)s)',
+        '--top-k', type=int, default=10, help='items for each user (default: %(default)s)'
     )
     parser.add_argument(
-        '--include-seen',
-        action='store_true',
-        help="also show items of the user's training pairs",
+        '--include-seen', action='store_true', help="also show items of the user's training pairs"
     )
     parser.add_argument('--out', help='CSV file to write as well')
     parser.add_argument('--picture', help='PNG file to draw as well')
-    parser.add_argument(
-        '--held-out', help='pairs that were kept from the training'
-    )
+    parser.add_argument('--held-out', help='pairs that were kept from the training')
     add_config_option(parser)
     add_trust_option(parser)
     args = parser.parse_args()

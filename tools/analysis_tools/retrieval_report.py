@@ -1,7 +1,7 @@
 r"""Retrieval report: table, curves and pictures of one or more models.
 
-Each model is NAME=PATH, where PATH is a config with its checkpoint, or the
-features that a test has written (RetrievalMetric(out_file='features.npz')).
+Each model is NAME=PATH, where PATH is a config with its checkpoint, or the features that a test has
+written (RetrievalMetric(out_file='features.npz')).
 A config is tested once on its test set; its features are kept.
 
   Two checkpoints:
@@ -10,23 +10,21 @@ A config is tested once on its test set; its features are kept.
         "triplet=triplet.py,work_dirs/triplet/epoch_50.pth" \
         --out-dir work_dirs/report
 
-  Features of a test on several GPUs, which takes no time here:
-    tools/dist_test.sh stable.py work_dirs/stable/epoch_50.pth 4 \
+  Features of a test on several GPUs, which takes no time here: tools/dist_test.sh stable.py
+    work_dirs/stable/epoch_50.pth 4 \
         --cfg-options test_evaluator.out_file=stable.npz
     python tools/analysis_tools/retrieval_report.py "stable AP=stable.npz"
 
-Written to the out dir: retrieval.md and retrieval.csv (the table),
-precision_recall.png (interpolated precision, mean over queries),
-recall_at_k.png, curves.json, and sheets with the best images of some queries:
-sheet_random_NAME.png (the same queries for all models), sheet_worst_NAME.png
-and, for two models or more, sheet_differing.png, the queries on which average
+Written to the out dir: retrieval.md and retrieval.csv (the table), precision_recall.png
+(interpolated precision, mean over queries), recall_at_k.png, curves.json, and sheets with the best
+images of some queries: sheet_random_NAME.png (the same queries for all models),
+sheet_worst_NAME.png and, for two models or more, sheet_differing.png, the queries on which average
 precision differs most.
 
 A gallery past the memory: --memory 512 leaves the embeddings in their file
-and computes the same figures within 512 MiB, beside 1 KB a sample. A gallery
-past your patience: --index flat or ivf lets faiss search. That gives Recall@K
-and the sheet of random queries alone, for the rest needs the whole ranking;
-what ivf gives is marked as approximate (≈).
+and computes the same figures within 512 MiB, beside 1 KB a sample. A gallery past your patience:
+--index flat or ivf lets faiss search. That gives Recall@K and the sheet of random queries alone,
+for the rest needs the whole ranking; what ivf gives is marked as approximate (≈).
 
 exit status: 0 written, 2 wrong input (see the message), 130 interrupted.
 """
@@ -41,35 +39,21 @@ from rich.console import Console
 from mmrank.errors import show_user_errors
 from mmrank.evaluation.gallery_index import INDICES, GalleryIndex
 from mmrank.studies.retrieval.pages import draw_sheets
-from mmrank.studies.retrieval.plots import (
-    plot_precision_recall,
-    plot_recall_at_k,
-    write_curves,
-)
+from mmrank.studies.retrieval.plots import plot_precision_recall, plot_recall_at_k, write_curves
 from mmrank.studies.retrieval.query_selection import CHOICES
 from mmrank.studies.retrieval.result import evaluate_features
-from mmrank.studies.retrieval.table import (
-    describe_test_set,
-    rich_retrieval,
-    write_retrieval_table,
-)
-from mmrank.studies.retrieval.tested_features import (
-    add_model_options,
-    features_by_name,
-)
+from mmrank.studies.retrieval.table import describe_test_set, rich_retrieval, write_retrieval_table
+from mmrank.studies.retrieval.tested_features import add_model_options, features_by_name
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_model_options(parser)
     parser.add_argument(
-        '--out-dir',
-        default='work_dirs/retrieval_report',
-        help='default: %(default)s',
+        '--out-dir', default='work_dirs/retrieval_report', help='default: %(default)s'
     )
     parser.add_argument(
         '--recall-at',
@@ -87,22 +71,13 @@ def parse_args(arguments=None) -> argparse.Namespace:
         'random worst differing; random with --index)',
     )
     parser.add_argument(
-        '--num-queries',
-        type=int,
-        default=8,
-        help='queries of a sheet (default: %(default)s)',
+        '--num-queries', type=int, default=8, help='queries of a sheet (default: %(default)s)'
     )
     parser.add_argument(
-        '--top-k',
-        type=int,
-        default=10,
-        help='images for each query (default: %(default)s)',
+        '--top-k', type=int, default=10, help='images for each query (default: %(default)s)'
     )
     parser.add_argument(
-        '--seed',
-        type=int,
-        default=0,
-        help='seed of the random queries (default: %(default)s)',
+        '--seed', type=int, default=0, help='seed of the random queries (default: %(default)s)'
     )
     parser.add_argument(
         '--image-root',
@@ -110,8 +85,7 @@ def parse_args(arguments=None) -> argparse.Namespace:
         help='folder that relative image paths start from (default: here)',
     )
     parser.add_argument(
-        '--device',
-        help='where to rank: cpu, cuda, ... (default: a GPU if there is one)',
+        '--device', help='where to rank: cpu, cuda, ... (default: a GPU if there is one)'
     )
     parser.add_argument(
         '--memory',
@@ -123,8 +97,7 @@ def parse_args(arguments=None) -> argparse.Namespace:
     parser.add_argument(
         '--index',
         choices=INDICES,
-        help="search by faiss, pip install 'mmrank[faiss]' (default: rank "
-        'all images, exactly)',
+        help="search by faiss, pip install 'mmrank[faiss]' (default: rank all images, exactly)",
     )
     args = parser.parse_args(arguments)
     if args.sheets is None:
@@ -134,8 +107,7 @@ def parse_args(arguments=None) -> argparse.Namespace:
     for name in ('num_queries', 'top_k', 'memory'):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             parser.error(
-                f'--{name.replace("_", "-")} is {getattr(args, name)}; it '
-                'must be at least 1'
+                f'--{name.replace("_", "-")} is {getattr(args, name)}; it must be at least 1'
             )
     return args
 
@@ -151,10 +123,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
 
     device = args.device or get_device()
     models = features_by_name(
-        args,
-        args.out_dir,
-        partial(say, console),
-        stored=args.memory is not None,
+        args, args.out_dir, partial(say, console), stored=args.memory is not None
     )
     budget = {}
     if args.memory is not None:
@@ -169,9 +138,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
 
             if args.index is not None:
                 indices[name] = GalleryIndex(
-                    features.gallery_embeddings(),
-                    args.index,
-                    features.similarity,
+                    features.gallery_embeddings(), args.index, features.similarity
                 )
             results.append(
                 evaluate_features(
@@ -199,8 +166,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
     if args.sheets and any(f.paths is None for f in models.values()):
         say(
             console,
-            'No sheets: the features have no image paths (see path_key of '
-            'RetrievalMetric).',
+            'No sheets: the features have no image paths (see path_key of RetrievalMetric).',
         )
     elif args.sheets:
         paths += draw_sheets(
@@ -220,8 +186,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
 
 @show_user_errors(
     *(OSError, ValueError, TypeError, ImportError),
-    on_interrupt='Interrupted. Run the same command again to continue; '
-    'existing features are kept.',
+    on_interrupt='Interrupted. Run the same command again to continue; existing features are kept.',
 )
 def main() -> None:
     """Run, and turn wrong input into one message."""

@@ -1,19 +1,17 @@
 r"""What state that is spread over ranks costs: memory, network and time.
 
     python tools/analysis_tools/sharded_state_cost.py
-    python tools/analysis_tools/sharded_state_cost.py --samples 400000000 \
-        --ranks 8 --batch 256
+    python tools/analysis_tools/sharded_state_cost.py --samples 400000000 \ --ranks 8 --batch 256
     python tools/analysis_tools/sharded_state_cost.py --measure \
         --samples 1000000 --ranks 1 2 4 --batch 64 --steps 2
 
-Random batches are drawn, and what the ranks send each other for them with
-storage='sharded' of a loss is counted: the indices, the rows that come from
-their owners and what goes back. The busiest rank decides the time. The
-latency of a message is not part of it, nor is what the network does at the
-same time. Beside it stands storage='device', where every rank has the whole
-state and gathers the rows of all others. The defaults are those of
-mmrank.BimodalISogCLRLoss on 1 billion pairs. With --measure that loss runs on
-as many gloo processes of this machine, with the same batches.
+Random batches are drawn, and what the ranks send each other for them with storage='sharded' of a
+loss is counted: the indices, the rows that come from their owners and what goes back. The busiest
+rank decides the time. The
+latency of a message is not part of it, nor is what the network does at the same time. Beside it
+stands storage='device', where every rank has the whole state and gathers the rows of all others.
+The defaults are those of mmrank.BimodalISogCLRLoss on 1 billion pairs. With --measure that loss
+runs on as many gloo processes of this machine, with the same batches.
 A table is written as Markdown and CSV, sharded_state_cost.md and .csv.
 
 exit status: 0 written, 2 wrong input (see the message).
@@ -76,10 +74,7 @@ def sharded_traffic(ids: list[Tensor], layout: Layout) -> tuple[Tensor, ...]:
     counts = INDEX * (ranks - 1)
     up = INDEX + layout.states * layout.news * MEASURED
     down = layout.states * layout.quantities * NUMBER
-    return (
-        counts + wanted * up + owed * down,
-        counts + owed * up + wanted * down,
-    )
+    return (counts + wanted * up + owed * down, counts + owed * up + wanted * down)
 
 
 def whole_traffic(ids: list[Tensor], layout: Layout) -> int:
@@ -92,8 +87,7 @@ def whole_traffic(ids: list[Tensor], layout: Layout) -> int:
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for name, default, what in (
         ('samples', 10**9, 'samples, or pairs, of the training set'),
@@ -105,10 +99,7 @@ def parse_args() -> argparse.Namespace:
         ('steps', 20, 'random batches'),
     ):
         parser.add_argument(
-            f'--{name}',
-            type=int,
-            default=default,
-            help=f'{what} (default: %(default)s)',
+            f'--{name}', type=int, default=default, help=f'{what} (default: %(default)s)'
         )
     parser.add_argument(
         '--ranks',
@@ -142,9 +133,7 @@ def parse_args() -> argparse.Namespace:
         )
     for name, value in vars(args).items():
         values = value if isinstance(value, list) else [value]
-        if name not in ('out_dir', 'measure') and not all(
-            x > 0 for x in values
-        ):
+        if name not in ('out_dir', 'measure') and not all(x > 0 for x in values):
             raise UserError(f'--{name} must be > 0, got {value}')
     return args
 
@@ -156,9 +145,7 @@ def batches(args: argparse.Namespace, ranks: int) -> Iterator[Tensor]:
         yield torch.randint(args.samples, (ranks, args.batch), generator=g)
 
 
-def measure_rank(
-    rank: int, args: argparse.Namespace, ranks: int
-) -> tuple[int, int]:
+def measure_rank(rank: int, args: argparse.Namespace, ranks: int) -> tuple[int, int]:
     """Train on one of several processes; return bytes of state and sent."""
     loss = BimodalISogCLRLoss(args.samples, storage='sharded')
     for state in loss.states():
@@ -240,10 +227,9 @@ def main() -> None:
         rows,
         args.out_dir / 'sharded_state_cost',
         'State spread over ranks',
-        f'{args.samples:,} samples, {args.batch} a rank and step, '
-        f'{args.states} x {args.quantities} numbers a sample; the busiest '
-        f'rank of {args.steps} random batches, at {args.bandwidth:g} GB/s '
-        'without latency.',
+        f'{args.samples:,} samples, {args.batch} a rank and step, {args.states} x '
+        f'{args.quantities} numbers a sample; the busiest rank of {args.steps} random batches, at '
+        f'{args.bandwidth:g} GB/s without latency.',
     )
     print(paths[0].read_text('utf-8'))
     for path in paths:

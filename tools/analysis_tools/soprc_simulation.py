@@ -1,8 +1,8 @@
 """Reproduce the simulations of SOPRC (NeurIPS 2022) as figures and tables.
 
     python tools/analysis_tools/soprc_simulation.py
-    python tools/analysis_tools/soprc_simulation.py --trials 500 --out-dir x
-    python tools/analysis_tools/soprc_simulation.py --only densities
+    python tools/analysis_tools/soprc_simulation.py --trials 500 --out-dir x python
+    tools/analysis_tools/soprc_simulation.py --only densities
 
 Scores come from pairs of distributions whose AUPRC is known: binormal,
 bibeta and offset uniform. Written are, each as PNG, Markdown and CSV:
@@ -22,11 +22,7 @@ import torch
 from rich.progress import Progress
 
 from mmrank.studies.theory.interpolation_error import interpolation_errors
-from mmrank.studies.theory.sampling_rate_bias import (
-    ESTIMATORS,
-    BiasSetting,
-    bias_rows,
-)
+from mmrank.studies.theory.sampling_rate_bias import ESTIMATORS, BiasSetting, bias_rows
 from mmrank.studies.theory.score_distributions import BIBETA, DISTRIBUTIONS
 from mmrank.studies.theory.score_vector_noise import score_vector_noise
 from mmrank.studies.theory.soprc_plots import (
@@ -49,8 +45,7 @@ MOMENTA = (0.5, 0.1, 0.02)
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         '--trials',
@@ -95,14 +90,11 @@ def sampling_rate_bias(args: argparse.Namespace, progress: Progress) -> Path:
         (by_size, [(SIZES_RATE, size) for size in SIZES]),
     )
     task = progress.add_task(
-        'bias by sampling rate',
-        total=len(DISTRIBUTIONS) * (len(RATES) + len(SIZES)),
+        'bias by sampling rate', total=len(DISTRIBUTIONS) * (len(RATES) + len(SIZES))
     )
     for distribution in DISTRIBUTIONS:
         for rows, batches in series:
-            for row in bias_rows(
-                distribution, batches, args.trials, args.seed, setting
-            ):
+            for row in bias_rows(distribution, batches, args.trials, args.seed, setting):
                 rows.append(row)
                 # Every composition has a row for each estimator.
                 progress.advance(task, 1 / len(ESTIMATORS))
@@ -123,10 +115,9 @@ def sampling_rate_bias(args: argparse.Namespace, progress: Progress) -> Path:
         list(rows),
         args.out_dir / 'sampling_rate_bias',
         'Bias of AUPRC estimates',
-        f'Prior {args.prior:g}, {args.trials} batches each, seed {args.seed}. '
-        'The population risk is 1 - AUPRC by integration; for SOPRC with its '
-        f'surrogates (tau1 {setting.tau1:g}, tau2 {setting.tau2:g}) it is the '
-        'expectation of that loss.',
+        f'Prior {args.prior:g}, {args.trials} batches each, seed {args.seed}. The population risk '
+        f'is 1 - AUPRC by integration; for SOPRC with its surrogates (tau1 {setting.tau1:g}, tau2 '
+        f'{setting.tau2:g}) it is the expectation of that loss.',
     )
     return plot_sampling_rate_bias(
         by_rate, by_size, args.prior, args.out_dir / 'sampling_rate_bias.png'
@@ -155,10 +146,9 @@ def interpolation_error(args: argparse.Namespace, progress: Progress) -> Path:
         ],
         args.out_dir / 'interpolation_error',
         'Error of the interpolated scores',
-        'Largest errors on the quantiles 0.1 to 0.9: of phi of scores at the '
-        'quantiles i/n, which proposition 3 bounds, and of the expected phi '
-        f'of random scores. The std is that of {args.trials} random batches, '
-        f'seed {args.seed}.',
+        'Largest errors on the quantiles 0.1 to 0.9: of phi of scores at the quantiles i/n, which '
+        'proposition 3 bounds, and of the expected phi of random scores. The std is that of '
+        f'{args.trials} random batches, seed {args.seed}.',
     )
     return plot_interpolation_error(
         rows, args.trials, args.seed, args.out_dir / 'interpolation_error.png'

@@ -22,10 +22,7 @@ from pathlib import Path
 import torch
 from rich.progress import Progress
 
-from mmrank.studies.theory.bounded_difference import (
-    DifferenceSetting,
-    difference_rows,
-)
+from mmrank.studies.theory.bounded_difference import DifferenceSetting, difference_rows
 from mmrank.studies.theory.mean_score_tracking import mean_score_tracking
 from mmrank.studies.theory.stable_ap_bound import (
     bound_rows,
@@ -58,14 +55,10 @@ SLACK = 1e-9
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        '--trials',
-        type=int,
-        default=100,
-        help='random lists of each size (default: %(default)s)',
+        '--trials', type=int, default=100, help='random lists of each size (default: %(default)s)'
     )
     parser.add_argument('--seed', type=int, default=0)
     parser.add_argument(
@@ -80,9 +73,7 @@ def parse_args() -> argparse.Namespace:
     return args
 
 
-def theorem1(
-    args: argparse.Namespace, progress: Progress
-) -> tuple[Path, float]:
+def theorem1(args: argparse.Namespace, progress: Progress) -> tuple[Path, float]:
     """Theorem 1; the largest ratio that should be at most 1."""
     cases = [(rho, n) for rho in RHOS for n in NUMS_POS]
     rows = [
@@ -97,10 +88,7 @@ def theorem1(
     write_table(
         header,
         [
-            (
-                *(r.rho, r.num_pos, r.random_risk, r.worst_risk),
-                *(r.random_bound, r.worst_bound),
-            )
+            (*(r.rho, r.num_pos, r.random_risk, r.worst_risk), *(r.random_bound, r.worst_bound))
             for r in rows
         ],
         args.out_dir / 'theorem1',
@@ -112,16 +100,7 @@ def theorem1(
     weights = list(weight_sum_rows(RHO_BOUNDS, NUMS_WEIGHTS))
     write_table(
         ('rho B', 'n+', 'mean weight', 'q/2', 'mean 1/r'),
-        [
-            (
-                w.rho_bound,
-                w.num_pos,
-                w.mean_weight,
-                w.upper,
-                w.mean_inverse_rank,
-            )
-            for w in weights
-        ],
+        [(w.rho_bound, w.num_pos, w.mean_weight, w.upper, w.mean_inverse_rank) for w in weights],
         args.out_dir / 'theorem1_weights',
         'Mean weights of theorem 1',
         'Lemma 3 says 1 <= mean weight <= q/2; the mean of 1/r has no bound.',
@@ -136,15 +115,11 @@ def theorem1(
         args.out_dir / 'theorem1.png',
     )
     ratios = [max(r.worst_risk, r.worst_bound) for r in rows]
-    ratios += [
-        max(1 / w.mean_weight, w.mean_weight / w.upper) for w in weights
-    ]
+    ratios += [max(1 / w.mean_weight, w.mean_weight / w.upper) for w in weights]
     return path, max(ratios)
 
 
-def bounded_difference(
-    args: argparse.Namespace, progress: Progress
-) -> tuple[Path, float]:
+def bounded_difference(args: argparse.Namespace, progress: Progress) -> tuple[Path, float]:
     """Lemma 1; the largest change over its limit."""
     runs = {name: (setting, []) for name, setting in SETTINGS.items()}
     cases = [(name, n) for name in runs for n in NUMS_SAMPLES]
@@ -156,16 +131,12 @@ def bounded_difference(
         *('worst / lemma 1', 'stable AP, random', '1 - AP, worst'),
     )
     table = [
-        (
-            *(name, r.replaced, r.count, r.limit, r.worst),
-            *(r.worst / r.limit, r.random, r.ap_worst),
-        )
+        (*(name, r.replaced, r.count, r.limit, r.worst), *(r.worst / r.limit, r.random, r.ap_worst))
         for name, (_, rows) in runs.items()
         for r in rows
     ]
     notes = '; '.join(
-        f'{name}: tau {s.tau:g}, a {s.a:g}, t {s.t:g}, B {s.bound:g}, '
-        f'Bw {s.largest_weight:g}'
+        f'{name}: tau {s.tau:g}, a {s.a:g}, t {s.t:g}, B {s.bound:g}, Bw {s.largest_weight:g}'
         for name, s in SETTINGS.items()
     )
     write_table(
@@ -173,20 +144,15 @@ def bounded_difference(
         table,
         args.out_dir / 'bounded_difference',
         'Largest change when one sample is replaced',
-        f'Cosine scores, rho 1, eps 0.1; {notes}. Lemma 1 says '
-        'rho B Bw / (eps n) for printed weights; for weights of mean 1 it '
-        'becomes rho B / (2 eps n) for a negative and '
-        'rho B Bw / (2 eps (n - 1 + Bw)) for a positive.',
+        f'Cosine scores, rho 1, eps 0.1; {notes}. Lemma 1 says rho B Bw / (eps n) for printed '
+        'weights; for weights of mean 1 it becomes rho B / (2 eps n) for a negative and rho B Bw '
+        '/ (2 eps (n - 1 + Bw)) for a positive.',
     )
-    path = plot_bounded_difference(
-        runs, args.out_dir / 'bounded_difference.png'
-    )
+    path = plot_bounded_difference(runs, args.out_dir / 'bounded_difference.png')
     return path, max(r.worst / r.limit for _, rs in runs.values() for r in rs)
 
 
-def mean_score(
-    args: argparse.Namespace, progress: Progress
-) -> tuple[Path, float]:
+def mean_score(args: argparse.Namespace, progress: Progress) -> tuple[Path, float]:
     """Eq. 6; nothing here has an upper bound to exceed."""
     tracking = mean_score_tracking(STEPS, args.trials, args.seed)
     stop = 2 * STEPS // 3
@@ -206,9 +172,8 @@ def mean_score(
         ],
         args.out_dir / 'mean_score_tracking',
         'Error of the tracked mean positive score',
-        f'lam 0.01, drift 0.001 a step for {stop} steps, 16 positives of '
-        f'standard deviation 0.2 a batch, {args.trials} runs, seed '
-        f'{args.seed}.',
+        f'lam 0.01, drift 0.001 a step for {stop} steps, 16 positives of standard deviation 0.2 a '
+        f'batch, {args.trials} runs, seed {args.seed}.',
     )
     path = args.out_dir / 'mean_score_tracking.png'
     return plot_mean_score_tracking(tracking, path), 0.0

@@ -4,13 +4,11 @@ r"""Do rare classes get smaller temperatures? Over random class orders.
         work_dirs/temperatures/*/classes_temperature.csv \
         --out-dir work_dirs/orders
 
-The files are what tools/analysis_tools/temperatures.py writes, one for each
-training. The trainings differ in which class is how rare: order_seed of
-mmrank.CIFAR10LT and its like. One training cannot tell the size of a class
-from what its images show; these can.
+The files are what tools/analysis_tools/temperatures.py writes, one for each training. The trainings
+differ in which class is how rare: order_seed of mmrank.CIFAR10LT and its like. One training cannot
+tell the size of a class from what its images show; these can.
 
-Written to the out dir: orders.csv, every class of every training, and
-orders.png.
+Written to the out dir: orders.csv, every class of every training, and orders.png.
 
 exit status: 0 written, 2 wrong input (see the message).
 """
@@ -21,30 +19,20 @@ from pathlib import Path
 
 from mmrank.errors import show_user_errors
 from mmrank.files.atomic_file import write_csv_atomically
-from mmrank.studies.temperature_orders.orders import (
-    order_test,
-    read_order_runs,
-)
+from mmrank.studies.temperature_orders.orders import order_test, read_order_runs
 from mmrank.studies.temperature_orders.plot import plot_orders
 
 
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument('tables', nargs='+', metavar='CSV', help='classes_*.csv files')
     parser.add_argument(
-        'tables', nargs='+', metavar='CSV', help='classes_*.csv files'
+        '--out-dir', default='work_dirs/temperature_orders', help='default: %(default)s'
     )
-    parser.add_argument(
-        '--out-dir',
-        default='work_dirs/temperature_orders',
-        help='default: %(default)s',
-    )
-    parser.add_argument(
-        '--seed', type=int, default=0, help='of the test (default: 0)'
-    )
+    parser.add_argument('--seed', type=int, default=0, help='of the test (default: 0)')
     return parser.parse_args()
 
 
@@ -54,13 +42,9 @@ def run(args: argparse.Namespace) -> None:
     found = order_test(runs, seed=args.seed)
     out = Path(args.out_dir)
     lines = [['table', 'class', 'samples', 'mean', 'log_relative']]
-    for table, *row in zip(
-        args.tables, runs.counts, runs.temperatures, found.relative
-    ):
+    for table, *row in zip(args.tables, runs.counts, runs.temperatures, found.relative):
         for name, count, mean, rest in zip(runs.classes, *row):
-            lines.append(
-                [table, name, int(count), f'{mean:.6g}', f'{rest:.6g}']
-            )
+            lines.append([table, name, int(count), f'{mean:.6g}', f'{rest:.6g}'])
     print(found)
     print(f'wrote {write_csv_atomically(lines, out / "orders.csv")}')
     print(f'wrote {plot_orders(runs, found, out / "orders.png")}')

@@ -1,17 +1,16 @@
 r"""What the temperatures of iSogCLR have become: tables and pictures.
 
-    python tools/analysis_tools/temperatures.py CONFIG \
-        work_dirs/run/epoch_10.pth work_dirs/run/epoch_20.pth
+    python tools/analysis_tools/temperatures.py CONFIG \ work_dirs/run/epoch_10.pth
+        work_dirs/run/epoch_20.pth
 
-reads the temperatures of the samples from the checkpoints and the training
-images from the config, without running the model. Several checkpoints of one
-training, in their order, give histograms over time; the rest is of the last.
+reads the temperatures of the samples from the checkpoints and the training images from the config,
+without running the model. Several checkpoints of one training, in their order, give histograms over
+time; the rest is of the last.
 
 Written to the out dir, for each kind of temperature (a bimodal model has
-two): history_NAME.csv and .png (histograms and quantiles), samples_NAME.csv,
-classes_NAME.csv and .png (class frequency against mean temperature, and the
-shares of each class among the hottest and coldest samples), sheet_NAME.png
-(images of the largest and the smallest temperatures).
+two): history_NAME.csv and .png (histograms and quantiles), samples_NAME.csv, classes_NAME.csv and
+.png (class frequency against mean temperature, and the shares of each class among the hottest and
+coldest samples), sheet_NAME.png (images of the largest and the smallest temperatures).
 
 exit status: 0 written, 2 wrong input (see the message).
 """
@@ -32,39 +31,27 @@ from mmrank.errors import show_user_errors
 def parse_args(arguments=None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('config', metavar='CONFIG', help='of the training')
-    parser.add_argument(
-        'checkpoints', nargs='+', metavar='CHECKPOINT', help='.pth files'
-    )
-    parser.add_argument(
-        '--out-dir',
-        default='work_dirs/temperatures',
-        help='default: %(default)s',
-    )
+    parser.add_argument('checkpoints', nargs='+', metavar='CHECKPOINT', help='.pth files')
+    parser.add_argument('--out-dir', default='work_dirs/temperatures', help='default: %(default)s')
     parser.add_argument(
         '--extreme',
         type=int,
         default=600,
         metavar='N',
-        help='samples that count as hottest and as coldest (default: '
-        '%(default)s, as in the paper)',
+        help='samples that count as hottest and as coldest (default: %(default)s, as in the paper)',
     )
     parser.add_argument(
         '--images',
         type=int,
         default=40,
         metavar='N',
-        help='images of each kind on the sheet, 0 for none (default: '
-        '%(default)s)',
+        help='images of each kind on the sheet, 0 for none (default: %(default)s)',
     )
     parser.add_argument(
-        '--bins',
-        type=int,
-        default=60,
-        help='of the histograms (default: %(default)s)',
+        '--bins', type=int, default=60, help='of the histograms (default: %(default)s)'
     )
     add_config_option(parser)
     add_trust_option(parser)
@@ -107,22 +94,14 @@ def run(args: argparse.Namespace, console: Console) -> None:
     """Run the tool."""
     from mmrank.visualization.temperatures.history import TemperatureHistory
     from mmrank.visualization.temperatures.plots import plot_history
-    from mmrank.visualization.temperatures.report import (
-        write_temperature_report,
-    )
-    from mmrank.visualization.temperatures.temperatures import (
-        read_temperatures,
-    )
+    from mmrank.visualization.temperatures.report import write_temperature_report
+    from mmrank.visualization.temperatures.temperatures import read_temperatures
 
-    readings = [
-        read_temperatures(path, trust=args.trust_checkpoint)
-        for path in args.checkpoints
-    ]
+    readings = [read_temperatures(path, trust=args.trust_checkpoint) for path in args.checkpoints]
     names = [[found.name for found in reading] for reading in readings]
     if any(own != names[0] for own in names):
         raise ValueError(
-            f'the checkpoints have different temperatures: {names}. Fix: pass '
-            'those of one training'
+            f'the checkpoints have different temperatures: {names}. Fix: pass those of one training'
         )
     dataset = build_training_set(args)
     steps, unit = steps_of(args.checkpoints)
@@ -131,8 +110,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
         values = [found.tau[found.visited] for found in kind]
         if not any(map(len, values)):
             raise ValueError(
-                f'{kind[0].name}: no sample was visited yet. Fix: pass a '
-                'later checkpoint'
+                f'{kind[0].name}: no sample was visited yet. Fix: pass a later checkpoint'
             )
         low = min(float(v.min()) for v in values if len(v))
         high = max(float(v.max()) for v in values if len(v))
@@ -144,9 +122,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
         path = out / f'history_{kind[0].name}'
         paths = [
             history.write_csv(path.with_suffix('.csv')),
-            plot_history(
-                history, path.with_suffix('.png'), kind[0].name, unit
-            ),
+            plot_history(history, path.with_suffix('.png'), kind[0].name, unit),
         ]
         more, correlation = write_temperature_report(
             kind[-1], dataset, out, args.extreme, args.images
@@ -154,14 +130,11 @@ def run(args: argparse.Namespace, console: Console) -> None:
         last = kind[-1]
         tau = last.tau[last.visited]
         lines = [
-            f'{last.name}: {len(tau):,} of {len(last.tau):,} samples '
-            f'visited, temperature {tau.mean():.4g} +- {tau.std():.2g}, '
-            f'{tau.min():.4g} to {tau.max():.4g}'
+            f'{last.name}: {len(tau):,} of {len(last.tau):,} samples visited, temperature '
+            f'{tau.mean():.4g} +- {tau.std():.2g}, {tau.min():.4g} to {tau.max():.4g}'
         ]
         if correlation is not None:
-            lines.append(
-                f'class frequency and mean temperature: Spearman {correlation}'
-            )
+            lines.append(f'class frequency and mean temperature: Spearman {correlation}')
         lines += [f'wrote {p}' for p in paths + more]
         for line in lines:
             console.print(line, markup=False, highlight=False, soft_wrap=True)

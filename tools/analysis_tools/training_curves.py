@@ -18,23 +18,16 @@ import argparse
 import sys
 
 from mmrank.errors import show_user_errors
-from mmrank.visualization.training_curves import (
-    plot_training_curves,
-    read_training_log,
-)
+from mmrank.visualization.training_curves import plot_training_curves, read_training_log
 
 
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        'trainings',
-        nargs='+',
-        metavar='[NAME=]FOLDER',
-        help='work folder, or scalars.json file',
+        'trainings', nargs='+', metavar='[NAME=]FOLDER', help='work folder, or scalars.json file'
     )
     parser.add_argument(
         '--keys',
@@ -50,13 +43,9 @@ def parse_args() -> argparse.Namespace:
         help='logged values that a point averages (default: %(default)s)',
     )
     parser.add_argument(
-        '--out',
-        default='training_curves.png',
-        help='image file (default: %(default)s)',
+        '--out', default='training_curves.png', help='image file (default: %(default)s)'
     )
-    parser.add_argument(
-        '--list', action='store_true', help='only list the scalars'
-    )
+    parser.add_argument('--list', action='store_true', help='only list the scalars')
     args = parser.parse_args()
     if args.window < 1:
         parser.error(f'--window is {args.window}; it must be at least 1')

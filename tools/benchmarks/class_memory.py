@@ -3,10 +3,10 @@
     python tools/benchmarks/class_memory.py
     python tools/benchmarks/class_memory.py --rows 100000 --classes 1203
 
-Forward and backward of each loss on random logits of a detector, one ranking
-of all classes and one ranking per class, each score ignored by a mask for
-federated annotations with a probability of one half. Shown are the bytes of
-all tensors alive at the worst moment, the gradient included, over those of
+Forward and backward of each loss on random logits of a detector, one ranking of all classes and one
+ranking per class, each score ignored by a mask for federated annotations with a probability of one
+half. Shown are the bytes of all tensors alive at the worst moment, the gradient included, over
+those of
 the logits, and the CPU time of the two runs that one measurement takes.
 """
 
@@ -32,18 +32,11 @@ MODES = ('flatten', 'per_class')
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        '--rows', type=int, default=5000, help='boxes (default: %(default)s)'
-    )
-    parser.add_argument(
-        '--classes', type=int, default=1203, help='default: %(default)s'
-    )
-    parser.add_argument(
-        '--positives', type=int, default=50, help='default: %(default)s'
-    )
+    parser.add_argument('--rows', type=int, default=5000, help='boxes (default: %(default)s)')
+    parser.add_argument('--classes', type=int, default=1203, help='default: %(default)s')
+    parser.add_argument('--positives', type=int, default=50, help='default: %(default)s')
     parser.add_argument('--losses', nargs='+', default=LOSSES, metavar='LOSS')
     parser.add_argument('--modes', nargs='+', default=MODES, choices=MODES)
     args = parser.parse_args()
@@ -90,9 +83,7 @@ def measure(name: str, mode: str, args: argparse.Namespace) -> float:
     config = dict(type=f'mmrank.{name}', mode=mode)
     loss = build_loss('loss', config, args.classes)
     sizes = args.rows, args.classes, args.positives
-    peak = peak_extra_memory(
-        make_step(loss, args.positives), lambda: make_batch(*sizes)
-    )
+    peak = peak_extra_memory(make_step(loss, args.positives), lambda: make_batch(*sizes))
     return peak / (args.rows * args.classes * 4)
 
 
@@ -108,9 +99,7 @@ def main() -> None:
             ratio = measure(name, mode, args)
             seconds = time.process_time() - start
             print(
-                f'{name:16} {mode:10} peak {ratio:5.2f} x the logits, '
-                f'{seconds:.1f} s',
-                flush=True,
+                f'{name:16} {mode:10} peak {ratio:5.2f} x the logits, {seconds:.1f} s', flush=True
             )
 
 

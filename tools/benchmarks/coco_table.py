@@ -1,16 +1,15 @@
 r"""COCO benchmark: a table, bars, curves and a side by side of detectors.
 
-Each model is NAME=PATH, where PATH is a prediction file (*.bbox.json), a
-folder with one, or a config with its checkpoint. A config is run: it is
-tested once in a process of its own, which measures speed and memory and keeps
-the predictions. A config without a checkpoint is trained first.
+Each model is NAME=PATH, where PATH is a prediction file (*.bbox.json), a folder with one, or a
+config with its checkpoint. A config is run: it is
+tested once in a process of its own, which measures speed and memory and keeps the predictions. A
+config without a checkpoint is trained first.
 
-  Two prediction files, as CocoMetric writes them with outfile_prefix=...:
-    python tools/benchmarks/coco_table.py "stable AP=a.bbox.json" \
+  Two prediction files, as CocoMetric writes them with outfile_prefix=...: python
+    tools/benchmarks/coco_table.py "stable AP=a.bbox.json" \
         focal=b.bbox.json --ann-file val.json --out-dir work_dirs/table
 
-  Two checkpoints, with speed and memory, and what they find on the images
-  where they differ most:
+  Two checkpoints, with speed and memory, and what they find on the images where they differ most:
     python tools/benchmarks/coco_table.py \
         "stable AP=stable.py,work_dirs/stable/epoch_12.pth" \
         "focal=focal.py,work_dirs/focal/epoch_12.pth" \
@@ -20,17 +19,14 @@ the predictions. A config without a checkpoint is trained first.
     python tools/benchmarks/coco_table.py stable.py focal.py
 
   Both evaluators, checked against each other, with their speed ratio:
-    python tools/benchmarks/coco_table.py a.bbox.json --ann-file val.json \
-        --evaluator both
+    python tools/benchmarks/coco_table.py a.bbox.json --ann-file val.json \ --evaluator both
 
-Written to the out dir: coco_table.md, coco_table.csv and classes.csv (full
-precision), metrics.png, pr_curves.png (the classes on which models differ
-most; --classes chooses others), side_by_side.jpg, and in runs/ a folder for
-each config. Given again, the command runs nothing that is there already: a
-changed config, override or checkpoint gets a new folder. LVIS annotations are
-recognised and evaluated by the package lvis, as mmdet's LVISMetric does; their
-table also has AP-fixed and AP-pool, for predictions without a limit for each
-image (test_cfg.max_per_img).
+Written to the out dir: coco_table.md, coco_table.csv and classes.csv (full precision), metrics.png,
+pr_curves.png (the classes on which models differ most; --classes chooses others), side_by_side.jpg,
+and in runs/ a folder for each config. Given again, the command runs nothing that is there already:
+a changed config, override or checkpoint gets a new folder. LVIS annotations are recognised and
+evaluated by the package lvis, as mmdet's LVISMetric does; their table also has AP-fixed and
+AP-pool, for predictions without a limit for each image (test_cfg.max_per_img).
 
 exit status: 0 written, 2 wrong input (see the message), 130 interrupted.
 """
@@ -47,11 +43,7 @@ from rich.markup import escape
 from mmrank.apis.entry_point import add_checkpoint_options, checkpoint_words
 from mmrank.errors import UserError, show_user_errors
 from mmrank.studies.coco.benchmark import CocoBenchmark, run_benchmark
-from mmrank.studies.coco.benchmark_table import (
-    describe_runs,
-    rich_benchmark,
-    write_benchmark,
-)
+from mmrank.studies.coco.benchmark_table import describe_runs, rich_benchmark, write_benchmark
 from mmrank.studies.coco.entries import (
     ModelResult,
     check_pair,
@@ -71,25 +63,18 @@ HERE = Path(__file__).resolve().parent
 def parse_args(arguments=None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         'models',
         nargs='+',
         metavar='[NAME=]PATH[,CHECKPOINT]',
-        help='prediction file, folder with one, or config; the name defaults '
-        "to the path's",
+        help="prediction file, folder with one, or config; the name defaults to the path's",
     )
     parser.add_argument(
-        '--ann-file',
-        help='annotation file of the test split (default: what the runs used)',
+        '--ann-file', help='annotation file of the test split (default: what the runs used)'
     )
-    parser.add_argument(
-        '--out-dir',
-        default='work_dirs/coco_table',
-        help='default: %(default)s',
-    )
+    parser.add_argument('--out-dir', default='work_dirs/coco_table', help='default: %(default)s')
     parser.add_argument(
         '--evaluator',
         choices=CHOICES,
@@ -116,15 +101,9 @@ def parse_args(arguments=None) -> argparse.Namespace:
         metavar=('A', 'B'),
         help='draw these two models on the images where they differ most',
     )
+    parser.add_argument('--image-dir', help='folder of the images (default: what the runs used)')
     parser.add_argument(
-        '--image-dir',
-        help='folder of the images (default: what the runs used)',
-    )
-    parser.add_argument(
-        '--num-images',
-        type=int,
-        default=6,
-        help='images side by side (default: %(default)s)',
+        '--num-images', type=int, default=6, help='images side by side (default: %(default)s)'
     )
     parser.add_argument(
         '--score-thr',
@@ -155,15 +134,12 @@ def parse_args(arguments=None) -> argparse.Namespace:
     for name, least in (('warmup', 0), ('max_classes', 0), ('num_images', 1)):
         if getattr(args, name) < least:
             parser.error(
-                f'--{name.replace("_", "-")} is {getattr(args, name)}; it '
-                f'must be at least {least}'
+                f'--{name.replace("_", "-")} is {getattr(args, name)}; it must be at least {least}'
             )
     return args
 
 
-def get_result(
-    entry: Entry, args: argparse.Namespace, console: Console
-) -> ModelResult:
+def get_result(entry: Entry, args: argparse.Namespace, console: Console) -> ModelResult:
     """Find a model's predictions, or run its config."""
     if not entry.is_config:
         return read_result(entry)
@@ -214,16 +190,11 @@ def say(console: Console, text: str) -> None:
 
 
 def draw_two(
-    benchmark: CocoBenchmark,
-    results: list[ModelResult],
-    args: argparse.Namespace,
-    console: Console,
+    benchmark: CocoBenchmark, results: list[ModelResult], args: argparse.Namespace, console: Console
 ) -> Path:
     """Draw the side by side; return what it shows."""
     chosen = {r.name: r for r in results if r.name in args.side_by_side}
-    image_dir = args.image_dir or next(
-        r.record.image_dir for r in chosen.values() if r.record
-    )
+    image_dir = args.image_dir or next(r.record.image_dir for r in chosen.values() if r.record)
     path, differences = draw_side_by_side(
         {name: chosen[name].predictions for name in args.side_by_side},
         benchmark.ann_file,
@@ -259,31 +230,22 @@ def run(args: argparse.Namespace, console: Console) -> None:
                 'not be annotated. Fix: remove it.'
             )
         status.update('drawing')
-        paths = draw_benchmark(
-            benchmark, args.out_dir, args.classes, args.max_classes
-        )
+        paths = draw_benchmark(benchmark, args.out_dir, args.classes, args.max_classes)
         if args.side_by_side:
             paths.append(draw_two(benchmark, results, args, console))
-    title = (
-        f'{Path(ann_file).name}, {benchmark.num_images} images, '
-        f'{benchmark.evaluator}'
-    )
+    title = f'{Path(ann_file).name}, {benchmark.num_images} images, {benchmark.evaluator}'
     notes = [*describe_runs(benchmark.rows), *benchmark.notes]
     say(console, title)
     console.print(rich_benchmark(benchmark.rows))
     for note in notes:
         say(console, note)
-    paths = [
-        *write_benchmark(benchmark.rows, args.out_dir, title, notes),
-        *paths,
-    ]
+    paths = [*write_benchmark(benchmark.rows, args.out_dir, title, notes), *paths]
     for path in paths:
         say(console, f'wrote {path}')
 
 
 @show_user_errors(
-    *(OSError, ValueError),
-    on_interrupt='Interrupted. Run the same command again to continue.',
+    *(OSError, ValueError), on_interrupt='Interrupted. Run the same command again to continue.'
 )
 def main() -> None:
     """Run, and turn wrong input into one message."""

@@ -5,16 +5,15 @@ r"""What a user waits for before anything is computed, in CPU seconds.
     python tools/benchmarks/cold_paths.py table --images 5000
     python tools/benchmarks/cold_paths.py train CONFIG
 
-imports: each package after ``import torch``, in processes of their own, which
-take turns; bytecode is cached by a first run that does not count.
+imports: each package after ``import torch``, in processes of their own, which take turns; bytecode
+is cached by a first run that does not count.
 
 check: the check of a synthetic COCO file beside ``json.load`` of it.
 
-table: ``coco_table.py`` on predictions for a synthetic file beside the
-evaluator alone.
+table: ``coco_table.py`` on predictions for a synthetic file beside the evaluator alone.
 
-train: ``tools/train.py CONFIG`` up to the first iteration, stage by stage.
-Nothing is trained; workers of the data loader are not counted.
+train: ``tools/train.py CONFIG`` up to the first iteration, stage by stage. Nothing is trained;
+workers of the data loader are not counted.
 """
 
 import argparse
@@ -35,9 +34,7 @@ from rich.table import Table
 from mmrank.errors import UserError, show_user_errors
 
 TOOLS = Path(__file__).resolve().parents[1]
-MODULES = (
-    *('mmrank', 'mmrank.functional', 'mmengine.registry', 'mmrank.losses'),
-)
+MODULES = (*('mmrank', 'mmrank.functional', 'mmengine.registry', 'mmrank.losses'),)
 IMPORT = """
 import importlib, sys, time
 import torch
@@ -88,8 +85,7 @@ STAGES = {
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parts = parser.add_subparsers(dest='part', required=True)
     for name, images in (('check', 120_000), ('table', 5000)):
@@ -121,15 +117,11 @@ def child(code: str, *words: str) -> str:
     environment = dict(os.environ)
     environment.pop('PYTHONDONTWRITEBYTECODE', None)
     done = subprocess.run(
-        [sys.executable, '-c', code, *words],
-        capture_output=True,
-        text=True,
-        env=environment,
+        [sys.executable, '-c', code, *words], capture_output=True, text=True, env=environment
     )
     if done.returncode:
         raise UserError(
-            f'{" ".join(words)} has failed: {done.stderr.strip()[-500:]}. '
-            'Fix: run it by itself'
+            f'{" ".join(words)} has failed: {done.stderr.strip()[-500:]}. Fix: run it by itself'
         )
     return done.stdout
 
@@ -176,9 +168,7 @@ def write_document(args: argparse.Namespace, folder: Path) -> Path:
     """A synthetic annotation file."""
     from mmrank.studies.synthetic.boxes import make_annotations
 
-    document = make_annotations(
-        images=args.images, classes=80, objects=args.objects
-    )
+    document = make_annotations(images=args.images, classes=80, objects=args.objects)
     path = folder / 'annotations.json'
     path.write_text(json.dumps(document), 'utf-8')
     return path
@@ -245,11 +235,7 @@ def _rows(times: dict[str, list[float]]) -> list[list]:
     """The ratio is to the first one of the same turn."""
     first = next(iter(times.values()))
     return [
-        [
-            name,
-            statistics.median(own),
-            statistics.median(a / b for a, b in zip(own, first)),
-        ]
+        [name, statistics.median(own), statistics.median(a / b for a, b in zip(own, first))]
         for name, own in times.items()
     ]
 
@@ -271,10 +257,7 @@ def main() -> None:
         'table': measure_table,
     }[args.part]
     progress = Console(stderr=True)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        progress.status(f'{args.part} ...'),
-    ):
+    with tempfile.TemporaryDirectory() as folder, progress.status(f'{args.part} ...'):
         found = measure(args, Path(folder))
     table = Table(*header, title=f'{args.repeats} turns')
     for name, *numbers in found:

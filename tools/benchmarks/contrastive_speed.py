@@ -1,11 +1,10 @@
 """Cost of the contrastive losses and their state beside a training step.
 
 Timed is forward + backward of the loss from embeddings to their gradient,
-with the look-up and update of the state of each sample, and, as the plain
-side, forward + backward of a ResNet-18 on the two views of the batch. All
-sides run in one process and in turn, so the ratios hold on a busy machine;
-single times do not. ``floors.py`` shows the losses beside their matrix
-products.
+with the look-up and update of the state of each sample, and, as the plain side, forward + backward
+of a ResNet-18 on the two views of the batch. All sides run in one process and in turn, so the
+ratios hold on a busy machine; single times do not. ``floors.py`` shows the losses beside their
+matrix products.
 
     python tools/benchmarks/contrastive_speed.py
     python tools/benchmarks/contrastive_speed.py --dimensions 8192
@@ -35,25 +34,18 @@ def losses(samples: int) -> dict:
         'TaU + SimCLR': dict(type='mmrank.TaUSimCLRLoss'),
         'SogCLR': dict(type='mmrank.SogCLRLoss', **state),
         'iSogCLR': dict(type='mmrank.ISogCLRLoss', **state),
-        'iSogCLR, host': dict(
-            type='mmrank.ISogCLRLoss', storage='host', **state
-        ),
+        'iSogCLR, host': dict(type='mmrank.ISogCLRLoss', storage='host', **state),
         'iSogCLR, images and texts': dict(
             type='mmrank.BimodalISogCLRLoss', storage='host', **state
         ),
         'the same, short momentum': dict(
-            type='mmrank.BimodalISogCLRLoss',
-            storage='host',
-            momentum_dtype='float16',
-            **state,
+            type='mmrank.BimodalISogCLRLoss', storage='host', momentum_dtype='float16', **state
         ),
         'CLIP': dict(type='mmrank.CLIPLoss'),
         'SigLIP': dict(type='mmrank.SigLIPLoss'),
         'CyCLIP': dict(type='mmrank.CyCLIPLoss'),
         'CLIP, individual': dict(type='mmrank.IndividualCLIPLoss', **state),
-        'SogCLR, images and texts': dict(
-            type='mmrank.SogCLRLoss', bimodal=True, **state
-        ),
+        'SogCLR, images and texts': dict(type='mmrank.SogCLRLoss', bimodal=True, **state),
         'FlatCLR': dict(type='mmrank.FlatCLRLoss'),
         'SimCo': dict(type='mmrank.SimCoLoss'),
         'spectral': dict(type='mmrank.SpectralContrastiveLoss'),
@@ -65,9 +57,7 @@ def losses(samples: int) -> dict:
 def make_network(args):
     """Forward and backward of a ResNet-18 on both views."""
     network = resnet18(num_classes=args.width).to(args.device)
-    images = torch.randn(
-        2 * args.batch, 3, args.size, args.size, device=args.device
-    )
+    images = torch.randn(2 * args.batch, 3, args.size, args.size, device=args.device)
 
     def step():
         network.zero_grad(set_to_none=True)
@@ -80,9 +70,7 @@ def make_views(args) -> list:
     """Two leaves of embeddings."""
     g = torch.Generator().manual_seed(0)
     return [
-        torch.randn(args.batch, args.width, generator=g)
-        .to(args.device)
-        .requires_grad_()
+        torch.randn(args.batch, args.width, generator=g).to(args.device).requires_grad_()
         for _ in range(2)
     ]
 
@@ -123,17 +111,14 @@ def make_state_step(storage: str, args):
         ids = draw_ids(args, g)
         state.check_ids(ids, args.batch)
         entries = state.fetch(ids, torch.device(args.device))
-        state.update(
-            ids.to(args.device), entries, log_g, gradient, [args.batch]
-        )
+        state.update(ids.to(args.device), entries, log_g, gradient, [args.batch])
 
     return step
 
 
 def main():
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('--batch', type=int, default=256)
     parser.add_argument('--size', type=int, default=32, help='of the images')
@@ -166,12 +151,7 @@ def main():
     )
     for name, (seconds, ratio) in results.items():
         size = f'{memory[name] / 1e6:.0f}' if memory.get(name) else ''
-        table.add_row(
-            name,
-            f'{1e3 * seconds:.2f}',
-            f'{100 * ratio:.2f}',
-            size,
-        )
+        table.add_row(name, f'{1e3 * seconds:.2f}', f'{100 * ratio:.2f}', size)
     Console().print(table)
 
 

@@ -1,17 +1,16 @@
 r"""A training step of mmdet's DINO on a ranking loss beside focal loss.
 
 Two DINO R-50 of the same weights get the same batch of random images and
-boxes and take turns in one process; what counts is its CPU time. ``loss`` is
-matching, classification and box losses of all decoder layers, the denoising
-queries and the encoder, forward and backward to the outputs of the head;
-``step`` is the whole training step with the optimiser. Two whole steps differ
-by a few per cent from one turn to the next, whatever their losses;
-``exchanged`` is the median step on focal loss after the difference of the two
-``loss`` parts, which is known more exactly.
+boxes and take turns in one process; what counts is its CPU time. ``loss`` is matching,
+classification and box losses of all decoder layers, the denoising queries and the encoder, forward
+and backward to the outputs of the head; ``step`` is the whole training step with the optimiser. Two
+whole steps differ by a few per cent from one turn to the next, whatever their losses; ``exchanged``
+is the median step on focal loss after the difference of the two ``loss`` parts, which is known more
+exactly.
 
-A step on images of 256 x 256 takes 7 seconds of one core: about four minutes
-for the defaults. Larger images leave the loss as it is and make the rest of
-the step longer, so ratios of small images are upper bounds.
+A step on images of 256 x 256 takes 7 seconds of one core: about four minutes for the defaults.
+Larger images leave the loss as it is and make the rest of the step longer, so ratios of small
+images are upper bounds.
 
     python tools/benchmarks/detr_step.py
     python tools/benchmarks/detr_step.py --queries 900 --classes 1203 \
@@ -79,19 +78,14 @@ def head_arguments(detector, batch):
 
 def loss_part(head, args):
     """Losses of a batch and their gradient by the outputs of the head."""
-    leaves = [
-        x.detach().requires_grad_() if isinstance(x, Tensor) else x
-        for x in args
-    ]
+    leaves = [x.detach().requires_grad_() if isinstance(x, Tensor) else x for x in args]
     losses = head.loss_by_feat(*leaves)
     sum(losses.values()).backward()
 
 
 def compare(args, queries, classes):
     """Median seconds and ratios of ``loss`` and ``step``, by their names."""
-    batch = make_batch(
-        args.batch_size, tuple(args.image_size), classes, args.boxes
-    )
+    batch = make_batch(args.batch_size, tuple(args.image_size), classes, args.boxes)
     parts, steps, reference = {}, {}, None
     for name, loss in (('focal', None), (args.loss, args.loss)):
         detector, wrapper = build(loss, queries, classes, args.denoising)
@@ -119,33 +113,23 @@ def exchanged(loss, step, name):
 
 def main():
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('--loss', default='StableAPLoss')
     parser.add_argument('--queries', type=int, nargs='+', default=[300, 900])
     parser.add_argument('--classes', type=int, nargs='+', default=[80, 1203])
-    parser.add_argument(
-        '--denoising', type=int, default=200, help='denoising queries'
-    )
+    parser.add_argument('--denoising', type=int, default=200, help='denoising queries')
     parser.add_argument('--batch-size', type=int, default=2)
     parser.add_argument(
-        '--image-size',
-        type=int,
-        nargs=2,
-        default=(256, 256),
-        metavar=('HEIGHT', 'WIDTH'),
+        '--image-size', type=int, nargs=2, default=(256, 256), metavar=('HEIGHT', 'WIDTH')
     )
     parser.add_argument('--boxes', type=int, default=8, help='per image')
     parser.add_argument(
         '--one-by-one',
         action='store_true',
-        help='a call for each decoder layer, as for losses that cannot rank '
-        'them together',
+        help='a call for each decoder layer, as for losses that cannot rank them together',
     )
-    parser.add_argument(
-        '--repeats', type=int, default=2, help='of the step; 0 leaves it out'
-    )
+    parser.add_argument('--repeats', type=int, default=2, help='of the step; 0 leaves it out')
     parser.add_argument('--loss-repeats', type=int, default=9)
     parser.add_argument('--threads', type=int, default=1)
     args = parser.parse_args()
@@ -166,10 +150,7 @@ def main():
             for part, times in compare(args, queries, classes).items():
                 row = (
                     *(str(queries), str(classes), part),
-                    *(
-                        f'{1e3 * times[x][0]:.0f}'
-                        for x in ('focal', args.loss)
-                    ),
+                    *(f'{1e3 * times[x][0]:.0f}' for x in ('focal', args.loss)),
                     f'{times[args.loss][1]:.3f}',
                 )
                 table.add_row(*row)

@@ -3,10 +3,10 @@ r"""Speed of COCO's evaluators on synthetic predictions, and their equality.
     python tools/benchmarks/evaluator_speed.py
     python tools/benchmarks/evaluator_speed.py --images 200 --repeats 3
 
-Both run in one process and in turn, so the ratio holds on a busy machine;
-single times do not. Timed is what is between boxes in memory and COCO's
-twelve figures. Needs faster-coco-eval. For your own predictions pass
-coco_table.py --evaluator both.
+Both run in one process and in turn, so the ratio holds on a busy machine; single times do not.
+Timed is what is between boxes in memory and COCO's
+twelve figures. Needs faster-coco-eval. For your own predictions pass coco_table.py --evaluator
+both.
 """
 
 import argparse
@@ -28,25 +28,17 @@ from mmrank.studies.synthetic.boxes import make_annotations, make_predictions
 def parse_args(arguments=None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for name, default, text in (
         ('images', 2000, 'images'),
         ('classes', 80, 'classes'),
         ('objects', 7, 'objects an image, on average'),
         ('false', 94, 'false boxes an image, besides 0.9 per object'),
-        (
-            'repeats',
-            1,
-            'turns of each evaluator, two runs each; the median counts',
-        ),
+        ('repeats', 1, 'turns of each evaluator, two runs each; the median counts'),
     ):
         parser.add_argument(
-            f'--{name}',
-            type=int,
-            default=default,
-            help=f'{text} (default: %(default)s)',
+            f'--{name}', type=int, default=default, help=f'{text} (default: %(default)s)'
         )
     args = parser.parse_args(arguments)
     for name in ('images', 'classes', 'objects', 'repeats'):
@@ -59,9 +51,7 @@ def run(args: argparse.Namespace, console: Console) -> float:
     """Time both evaluators and show the times; return their ratio."""
     evaluators = find_evaluators('both')
     with console.status('making annotations and predictions') as status:
-        document = make_annotations(
-            images=args.images, classes=args.classes, objects=args.objects
-        )
+        document = make_annotations(images=args.images, classes=args.classes, objects=args.objects)
         boxes = make_predictions(document, false=args.false)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / 'annotations.json'
@@ -73,10 +63,7 @@ def run(args: argparse.Namespace, console: Console) -> float:
             status.update(one.name)
             evaluations[one.name], _ = one.evaluate(truth, boxes)
 
-        steps = {
-            one.name: (evaluate, (one, truth))
-            for one, truth in zip(evaluators, truths)
-        }
+        steps = {one.name: (evaluate, (one, truth)) for one, truth in zip(evaluators, truths)}
         times = times_in_turn(steps, args.repeats)
     gap = check_equality(*evaluations.values(), 'synthetic boxes')
     medians = {k: statistics.median(v) for k, v in times.items()}

@@ -6,17 +6,17 @@
     python tools/benchmarks/floors.py --threads 1 --out work_dirs/floors
     python tools/benchmarks/floors.py --only DRLoss --profile 12
 
-The floor is work that no implementation can do without, measured here: one
-pass over the scores that reads them twice and writes their gradient, or the
-bare matrix products of the embeddings. A loss is timed forward and backward,
-from scores or embeddings to their gradient, a metric from what it keeps of
-the batches to its figures. Peers are other libraries, where they are
-installed, the loop that defines a loss, or a plain loss of the same shape.
+The floor is work that no implementation can do without, measured here: one pass over the scores
+that reads them twice and writes their gradient, or the bare matrix products of the embeddings. A
+loss is timed forward and backward, from scores or embeddings to their gradient, a metric from what
+it keeps of
+the batches to its figures. Peers are other libraries, where they are installed, the loop that
+defines a loss, or a plain loss of the same shape.
 
-The sides of a row run in one process and in turn. The ratios are medians over
-the turns: of CPU time, which other processes hardly disturb, and of wall
-time. Below 1 in "x peer" we are faster. With ``--profile`` the operators of
-torch that take most of each loss or metric are listed in place of the table.
+The sides of a row run in one process and in turn. The ratios are medians over the turns: of CPU
+time, which other processes hardly disturb, and of wall
+time. Below 1 in "x peer" we are faster. With ``--profile`` the operators of torch that take most of
+each loss or metric are listed in place of the table.
 """
 
 import argparse
@@ -35,11 +35,7 @@ from rich.progress import track
 from rich.table import Table
 
 from mmrank.errors import UserError, show_user_errors
-from mmrank.studies.common.timing import (
-    Times,
-    both_times_in_turn,
-    median_ratio,
-)
+from mmrank.studies.common.timing import Times, both_times_in_turn, median_ratio
 from mmrank.visualization.tables import write_table
 
 HEADER = (
@@ -55,8 +51,7 @@ def size(text: str) -> tuple[str, int]:
     known = [x.name for x in fields(Sizes) if x.name != 'device']
     if name not in known or not value.isdecimal() or not int(value):
         raise argparse.ArgumentTypeError(
-            f'{text!r} is not NAME=VALUE with a number from 1 on and a NAME '
-            f'of {", ".join(known)}'
+            f'{text!r} is not NAME=VALUE with a number from 1 on and a NAME of {", ".join(known)}'
         )
     return name, int(value)
 
@@ -64,12 +59,9 @@ def size(text: str) -> tuple[str, int]:
 def parse_args(arguments=None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        '--only', nargs='+', metavar='NAME', help='registered names'
-    )
+    parser.add_argument('--only', nargs='+', metavar='NAME', help='registered names')
     parser.add_argument(
         '--size',
         nargs='+',
@@ -77,30 +69,15 @@ def parse_args(arguments=None) -> argparse.Namespace:
         default=[],
         metavar='NAME=VALUE',
         help='sizes: '
-        + ', '.join(
-            f'{x.name}={x.default}'
-            for x in fields(Sizes)
-            if x.name != 'device'
-        ),
+        + ', '.join(f'{x.name}={x.default}' for x in fields(Sizes) if x.name != 'device'),
     )
-    parser.add_argument(
-        '--threads', type=int, default=1, help='default: %(default)s'
-    )
-    parser.add_argument(
-        '--repeats', type=int, default=5, help='turns (default: %(default)s)'
-    )
-    parser.add_argument(
-        '--quick', action='store_true', help='tiny sizes, to try it out'
-    )
+    parser.add_argument('--threads', type=int, default=1, help='default: %(default)s')
+    parser.add_argument('--repeats', type=int, default=5, help='turns (default: %(default)s)')
+    parser.add_argument('--quick', action='store_true', help='tiny sizes, to try it out')
     parser.add_argument('--device', choices=['cpu', 'cuda'], default='cpu')
+    parser.add_argument('--out', metavar='STEM', help='also write STEM.md and STEM.csv')
     parser.add_argument(
-        '--out', metavar='STEM', help='also write STEM.md and STEM.csv'
-    )
-    parser.add_argument(
-        '--profile',
-        type=int,
-        metavar='COUNT',
-        help='list so many operators instead of timing',
+        '--profile', type=int, metavar='COUNT', help='list so many operators instead of timing'
     )
     args = parser.parse_args(arguments)
     if args.profile is not None and args.out:
@@ -158,10 +135,7 @@ def measure(row: Row, repeats: int) -> list[list]:
         once = _times({'ours': sides.ours, peer: step}, 1, long=0.0)
         beside[peer] = once['ours'], once[peer]
     lines = [
-        [
-            *(*head, peer, 1e3 * statistics.median(theirs.cpu)),
-            *_ratios(own, theirs),
-        ]
+        [*(*head, peer, 1e3 * statistics.median(theirs.cpu)), *_ratios(own, theirs)]
         for peer, (own, theirs) in beside.items()
     ]
     return lines or [[*head, '', '', '', '']]
@@ -174,10 +148,7 @@ def _times(steps: dict[str, Step], repeats: int, **options):
 
 def _ratios(own: Times, other: Times) -> list[float]:
     """Of CPU time and of wall time."""
-    return [
-        median_ratio(own.cpu, other.cpu),
-        median_ratio(own.wall, other.wall),
-    ]
+    return [median_ratio(own.cpu, other.cpu), median_ratio(own.wall, other.wall)]
 
 
 def show(lines: list[list], title: str, console: Console) -> None:
@@ -198,9 +169,7 @@ def show(lines: list[list], title: str, console: Console) -> None:
 
     for line in lines:
         name, work, _, *values = line
-        floor, ours, cpu, wall, peer, theirs, peer_cpu, peer_wall = map(
-            number, values
-        )
+        floor, ours, cpu, wall, peer, theirs, peer_cpu, peer_wall = map(number, values)
         table.add_row(
             *(name, work, floor, ours, f'{cpu}, {wall}'),
             *(peer, theirs, f'{peer_cpu}, {peer_wall}' if peer else ''),
@@ -218,9 +187,7 @@ def profile(row: Row, repeats: int, count: int) -> Table:
     ) as recorded:
         for _ in range(repeats):
             step()
-    found = sorted(
-        recorded.key_averages(), key=lambda x: -x.self_cpu_time_total
-    )
+    found = sorted(recorded.key_averages(), key=lambda x: -x.self_cpu_time_total)
     total = sum(x.self_cpu_time_total for x in found)
     table = Table('operator', title=f'{row.name} {row.setting}, {row.work}')
     for name in ('calls', 'ms', 'share', 'of all so far'):

@@ -37,9 +37,7 @@ def make_file(path, samples, dimensions, class_size):
     g = torch.Generator().manual_seed(0)
     labels = torch.randint(samples // class_size, (samples,), generator=g)
     means = torch.randn(1000, dimensions, generator=g)
-    array = np.lib.format.open_memmap(
-        path, 'w+', 'float32', (samples, dimensions)
-    )
+    array = np.lib.format.open_memmap(path, 'w+', 'float32', (samples, dimensions))
     for begin in range(0, samples, _CHUNK):
         part = labels[begin : begin + _CHUNK]
         rows = means[part % 1000] + means[(part // 1000) % 1000].roll(1, 1)
@@ -100,22 +98,17 @@ def panels_of(queries, gallery, dimensions, class_size, memory):
 
 def main():
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('--queries', type=int, default=2000)
     parser.add_argument('--gallery', type=int, default=200_000)
     parser.add_argument('--dimensions', type=int, default=128)
     parser.add_argument('--class-size', type=int, default=5)
-    parser.add_argument(
-        '--memory', type=int, default=64, help='MiB (default: %(default)s)'
-    )
+    parser.add_argument('--memory', type=int, default=64, help='MiB (default: %(default)s)')
     parser.add_argument('--plan-queries', type=int, default=1_000_000)
     parser.add_argument('--plan-gallery', type=int, default=1_000_000)
     parser.add_argument('--threads', type=int, default=1)
-    parser.add_argument(
-        '--folder', help="where the files are (default: the system's /tmp)"
-    )
+    parser.add_argument('--folder', help="where the files are (default: the system's /tmp)")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     console = Console()
@@ -129,10 +122,9 @@ def main():
     )
     size = 4 * args.plan_gallery * args.dimensions
     console.print(
-        f'{args.plan_queries:,} x {args.plan_gallery:,} x {args.dimensions}: '
-        f'{scores / 1e9:,.0f} billion scores at {1e9 * each_score:.2f} s, '
-        f'{rows:,} rows to sort at {1e6 * each_row:.0f} us: '
-        f'{hours:.1f} CPU hours; {panels:,} passes over '
+        f'{args.plan_queries:,} x {args.plan_gallery:,} x {args.dimensions}: {scores / 1e9:,.0f} '
+        f'billion scores at {1e9 * each_score:.2f} s, {rows:,} rows to sort at '
+        f'{1e6 * each_row:.0f} us: {hours:.1f} CPU hours; {panels:,} passes over '
         f'{size / 2**20:,.0f} MiB ({panels * size / 2**30:,.0f} GiB read)'
     )
 
@@ -146,13 +138,8 @@ def compare(console, args, path):
     array = np.load(path, mmap_mode='r')
 
     def on_disk(queries=args.queries):
-        sets = [
-            (StoredEmbeddings(array, x), labels[x])
-            for x in (parts[0][:queries], parts[1])
-        ]
-        return retrieval_metrics(
-            *sets[0], *sets[1], memory_limit=args.memory * 2**20
-        )
+        sets = [(StoredEmbeddings(array, x), labels[x]) for x in (parts[0][:queries], parts[1])]
+        return retrieval_metrics(*sets[0], *sets[1], memory_limit=args.memory * 2**20)
 
     def in_memory():
         x = torch.from_numpy(np.load(path))
@@ -160,15 +147,9 @@ def compare(console, args, path):
         return retrieval_metrics(*sets[0], *sets[1])
 
     scores = args.queries * args.gallery / 1e9
-    table = Table(
-        'figures',
-        *('CPU s', 's a billion scores', 'peak MiB', 'recall@1', 'mAP'),
-    )
+    table = Table('figures', *('CPU s', 's a billion scores', 'peak MiB', 'recall@1', 'mAP'))
     found = []
-    for name, function in (
-        (f'on disk, memory={args.memory}', on_disk),
-        ('in memory', in_memory),
-    ):
+    for name, function in ((f'on disk, memory={args.memory}', on_disk), ('in memory', in_memory)):
         figures, seconds, peak = measure(function)
         if not found:
             on_disk_seconds = seconds
@@ -185,15 +166,11 @@ def compare(console, args, path):
     console.print(table)
     # Sums over positives are padded to another width, and so are rounded
     # differently; the ranks that they are made of are the same.
-    apart = max(
-        float((a - b).abs().nan_to_num().max()) for a, b in zip(*found)
-    )
+    apart = max(float((a - b).abs().nan_to_num().max()) for a, b in zip(*found))
     console.print(f'On disk and in memory: largest difference {apart:.1g}.')
     few = args.queries // 10
     _, least, _ = measure(lambda: on_disk(few))
-    each_score = (on_disk_seconds - least) / (
-        (args.queries - few) * args.gallery
-    )
+    each_score = (on_disk_seconds - least) / ((args.queries - few) * args.gallery)
     return each_score, least / args.gallery - each_score * few
 
 
@@ -205,15 +182,9 @@ def add_index(table, args, array, labels, kind, scores):
     from mmrank.evaluation.retrieval_features import RetrievalFeatures
 
     faiss.omp_set_num_threads(args.threads)
-    samples = RetrievalFeatures(
-        array, labels, torch.arange(len(labels)) >= args.queries
-    )
-    index, built, peak = measure(
-        lambda: GalleryIndex(samples.gallery_embeddings(), kind)
-    )
-    summary, seconds, more = measure(
-        lambda: index_summary(samples, index, (1,))
-    )
+    samples = RetrievalFeatures(array, labels, torch.arange(len(labels)) >= args.queries)
+    index, built, peak = measure(lambda: GalleryIndex(samples.gallery_embeddings(), kind))
+    summary, seconds, more = measure(lambda: index_summary(samples, index, (1,)))
     sign = '≈' if index.is_approximate else ''
     name = 'approximate_recall@1' if sign else 'recall@1'
     table.add_row(

@@ -1,15 +1,14 @@
 """Memory and time of a training step with gradient caching.
 
-A ResNet-18 whose batch norm is frozen embeds two views of each image, InfoNCE
-compares them, and the gradient goes back to the weights; once with the whole
-batch at a time, once in chunks. Memory is what the step takes from torch's
-CPU allocator beyond weights and images, at the worst moment. Time is CPU time
-of the process, all sides in turn, and ratios are to the whole batch at a time.
+A ResNet-18 whose batch norm is frozen embeds two views of each image, InfoNCE compares them, and
+the gradient goes back to the weights; once with the whole batch at a time, once in chunks. Memory
+is what the step takes from torch's
+CPU allocator beyond weights and images, at the worst moment. Time is CPU time of the process, all
+sides in turn, and ratios are to the whole batch at a time.
 
-With N chunks N - 1 of them go forward twice. `floor` is what that takes if a
-chunk costs as little a view as the whole batch: 1 + (N - 1) / N times the
-share of the forward pass. `kept` is the step in chunks whose activations are
-all kept: what small chunks cost without any caching.
+With N chunks N - 1 of them go forward twice. `floor` is what that takes if a chunk costs as little
+a view as the whole batch: 1 + (N - 1) / N times the share of the forward pass. `kept` is the step
+in chunks whose activations are all kept: what small chunks cost without any caching.
 
     python tools/benchmarks/grad_cache_step.py
     python tools/benchmarks/grad_cache_step.py --batches 64 128 --chunk 16
@@ -45,15 +44,10 @@ def make_steps(network, chunk):
 
 def main():
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        '--batches', type=int, nargs='+', default=[32, 64, 128]
-    )
-    parser.add_argument(
-        '--chunk', type=int, default=32, help='views at a time'
-    )
+    parser.add_argument('--batches', type=int, nargs='+', default=[32, 64, 128])
+    parser.add_argument('--chunk', type=int, default=32, help='views at a time')
     parser.add_argument('--size', type=int, default=32, help='of the images')
     parser.add_argument('--repeats', type=int, default=3)
     args = parser.parse_args()
@@ -83,15 +77,9 @@ def main():
             shape = 2 * batch, 3, args.size, args.size
             return (torch.randn(shape),)
 
-        peaks = [
-            peak_extra_memory(steps[name], images)
-            for name in ('whole', 'chunks')
-        ]
+        peaks = [peak_extra_memory(steps[name], images) for name in ('whole', 'chunks')]
         given = images()
-        times = cpu_in_turn(
-            {name: (step, given) for name, step in steps.items()},
-            args.repeats,
-        )
+        times = cpu_in_turn({name: (step, given) for name, step in steps.items()}, args.repeats)
         twice = max(0, 1 - args.chunk / (2 * batch))
         table.add_row(
             str(batch),

@@ -3,10 +3,10 @@ r"""Objective against step of the two unbiased losses of two-tower models.
     python tools/benchmarks/in_batch_objective.py \
         configs/in_batch/two-tower64_unbiased-logistic_ml-1m.py
 
-Figure 4 of the paper: the unbiased loss and Sogram, which draws a second
-sample for the negatives, from the same weights with the same learning rate.
-Both estimate the objective of all users and items, which is computed every
---every steps. Printed are the last value, P@5 and CPU time a step (the paper,
+Figure 4 of the paper: the unbiased loss and Sogram, which draws a second sample for the negatives,
+from the same weights with the same learning rate. Both estimate the objective of all users and
+items, which is computed every --every steps. Printed are the last value, P@5 and CPU time a step
+(the paper,
 F.3: Sogram costs more). Written to the out dir: objective.png.
 
 --sizes prints what table 3 has of the data set, and trains nothing.
@@ -24,11 +24,7 @@ from rich.table import Table
 from mmrank.errors import show_user_errors
 from mmrank.studies.in_batch.cells import CHOICE
 from mmrank.studies.in_batch.data import TwoTowerData
-from mmrank.studies.in_batch.objective_curves import (
-    plot_objectives,
-    size_row,
-    train_in_turn,
-)
+from mmrank.studies.in_batch.objective_curves import plot_objectives, size_row, train_in_turn
 
 MODES = ('unbiased', 'sogram')
 
@@ -36,13 +32,10 @@ MODES = ('unbiased', 'sogram')
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('config', help='config of configs/in_batch')
-    parser.add_argument(
-        '--sizes', action='store_true', help='only the sizes of the data'
-    )
+    parser.add_argument('--sizes', action='store_true', help='only the sizes of the data')
     parser.add_argument(
         '--ratio',
         type=float,
@@ -71,9 +64,7 @@ def parse_args() -> argparse.Namespace:
     if not 0 < args.ratio <= 1:
         parser.error(f'--ratio must be in (0, 1], got {args.ratio}')
     if not 0 < args.every <= args.steps:
-        parser.error(
-            f'--every must be in [1, --steps={args.steps}], got {args.every}'
-        )
+        parser.error(f'--every must be in [1, --steps={args.steps}], got {args.every}')
     return args
 
 
@@ -81,9 +72,7 @@ def show_sizes(data: TwoTowerData, console: Console) -> None:
     """Print the row of table 3."""
     row = size_row(data)
     table = Table(*row, title='Training pairs')
-    table.add_row(
-        *(f'{value:,.1f}'.removesuffix('.0') for value in row.values())
-    )
+    table.add_row(*(f'{value:,.1f}'.removesuffix('.0') for value in row.values()))
     console.print(table)
 
 
@@ -101,16 +90,12 @@ def main() -> int:
     table = Table(
         *('pointwise', 'loss', 'first objective', 'last', 'P@5, %'),
         'CPU ms a step',
-        title=f'{args.steps} steps of {size} pairs, batch ratio '
-        f'{args.ratio:g}',
+        title=f'{args.steps} steps of {size} pairs, batch ratio {args.ratio:g}',
     )
     curves = {}
     for pointwise, lr in zip(('square', 'logistic'), args.lr):
         losses = {
-            mode: dict(
-                type='mmrank.InBatchLoss', mode=mode, pointwise=pointwise
-            )
-            for mode in MODES
+            mode: dict(type='mmrank.InBatchLoss', mode=mode, pointwise=pointwise) for mode in MODES
         }
         with console.status(f'{pointwise} ...'):
             curves[pointwise] = train_in_turn(

@@ -3,8 +3,8 @@ r"""Speed of two-tower training and evaluation.
     python tools/benchmarks/in_batch_speed.py
     python tools/benchmarks/in_batch_speed.py --device cuda --threads 8
 
-Made-up interactions of the size of MovieLens-1M, uniform in users and with a
-long tail in items. Shown are
+Made-up interactions of the size of MovieLens-1M, uniform in users and with a long tail in items.
+Shown are
 
     step       a whole training step (sampling, batch, loss, gradient, AdaGrad)
                of each loss beside that of plain in-batch sampling
@@ -12,8 +12,7 @@ long tail in items. Shown are
                out, beside the bare product of the embeddings
     epoch      an epoch of all interactions, and where its time goes
 
-All sides run in one process and in turn, so ratios hold on a busy machine;
-single times do not.
+All sides run in one process and in turn, so ratios hold on a busy machine; single times do not.
 """
 
 import argparse
@@ -64,8 +63,7 @@ class Training:
         self.dataset = dataset
         self.sampler = InBatchPairSampler(dataset, size, seed=0)
         towers = [
-            dict(type='mmrank.EmbeddingTower', num_entities=x, channels=64)
-            for x in pairs.shape
+            dict(type='mmrank.EmbeddingTower', num_entities=x, channels=64) for x in pairs.shape
         ]
         loss = dict(type='mmrank.InBatchLoss', mode=mode, pointwise=pointwise)
         self.model = MODELS.build(
@@ -73,9 +71,7 @@ class Training:
                  loss=loss)
         ).to(args.device)  # fmt: skip
         self.model.pair_loss.set_pairs(
-            torch.from_numpy(pairs.rows),
-            torch.from_numpy(pairs.cols),
-            pairs.shape,
+            torch.from_numpy(pairs.rows), torch.from_numpy(pairs.cols), pairs.shape
         )
         self.optimizer = torch.optim.Adagrad(self.model.parameters(), lr=0.05)
         self.number, self.device = 0, args.device
@@ -122,10 +118,7 @@ def show_steps(pairs, args, console):
     )
     rows = {mode: [] for mode in MODES}
     for pointwise in POINTWISE:
-        steps = {
-            mode: (Training(pairs, mode, pointwise, args).step, ())
-            for mode in MODES
-        }
+        steps = {mode: (Training(pairs, mode, pointwise, args).step, ()) for mode in MODES}
         with console.status(f'steps, {pointwise} ...'):
             found = in_turn(steps, args.repeats)
         for mode, (seconds, ratio) in found.items():
@@ -138,27 +131,15 @@ def show_steps(pairs, args, console):
 def show_top_k(pairs, args, console):
     """The search of evaluation against the bare product."""
     g = torch.Generator().manual_seed(0)
-    left, right = (
-        torch.randn(x, 64, generator=g).to(args.device) for x in pairs.shape
-    )
-    seen = [
-        torch.from_numpy(x).to(args.device) for x in (pairs.rows, pairs.cols)
-    ]
+    left, right = (torch.randn(x, 64, generator=g).to(args.device) for x in pairs.shape)
+    seen = [torch.from_numpy(x).to(args.device) for x in (pairs.rows, pairs.cols)]
     steps = {
         'product alone': (lambda: left @ right.t(), ()),
-        'top 25': (
-            lambda: top_k_inner_product(left, right, 25, *seen),
-            (),
-        ),
+        'top 25': (lambda: top_k_inner_product(left, right, 25, *seen), ()),
     }
     with console.status('top-k ...'):
         found = in_turn(steps, args.repeats)
-    table = Table(
-        'pass',
-        'ms',
-        'x product',
-        title=f'Evaluation, {len(left)} x {len(right)}',
-    )
+    table = Table('pass', 'ms', 'x product', title=f'Evaluation, {len(left)} x {len(right)}')
     for name, (seconds, ratio) in found.items():
         table.add_row(name, f'{1e3 * seconds:.1f}', f'{ratio:.2f}')
     console.print(table)
@@ -181,18 +162,13 @@ def show_epochs(pairs, args, console):
             for _ in range(training.sampler.num_batches):
                 training.step(spent)
         total = sum(spent.values())
-        table.add_row(
-            pointwise,
-            f'{total:.2f}',
-            *(f'{100 * spent[x] / total:.0f}' for x in parts),
-        )
+        table.add_row(pointwise, f'{total:.2f}', *(f'{100 * spent[x] / total:.0f}' for x in parts))
     console.print(table)
 
 
 def main():
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('--users', type=int, default=6000)
     parser.add_argument('--items', type=int, default=3500)

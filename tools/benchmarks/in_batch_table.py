@@ -3,14 +3,13 @@ r"""Tables 5 and 6 of "in-batch bias of two-tower models", by one command.
     python tools/benchmarks/in_batch_table.py \
         configs/in_batch/two-tower64_unbiased-logistic_ml-1m.py
 
-For each batch ratio, loss and pointwise loss: the paper's search for a
-learning rate (halved while the objective exceeds 100 times its first value),
-then training until no metric improves for 10 epochs; the same objectives by
-L-BFGS on all pairs. The config defines model, data and optimiser.
+For each batch ratio, loss and pointwise loss: the paper's search for a learning rate (halved while
+the objective exceeds 100 times its first value), then training until no metric improves for 10
+epochs; the same objectives by L-BFGS on all pairs. The config defines model, data and optimiser.
 
-Finished cells are kept in OUT/cells.jsonl: run again, the command resumes
-where it was interrupted. Tables (Markdown and CSV) and the figure of P@5 are
-rewritten after each cell. The paper's own limits take days; --max-steps
+Finished cells are kept in OUT/cells.jsonl: run again, the command resumes where it was interrupted.
+Tables (Markdown and CSV) and the figure of P@5 are rewritten after each cell. The paper's own
+limits take days; --max-steps
 ends a training earlier.
 """
 
@@ -32,10 +31,7 @@ from mmrank.studies.in_batch.cells import (
 )
 from mmrank.studies.in_batch.data import TwoTowerData
 from mmrank.studies.in_batch.learning_rate_search import SearchRule
-from mmrank.studies.in_batch.report import (
-    plot_study,
-    write_study_tables,
-)
+from mmrank.studies.in_batch.report import plot_study, write_study_tables
 from mmrank.studies.in_batch.result_lines import ResultLines
 
 
@@ -43,8 +39,7 @@ def parse_args() -> argparse.Namespace:
     """Read the command line."""
     rule, settings = SearchRule(), StudySettings()
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('config', help='config of configs/in_batch')
     parser.add_argument(
@@ -68,14 +63,9 @@ def parse_args() -> argparse.Namespace:
         help='losses of batches (default: all)',
     )
     parser.add_argument(
-        '--pointwise',
-        nargs='+',
-        choices=['square', 'logistic'],
-        default=['square', 'logistic'],
+        '--pointwise', nargs='+', choices=['square', 'logistic'], default=['square', 'logistic']
     )
-    parser.add_argument(
-        '--no-full', action='store_true', help='no full gradients'
-    )
+    parser.add_argument('--no-full', action='store_true', help='no full gradients')
     parser.add_argument(
         '--first-exponent',
         type=int,
@@ -93,8 +83,7 @@ def parse_args() -> argparse.Namespace:
         '--patience',
         type=int,
         default=rule.patience,
-        help='epochs without a better metric that end a training (default: '
-        '%(default)s)',
+        help='epochs without a better metric that end a training (default: %(default)s)',
     )
     parser.add_argument(
         '--checks-per-epoch',
@@ -128,9 +117,7 @@ def parse_args() -> argparse.Namespace:
         "pos_neg at its best batch ratio, which is the paper's choice)",
     )
     parser.add_argument('--seed', type=int, default=0)
-    parser.add_argument(
-        '--device', default='cpu', help='cpu or cuda (default: cpu)'
-    )
+    parser.add_argument('--device', default='cpu', help='cpu or cuda (default: cpu)')
     parser.add_argument(
         '--threads',
         type=int,
@@ -161,13 +148,7 @@ def settings_of(args: argparse.Namespace) -> StudySettings:
     )
     by_ratio = dict(zip(args.ratios, steps)) if len(steps) > 1 else {}
     return StudySettings(
-        rule,
-        by_ratio,
-        args.max_iterations,
-        args.tolerance,
-        args.seed,
-        args.omega,
-        args.device,
+        rule, by_ratio, args.max_iterations, args.tolerance, args.seed, args.omega, args.device
     )
 
 
@@ -176,9 +157,8 @@ def describe(report) -> str:
     if hasattr(report, 'gradient_norm'):
         score = report.last.get(CHOICE, 0.0)
         return (
-            f'iteration {report.iterations}, objective '
-            f'{report.objective:.5g}, gradient {report.gradient_norm:.1e}, '
-            f'P@5 {score:.2f}'
+            f'iteration {report.iterations}, objective {report.objective:.5g}, gradient '
+            f'{report.gradient_norm:.1e}, P@5 {score:.2f}'
         )
     return (
         f'lr {report.lr:g}, step {report.steps}, objective '
@@ -205,9 +185,7 @@ def main() -> None:
     console = Console()
     settings = settings_of(args)
     store = ResultLines(args.out / 'cells.jsonl')
-    cells = list(
-        study_cells(args.ratios, args.pointwise, args.modes, not args.no_full)
-    )
+    cells = list(study_cells(args.ratios, args.pointwise, args.modes, not args.no_full))
     missing = [x for x in cells if not store.find(x.key, settings.of(x))]
     with console.status('reading the data'):
         data = TwoTowerData(Config.fromfile(args.config))
@@ -225,21 +203,16 @@ def main() -> None:
             def show(report, title=title, status=status):
                 status.update(f'{title}: {describe(report)}')
 
-            result = run_cell(
-                cell, data, settings, store.results, all_pairs, show
-            )
+            result = run_cell(cell, data, settings, store.results, all_pairs, show)
         store.add(result)
         found = result['last' if cell.full else 'best']
         how = (
             f'{result["iterations"]} iterations'
             if cell.full
-            else f'lr {result["lr"]:g}, {result["steps"]} steps, '
-            f'{result["ended"]}'
+            else f'lr {result["lr"]:g}, {result["steps"]} steps, {result["ended"]}'
         )
         console.print(
-            f'{title}: P@5 {found.get(CHOICE, 0.0):.2f} ({how})',
-            highlight=False,
-            markup=False,
+            f'{title}: P@5 {found.get(CHOICE, 0.0):.2f} ({how})', highlight=False, markup=False
         )
         write_report(store.results, args.out)
     for path in write_report(store.results, args.out):

@@ -1,18 +1,16 @@
 """What the Triton kernels of the pair sum take, found without a GPU.
 
     python tools/benchmarks/kernel_report.py
-    python tools/benchmarks/kernel_report.py --parts resources --dtypes bf16
-    python tools/benchmarks/kernel_report.py --parts traffic --positives 200
+    python tools/benchmarks/kernel_report.py --parts resources --dtypes bf16 python
+    tools/benchmarks/kernel_report.py --parts traffic --positives 200
 
-* ``resources``: registers, spills and shared memory of each kernel, from the
-  assembler of each architecture, and the warps of a multiprocessor, of 64,
-  that fit its registers.
+* ``resources``: registers, spills and shared memory of each kernel, from the assembler of each
+  architecture, and the warps of a multiprocessor, of 64, that fit its registers.
 * ``launches``: the launches of a forward and backward pass; which operators
   of torch move the scores, or copy between host and device.
-* ``traffic``: bytes that go through the memory of the device, counted in
-  triton's interpreter. The floor reads each score twice and writes its
-  gradient. The tables do not depend on the number of scores: their share is
-  that of ``--scores``, which are more than the interpreter runs.
+* ``traffic``: bytes that go through the memory of the device, counted in triton's interpreter. The
+  floor reads each score twice and writes its gradient. The tables do not depend on the number of
+  scores: their share is that of ``--scores``, which are more than the interpreter runs.
 """
 
 import argparse
@@ -32,11 +30,9 @@ from mmrank.functional.pairwise.triton import sums
 PARTS = ('resources', 'launches', 'traffic')
 ARCHITECTURES = (80, 90, 100)
 FORMATS = ('fp32', 'bf16', 'fp16', 'fp64')
-DTYPES = dict(
-    zip(FORMATS, (torch.float32, torch.bfloat16, torch.float16, torch.float64))
-)
-# In the interpreter. Programs are so small that all copies of the sums are
-# used, as they are by millions of scores.
+DTYPES = dict(zip(FORMATS, (torch.float32, torch.bfloat16, torch.float16, torch.float64)))
+# In the interpreter. Programs are so small that all copies of the sums are used, as they are by
+# millions of scores.
 COUNTED = 2**15
 SMALL = sums.LaunchSizes(block=256, tiles=4)
 
@@ -57,10 +53,8 @@ def print_resources(args, console):
                 code = assembly.compile_kernel(kernel, form, architecture)
                 found = assembly.resources_of(code, architecture)
                 cells.append(
-                    f'{found.registers} registers, '
-                    f'{found.spill_stores + found.spill_loads} B spilled, '
-                    f'{found.shared} B shared, '
-                    f'{found.warps_per_processor()} warps'
+                    f'{found.registers} registers, {found.spill_stores + found.spill_loads} B '
+                    f'spilled, {found.shared} B shared, {found.warps_per_processor()} warps'
                 )
             table.add_row(kernel.__name__, *cells)
         console.print(table)
@@ -76,9 +70,7 @@ def print_launches(args, console):
             for n in (args.positives, args.scores)
         )
         pos, neg = leaves
-        total = pairwise_surrogate_sum(
-            pos, neg, OneSidedHuber(1.0), method='triton'
-        )
+        total = pairwise_surrogate_sum(pos, neg, OneSidedHuber(1.0), method='triton')
         torch.autograd.grad(total.sum(), (pos, neg))
 
     run = dry_run(step)
@@ -87,9 +79,8 @@ def print_launches(args, console):
     passes = run.passes_over(args.scores)
     copies = run.copies_between_devices()
     console.print(
-        f'{len(run.launches)} launches of triton and 1 that clears the sums; '
-        f'operators of torch that move the scores: {len(passes)}; copies '
-        f'between host and device: {len(copies)}'
+        f'{len(run.launches)} launches of triton and 1 that clears the sums; operators of torch '
+        f'that move the scores: {len(passes)}; copies between host and device: {len(copies)}'
     )
 
 
@@ -104,8 +95,7 @@ def print_traffic(args, console):
         'tables',
         'x floor',
         'asked of caches',
-        title=f'bytes for each of {args.scores:,} scores, {args.positives} '
-        'positives',
+        title=f'bytes for each of {args.scores:,} scores, {args.positives} positives',
     )
     for name in args.dtypes:
         torch.manual_seed(0)
@@ -131,18 +121,11 @@ def print_traffic(args, console):
 def main():
     """Print the parts that are asked for."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        '--parts', nargs='+', choices=PARTS, default=list(PARTS)
-    )
-    parser.add_argument(
-        '--dtypes', nargs='+', choices=FORMATS, default=['fp32', 'bf16']
-    )
-    parser.add_argument(
-        '--architectures', nargs='+', type=int, default=list(ARCHITECTURES)
-    )
+    parser.add_argument('--parts', nargs='+', choices=PARTS, default=list(PARTS))
+    parser.add_argument('--dtypes', nargs='+', choices=FORMATS, default=['fp32', 'bf16'])
+    parser.add_argument('--architectures', nargs='+', type=int, default=list(ARCHITECTURES))
     parser.add_argument('--positives', type=int, default=500)
     parser.add_argument('--scores', type=int, default=3_500_000)
     args = parser.parse_args()

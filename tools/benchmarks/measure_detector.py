@@ -2,13 +2,12 @@
 
     python tools/benchmarks/measure_detector.py CONFIG CHECKPOINT --out DIR
 
-coco_table.py runs this for each model, in a process of its own so that one
-model's memory is not another's. Without a checkpoint the config is trained
-first, in DIR/train, as run_seeds.py trains: an interrupted training resumes
-when the same command is run again.
+coco_table.py runs this for each model, in a process of its own so that one model's memory is not
+another's. Without a checkpoint the config is trained first, in DIR/train, as run_seeds.py trains:
+an interrupted training resumes when the same command is run again.
 
-Written to DIR: predictions.bbox.json (COCO results of the test split) and,
-last, run.json (speed, memory, what was run).
+Written to DIR: predictions.bbox.json (COCO results of the test split) and, last, run.json (speed,
+memory, what was run).
 """
 
 import argparse
@@ -22,18 +21,13 @@ from mmrank.errors import UserError
 def parse_args(arguments=None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('config', help='config file of a detector')
-    parser.add_argument(
-        'checkpoint', nargs='?', help='checkpoint (default: train first)'
-    )
+    parser.add_argument('checkpoint', nargs='?', help='checkpoint (default: train first)')
     parser.add_argument('--out', required=True, help='folder of the run')
     parser.add_argument(
-        '--digest',
-        default='',
-        help='what coco_table.py recognises the run by later',
+        '--digest', default='', help='what coco_table.py recognises the run by later'
     )
     parser.add_argument(
         '--warmup',
@@ -42,11 +36,7 @@ def parse_args(arguments=None) -> argparse.Namespace:
         help='batches that the speed leaves out (default: %(default)s)',
     )
     parser.add_argument(
-        '--cfg-options',
-        nargs='+',
-        default=[],
-        metavar='KEY=VALUE',
-        help='overrides of the config',
+        '--cfg-options', nargs='+', default=[], metavar='KEY=VALUE', help='overrides of the config'
     )
     from mmrank.apis.entry_point import add_checkpoint_options
 
@@ -56,11 +46,7 @@ def parse_args(arguments=None) -> argparse.Namespace:
 
 def load_config(args: argparse.Namespace):
     """Load the config as tools/test.py does."""
-    from mmrank.apis.entry_point import (
-        add_common_options,
-        checkpoint_words,
-        load,
-    )
+    from mmrank.apis.entry_point import add_common_options, checkpoint_words, load
 
     parser = argparse.ArgumentParser()
     parser.add_argument('config')
@@ -83,12 +69,7 @@ def get_checkpoint(args: argparse.Namespace) -> str:
     from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 
     folder = str(Path(args.out) / 'train')
-    train(
-        args.config,
-        folder,
-        args.cfg_options or (),
-        options=checkpoint_words(args),
-    )
+    train(args.config, folder, args.cfg_options or (), options=checkpoint_words(args))
     checkpoint = find_last_whole_checkpoint(folder)
     if checkpoint is None:
         raise UserError(f'the training left no checkpoint in {folder}')

@@ -17,17 +17,9 @@ def peak_extra_memory(step: Callable, make_args: Callable[[], tuple]) -> int:
     """
     step(*make_args())
     args = make_args()
-    with profile(
-        activities=[ProfilerActivity.CPU],
-        profile_memory=True,
-        acc_events=True,
-    ) as prof:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as prof:
         step(*args)
-    events = [
-        e
-        for e in prof.profiler.kineto_results.events()
-        if e.name() == '[memory]'
-    ]
+    events = [e for e in prof.profiler.kineto_results.events() if e.name() == '[memory]']
     level = peak = 0
     for event in sorted(events, key=lambda e: e.start_ns()):
         level += event.nbytes()

@@ -5,11 +5,10 @@
     python tools/benchmarks/pairwise_gpu.py --tune sizes.csv
     python tools/benchmarks/pairwise_gpu.py --anchors 20000 --device cpu
 
-``--all`` first checks the Triton kernels: every kind of scores against the
-float64 pair matrix, equal bits in every run, no waiting of the host, a CUDA
-graph on new scores, ``torch.compile``. It then times them, and ends with
-"kernels verified on" and the device, or exit status 1. ``--tune`` times other
-launch sizes and writes the table.
+``--all`` first checks the Triton kernels: every kind of scores against the float64 pair matrix,
+equal bits in every run, no waiting of the host, a CUDA graph on new scores, ``torch.compile``. It
+then times them, and ends with "kernels verified on" and the device, or exit status 1. ``--tune``
+times other launch sizes and writes the table.
 
 What is timed, on the same logits, is
 
@@ -17,11 +16,10 @@ What is timed, on the same logits, is
 * the pairwise sum forward + backward, with a given gradient of the sums,
 * sigmoid focal loss forward + backward (mmcv's kernel, else torchvision's).
 
-On a GPU each is timed twice: as Python calls it (the launches may be what is
-waited for) and replayed from a CUDA graph (the kernels alone). How fast the
-sum is depends on how many logits lie within reach of a positive, hence three
-kinds of scores: all of them (``random``), as a head starts (``start``: every
-score near -4.6) and as it ends (``trained``: few above the lowest positive).
+On a GPU each is timed twice: as Python calls it (the launches may be what is waited for) and
+replayed from a CUDA graph (the kernels alone). How fast the sum is depends on how many logits lie
+within reach of a positive, hence three kinds of scores: all of them (``random``), as a head starts
+(``start``: every score near -4.6) and as it ends (``trained``: few above the lowest positive).
 """
 
 import argparse
@@ -37,26 +35,12 @@ from rich.table import Table
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files.atomic_file import write_csv_atomically
 from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum
-from mmrank.functional.pairwise.triton.sums import (
-    HAS_TRITON,
-    SWITCH,
-    LaunchSizes,
-    is_supported,
-)
+from mmrank.functional.pairwise.triton.sums import HAS_TRITON, SWITCH, LaunchSizes, is_supported
 from mmrank.studies.common.timing import in_turn
 from mmrank.studies.pairwise_kernels.size_tuning import best_sizes, tune
-from mmrank.studies.pairwise_kernels.verification import (
-    LIMITS,
-    CheckResult,
-    all_checks,
-    captured,
-)
+from mmrank.studies.pairwise_kernels.verification import LIMITS, CheckResult, all_checks, captured
 
-DTYPES = {
-    'float32': torch.float32,
-    'bfloat16': torch.bfloat16,
-    'float16': torch.float16,
-}
+DTYPES = {'float32': torch.float32, 'bfloat16': torch.bfloat16, 'float16': torch.float16}
 # Mean and spread of the logits, then of the positives among them.
 KINDS = {
     'random': ((-1.0, 1.0), (0.0, 1.0)),
@@ -69,9 +53,7 @@ def make_scores(kind, anchors, classes, positives, device, dtype):
     """Logits (anchors, classes) and positives (1, positives)."""
     g = torch.Generator(device).manual_seed(0)
     leaves = []
-    for shape, (mean, spread) in zip(
-        ((anchors, classes), (1, positives)), KINDS[kind]
-    ):
+    for shape, (mean, spread) in zip(((anchors, classes), (1, positives)), KINDS[kind]):
         x = torch.randn(shape, generator=g, device=device)
         leaves.append((x * spread + mean).to(dtype).requires_grad_())
     return leaves
@@ -96,9 +78,7 @@ def make_focal(logits, labels, classes):
         hot = hot.to(logits.dtype)
 
         def step():
-            return torch.autograd.grad(
-                plain(logits, hot, reduction='sum'), logits
-            )
+            return torch.autograd.grad(plain(logits, hot, reduction='sum'), logits)
 
         return 'torchvision', step
 
@@ -108,9 +88,7 @@ def make_sum(pos, logits, tau, method):
     weight = torch.ones(pos.shape, dtype=torch.float64, device=pos.device)
 
     def step():
-        total = pairwise_surrogate_sum(
-            pos, logits.view(1, -1), OneSidedHuber(tau), method=method
-        )
+        total = pairwise_surrogate_sum(pos, logits.view(1, -1), OneSidedHuber(tau), method=method)
         return total, *torch.autograd.grad(total, (pos, logits), weight)
 
     return step
@@ -138,9 +116,7 @@ def largest_error(step, reference):
 
 def measure(args, kind, dtype):
     """Milliseconds by name, MiB of memory and the largest error."""
-    logits, pos = make_scores(
-        kind, args.anchors, args.classes, args.positives, args.device, dtype
-    )
+    logits, pos = make_scores(kind, args.anchors, args.classes, args.positives, args.device, dtype)
     labels = torch.full((args.anchors,), args.classes, device=args.device)
     labels[:: max(args.anchors // args.positives, 1)] = 0
     step = make_sum(pos, logits, args.tau, args.method)
@@ -152,9 +128,7 @@ def measure(args, kind, dtype):
         f'focal loss ({source})': focal,
     }
     if args.device == 'cuda':
-        steps |= {
-            f'{name}, CUDA graph': captured(s)[0] for name, s in steps.items()
-        }
+        steps |= {f'{name}, CUDA graph': captured(s)[0] for name, s in steps.items()}
     times = in_turn({k: (v, ()) for k, v in steps.items()}, args.repeats)
     found = {name: 1e3 * seconds for name, (seconds, _) in times.items()}
     peak = peak_memory(step, args.device) / 2**20
@@ -182,24 +156,16 @@ def print_times(args, console):
             for row, took in found.items():
                 # Ratios are between steps that were run in the same way.
                 same = [
-                    other
-                    for name, other in found.items()
-                    if ('graph' in name) == ('graph' in row)
+                    other for name, other in found.items() if ('graph' in name) == ('graph' in row)
                 ]
-                table.add_row(
-                    row,
-                    f'{took:.3f}',
-                    f'{took / same[0]:.2f}',
-                    f'{took / same[-1]:.2f}',
-                )
+                table.add_row(row, f'{took:.3f}', f'{took / same[0]:.2f}', f'{took / same[-1]:.2f}')
             console.print(table)
             console.print(
                 f'peak extra memory of the sum {peak:.0f} MiB; largest error '
                 f'relative to the torch path {error:.1e}'
             )
             yield CheckResult(
-                f'{kind} scores, {dtype}, {args.anchors * args.classes} of '
-                'them, error',
+                f'{kind} scores, {dtype}, {args.anchors * args.classes} of them, error',
                 error,
                 LIMITS[DTYPES[dtype]],
             )
@@ -216,10 +182,9 @@ def check_kernels_can_run(device):
     if device == 'cpu':
         if os.environ.get('TRITON_INTERPRET') != '1':
             raise UserError(
-                'the kernels run on a GPU, and torch.cuda.is_available() is '
-                'False or --device cpu was given; run this on a machine with '
-                'an NVIDIA GPU. TRITON_INTERPRET=1 checks the same on the CPU '
-                'at tiny sizes, which verifies no device'
+                'the kernels run on a GPU, and torch.cuda.is_available() is False or --device cpu '
+                'was given; run this on a machine with an NVIDIA GPU. TRITON_INTERPRET=1 checks '
+                'the same on the CPU at tiny sizes, which verifies no device'
             )
     elif not is_supported(torch.cuda.current_device()):
         raise UserError(
@@ -240,10 +205,7 @@ def verify(args, console):
     def judge(results):
         for result in results:
             word = '[green]ok[/]' if result.passed else '[red]FAILED[/]'
-            console.print(
-                f'{word} {result.name}: {result.found:.2g} (at most '
-                f'{result.limit:.2g})'
-            )
+            console.print(f'{word} {result.name}: {result.found:.2g} (at most {result.limit:.2g})')
             failed.extend([] if result.passed else [result.name])
 
     judge(all_checks(args.device, args.positives, args.check_negatives))
@@ -272,16 +234,11 @@ def write_tuning(args, console):
         args.device,
         DTYPES[args.dtypes[0]],
     )
-    lines = list(
-        tune(pos.detach(), logits.detach().view(1, -1), args.tau, args.repeats)
-    )
+    lines = list(tune(pos.detach(), logits.detach().view(1, -1), args.tau, args.repeats))
     write_csv_atomically(
         [
             ['part', *LaunchSizes._fields, 'milliseconds', 'ratio'],
-            *(
-                [x.part, *x.sizes, f'{x.milliseconds:.4f}', f'{x.ratio:.3f}']
-                for x in lines
-            ),
+            *([x.part, *x.sizes, f'{x.milliseconds:.4f}', f'{x.ratio:.3f}'] for x in lines),
         ],
         args.tune,
     )
@@ -296,8 +253,7 @@ def write_tuning(args, console):
 def main():
     """Time the pair sum, check the kernels, or tune them."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('--anchors', type=int, default=175_000)
     parser.add_argument('--classes', type=int, default=80)
@@ -308,25 +264,15 @@ def main():
         choices=['auto', 'intervals', 'triton'],
         help='default: the kernels on a GPU, else the torch path',
     )
-    parser.add_argument(
-        '--dtypes', nargs='+', choices=list(DTYPES), default=list(DTYPES)[:2]
-    )
-    parser.add_argument(
-        '--kinds', nargs='+', choices=list(KINDS), default=list(KINDS)
-    )
+    parser.add_argument('--dtypes', nargs='+', choices=list(DTYPES), default=list(DTYPES)[:2])
+    parser.add_argument('--kinds', nargs='+', choices=list(KINDS), default=list(KINDS))
     parser.add_argument('--repeats', type=int, default=30)
     parser.add_argument(
-        '--device',
-        choices=['cpu', 'cuda'],
-        default='cuda' if torch.cuda.is_available() else 'cpu',
+        '--device', choices=['cpu', 'cuda'], default='cuda' if torch.cuda.is_available() else 'cpu'
     )
     work = parser.add_mutually_exclusive_group()
-    work.add_argument(
-        '--all', action='store_true', help='check the kernels, then time them'
-    )
-    work.add_argument(
-        '--tune', metavar='CSV', help='time other launch sizes; the table'
-    )
+    work.add_argument('--all', action='store_true', help='check the kernels, then time them')
+    work.add_argument('--tune', metavar='CSV', help='time other launch sizes; the table')
     parser.add_argument(
         '--check-negatives',
         type=int,

@@ -4,8 +4,8 @@ All sides run in one process and in turn, so the ratios hold on a busy
 machine; single times do not.
 
     python tools/benchmarks/pairwise_speed.py
-    python tools/benchmarks/pairwise_speed.py --skip-pairwise --repeats 21
-    python tools/benchmarks/pairwise_speed.py --negatives 200000 --device cuda
+    python tools/benchmarks/pairwise_speed.py --skip-pairwise --repeats 21 python
+    tools/benchmarks/pairwise_speed.py --negatives 200000 --device cuda
 
 What is timed is forward + backward, of
 
@@ -23,12 +23,7 @@ from rich.console import Console
 from rich.table import Table
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from mmrank.functional import (
-    OneSidedHuber,
-    one_sided_huber,
-    pairwise_surrogate_sum,
-    stable_ap_loss,
-)
+from mmrank.functional import OneSidedHuber, one_sided_huber, pairwise_surrogate_sum, stable_ap_loss
 from mmrank.studies.common.timing import in_turn
 
 SETTING = dict(tau=1.0, bound=21.0, rho=1.0)
@@ -74,10 +69,7 @@ def step_pairwise(pos, neg, pairs_per_block=2**24, dtype=torch.float32):
 def errors(kind, positives, negatives, device):
     """Largest relative error of the sums and both gradients."""
     results = []
-    for dtype, method in (
-        (torch.float32, 'intervals'),
-        (torch.float64, 'pairs'),
-    ):
+    for dtype, method in ((torch.float32, 'intervals'), (torch.float64, 'pairs')):
         pos, neg = make_scores(kind, positives, negatives, device)
         pos, neg = pos.to(dtype), neg.to(dtype)
         pos.requires_grad_()
@@ -85,21 +77,15 @@ def errors(kind, positives, negatives, device):
         total = pairwise_surrogate_sum(
             pos[None], neg[None], OneSidedHuber(SETTING['tau']), method=method
         )
-        weight = torch.linspace(
-            1, 2, positives, dtype=torch.float64, device=device
-        )
+        weight = torch.linspace(1, 2, positives, dtype=torch.float64, device=device)
         (total * weight).sum().backward()
         results.append((total.detach(), pos.grad, neg.grad))
-    return [
-        ((a.double() - b).abs().max() / b.abs().max()).item()
-        for a, b in zip(*results)
-    ]
+    return [((a.double() - b).abs().max() / b.abs().max()).item() for a, b in zip(*results)]
 
 
 def main():
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('--negatives', type=int, default=3_500_000)
     parser.add_argument('--positives', type=int, default=500)
@@ -133,10 +119,7 @@ def main():
         f'stable AP, {args.many_positives} positives',
     )
     results = in_turn(
-        dict(
-            zip(names, [(step_bce, few), (step_ours, few), (step_ours, many)])
-        ),
-        args.repeats,
+        dict(zip(names, [(step_bce, few), (step_ours, few), (step_ours, many)])), args.repeats
     )
     base = results[names[1]][0]
     table = Table(
@@ -148,12 +131,7 @@ def main():
         f'{args.threads} threads, {args.repeats} repeats in turn',
     )
     for name, (seconds, ratio) in results.items():
-        table.add_row(
-            name,
-            f'{1e3 * seconds:.1f}',
-            f'{ratio:.2f}',
-            f'{seconds / base:.2f}',
-        )
+        table.add_row(name, f'{1e3 * seconds:.1f}', f'{ratio:.2f}', f'{seconds / base:.2f}')
     if not args.skip_pairwise:
         with console.status('the pair matrix, in blocks ...'):
             steps = {'ours': (step_ours, few), 'all': (step_pairwise, few)}

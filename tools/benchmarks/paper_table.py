@@ -3,18 +3,17 @@ r"""Tables and figures of the papers: what makes each of them here.
     python tools/benchmarks/paper_table.py --list
     python tools/benchmarks/paper_table.py soprc/figure5
 
---list names every table and figure of the four papers with its state and, at
-the published size, the GPU hours: an estimate, see mmrank/studies/
-paper_tables/gpu_hours.py. With a name, what can be run on small data or as
-published is run; for the rest the command says what is needed. Options after
--- are passed to the first command:
+--list names every table and figure of the four papers with its state and, at the published size,
+the GPU hours: an estimate, see mmrank/studies/ paper_tables/gpu_hours.py. With a name, what can be
+run on small data or as published is run; for the rest the command says what is needed. Options
+after -- are passed to the first command:
 
     python tools/benchmarks/paper_table.py soprc/figure5 -- --trials 50
 
 --explain says what would be run, and runs nothing.
 
-exit status: that of the first command that fails; 0 run, listed or explained;
-2 unknown name or wrong input (see the message); 3 not run, since it takes
+exit status: that of the first command that fails; 0 run, listed or explained; 2 unknown name or
+wrong input (see the message); 3 not run, since it takes
 more than this machine has been given.
 """
 
@@ -31,11 +30,7 @@ from rich.table import Table
 
 from mmrank.errors import UserError, show_user_errors
 from mmrank.studies.paper_tables import TABLES, table_named
-from mmrank.studies.paper_tables.entry import (
-    RUNNABLE,
-    STATES,
-    PaperTable,
-)
+from mmrank.studies.paper_tables.entry import RUNNABLE, STATES, PaperTable
 from mmrank.studies.paper_tables.gpu_hours import GPU
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,18 +39,13 @@ ROOT = Path(__file__).resolve().parents[2]
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument('--list', action='store_true', help='show all')
     what.add_argument('name', nargs='?', help='such as soprc/figure5')
-    parser.add_argument(
-        '--explain', action='store_true', help='only say what NAME takes'
-    )
-    parser.add_argument(
-        'options', nargs='*', help='after --: passed to the first command'
-    )
+    parser.add_argument('--explain', action='store_true', help='only say what NAME takes')
+    parser.add_argument('options', nargs='*', help='after --: passed to the first command')
     return parser.parse_args()
 
 
@@ -68,17 +58,13 @@ def show_all(console: Console) -> None:
         hours = f'{entry.gpu_hours:.2g}' if entry.trainings else ''
         if entry.gpu_hours >= 100:
             hours = f'{entry.gpu_hours:.0f}'
-        table.add_row(
-            *(entry.name, entry.state, entry.title, entry.needs),
-            *(hours, entry.note),
-        )
+        table.add_row(*(entry.name, entry.state, entry.title, entry.needs), *(hours, entry.note))
     console.print(table)
     for state, meaning in STATES.items():
         count = sum(entry.state == state for entry in TABLES)
         console.print(f'{state}: {count}, {meaning}')
     console.print(
-        f'GPU h: estimate for the published size on one {GPU}, without '
-        'reading images and tests.'
+        f'GPU h: estimate for the published size on one {GPU}, without reading images and tests.'
     )
 
 
@@ -91,10 +77,7 @@ def explain(entry: PaperTable, console: Console) -> None:
         if getattr(entry, name):
             say(f'{name}: {getattr(entry, name)}')
     if entry.trainings:
-        say(
-            f'published size: {entry.gpu_hours:.2g} GPU hours, an estimate '
-            f'for one {GPU}:'
-        )
+        say(f'published size: {entry.gpu_hours:.2g} GPU hours, an estimate for one {GPU}:')
         for training in entry.trainings:
             say(f'  {training}', highlight=False)
     for command in entry.commands:
@@ -116,9 +99,8 @@ def expand(word: str) -> str:
     found = sorted(glob.glob(word[start:], root_dir=ROOT))
     if len(found) != 1:
         raise UserError(
-            f'{word[start:]!r} matches {len(found)} files, {found[:3]}; one '
-            'is required. Fix: remove what earlier versions of the plan have '
-            'left there'
+            f'{word[start:]!r} matches {len(found)} files, {found[:3]}; one is required. Fix: '
+            'remove what earlier versions of the plan have left there'
         )
     return word[:start] + found[0]
 

@@ -1,13 +1,13 @@
 """Time and memory of the exact retrieval figures, beside the bare products.
 
 All sides run in one process and in turn, so the ratios hold on a busy
-machine; single times do not. The bare side multiplies the same blocks of
-queries with the gallery into a buffer, and does nothing with the result.
+machine; single times do not. The bare side multiplies the same blocks of queries with the gallery
+into a buffer, and does nothing with the result.
 
     python tools/benchmarks/retrieval_speed.py
     python tools/benchmarks/retrieval_speed.py --class-size 200
-    python tools/benchmarks/retrieval_speed.py --samples 60502 --repeats 1
-    python tools/benchmarks/retrieval_speed.py --samples 60502 --queries 1024
+    python tools/benchmarks/retrieval_speed.py --samples 60502 --repeats 1 python
+    tools/benchmarks/retrieval_speed.py --samples 60502 --queries 1024
 
 Embeddings are random unit vectors that lean to the mean of their class.
 Peak memory is that of the whole process, embeddings included.
@@ -55,8 +55,7 @@ def peak_memory(device):
 
 def main():
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('--samples', type=int, default=20_000)
     parser.add_argument(
@@ -65,12 +64,7 @@ def main():
         help='only so many of them search, to extrapolate from (default: all)',
     )
     parser.add_argument('--dimensions', type=int, default=512)
-    parser.add_argument(
-        '--class-size',
-        type=int,
-        default=5,
-        help='mean samples per class (SOP: 5)',
-    )
+    parser.add_argument('--class-size', type=int, default=5, help='mean samples per class (SOP: 5)')
     parser.add_argument(
         '--spread',
         type=float,
@@ -84,13 +78,7 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     console = Console()
-    x, labels = make_set(
-        args.samples,
-        args.dimensions,
-        args.class_size,
-        args.spread,
-        args.device,
-    )
+    x, labels = make_set(args.samples, args.dimensions, args.class_size, args.spread, args.device)
 
     figures = {}
 
@@ -100,9 +88,7 @@ def main():
         sets = queries, labels[: args.queries], x, labels
 
     def metric(name, **options):
-        figures[name] = retrieval_metrics(
-            *sets, memory_limit=args.memory_limit, **options
-        )
+        figures[name] = retrieval_metrics(*sets, memory_limit=args.memory_limit, **options)
 
     def recall(name):
         metric(name, recall_only=True)

@@ -1,12 +1,11 @@
 """Memory of a contrastive loss over ranks: keys gathered, or in a ring.
 
-Starts gloo processes on this machine, each with embeddings of its own, and
-takes the value and the gradient of a loss with ``gather='all'`` and with
-``gather='ring'``. Memory is what the loss takes from torch's CPU allocator
-beyond its embeddings at the worst moment, on the rank that takes most. It is
-the least of some repeats: on a busy machine gloo's thread sometimes lets go of
-the tensors of a collective late, when it gets the processor again, and until
-then one more copy of what was gathered is there.
+Starts gloo processes on this machine, each with embeddings of its own, and takes the value and the
+gradient of a loss with ``gather='all'`` and with ``gather='ring'``. Memory is what the loss takes
+from torch's CPU allocator beyond its embeddings at the worst moment, on the rank that takes most.
+It is the least of some repeats: on a busy machine gloo's thread sometimes lets go of the tensors of
+a collective late, when it gets the processor again, and until then one more copy of what was
+gathered is there.
 
     python tools/benchmarks/ring_memory.py
     python tools/benchmarks/ring_memory.py --ranks 2 --loss BimodalISogCLRLoss
@@ -38,10 +37,7 @@ def measure(rank, args):
 
     def views():
         g = torch.Generator().manual_seed(rank)
-        return tuple(
-            torch.randn(args.batch, args.dimensions, generator=g)
-            for _ in range(2)
-        )
+        return tuple(torch.randn(args.batch, args.dimensions, generator=g) for _ in range(2))
 
     found = []
     for gather in KINDS:
@@ -66,16 +62,13 @@ def measure(rank, args):
     if None in found:
         return peaks, 0.0
     (_, *one), (_, *other) = found
-    difference = max(
-        float((x - y).abs().max() / y.abs().max()) for x, y in zip(one, other)
-    )
+    difference = max(float((x - y).abs().max() / y.abs().max()) for x, y in zip(one, other))
     return peaks, difference
 
 
 def main():
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('--ranks', type=int, nargs='+', default=[2, 3, 4])
     parser.add_argument('--batch', type=int, default=256, help='of each rank')
@@ -99,10 +92,7 @@ def main():
             results = on_ranks(measure, world, args, method='fork')
         except ChildProcessError as error:
             parser.exit(1, f'{error}\n')
-        peaks = [
-            None if None in x else max(x)
-            for x in zip(*(peaks for peaks, _ in results))
-        ]
+        peaks = [None if None in x else max(x) for x in zip(*(peaks for peaks, _ in results))]
         table.add_row(
             str(world),
             *('' if x is None else f'{x / 1e6:.1f}' for x in peaks),

@@ -75,23 +75,14 @@ from pathlib import Path
 from rich.console import Console
 
 from mmrank.errors import UserError, show_user_errors
-from mmrank.studies.seeds.arguments import (
-    add_arguments,
-    make_executor,
-    make_plan,
-)
+from mmrank.studies.seeds.arguments import add_arguments, make_executor, make_plan
 from mmrank.studies.seeds.console import report, work_off
 from mmrank.studies.seeds.executors.executor import Executor
 from mmrank.studies.seeds.executors.forked_command import preload_modules
 from mmrank.studies.seeds.executors.local import LocalExecutor
 from mmrank.studies.seeds.outcome import Outcome
 from mmrank.studies.seeds.plan import SeedPlan, load_config
-from mmrank.studies.seeds.runs import (
-    RunQueue,
-    build_command,
-    lock_folder,
-    train_command,
-)
+from mmrank.studies.seeds.runs import RunQueue, build_command, lock_folder, train_command
 from mmrank.studies.seeds.tuning import check_splits, choose
 
 HERE = Path(__file__).resolve().parent
@@ -111,8 +102,7 @@ SCOPED = ('models', 'datasets', 'evaluation', 'visualization')
 def parse_args(arguments=None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_arguments(parser, TRAIN_COMMAND)
     return parser.parse_args(arguments)
@@ -130,19 +120,9 @@ def in_one_process(template: str) -> str:
 
 def prepare_forks(plan: SeedPlan) -> None:
     """Set what is imported once."""
-    scopes = {
-        load_config(method.config).get('default_scope')
-        for method in plan.methods
-    }
+    scopes = {load_config(method.config).get('default_scope') for method in plan.methods}
     preload_modules(
-        [
-            *PRELOADED,
-            *(
-                f'{x}.{y}'
-                for x in sorted(filter(None, scopes))
-                for y in SCOPED
-            ),
-        ]
+        [*PRELOADED, *(f'{x}.{y}' for x in sorted(filter(None, scopes)) for y in SCOPED)]
     )
 
 
@@ -163,12 +143,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         executor.close()
 
 
-def run_on(
-    executor: Executor,
-    plan: SeedPlan,
-    args: argparse.Namespace,
-    console: Console,
-) -> int:
+def run_on(executor: Executor, plan: SeedPlan, args: argparse.Namespace, console: Console) -> int:
     """Run a plan on an executor; return the exit status."""
     if args.forked:
         prepare_forks(plan)
@@ -185,8 +160,7 @@ def run_on(
     tuned = [method for method in plan.methods if method.grid]
     total = len(tuning_runs) + len(plan.methods) * len(plan.seeds)
     console.print(
-        f'{len(plan.methods)} methods, {total} trainings '
-        f'({len(tuning_runs)} for tuning), '
+        f'{len(plan.methods)} methods, {total} trainings ({len(tuning_runs)} for tuning), '
         + (
             'as many at a time as the scheduler permits.'
             if math.isinf(executor.jobs)
@@ -198,10 +172,7 @@ def run_on(
             state = 'finished' if item.result_file.is_file() else 'to do'
             console.print(f'{state}: {item.label} ({item.folder})')
         for method in tuned:
-            console.print(
-                f'after the tuning: final {method.name} seeds '
-                f'{list(plan.seeds)}'
-            )
+            console.print(f'after the tuning: final {method.name} seeds {list(plan.seeds)}')
         return 0
     with lock_folder(plan.out_dir):
         if args.report_only:
@@ -209,18 +180,12 @@ def run_on(
             chosen, rows = choose(plan, tuning_outcomes)
             outcomes = read_finished(queue, plan.final_runs(chosen))
         else:
-            tuning_outcomes = (
-                work_off(console, queue, tuning_runs, 'tuning')
-                if tuning_runs
-                else []
-            )
+            tuning_outcomes = work_off(console, queue, tuning_runs, 'tuning') if tuning_runs else []
             chosen, rows = choose(plan, tuning_outcomes)
             for (name, fold), choice in chosen.items():
                 where = '' if fold is None else f', fold {fold}'
                 console.print(f'tuned {name}{where}: {choice}')
-            outcomes = work_off(
-                console, queue, plan.final_runs(chosen), 'test runs'
-            )
+            outcomes = work_off(console, queue, plan.final_runs(chosen), 'test runs')
         report(console, plan, outcomes, tuning_outcomes, rows)
     untunable = {
         method.name
@@ -237,10 +202,7 @@ def run_on(
     return 1 if failed or untunable else 0
 
 
-@show_user_errors(
-    ImportError,
-    on_interrupt='Interrupted. Run the same command again to continue.',
-)
+@show_user_errors(ImportError, on_interrupt='Interrupted. Run the same command again to continue.')
 def main() -> int:
     """Run, and turn wrong input into one line."""
     console = Console()

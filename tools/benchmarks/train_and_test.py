@@ -28,23 +28,18 @@ TRAIN = Path(__file__).resolve().parents[1] / 'train.py'
 def parse_args(arguments=None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('config', help='config file')
-    parser.add_argument(
-        '--work-dir', required=True, help='folder of the run, its own'
-    )
+    parser.add_argument('--work-dir', required=True, help='folder of the run, its own')
     parser.add_argument(
         '--split',
         choices=['val', 'test'],
         default='test',
-        help='data to evaluate: that of val_dataloader or of '
-        'test_dataloader (default: test)',
+        help='data to evaluate: that of val_dataloader or of test_dataloader (default: test)',
     )
     parser.add_argument(
-        '--result',
-        help='JSON file to write (default: result.json in the work dir)',
+        '--result', help='JSON file to write (default: result.json in the work dir)'
     )
     parser.add_argument(
         '--train-script',
@@ -53,9 +48,7 @@ def parse_args(arguments=None) -> argparse.Namespace:
         '--resume auto --cfg-options ... (default: tools/train.py)',
     )
     parser.add_argument(
-        '--in-process',
-        action='store_true',
-        help='train in this process, not in one of its own',
+        '--in-process', action='store_true', help='train in this process, not in one of its own'
     )
     parser.add_argument(
         '--cfg-options',
@@ -76,11 +69,7 @@ def load_config(args: argparse.Namespace):
 
     A folder of its own: the logs of the training stay what they are.
     """
-    from mmrank.apis.entry_point import (
-        add_common_options,
-        checkpoint_words,
-        load,
-    )
+    from mmrank.apis.entry_point import add_common_options, checkpoint_words, load
 
     parser = argparse.ArgumentParser()
     parser.add_argument('config')
@@ -144,10 +133,7 @@ def evaluate(args: argparse.Namespace) -> dict:
     config = load_config(args)
     for name in (f'{args.split}_dataloader', f'{args.split}_evaluator'):
         if config.get(name) is None:
-            sys.exit(
-                f'{args.config} has no `{name}`, which --split '
-                f'{args.split} needs.'
-            )
+            sys.exit(f'{args.config} has no `{name}`, which --split {args.split} needs.')
     checkpoint = find_last_whole_checkpoint(args.work_dir)
     if checkpoint is None:
         sys.exit(f'The training left no checkpoint in {args.work_dir}.')

@@ -1,8 +1,7 @@
 r"""A whole training step of several configs, side by side in one process.
 
-All models get the same batch of random images and take turns, so the ratio
-holds on a busy machine; single times do not. A step is forward, losses,
-backward and the optimiser.
+All models get the same batch of random images and take turns, so the ratio holds on a busy machine;
+single times do not. A step is forward, losses, backward and the optimiser.
 
     python tools/benchmarks/training_step.py
     python tools/benchmarks/training_step.py --batch-size 8 --device cuda \
@@ -10,10 +9,9 @@ backward and the optimiser.
         configs/stable_ap/atss_r50_fpn_stable-ap_1x_coco.py \
         --image-size 800 1333
 
---parts splits the step as stable AP's table 3 does: network, loss, backward.
-Times are then CPU time, of all threads, or with --device cuda seconds of the
-GPU. A part of the backward pass that a loss has already computed in its
-forward pass counts as loss. Detectors and retrievers can be timed:
+--parts splits the step as stable AP's table 3 does: network, loss, backward. Times are then CPU
+time, of all threads, or with --device cuda seconds of the GPU. A part of the backward pass that a
+loss has already computed in its forward pass counts as loss. Detectors and retrievers can be timed:
 
     python tools/benchmarks/training_step.py --parts --threads 1 \
         configs/smooth_ap/conv4_smooth-ap_omniglot.py \
@@ -51,10 +49,7 @@ def make_images(batch_size, size, channels=3):
     """Random images, as a data loader would return them."""
     g = torch.Generator().manual_seed(0)
     shape = (channels, *size)
-    return [
-        torch.randint(0, 256, shape, generator=g).to(torch.uint8)
-        for _ in range(batch_size)
-    ]
+    return [torch.randint(0, 256, shape, generator=g).to(torch.uint8) for _ in range(batch_size)]
 
 
 def make_batch(batch_size, size, num_classes, boxes_per_image):
@@ -109,9 +104,7 @@ def batch_for(config, model, args):
     """What the model of a config can be trained on."""
     size = tuple(args.image_size)
     if is_detector(config):
-        return make_batch(
-            args.batch_size, size, num_classes_of(config), args.boxes
-        )
+        return make_batch(args.batch_size, size, num_classes_of(config), args.boxes)
     first = next(m for m in model.modules() if hasattr(m, 'in_channels'))
     return make_labelled_batch(args.batch_size, size, first.in_channels)
 
@@ -188,9 +181,7 @@ class PartClock:
         self.wrapper.step()
         self.wrapper.zero_grad()
         times.append(self._now())
-        whole, backward, optimiser = (
-            end - start for start, end in pairwise(times)
-        )
+        whole, backward, optimiser = (end - start for start, end in pairwise(times))
         values = (whole - self._loss, self._loss, backward, optimiser)
         for name, value in zip(PARTS, values):
             self.seconds[name].append(value)
@@ -234,8 +225,7 @@ def show_steps(steps, args, title):
 
 def parse_args():
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         'configs',
@@ -246,20 +236,14 @@ def parse_args():
     )
     parser.add_argument('--batch-size', type=int, default=4)
     parser.add_argument(
-        '--image-size',
-        type=int,
-        nargs=2,
-        default=(256, 320),
-        metavar=('HEIGHT', 'WIDTH'),
+        '--image-size', type=int, nargs=2, default=(256, 320), metavar=('HEIGHT', 'WIDTH')
     )
     parser.add_argument('--boxes', type=int, default=12, help='per image')
     parser.add_argument('--repeats', type=int, default=15)
     parser.add_argument('--threads', type=int, default=2)
     parser.add_argument('--device', choices=['cpu', 'cuda'], default='cpu')
     parser.add_argument(
-        '--parts',
-        action='store_true',
-        help='network, loss, backward and optimiser apart',
+        '--parts', action='store_true', help='network, loss, backward and optimiser apart'
     )
     return parser.parse_args()
 

@@ -1,8 +1,8 @@
 """What a listwise loss sends between ranks in a training step.
 
 Starts gloo processes on this machine, gives each its own logits and counts
-the bytes that the loss hands to every collective. What a rank then sends is
-estimated for a ring: `2 (W - 1)/W` of an all-reduced tensor, `W - 1` times
+the bytes that the loss hands to every collective. What a rank then sends is estimated for a ring:
+`2 (W - 1)/W` of an all-reduced tensor, `W - 1` times
 its own part of a gathered one.
 
     python tools/benchmarks/wire_bytes.py
@@ -55,9 +55,7 @@ def step(name, args, rank, mode):
     target = torch.full((rows,), args.classes)
     # Ranks never have equally many boxes.
     positives = args.positives - rank * (args.positives // 10)
-    target[:positives] = torch.randint(
-        0, args.classes, (positives,), generator=g
-    )
+    target[:positives] = torch.randint(0, args.classes, (positives,), generator=g)
     config = dict(type=f'mmrank.{name}', mode=mode)
     if name == 'StableAPLoss':
         config.update(rho=1.0, num_classes=args.classes)
@@ -87,16 +85,11 @@ def kib(count):
 
 def main():
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('--ranks', type=int, default=2)
-    parser.add_argument(
-        '--logits', type=int, default=3_500_000, help='on each rank'
-    )
-    parser.add_argument(
-        '--positives', type=int, default=500, help='on the first rank'
-    )
+    parser.add_argument('--logits', type=int, default=3_500_000, help='on each rank')
+    parser.add_argument('--positives', type=int, default=500, help='on the first rank')
     parser.add_argument('--classes', type=int, default=80)
     args = parser.parse_args()
     try:

@@ -29,9 +29,7 @@ def dotted(version):
 def output_of(*argv):
     """Return what a command prints; empty when it fails."""
     try:
-        done = subprocess.run(
-            argv, capture_output=True, text=True, timeout=300
-        )
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=300)
     except (OSError, subprocess.TimeoutExpired):
         return ''
     return '' if done.returncode else done.stdout.strip()
@@ -117,8 +115,8 @@ def choose_build(wish, facts):
         facts: What ``wheel_cache.DESCRIBE`` printed.
 
     Returns:
-        ``(build, env, note)``: the name for the cache key, the variables of
-        the build, and a sentence for the user (may be empty).
+        ``(build, env, note)``: the name for the cache key, the variables of the build, and a
+        sentence for the user (may be empty).
     """
     # An empty list of devices keeps mmcv's setup from choosing by itself.
     cpu = ('cpu', {'CUDA_VISIBLE_DEVICES': '', 'FORCE_CUDA': '0'})

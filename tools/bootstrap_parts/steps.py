@@ -18,9 +18,9 @@ LOCK = ROOT / 'requirements' / 'lock.txt'
 STAMP = 'mmrank-bootstrap.json'
 #: Raise it when an environment made by an older version must be redone.
 FORMAT = 2
-#: Installed after the rest. The first two are built against torch and the
-#: setuptools of the lock; the third writes the same files as opencv-python,
-#: and only with its files does OpenCV import on a server without libGL.
+#: Installed after the rest. The first two are built against torch and the setuptools of the lock;
+#: the third writes the same files as opencv-python, and only with its files does OpenCV import on a
+#: server without libGL.
 LATER = ('onedl-mmdetection', 'onedl-mmpretrain', 'opencv-python-headless')
 #: The lock has all dependencies; builds import what is installed.
 INSTALL = ('--no-deps', '--no-build-isolation')
@@ -52,9 +52,7 @@ def uv_settings(pip_config):
             if variable and name.startswith(f'{section}.'):
                 parts = ast.literal_eval(value).split()
                 if name.endswith('find-links'):  # pip skips absent folders
-                    parts = [
-                        x for x in parts if '://' in x or Path(x).exists()
-                    ]
+                    parts = [x for x in parts if '://' in x or Path(x).exists()]
                 separator = ',' if name.endswith('find-links') else ' '
                 found[variable] = separator.join(parts)
     return {k: v for k, v in found.items() if v and k not in os.environ}
@@ -200,10 +198,7 @@ class Bootstrap:
         if self.again or self.args.force:
             # Not --reinstall: uv would download everything again.
             self.uv('uninstall', *self.listed(lambda name: name != 'uv')[1:])
-        for wanted in (
-            lambda name: name not in ('onedl-mmcv', *LATER),
-            LATER.__contains__,
-        ):
+        for wanted in (lambda name: name not in ('onedl-mmcv', *LATER), LATER.__contains__):
             self.uv('install', *INSTALL, *self.listed(wanted))
         self.display.write('done')
 

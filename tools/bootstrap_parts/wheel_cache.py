@@ -1,7 +1,7 @@
 """A cache of built mmcv wheels, and the proof that one works.
 
-pip and uv keep the wheels that they build by name and version alone, so one
-that was built for another torch installs in a second and fails at import.
+pip and uv keep the wheels that they build by name and version alone, so one that was built for
+another torch installs in a second and fails at import.
 Here the key names everything that the binary depends on.
 """
 
@@ -66,9 +66,7 @@ def cache_root(name='mmrank'):
 
 def cache_key(mmcv, facts, build):
     """Return the name under which a wheel is kept."""
-    torch, python, platform = (
-        facts[x] for x in ('torch', 'python', 'platform')
-    )
+    torch, python, platform = (facts[x] for x in ('torch', 'python', 'platform'))
     parts = (f'mmcv-{mmcv}', f'torch-{torch}', python, platform, build)
     return '_'.join(re.sub(r'[^A-Za-z0-9.+-]', '-', part) for part in parts)
 
@@ -81,9 +79,7 @@ def find(folder):
     record = Path(f'{wheel}.sha256')
     wanted = record.read_text().split()[:1] if record.is_file() else []
     found = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    return wheel, '' if wanted == [
-        found
-    ] else f'its SHA-256 is not in {record}'
+    return wheel, '' if wanted == [found] else f'its SHA-256 is not in {record}'
 
 
 def store(wheel, folder):

@@ -1,16 +1,14 @@
 r"""Store the outputs of frozen stages once, for trainings of seconds on a CPU.
 
-    python tools/dataset_converters/cache_features.py CONFIG \
-        data/grocery/stage5 --views 4
+    python tools/dataset_converters/cache_features.py CONFIG \ data/grocery/stage5 --views 4
 
-CONFIG trains on images and its first encoder is mmrank.TIMMStages with
-frozen_stages=N. Every image of its train, val and test data runs through these
-stages: once by the pipeline of test_dataloader, and --views times by that of
-train_dataloader, each time with other random numbers. OUT.npy gets the feature
-maps in float16, OUT.json the paths. A config whose encoder has start=N and
-whose pipelines begin with mmrank.LoadCachedFeatures then trains the same
-network, on the stored views instead of ever new ones. With --pool the encoder
-of that config is mmpretrain.GlobalAveragePooling alone.
+CONFIG trains on images and its first encoder is mmrank.TIMMStages with frozen_stages=N. Every image
+of its train, val and test data runs through these
+stages: once by the pipeline of test_dataloader, and --views times by that of train_dataloader, each
+time with other random numbers. OUT.npy gets the feature maps in float16, OUT.json the paths. A
+config whose encoder has start=N and whose pipelines begin with mmrank.LoadCachedFeatures then
+trains the same network, on the stored views instead of ever new ones. With --pool the encoder of
+that config is mmpretrain.GlobalAveragePooling alone.
 """
 
 import argparse
@@ -25,11 +23,7 @@ from mmengine.registry import DATASETS, MODELS, init_default_scope
 from mmengine.runner import set_random_seed
 from rich.progress import Progress
 
-from mmrank.apis.entry_point import (
-    add_config_option,
-    apply_options,
-    read_config,
-)
+from mmrank.apis.entry_point import add_config_option, apply_options, read_config
 from mmrank.checkpoint_loading import guard_torch_load
 from mmrank.datasets.transforms import FeatureCache
 from mmrank.errors import UserError, show_user_errors
@@ -40,16 +34,12 @@ SPLITS = ('train', 'val', 'test')
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('config', metavar='CONFIG')
     parser.add_argument('out', metavar='OUT', help='without a suffix')
     parser.add_argument(
-        '--views',
-        type=int,
-        default=4,
-        help='random views of each image (default: %(default)s)',
+        '--views', type=int, default=4, help='random views of each image (default: %(default)s)'
     )
     parser.add_argument(
         '--pool',
@@ -79,9 +69,8 @@ def frozen_part(config: Config) -> torch.nn.Module:
     frozen = first.pop('frozen_stages', 0)
     if first.get('type') != 'mmrank.TIMMStages' or not frozen:
         raise UserError(
-            f'the first encoder of the config is {first.get("type")} with '
-            f'frozen_stages={frozen}. Fix: mmrank.TIMMStages with '
-            'frozen_stages above 0'
+            f'the first encoder of the config is {first.get("type")} with frozen_stages={frozen}. '
+            'Fix: mmrank.TIMMStages with frozen_stages above 0'
         )
     stages = MODELS.build(dict(first, stop=frozen))
     stages.init_weights()
@@ -114,9 +103,7 @@ class Stages:
         pool: Whether to take the mean over the positions.
     """
 
-    def __init__(
-        self, stages, preprocessor, batch_size: int, pool: bool
-    ) -> None:
+    def __init__(self, stages, preprocessor, batch_size: int, pool: bool) -> None:
         self.stages, self.preprocessor = stages, preprocessor
         self.batch_size, self.pool = batch_size, pool
 
@@ -124,10 +111,7 @@ class Stages:
     def maps(self, items: list[dict], pipeline, step) -> Iterator[np.ndarray]:
         """Feature map of each item."""
         for start in range(0, len(items), self.batch_size):
-            batch = [
-                pipeline(dict(item))
-                for item in items[start : start + self.batch_size]
-            ]
+            batch = [pipeline(dict(item)) for item in items[start : start + self.batch_size]]
             data = self.preprocessor(
                 {
                     'inputs': torch.stack([x['inputs'] for x in batch]),
@@ -163,11 +147,7 @@ def main() -> None:
         MODELS.build(
             {
                 'type': 'mmpretrain.ClsDataPreprocessor',
-                **(
-                    config.model.get('data_preprocessor')
-                    or config.get('data_preprocessor')
-                    or {}
-                ),
+                **(config.model.get('data_preprocessor') or config.get('data_preprocessor') or {}),
             }
         ),
         args.batch_size,

@@ -4,16 +4,15 @@
         --images data/x/train
 
 shows objects per class and size, and every kind of problem with its count,
-the first places and the fix. With --config, all data sets of a config are
-checked, and num_classes against them.
+the first places and the fix. With --config, all data sets of a config are checked, and num_classes
+against them.
 
---fix OUT.json writes a cleaned copy of a file that can be parsed: bad
-annotations are dropped, duplicate ids renumbered, missing area and iscrowd
-filled in. Look at what it dropped: a wrong box is gone, not mended.
+--fix OUT.json writes a cleaned copy of a file that can be parsed: bad annotations are dropped,
+duplicate ids renumbered, missing area and iscrowd filled in. Look at what it dropped: a wrong box
+is gone, not mended.
 
-exit status: 0 no error (warnings allowed), 1 an error in the data, 2 nothing
-was checked or written: a file or config that cannot be opened, a wrong command
-line.
+exit status: 0 no error (warnings allowed), 1 an error in the data, 2 nothing was checked or
+written: a file or config that cannot be opened, a wrong command line.
 """
 
 import argparse
@@ -36,13 +35,10 @@ from mmrank.files.atomic_file import write_atomically
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('ann_file', nargs='?', help='COCO JSON file')
-    parser.add_argument(
-        '--config', help='check the data sets of this config instead'
-    )
+    parser.add_argument('--config', help='check the data sets of this config instead')
     parser.add_argument(
         '--images',
         metavar='DIR',
@@ -55,14 +51,9 @@ def parse_args() -> argparse.Namespace:
         'and compare width and height',
     )
     parser.add_argument(
-        '--examples',
-        type=int,
-        default=5,
-        help='findings shown per kind (default: %(default)s)',
+        '--examples', type=int, default=5, help='findings shown per kind (default: %(default)s)'
     )
-    parser.add_argument(
-        '--fix', metavar='OUT.json', help='write a cleaned copy'
-    )
+    parser.add_argument('--fix', metavar='OUT.json', help='write a cleaned copy')
     args = parser.parse_args()
     if (args.ann_file is None) == (args.config is None):
         parser.error('pass an annotation file or --config CONFIG')
@@ -166,9 +157,8 @@ def main() -> int:
             text = json.dumps(cleaned)
         except RecursionError as error:
             raise UserError(
-                f'{args.ann_file} nests lists or objects too deep to be '
-                'written again. Fix: export it again as COCO; no part of it '
-                'needs that'
+                f'{args.ann_file} nests lists or objects too deep to be written again. Fix: export '
+                'it again as COCO; no part of it needs that'
             ) from error
         write_atomically(text.encode(), args.fix)
         console.print(f'Wrote {args.fix}:')

@@ -1,16 +1,16 @@
 r"""Check retrieval data sets before training.
 
-Looks for lines that cannot be read, missing, doubled and damaged images,
-classes without or with a single image, and classes or images that the
+Looks for lines that cannot be read, missing, doubled and damaged images, classes without or with a
+single image, and classes or images that the
 training split shares with another. Takes a config, whose data loaders it
 goes through, or a folder of class folders:
 
-    python tools/dataset_converters/check_retrieval.py CONFIG --read-images
-    python tools/dataset_converters/check_retrieval.py data/mine --depth 1 \
+    python tools/dataset_converters/check_retrieval.py CONFIG --read-images python
+    tools/dataset_converters/check_retrieval.py data/mine --depth 1 \
         --json counts.json --histogram counts.png
 
-exit status: 0 no error (warnings allowed), 1 an error in the data, 2 nothing
-was checked: a wrong command line or config.
+exit status: 0 no error (warnings allowed), 1 an error in the data, 2 nothing was checked: a wrong
+command line or config.
 """
 
 import argparse
@@ -35,36 +35,21 @@ from mmrank.studies.retrieval.class_count_histogram import plot_class_counts
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        'source', metavar='CONFIG|FOLDER', help='config file or folder'
-    )
+    parser.add_argument('source', metavar='CONFIG|FOLDER', help='config file or folder')
     parser.add_argument(
         '--depth',
         type=int,
         default=1,
-        help='of a folder: levels of folders that name a class (default: '
-        '%(default)s)',
+        help='of a folder: levels of folders that name a class (default: %(default)s)',
     )
+    parser.add_argument('--read-images', action='store_true', help='also decode every image')
     parser.add_argument(
-        '--read-images',
-        action='store_true',
-        help='also decode every image',
+        '--examples', type=int, default=5, help='findings shown per kind (default: %(default)s)'
     )
-    parser.add_argument(
-        '--examples',
-        type=int,
-        default=5,
-        help='findings shown per kind (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--json', metavar='FILE', help='write counts and findings'
-    )
-    parser.add_argument(
-        '--histogram', metavar='PNG', help='draw images per class'
-    )
+    parser.add_argument('--json', metavar='FILE', help='write counts and findings')
+    parser.add_argument('--histogram', metavar='PNG', help='draw images per class')
     args = parser.parse_args()
     if not Path(args.source).exists():
         parser.error(f'{args.source} is neither a config nor a folder')
@@ -77,9 +62,7 @@ def read_source(args: argparse.Namespace) -> Config:
     """Return the config, or one that has the folder as its only split."""
     if Path(args.source).is_file():
         return read_config(args.source)
-    dataset = dict(
-        type='mmrank.ClassFolder', data_root=args.source, depth=args.depth
-    )
+    dataset = dict(type='mmrank.ClassFolder', data_root=args.source, depth=args.depth)
     return Config(dict(train_dataloader=dict(dataset=dataset)))
 
 
@@ -91,10 +74,7 @@ def show(reports: list[RetrievalReport], console: Console) -> None:
     for column in summaries[0]:
         table.add_column(column.replace('_', ' '), justify='right')
     for report, summary in zip(reports, summaries):
-        cells = [
-            f'{value:,.4g}' if value % 1 else f'{value:,.0f}'
-            for value in summary.values()
-        ]
+        cells = [f'{value:,.4g}' if value % 1 else f'{value:,.0f}' for value in summary.values()]
         table.add_row(escape(report.where), *cells)
     console.print(table)
     if not any(report.problems for report in reports):
@@ -131,9 +111,7 @@ def main() -> int:
             cfg,
             read_images=args.read_images,
             max_examples=args.examples,
-            progress=lambda done, total: progress.update(
-                task, completed=done, total=total
-            ),
+            progress=lambda done, total: progress.update(task, completed=done, total=total),
         )
     for report in reports:
         if Path(args.source).is_dir():
@@ -142,9 +120,8 @@ def main() -> int:
             report.where = report.where.replace('_dataloader.dataset', '')
     if not reports:
         raise UserError(
-            f'{args.source} names no retrieval data set of mmrank. Fix: pass '
-            'a config whose data loaders have one, or a folder of class '
-            'folders'
+            f'{args.source} names no retrieval data set of mmrank. Fix: pass a config whose data '
+            'loaders have one, or a folder of class folders'
         )
     show(reports, console)
     if args.json:

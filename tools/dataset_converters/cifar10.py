@@ -1,14 +1,14 @@
 r"""Put CIFAR images into one array a part, also shrunk, for fast loading.
 
-    python tools/dataset_converters/cifar10.py cifar10_jpg.zip data/cifar10
-    python tools/dataset_converters/cifar10.py cifar10_jpg.zip \
+    python tools/dataset_converters/cifar10.py cifar10_jpg.zip data/cifar10 python
+    tools/dataset_converters/cifar10.py cifar10_jpg.zip \
         data/cifar10_16 --size 16
 
-writes OUT/train.npz and OUT/test.npz with `images` (N, H, W, 3) uint8 in RGB,
-`labels` and `classes`, which mmrank.CIFAR10LT, mmrank.CIFAR10BinaryLT and
-their CIFAR-100 twins read. SOURCE is a zip or a folder of
-train/<class>/*.jpg and test/<class>/*.jpg, or a folder with the published
-cifar-10-batches-py/ or cifar-100-python/.
+writes OUT/train.npz and OUT/test.npz with `images` (N, H, W, 3) uint8 in RGB, `labels` and
+`classes`, which mmrank.CIFAR10LT, mmrank.CIFAR10BinaryLT and their CIFAR-100 twins read. SOURCE is
+a zip or a folder of
+train/<class>/*.jpg and test/<class>/*.jpg, or a folder with the published cifar-10-batches-py/ or
+cifar-100-python/.
 """
 
 import argparse
@@ -29,8 +29,7 @@ from mmrank.studies.common.archive_source import add_archive_options, unpacked
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('source', metavar='SOURCE', help='zip or folder')
     parser.add_argument('out', metavar='OUT', help='folder to write to')
@@ -38,8 +37,7 @@ def parse_args() -> argparse.Namespace:
         '--size',
         type=int,
         default=32,
-        help='side of the images in pixels, at most 32, their own size '
-        '(default: %(default)s)',
+        help='side of the images in pixels, at most 32, their own size (default: %(default)s)',
     )
     parser.add_argument(
         '--classes',
@@ -81,11 +79,7 @@ def convert(source: Path, out: Path, size: int, num_classes: int) -> Table:
         OSError: If a file cannot be written.
     """
     # Imported late: --help should not wait for mmpretrain.
-    from mmrank.datasets.long_tail.cifar_images import (
-        HOSTS,
-        SPLITS,
-        read_cifar,
-    )
+    from mmrank.datasets.long_tail.cifar_images import HOSTS, SPLITS, read_cifar
 
     table = Table(title=f'CIFAR-{num_classes} at {size} x {size} pixels')
     table.add_column('part')
@@ -96,10 +90,7 @@ def convert(source: Path, out: Path, size: int, num_classes: int) -> Table:
         images = found.take(np.arange(len(found.labels)))
         if images.shape[1:3] != (size, size):
             images = np.stack(
-                [
-                    cv2.resize(image, (size, size), None, 0, 0, cv2.INTER_AREA)
-                    for image in images
-                ]
+                [cv2.resize(image, (size, size), None, 0, 0, cv2.INTER_AREA) for image in images]
             )
         path, file = out / f'{split}.npz', BytesIO()
         np.savez(

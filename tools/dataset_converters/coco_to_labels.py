@@ -1,10 +1,10 @@
 r"""Turn COCO boxes into a table of labels: which classes does an image show?
 
-    python tools/dataset_converters/coco_to_labels.py \
-        data/mine/annotations/train.json data/mine/train.csv
+    python tools/dataset_converters/coco_to_labels.py \ data/mine/annotations/train.json
+        data/mine/train.csv
 
-writes one line an image, its file name and 0 or 1 for each class, which
-mmrank.MultiLabelCSV reads. Images without a box have only zeros.
+writes one line an image, its file name and 0 or 1 for each class, which mmrank.MultiLabelCSV reads.
+Images without a box have only zeros.
 """
 
 import argparse
@@ -20,8 +20,7 @@ from mmrank.files.atomic_file import write_csv_atomically
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('ann_file', metavar='COCO.json', help='annotations')
     parser.add_argument('out', metavar='OUT.csv', help='table to write')
@@ -43,14 +42,12 @@ def label_table(document: dict) -> tuple[list[str], list[list]]:
         for box in document['annotations']:
             shown[box['image_id']].add(box['category_id'])
         rows = [
-            [x['file_name'], *(int(c in shown[x['id']]) for c in names)]
-            for x in document['images']
+            [x['file_name'], *(int(c in shown[x['id']]) for c in names)] for x in document['images']
         ]
     except (KeyError, TypeError) as error:
         raise UserError(
-            f'the file lacks a part or an id of COCO ({type(error).__name__}: '
-            f'{error}). Fix: see what tools/dataset_converters/check_coco.py '
-            'finds'
+            f'the file lacks a part or an id of COCO ({type(error).__name__}: {error}). Fix: see '
+            'what tools/dataset_converters/check_coco.py finds'
         ) from error
     return ['image', *names.values()], rows
 
@@ -61,10 +58,7 @@ def main() -> None:
     args = parse_args()
     header, rows = label_table(read_coco_json(args.ann_file))
     write_csv_atomically([header, *rows], args.out)
-    counts = {
-        name: sum(row[k] for row in rows)
-        for k, name in enumerate(header[1:], 1)
-    }
+    counts = {name: sum(row[k] for row in rows) for k, name in enumerate(header[1:], 1)}
     Console().print(
         f'Wrote {args.out}: {len(rows)} images; with '
         + ', '.join(f'{name} {n}' for name, n in counts.items()),

@@ -2,10 +2,9 @@ r"""Copy the Grocery Store data set and write the lists that the configs read.
 
     python tools/dataset_converters/grocery.py GROCERY data/grocery
 
-GROCERY holds train.txt, val.txt and test.txt with a line `path,fine,coarse` an
-image, classes.csv with the columns fine, fine_name and description, and the
-images (Klasson et al., A Hierarchical Grocery Store Image Dataset, WACV 2019,
-MIT licence). OUT gets a copy of the images and
+GROCERY holds train.txt, val.txt and test.txt with a line `path,fine,coarse` an image, classes.csv
+with the columns fine, fine_name and description, and the images (Klasson et al., A Hierarchical
+Grocery Store Image Dataset, WACV 2019, MIT licence). OUT gets a copy of the images and
 
   images.txt            path <tab> product, of all images, for retrieval over
                         unseen products (mmrank.ClassFolder)
@@ -13,11 +12,10 @@ MIT licence). OUT gets a copy of the images and
   train.txt val.txt test.txt
                         path label, for mmpretrain.CustomDataset
   train_ratio50.txt     part of train.txt: n_c = n_0 / 50^(c / (C - 1)) images
-                        of the class of rank c by size, at least one, or all
-                        that there are
+                        of the class of rank c by size, at least one, or all that there are
   captions_train.jsonl captions_val.jsonl captions_test.jsonl
-                        an image with two captions, its product and the
-                        description, for mmrank.CaptionTable
+                        an image with two captions, its product and the description, for
+                        mmrank.CaptionTable
 
 OUT is written whole or not at all.
 """
@@ -44,8 +42,7 @@ RATIO = 50
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('folder', metavar='GROCERY', type=Path)
     parser.add_argument('out', metavar='OUT', help='folder to write to')
@@ -73,9 +70,8 @@ def read_products(path: Path) -> tuple[list[str], list[str]]:
         ) from error
     if labels != list(range(len(labels))) or len(set(names)) < len(names):
         raise UserError(
-            f'{path} has the labels {labels[:5]}, ... with {len(set(names))} '
-            f'names. Fix: each of 0 to {len(labels) - 1} once, with a name '
-            'of its own'
+            f'{path} has the labels {labels[:5]}, ... with {len(set(names))} names. Fix: each of 0 '
+            f'to {len(labels) - 1} once, with a name of its own'
         )
     return names, texts
 
@@ -90,9 +86,7 @@ def read_split(path: Path, classes: int) -> list[tuple[str, int]]:
     for number, line in enumerate(path.read_text('utf-8').splitlines(), 1):
         fields = [field.strip() for field in line.split(',')]
         if len(fields) != 3 or not fields[1].isdigit():
-            raise UserError(
-                f'{path}:{number} is {line!r:.100}. Fix: path,fine,coarse'
-            )
+            raise UserError(f'{path}:{number} is {line!r:.100}. Fix: path,fine,coarse')
         if (fault := path_fault(fields[0])) or int(fields[1]) >= classes:
             raise UserError(
                 f'{path}:{number}: {fault or f"label {fields[1]}"}. Fix: a '
@@ -102,9 +96,7 @@ def read_split(path: Path, classes: int) -> list[tuple[str, int]]:
     return items
 
 
-def long_tail(
-    items: list[tuple[str, int]], ratio: float
-) -> list[tuple[str, int]]:
+def long_tail(items: list[tuple[str, int]], ratio: float) -> list[tuple[str, int]]:
     """The first images of each class, exponentially fewer by its rank.
 
     Args:
@@ -148,13 +140,10 @@ def convert(folder: Path, out: Path) -> dict[str, int]:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(folder / path, target)
     write_lines(out / 'products.txt', names)
-    write_lines(
-        out / 'images.txt', [f'{path}\t{names[c]}' for path, c in images]
-    )
+    write_lines(out / 'images.txt', [f'{path}\t{names[c]}' for path, c in images])
     for split, items in splits.items():
         captions = [
-            {'image': path, 'caption': [names[c], texts[c]], 'label': names[c]}
-            for path, c in items
+            {'image': path, 'caption': [names[c], texts[c]], 'label': names[c]} for path, c in items
         ]
         write_lines(
             out / f'captions_{split}.jsonl',

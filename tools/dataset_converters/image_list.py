@@ -1,14 +1,14 @@
 r"""Write the lists of images that mmpretrain.CustomDataset reads.
 
-    python tools/dataset_converters/image_list.py folders data/imagenet/train \
-        imagenet100.txt data/imagenet/meta/train100.txt
+    python tools/dataset_converters/image_list.py folders data/imagenet/train \ imagenet100.txt
+        data/imagenet/meta/train100.txt
     python tools/dataset_converters/image_list.py inaturalist train2018.json \
         data/inaturalist2018/train.txt
 
-`folders` lists the images of some of the class folders of a data set, such as
-the 100 classes of ImageNet-100: FOLDER/<class>/*, and a file with one class a
-line, whose order numbers the classes. `inaturalist` lists the images of one of
-the published annotation files. A line of OUT is `path label`.
+`folders` lists the images of some of the class folders of a data set, such as the 100 classes of
+ImageNet-100: FOLDER/<class>/*, and a file with one class a line, whose order numbers the classes.
+`inaturalist` lists the images of one of the published annotation files. A line of OUT is `path
+label`.
 """
 
 import argparse
@@ -27,8 +27,7 @@ IMAGES = ('.jpg', '.jpeg', '.png', '.bmp', '.webp')
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     kinds = parser.add_subparsers(dest='kind', required=True)
     folders = kinds.add_parser('folders', help='some classes of a tree')
@@ -46,8 +45,8 @@ def list_folders(folder: Path, classes: Path) -> Iterator[tuple[str, int]]:
 
     Args:
         folder: Holds a folder for each class.
-        classes: File with one class a line; what follows the first word is
-            left out, as are empty lines.
+        classes: File with one class a line; what follows the first word is left out, as are empty
+            lines.
 
     Yields:
         Path within the folder, and number of the class.
@@ -58,27 +57,19 @@ def list_folders(folder: Path, classes: Path) -> Iterator[tuple[str, int]]:
     try:
         lines = classes.read_text(encoding='utf-8-sig').splitlines()
     except UnicodeDecodeError as error:
-        raise UserError(
-            f'{classes} is not UTF-8 text: {error}. Fix: save it as UTF-8'
-        ) from error
+        raise UserError(f'{classes} is not UTF-8 text: {error}. Fix: save it as UTF-8') from error
     names = [line.split()[0] for line in lines if line.strip()]
     if len(set(names)) < len(names):
         twice = sorted({x for x in names if names.count(x) > 1})
         raise UserError(
-            f'{classes} names classes twice: {twice}. Fix: remove the second '
-            'line of each'
+            f'{classes} names classes twice: {twice}. Fix: remove the second line of each'
         )
     for label, name in enumerate(names):
-        files = sorted(
-            x.name
-            for x in (folder / name).glob('*')
-            if x.suffix.lower() in IMAGES
-        )
+        files = sorted(x.name for x in (folder / name).glob('*') if x.suffix.lower() in IMAGES)
         if not files:
             raise UserError(
-                f'{folder / name} holds no image, but {classes} names the '
-                f'class {name!r}. Fix: unpack the data set there, or correct '
-                'the name'
+                f'{folder / name} holds no image, but {classes} names the class {name!r}. Fix: '
+                'unpack the data set there, or correct the name'
             )
         for file in files:
             yield f'{name}/{file}', label
@@ -88,8 +79,8 @@ def list_inaturalist(annotations: Path) -> Iterator[tuple[str, int]]:
     """Images of an annotation file, as iNaturalist publishes it.
 
     Args:
-        annotations: JSON with ``images`` (``id``, ``file_name``) and
-            ``annotations`` (``image_id``, ``category_id``).
+        annotations: JSON with ``images`` (``id``, ``file_name``) and ``annotations`` (``image_id``,
+            ``category_id``).
 
     Yields:
         Path and category of each image.
@@ -101,9 +92,7 @@ def list_inaturalist(annotations: Path) -> Iterator[tuple[str, int]]:
     try:
         content = read_coco_json(annotations)
         names = {x['id']: x['file_name'] for x in content['images']}
-        pairs = [
-            (x['image_id'], x['category_id']) for x in content['annotations']
-        ]
+        pairs = [(x['image_id'], x['category_id']) for x in content['annotations']]
     except (KeyError, TypeError) as error:
         raise UserError(
             f'{annotations} is not as published: it needs images with id and '
@@ -119,9 +108,8 @@ def list_inaturalist(annotations: Path) -> Iterator[tuple[str, int]]:
     labels = dict(pairs)
     if len(labels) < len(pairs) or labels.keys() != names.keys():
         raise UserError(
-            f'{annotations} has {len(names)} images and {len(pairs)} '
-            f'annotations of {len(labels)} images, but each image needs '
-            'exactly one. Fix: pass the published file unchanged'
+            f'{annotations} has {len(names)} images and {len(pairs)} annotations of {len(labels)} '
+            'images, but each image needs exactly one. Fix: pass the published file unchanged'
         )
     for image, name in sorted(names.items(), key=lambda x: x[1]):
         yield name, labels[image]

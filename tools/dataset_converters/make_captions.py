@@ -1,12 +1,12 @@
 """Make a small captioned data set from images whose classes are known.
 
-CIFAR-10 becomes images with captions such as "a dark photo of a plane" or "a
-car on grey", COCO images with boxes "two people and a dog". For experiments
-with image-text models where no captions can be had.
+CIFAR-10 becomes images with captions such as "a dark photo of a plane" or "a car on grey", COCO
+images with boxes "two people and a dog". For experiments with image-text models where no captions
+can be had.
 
-OUT gets train.jsonl, val.jsonl and test.jsonl, read by mmrank.CaptionTable,
-and the images; it is written whole or not at all. COCO has no test images of
-its own: 80 % train, 10 % val, 10 % test, by the order of the file.
+OUT gets train.jsonl, val.jsonl and test.jsonl, read by mmrank.CaptionTable, and the images; it is
+written whole or not at all. COCO has no test images of its own: 80 % train, 10 % val, 10 % test, by
+the order of the file.
 """
 
 import argparse
@@ -24,10 +24,7 @@ from rich.table import Table
 
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.image_header import IMAGE_SUFFIXES, decode_image
-from mmrank.datasets.long_tail.class_subset import (
-    exponential_sizes,
-    shuffled_classes,
-)
+from mmrank.datasets.long_tail.class_subset import exponential_sizes, shuffled_classes
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files.atomic_folder import whole_folder
 from mmrank.files.relative_path import path_fault
@@ -53,21 +50,16 @@ examples:
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         'source',
         metavar='SOURCE',
-        help='folder or zip file with train/<class>/ and test/<class>/, or '
-        'a COCO annotation file',
+        help='folder or zip file with train/<class>/ and test/<class>/, or a COCO annotation file',
     )
     parser.add_argument('out', metavar='OUT', help='folder to write to')
     parser.add_argument('--images', help='folder of the COCO images')
-    parser.add_argument(
-        '--size', type=int, help='side of the images (default: as they are)'
-    )
+    parser.add_argument('--size', type=int, help='side of the images (default: as they are)')
     parser.add_argument(
         '--captions',
         type=int,
@@ -84,8 +76,7 @@ def parse_args() -> argparse.Namespace:
         '--imbalance',
         type=float,
         default=1.0,
-        help='size of the largest over that of the smallest class '
-        '(default: %(default)s)',
+        help='size of the largest over that of the smallest class (default: %(default)s)',
     )
     parser.add_argument(
         '--val-per-class',
@@ -94,9 +85,7 @@ def parse_args() -> argparse.Namespace:
         help='validation images of each class, out of the training images, '
         'and as many test images (default: %(default)s)',
     )
-    parser.add_argument(
-        '--seed', type=int, default=0, help='default: %(default)s'
-    )
+    parser.add_argument('--seed', type=int, default=0, help='default: %(default)s')
     add_archive_options(parser)
     args = parser.parse_args()
     for name in ('size', 'captions', 'per_class', 'val_per_class'):
@@ -160,9 +149,7 @@ def decode(path: Path, size: int | None) -> np.ndarray:
     return image
 
 
-def chosen_images(
-    found: dict, args: argparse.Namespace
-) -> Iterator[tuple[str, str, Path]]:
+def chosen_images(found: dict, args: argparse.Namespace) -> Iterator[tuple[str, str, Path]]:
     """Choose the images of each part.
 
     Args:
@@ -178,9 +165,8 @@ def chosen_images(
     classes = sorted(found['train'])
     if len(classes) < 2 or classes != sorted(found['test']):
         raise UserError(
-            f'{args.source} must have the same classes, two at least, in '
-            f'train/ and test/, got {classes[:5]} and '
-            f'{sorted(found["test"])[:5]}. Fix: pass a folder or a zip of '
+            f'{args.source} must have the same classes, two at least, in train/ and test/, got '
+            f'{classes[:5]} and {sorted(found["test"])[:5]}. Fix: pass a folder or a zip of '
             'train/<class>/*.jpg and test/<class>/*.jpg'
         )
     try:
@@ -189,27 +175,22 @@ def chosen_images(
         raise UserError(f'--imbalance {args.imbalance:g}: {error}') from error
     held = args.val_per_class
     for split in ('train', 'test'):
-        labels = np.repeat(
-            np.arange(len(classes)), [len(found[split][x]) for x in classes]
-        )
+        labels = np.repeat(np.arange(len(classes)), [len(found[split][x]) for x in classes])
         paths = [path for x in classes for path in found[split][x]]
         for label, order in enumerate(shuffled_classes(labels, args.seed)):
             name = classes[label]
             wanted = held + sizes[label] if split == 'train' else held
             if len(order) < wanted:
                 raise UserError(
-                    f'class {name} has {len(order)} images in {split}/, but '
-                    f'{wanted} are requested. Fix: lower --per-class or '
-                    '--val-per-class'
+                    f'class {name} has {len(order)} images in {split}/, but {wanted} are '
+                    'requested. Fix: lower --per-class or --val-per-class'
                 )
             for place, index in enumerate(order[:wanted]):
                 part = 'val' if split == 'train' and place < held else split
                 yield part, name, paths[index]
 
 
-def write_classes(
-    args: argparse.Namespace, source: Path, out: Path
-) -> dict[str, Counter]:
+def write_classes(args: argparse.Namespace, source: Path, out: Path) -> dict[str, Counter]:
     """Write a data set of classes; returns images by part and class."""
     chosen = list(chosen_images(class_images(source), args))
     rng = np.random.Generator(np.random.PCG64(args.seed))
@@ -226,17 +207,14 @@ def write_classes(
     return counts
 
 
-def find_objects(
-    path: Path,
-) -> tuple[list[tuple[object, str]], dict[object, Counter]]:
+def find_objects(path: Path) -> tuple[list[tuple[object, str]], dict[object, Counter]]:
     """Find the classes that a COCO file's images show.
 
     Args:
         path: The file.
 
     Returns:
-        Id and file name of each image with a box, and by the id how often it
-        shows each class.
+        Id and file name of each image with a box, and by the id how often it shows each class.
 
     Raises:
         UserError: If the file is not such a file.
@@ -247,16 +225,11 @@ def find_objects(
         names = {x['id']: x['name'] for x in document['categories']}
         for box in document['annotations']:
             objects[box['image_id']][names[box['category_id']]] += 1
-        images = [
-            (x['id'], x['file_name'])
-            for x in document['images']
-            if x['id'] in objects
-        ]
+        images = [(x['id'], x['file_name']) for x in document['images'] if x['id'] in objects]
     except (KeyError, TypeError) as error:
         raise UserError(
-            f'{path} lacks a part or an id of COCO ({type(error).__name__}: '
-            f'{error}). Fix: see what '
-            'tools/dataset_converters/check_coco.py finds'
+            f'{path} lacks a part or an id of COCO ({type(error).__name__}: {error}). Fix: see '
+            'what tools/dataset_converters/check_coco.py finds'
         ) from error
     for image_id, name in images:
         if fault := path_fault(name):
@@ -267,9 +240,7 @@ def find_objects(
     return images, objects
 
 
-def write_objects(
-    args: argparse.Namespace, source: Path, out: Path
-) -> dict[str, Counter]:
+def write_objects(args: argparse.Namespace, source: Path, out: Path) -> dict[str, Counter]:
     """Write a data set of COCO images; returns images by part."""
     images, objects = find_objects(source)
     rng = np.random.Generator(np.random.PCG64(args.seed))
@@ -283,9 +254,7 @@ def write_objects(
         file = f'{part}/{Path(name).stem}.png'
         counts[part]['images'] += 1
         save(out / file, image)
-        captions = object_captions(
-            objects[image_id], image[..., ::-1], args.captions, rng
-        )
+        captions = object_captions(objects[image_id], image[..., ::-1], args.captions, rng)
         lines[part].append(dict(image=file, caption=captions))
     write_lines(out, lines)
     return counts
@@ -319,9 +288,7 @@ def main() -> None:
     names = sorted({name for part in counts.values() for name in part})
     table = Table(title='Images')
     for column in ('part', *names):
-        table.add_column(
-            column, justify='left' if column == 'part' else 'right'
-        )
+        table.add_column(column, justify='left' if column == 'part' else 'right')
     for part, images in counts.items():
         table.add_row(part, *(str(images[name]) for name in names))
     console = Console()

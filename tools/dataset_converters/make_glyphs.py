@@ -24,15 +24,11 @@ def parse_args() -> argparse.Namespace:
     """Read the command line; defaults are those of GlyphsSpec."""
     spec = GlyphsSpec()
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('out', metavar='OUT', help='folder to write to')
     parser.add_argument(
-        '--classes',
-        type=int,
-        default=spec.num_classes,
-        help='glyphs (default: %(default)s)',
+        '--classes', type=int, default=spec.num_classes, help='glyphs (default: %(default)s)'
     )
     parser.add_argument(
         '--per-class',
@@ -50,8 +46,7 @@ def parse_args() -> argparse.Namespace:
         '--jitter',
         type=float,
         default=spec.jitter,
-        help='how shaky the hand is, as a share of the side (default: '
-        '%(default)s)',
+        help='how shaky the hand is, as a share of the side (default: %(default)s)',
     )
     parser.add_argument(
         '--rotation',
@@ -59,9 +54,7 @@ def parse_args() -> argparse.Namespace:
         default=spec.rotation,
         help='largest angle of a drawing in degrees (default: %(default)s)',
     )
-    parser.add_argument(
-        '--seed', type=int, default=spec.seed, help='default: %(default)s'
-    )
+    parser.add_argument('--seed', type=int, default=spec.seed, help='default: %(default)s')
     return parser.parse_args()
 
 
@@ -79,11 +72,7 @@ def main() -> None:
     )
     with Progress(transient=True) as progress:
         task = progress.add_task('Glyphs', total=spec.num_classes)
-        write_glyphs(
-            args.out,
-            spec,
-            lambda done, _: progress.update(task, completed=done),
-        )
+        write_glyphs(args.out, spec, lambda done, _: progress.update(task, completed=done))
     Console().print(
         f'Wrote {args.out}: {spec.num_classes} glyphs x {spec.per_class} '
         f'drawings of {spec.size} x {spec.size} pixels.'

@@ -4,8 +4,8 @@ Everything follows from the seed. Use it where no real data set can be had:
 
     python tools/dataset_converters/make_interactions.py data/interactions
 
-writes OUT/train.csv and OUT/test.csv, which
-configs/_base_/datasets/synthetic_interactions.py reads.
+writes OUT/train.csv and OUT/test.csv, which configs/_base_/datasets/synthetic_interactions.py
+reads.
 """
 
 import argparse
@@ -14,18 +14,14 @@ import sys
 from rich.console import Console
 
 from mmrank.errors import show_user_errors
-from mmrank.studies.synthetic.interactions import (
-    InteractionsSpec,
-    write_interactions,
-)
+from mmrank.studies.synthetic.interactions import InteractionsSpec, write_interactions
 
 
 def parse_args() -> argparse.Namespace:
     """Read the command line; defaults are those of InteractionsSpec."""
     spec = InteractionsSpec()
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('out', metavar='OUT', help='folder to write to')
     for name, value, text in (
@@ -35,10 +31,7 @@ def parse_args() -> argparse.Namespace:
         ('seed', spec.seed, 'seed'),
     ):
         parser.add_argument(
-            f'--{name}',
-            type=int,
-            default=value,
-            help=f'{text} (default: %(default)s)',
+            f'--{name}', type=int, default=value, help=f'{text} (default: %(default)s)'
         )
     parser.add_argument(
         '--per-user',
@@ -68,9 +61,7 @@ def main() -> None:
         seed=args.seed,
     )
     write_interactions(args.out, spec)
-    Console().print(
-        f'Wrote {args.out}: {spec.num_users} users, {spec.num_items} items.'
-    )
+    Console().print(f'Wrote {args.out}: {spec.num_users} users, {spec.num_items} items.')
 
 
 if __name__ == '__main__':

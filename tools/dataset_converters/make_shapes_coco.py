@@ -26,8 +26,7 @@ def parse_args() -> argparse.Namespace:
     """Read the command line; defaults are those of ShapesSpec."""
     spec = ShapesSpec()
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         '--out',
@@ -42,9 +41,7 @@ def parse_args() -> argparse.Namespace:
             default=getattr(spec, f'num_{split}'),
             help=f'{split} images (default: %(default)s)',
         )
-    parser.add_argument(
-        '--seed', type=int, default=spec.seed, help='default: %(default)s'
-    )
+    parser.add_argument('--seed', type=int, default=spec.seed, help='default: %(default)s')
     parser.add_argument(
         '--image-size',
         type=int,
@@ -59,21 +56,16 @@ def parse_args() -> argparse.Namespace:
         nargs=2,
         metavar=('MIN', 'MAX'),
         default=(spec.min_size, spec.max_size),
-        help='object diameters in pixels, drawn log-uniformly (default: '
-        '%(default)s)',
+        help='object diameters in pixels, drawn log-uniformly (default: %(default)s)',
     )
     parser.add_argument(
-        '--num-classes',
-        type=int,
-        default=spec.num_classes,
-        help='1 to 8 (default: %(default)s)',
+        '--num-classes', type=int, default=spec.num_classes, help='1 to 8 (default: %(default)s)'
     )
     parser.add_argument(
         '--imbalance',
         type=float,
         default=spec.imbalance,
-        help='how many times more frequent the first class is than the last '
-        '(default: %(default)s)',
+        help='how many times more frequent the first class is than the last (default: %(default)s)',
     )
     parser.add_argument(
         '--mean-objects',
@@ -85,35 +77,25 @@ def parse_args() -> argparse.Namespace:
         '--format',
         choices=('jpg', 'png'),
         default=spec.image_format,
-        help='jpg is small; png has the same pixels with every JPEG '
-        'library (default: %(default)s)',
+        help='jpg is small; png has the same pixels with every JPEG library (default: %(default)s)',
     )
     return parser.parse_args()
 
 
 def size_table(files: dict) -> Table:
     """Objects per class and COCO size, one column a split."""
-    table = Table(
-        title='Objects per class: total (small < 32² px / medium / large '
-        '> 96² px)'
-    )
+    table = Table(title='Objects per class: total (small < 32² px / medium / large > 96² px)')
     table.add_column('class')
     reports = {s: inspect_coco_file(f) for s, f in files.items()}
     for split, report in reports.items():
-        table.add_column(
-            f'{split}: {report.num_images} images', justify='right'
-        )
+        table.add_column(f'{split}: {report.num_images} images', justify='right')
     first = next(iter(reports.values()))
     for name in first.counts:
         counts = [report.counts[name] for report in reports.values()]
-        table.add_row(
-            name,
-            *(f'{c.total} ({c.small}/{c.medium}/{c.large})' for c in counts),
-        )
+        table.add_row(name, *(f'{c.total} ({c.small}/{c.medium}/{c.large})' for c in counts))
     table.add_section()
     table.add_row(
-        'images without objects',
-        *(str(report.num_empty_images) for report in reports.values()),
+        'images without objects', *(str(report.num_empty_images) for report in reports.values())
     )
     return table
 
@@ -144,11 +126,7 @@ def main() -> None:
             for split, total in spec.split_sizes().items()
         }
         files = write_shapes_coco(
-            args.out,
-            spec,
-            lambda split, done, _: progress.update(
-                tasks[split], completed=done
-            ),
+            args.out, spec, lambda split, done, _: progress.update(tasks[split], completed=done)
         )
     console.print(size_table(files))
     seconds = time.monotonic() - start

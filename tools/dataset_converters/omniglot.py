@@ -3,10 +3,9 @@ r"""Unpack Omniglot and shrink its drawings for small experiments.
     python tools/dataset_converters/omniglot.py \
         images_background_small1.zip data/omniglot --size 28
 
-writes OUT/<alphabet>/<character>/<drawing>.png in grey, ink white on black,
-which configs/_base_/datasets/omniglot_28_pk.py reads. Several zips may go to
-the same folder. Files of the same name are replaced. OUT is written whole or
-not at all.
+writes OUT/<alphabet>/<character>/<drawing>.png in grey, ink white on black, which
+configs/_base_/datasets/omniglot_28_pk.py reads. Several zips may go to the same folder. Files of
+the same name are replaced. OUT is written whole or not at all.
 """
 
 import argparse
@@ -29,23 +28,20 @@ from mmrank.studies.common.archive_source import add_archive_options, unpacked
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         'zips',
         nargs='+',
         metavar='ZIP',
-        help='images_background*.zip or images_evaluation.zip, or a folder '
-        'with its content',
+        help='images_background*.zip or images_evaluation.zip, or a folder with its content',
     )
     parser.add_argument('out', metavar='OUT', help='folder to write to')
     parser.add_argument(
         '--size',
         type=int,
         default=28,
-        help='side of the drawings in pixels, at most 105, their own size '
-        '(default: %(default)s)',
+        help='side of the drawings in pixels, at most 105, their own size (default: %(default)s)',
     )
     add_archive_options(parser)
     args = parser.parse_args()
@@ -99,8 +95,7 @@ def shrink(folder: Path, out: Path, size: int) -> dict:
             image = convert(file.read_bytes(), size)
         except ValueError as error:
             raise UserError(
-                f'drawing {file} cannot be read: {error}. Fix: fetch the '
-                'archive again'
+                f'drawing {file} cannot be read: {error}. Fix: fetch the archive again'
             ) from error
         target = out.joinpath(*parts)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -109,8 +104,7 @@ def shrink(folder: Path, out: Path, size: int) -> dict:
         counts[parts[0]][parts[1]] += 1
     if not counts:
         raise UserError(
-            f'{folder} holds no drawing. Fix: pass images_background*.zip or '
-            'images_evaluation.zip'
+            f'{folder} holds no drawing. Fix: pass images_background*.zip or images_evaluation.zip'
         )
     return counts
 

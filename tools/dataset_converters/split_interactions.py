@@ -1,10 +1,10 @@
 r"""Hold a part of each user's interactions out for the test.
 
-    python tools/dataset_converters/split_interactions.py ratings.dat \
-        data/movielens-1m --separator :: --min-rating 4
+    python tools/dataset_converters/split_interactions.py ratings.dat \ data/movielens-1m
+        --separator :: --min-rating 4
 
-writes OUT/train.dat and OUT/test.dat. Lines stay as they are, so the config
-reads them in the form of the source; ratings below --min-rating are in
+writes OUT/train.dat and OUT/test.dat. Lines stay as they are, so the config reads them in the form
+of the source; ratings below --min-rating are in
 neither file. Every user and every item keeps a training line.
 """
 
@@ -20,8 +20,7 @@ from mmrank.errors import show_user_errors
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('file', help='user,item[,rating][,timestamp] lines')
     parser.add_argument('out', metavar='OUT', help='folder to write to')
@@ -32,14 +31,10 @@ def parse_args() -> argparse.Namespace:
         help="of each user's lines to hold out (default: %(default)s)",
     )
     parser.add_argument(
-        '--separator',
-        default=',',
-        help="',', '::' as in MovieLens, or a tab (default: a comma)",
+        '--separator', default=',', help="',', '::' as in MovieLens, or a tab (default: a comma)"
     )
     parser.add_argument(
-        '--min-rating',
-        type=float,
-        help='keep ratings from this on (default: all lines)',
+        '--min-rating', type=float, help='keep ratings from this on (default: all lines)'
     )
     parser.add_argument('--seed', type=int, default=0)
     return parser.parse_args()
@@ -49,14 +44,7 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     """Split the file."""
     args = parse_args()
-    files = split_file(
-        args.file,
-        args.out,
-        args.share,
-        args.min_rating,
-        args.separator,
-        args.seed,
-    )
+    files = split_file(args.file, args.out, args.share, args.min_rating, args.separator, args.seed)
     for path in files:
         Console().print(f'Wrote {path}', highlight=False)
 

@@ -5,19 +5,18 @@ r"""Train the small models of a release and write their weights.
   python tools/misc/build_release.py --data-root DATA --out release \
       two-tower64_unbiased-square_ml-1m
 
-writes release/NAME-1a2b3c4d.pth, data that torch.load(weights_only=True)
-reads, and release/NAME.json with its hash and metrics. These are what
-tools/test.py measures of the published file. Trainings and prepared data go
+writes release/NAME-1a2b3c4d.pth, data that torch.load(weights_only=True) reads, and
+release/NAME.json with its hash and metrics. These are what tools/test.py measures of the published
+file. Trainings and prepared data go
 to release/build.
 
 Interrupted? Run the same command again: models of the same config, options
 and code are kept, a training goes on from its last checkpoint.
 
---register writes the models that are built into the model index
-(configs/*/metafile.yml) and the table of docs/pages/models.md.
+--register writes the models that are built into the model index (configs/*/metafile.yml) and the
+table of docs/pages/models.md.
 
-DATA holds bccd/, omniglot/, cifar10/ and ml1m/; --list says which file each
-model needs.
+DATA holds bccd/, omniglot/, cifar10/ and ml1m/; --list says which file each model needs.
 
 exit status: 0 built, 2 wrong input (see the message), 130 interrupted.
 """
@@ -43,29 +42,18 @@ ROOT = Path(__file__).resolve().parents[2]
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument('names', nargs='*', metavar='NAME', help='models (default: all)')
+    parser.add_argument(
+        '--out', default='work_dirs/release', help='folder to write to (default: %(default)s)'
     )
     parser.add_argument(
-        'names', nargs='*', metavar='NAME', help='models (default: all)'
+        '--data-root', default='data', help='folder with the data sets (default: %(default)s)'
     )
+    parser.add_argument('--list', action='store_true', help='show the models and end')
     parser.add_argument(
-        '--out',
-        default='work_dirs/release',
-        help='folder to write to (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--data-root',
-        default='data',
-        help='folder with the data sets (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--list', action='store_true', help='show the models and end'
-    )
-    parser.add_argument(
-        '--register',
-        action='store_true',
-        help='write what is built into the model index and docs/',
+        '--register', action='store_true', help='write what is built into the model index and docs/'
     )
     parser.add_argument(
         '--url',
@@ -120,32 +108,23 @@ def run(args: argparse.Namespace, console: Console) -> None:
                 continue
             console.print(f'data/{asset.data.target}: preparing, if needed')
             try:
-                asset.data.prepare(
-                    data, folder, ROOT / 'tools' / 'dataset_converters'
-                )
+                asset.data.prepare(data, folder, ROOT / 'tools' / 'dataset_converters')
                 record = build(asset, out, ROOT, console)
             except UserError as error:
                 failed[asset.name] = error
                 console.print(str(error), markup=False, highlight=False)
                 continue
-            console.print(
-                f'wrote {out / record.file}: {_metrics(asset, record)}'
-            )
+            console.print(f'wrote {out / record.file}: {_metrics(asset, record)}')
     show(assets, out, data, console)
     if args.register:
         ready = [x for x in assets if state_of(x, out, ROOT) == 'built']
         for path in register(ready, out, ROOT, args.url):
             console.print(f'wrote {path}')
     if failed:
-        raise UserError(
-            f'not built: {", ".join(failed)}. Fix: see the messages above'
-        )
+        raise UserError(f'not built: {", ".join(failed)}. Fix: see the messages above')
 
 
-@show_user_errors(
-    OSError,
-    on_interrupt='Interrupted. Run the same command again to continue.',
-)
+@show_user_errors(OSError, on_interrupt='Interrupted. Run the same command again to continue.')
 def main() -> None:
     """Build, list or register."""
     args = parse_args()

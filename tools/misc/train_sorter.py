@@ -1,12 +1,12 @@
 r"""Train the sorter of mmrank.SoDeepLoss on made-up lists.
 
-  python tools/misc/train_sorter.py configs/sodeep/sorter_small.yaml sorter.pth
-  python tools/misc/train_sorter.py configs/sodeep/sorter_lstm512.yaml \
+  python tools/misc/train_sorter.py configs/sodeep/sorter_small.yaml sorter.pth python
+  tools/misc/train_sorter.py configs/sodeep/sorter_lstm512.yaml \
       sorter_224.pth --length 224 --device cuda
 
-The YAML file has the size of the network and of the training; --length is the
-longest list of a batch: 223 for 56 x 4 images, each of which searches the
-others. The loss then takes sorter='sorter.pth'.
+The YAML file has the size of the network and of the training; --length is the longest list of a
+batch: 223 for 56 x 4 images, each of which searches the others. The loss then takes
+sorter='sorter.pth'.
 
 exit status: 0 written, 2 wrong input (see the message), 130 interrupted.
 """
@@ -23,22 +23,13 @@ from mmrank.errors import UserError, show_user_errors
 from mmrank.losses.ranking.sodeep_loss import RankSorter
 from mmrank.studies.synthetic.rankings import train_sorter
 
-SETTINGS = (
-    'kind',
-    'length',
-    'hidden',
-    'layers',
-    'steps',
-    'batch_size',
-    'learning_rate',
-)
+SETTINGS = ('kind', 'length', 'hidden', 'layers', 'steps', 'batch_size', 'learning_rate')
 
 
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('plan', metavar='YAML', help='sizes, see above')
     parser.add_argument('out', metavar='OUT', help='.pth file to write')
@@ -87,8 +78,7 @@ def main() -> None:
         interval=max(steps // 10, 1),
     ):
         console.print(
-            f'{step} of {steps} steps: {error:.2f} ranks off on average, of '
-            f'{plan["length"]}'
+            f'{step} of {steps} steps: {error:.2f} ranks off on average, of {plan["length"]}'
         )
     sorter.cpu().save(args.out, error)
     console.print(f'Wrote {args.out}')

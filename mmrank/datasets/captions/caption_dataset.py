@@ -9,10 +9,7 @@ from mmengine.logging import MMLogger
 from mmpretrain.datasets import BaseDataset
 
 from mmrank.datasets.captions.caption_list import CaptionList
-from mmrank.datasets.captions.read_caption_json import (
-    read_coco_captions,
-    read_karpathy,
-)
+from mmrank.datasets.captions.read_caption_json import read_coco_captions, read_karpathy
 from mmrank.datasets.captions.read_caption_table import read_caption_table
 from mmrank.datasets.interactions.interactions import Interactions
 from mmrank.datasets.one_size import OneSizeBatches
@@ -26,10 +23,9 @@ SAMPLINGS = ('in_batch', 'sogram')
 class CaptionDataset(OneSizeBatches, BaseDataset):
     """Base of data sets of images with captions.
 
-    An item has ``img_path``, ``text``, ``image_id`` and ``text_id``, and
-    ``gt_label`` where the images have classes. ``image_id`` counts the images
-    from 0 and ``text_id`` the distinct captions; ``sample_idx`` counts the
-    items, as in every data set. Let the pipeline end with
+    An item has ``img_path``, ``text``, ``image_id`` and ``text_id``, and ``gt_label`` where the
+    images have classes. ``image_id`` counts the images from 0 and ``text_id`` the distinct
+    captions; ``sample_idx`` counts the items, as in every data set. Let the pipeline end with
 
         dict(type='PackInputs', algorithm_keys=['text'],
              meta_keys=['sample_idx', 'image_id', 'text_id', 'img_path'])
@@ -38,16 +34,15 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
         ann_file: File with the captions.
         data_root: Folder that ``ann_file`` and ``data_prefix`` start from.
         data_prefix: Folder of the images.
-        unit: What an item is. ``pair``: an image and one caption; an image
-            with five is in five items. ``image``: an image with the list of
-            its captions, of which ``mmrank.RandomCaption`` can draw one.
+        unit: What an item is. ``pair``: an image and one caption; an image with five is in five
+            items. ``image``: an image with the list of its captions, of which
+            ``mmrank.RandomCaption`` can draw one.
             None: ``image`` in test mode, else ``pair``.
-        duplicates: ``merge`` takes a caption that one image has twice only
-            once, which ``mmrank.InBatchLoss`` needs.
-        sampling: For ``mmrank.InBatchPairSampler``: ``in_batch``, or
-            ``sogram`` for two samples a batch.
-        **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``,
-            ``test_mode`` and so on.
+        duplicates: ``merge`` takes a caption that one image has twice only once, which
+            ``mmrank.InBatchLoss`` needs.
+        sampling: For ``mmrank.InBatchPairSampler``: ``in_batch``, or ``sogram`` for two samples a
+            batch.
+        **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``, ``test_mode`` and so on.
 
     Raises:
         UserError: If the file cannot be used, or the images are not
@@ -73,9 +68,7 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
             ('sampling', sampling, SAMPLINGS),
         ):
             if value not in allowed:
-                raise ValueError(
-                    f'{name} must be one of {allowed}, got {value!r}'
-                )
+                raise ValueError(f'{name} must be one of {allowed}, got {value!r}')
         self.unit, self.duplicates = unit, duplicates
         self.sampling = sampling
         super().__init__(
@@ -120,10 +113,7 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
                 dropped += len(image.captions) - len(captions)
             ids = [text_ids.setdefault(x, len(text_ids)) for x in captions]
             common = dict(
-                img_path=join_path(prefix, image.path)
-                if prefix
-                else image.path,
-                image_id=image_id,
+                img_path=join_path(prefix, image.path) if prefix else image.path, image_id=image_id
             )
             if labels is not None:
                 common['gt_label'] = labels[image.label]
@@ -131,8 +121,7 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
                 items.append(dict(common, text=list(captions), text_id=ids))
             else:
                 items += [
-                    dict(common, text=text, text_id=text_id)
-                    for text, text_id in zip(captions, ids)
+                    dict(common, text=text, text_id=text_id) for text, text_id in zip(captions, ids)
                 ]
         if dropped:
             MMLogger.get_current_instance().info(
@@ -163,21 +152,14 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
             ValueError: If an item is no pair, or a pair occurs twice.
         """
         if self.unit != 'pair':
-            raise ValueError(
-                f"unit={self.unit!r} has no pairs to sample; use unit='pair'"
-            )
+            raise ValueError(f"unit={self.unit!r} has no pairs to sample; use unit='pair'")
         infos = [self.get_data_info(i) for i in range(len(self))]
-        rows, cols = (
-            np.array([x[key] for x in infos])
-            for key in ('image_id', 'text_id')
-        )
+        rows, cols = (np.array([x[key] for x in infos]) for key in ('image_id', 'text_id'))
         paths, texts = {}, {}
         for info in infos:
             paths[info['image_id']] = info['img_path']
             texts[info['text_id']] = info['text']
-        names = [
-            [x.get(i, '') for i in range(max(x) + 1)] for x in (paths, texts)
-        ]
+        names = [[x.get(i, '') for i in range(max(x) + 1)] for x in (paths, texts)]
         return Interactions.of_pairs(rows, cols, *names)
 
     def extra_repr(self) -> list[str]:
@@ -195,8 +177,8 @@ read_caption_table` for the forms: TSV with a line of names, JSONL, JSON.
         image_key: Key or column with the path of the image.
         caption_key: That with the caption.
         label_key: That with the name of its class, or None.
-        **kwargs: As for :class:`CaptionDataset`. ``classes`` orders the
-            labels; without it they follow the alphabet.
+        **kwargs: As for :class:`CaptionDataset`. ``classes`` orders the labels; without it they
+            follow the alphabet.
     """
 
     def __init__(
@@ -232,14 +214,12 @@ class KarpathyCaptions(CaptionDataset):
     """Flickr30K or COCO in the splits of Karpathy and Fei-Fei (CVPR 2015).
 
     Args:
-        split: ``train``, ``val``, ``test``; for COCO also ``restval``, which
-            is mostly taken together with ``train``: a list of them.
+        split: ``train``, ``val``, ``test``; for COCO also ``restval``, which is mostly taken
+            together with ``train``: a list of them.
         **kwargs: As for :class:`CaptionDataset`.
     """
 
-    def __init__(
-        self, *args, split: str | Sequence[str] = 'train', **kwargs
-    ) -> None:
+    def __init__(self, *args, split: str | Sequence[str] = 'train', **kwargs) -> None:
         self.splits = [split] if isinstance(split, str) else list(split)
         super().__init__(*args, **kwargs)
 

@@ -69,9 +69,7 @@ class CaptionGathering:
     def __init__(self) -> None:
         self._images: dict[str, tuple[list[str], str | None]] = {}
 
-    def add(
-        self, path: str, captions: list[str], label: str | None = None
-    ) -> None:
+    def add(self, path: str, captions: list[str], label: str | None = None) -> None:
         """Add captions to those of an image."""
         known = self._images.setdefault(path, ([], label))
         known[0].extend(captions)

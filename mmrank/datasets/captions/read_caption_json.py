@@ -3,11 +3,7 @@
 import os
 from collections.abc import Collection
 
-from mmrank.datasets.captions.caption_list import (
-    CaptionGathering,
-    CaptionList,
-    clean_captions,
-)
+from mmrank.datasets.captions.caption_list import CaptionGathering, CaptionList, clean_captions
 from mmrank.datasets.checks.coco_findings import shown
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.retrieval.image_lists import BadLine
@@ -19,8 +15,8 @@ def read_coco_captions(path: str | os.PathLike) -> CaptionList:
     """Read COCO's ``captions_*.json``.
 
     Args:
-        path: JSON file with ``images`` (``id``, ``file_name``) and
-            ``annotations`` (``image_id``, ``caption``).
+        path: JSON file with ``images`` (``id``, ``file_name``) and ``annotations`` (``image_id``,
+            ``caption``).
 
     Returns:
         The images that have a caption, in the order of ``images``; bad
@@ -30,9 +26,7 @@ def read_coco_captions(path: str | os.PathLike) -> CaptionList:
         UserError: If the file cannot be read.
     """
     document = read_coco_json(path)
-    images, annotations = (
-        _list_of(path, document, key) for key in ('images', 'annotations')
-    )
+    images, annotations = (_list_of(path, document, key) for key in ('images', 'annotations'))
     gathering, bad, files = CaptionGathering(), [], {}
     for number, image in enumerate(images):
         try:
@@ -54,9 +48,7 @@ def read_coco_captions(path: str | os.PathLike) -> CaptionList:
     return CaptionList(str(path), form, gathering.images(), bad)
 
 
-def read_karpathy(
-    path: str | os.PathLike, splits: Collection[str]
-) -> CaptionList:
+def read_karpathy(path: str | os.PathLike, splits: Collection[str]) -> CaptionList:
     """Read a split of Karpathy and Fei-Fei (CVPR 2015).
 
     Args:
@@ -64,8 +56,8 @@ def read_karpathy(
         splits: Those to take: ``train``, ``restval``, ``val``, ``test``.
 
     Returns:
-        The images; bad entries included. With COCO a path begins with the
-        folder ``train2014/`` or ``val2014/``.
+        The images; bad entries included. With COCO a path begins with the folder ``train2014/`` or
+        ``val2014/``.
 
     Raises:
         UserError: If the file cannot be read or lacks a split.
@@ -89,8 +81,7 @@ def read_karpathy(
     missing = sorted(set(splits) - there)
     if missing and not bad:
         raise UserError(
-            f'{path} has no split {missing[0]!r}, only '
-            f'{sorted(map(shown, there))[:10]}. Fix: '
+            f'{path} has no split {missing[0]!r}, only {sorted(map(shown, there))[:10]}. Fix: '
             'correct split'
         )
     form = "split, filename, sentences: [{'raw': ...}]"
@@ -101,9 +92,8 @@ def _list_of(path, document: dict, key: str) -> list:
     value = document.get(key)
     if not isinstance(value, list):
         raise UserError(
-            f'caption file {path} has no list {key!r}, only '
-            f'{sorted(map(shown, document))[:6]}. Fix: set ann_file to the '
-            'file with the captions'
+            f'caption file {path} has no list {key!r}, only {sorted(map(shown, document))[:6]}. '
+            'Fix: set ann_file to the file with the captions'
         )
     return value
 

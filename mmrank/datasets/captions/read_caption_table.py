@@ -4,11 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from mmrank.datasets.captions.caption_list import (
-    CaptionGathering,
-    CaptionList,
-    clean_captions,
-)
+from mmrank.datasets.captions.caption_list import CaptionGathering, CaptionList, clean_captions
 from mmrank.datasets.checks.coco_findings import shown
 from mmrank.datasets.checks.coco_reading import parse_json
 from mmrank.datasets.retrieval.image_lists import BadLine
@@ -27,9 +23,9 @@ def read_caption_table(
 ) -> CaptionList:
     """Read captions, one image and its caption or captions an entry.
 
-    Three forms, by the name of the file: ``.jsonl``, a JSON object a line;
-    ``.json``, a list of objects; any other, lines of columns parted by tabs
-    whose names the first line tells. An image that is there several times
+    Three forms, by the name of the file: ``.jsonl``, a JSON object a line; ``.json``, a list of
+    objects; any other, lines of columns parted by tabs whose names the first line tells. An image
+    that is there several times
     has several captions.
 
     Args:
@@ -77,9 +73,8 @@ def read_text(path: Path) -> str:
         return path.read_text(encoding='utf-8-sig')
     except (OSError, ValueError) as error:
         raise UserError(
-            f'caption file {path!s:.300} cannot be read: {error}. Fix: '
-            'check data_root and ann_file; the file must be UTF-8 text, '
-            'unpacked'
+            f'caption file {path!s:.300} cannot be read: {error}. Fix: check data_root and '
+            'ann_file; the file must be UTF-8 text, unpacked'
         ) from error
 
 
@@ -99,9 +94,8 @@ def _json_list(path: Path) -> Iterator[tuple[str, object, object]]:
         entries = parse_json(text)
     except ValueError as error:
         raise UserError(
-            f'caption file {path} is not valid JSON: {error}. Fix: fetch it '
-            'again if it was cut off; a file with one object per line must '
-            'have the suffix .jsonl'
+            f'caption file {path} is not valid JSON: {error}. Fix: fetch it again if it was cut '
+            'off; a file with one object per line must have the suffix .jsonl'
         ) from error
     if not isinstance(entries, list):
         raise UserError(
@@ -113,9 +107,7 @@ def _json_list(path: Path) -> Iterator[tuple[str, object, object]]:
         yield f'{path}, entry {number}', entry, entry
 
 
-def _columns(
-    path: Path, keys: list[str]
-) -> Iterator[tuple[str, object, object]]:
+def _columns(path: Path, keys: list[str]) -> Iterator[tuple[str, object, object]]:
     lines = read_text(path).split('\n')
     names = [x.strip() for x in lines[0].split('\t')]
     missing = [x for x in keys if x not in names]

@@ -1,8 +1,7 @@
 """The pass over a COCO file's annotations.
 
-``instances_train2017.json`` (860,001 annotations) takes less than a second:
-chunks are checked as arrays, and only a chunk with a value of another type is
-gone through one annotation at a time.
+``instances_train2017.json`` (860,001 annotations) takes less than a second: chunks are checked as
+arrays, and only a chunk with a value of another type is gone through one annotation at a time.
 """
 
 from itertools import chain
@@ -10,21 +9,11 @@ from math import inf, isfinite
 
 import numpy as np
 
-from mmrank.datasets.checks.coco_findings import (
-    Findings,
-    is_id,
-    is_number,
-    lacks_keys,
-    shown,
-)
-from mmrank.datasets.checks.coco_report import (
-    LARGE_AREA,
-    SMALL_AREA,
-    CocoReport,
-)
+from mmrank.datasets.checks.coco_findings import Findings, is_id, is_number, lacks_keys, shown
+from mmrank.datasets.checks.coco_report import LARGE_AREA, SMALL_AREA, CocoReport
 
-# Official COCO has two boxes of zero height in 860,001 and mmdet skips them:
-# so few are a warning, more are an error.
+# Official COCO has two boxes of zero height in 860,001 and mmdet skips them: so few are a warning,
+# more are an error.
 TOLERATED_EMPTY_BOXES = 1e-4
 #: Largest coordinate, width and height in pixels; float32 must hold it.
 LARGEST_PIXEL = 1e9
@@ -55,8 +44,7 @@ def scan_annotations(
         found: Gets the problems.
 
     Returns:
-        Image ids with any annotation (``'any'``), and with one of a wanted
-        class (``'wanted'``).
+        Image ids with any annotation (``'any'``), and with one of a wanted class (``'wanted'``).
     """
     scan = _Scan(images, names, report, found)
     for start in range(0, len(annotations), _CHUNK):
@@ -73,9 +61,7 @@ def scan_annotations(
             is_error=False,
         )
     if not annotations:
-        found.add(
-            'no annotation at all', "'annotations' is empty", is_error=False
-        )
+        found.add('no annotation at all', "'annotations' is empty", is_error=False)
     return scan.finish(wanted)
 
 
@@ -93,9 +79,7 @@ class _Scan:
         overhang: Boxes that reach beyond their image.
     """
 
-    def __init__(
-        self, images: dict, names: dict, report: CocoReport, found: Findings
-    ) -> None:
+    def __init__(self, images: dict, names: dict, report: CocoReport, found: Findings) -> None:
         self.images, self.names = images, names
         self.report, self.found = report, found
         self.image_index = {key: i for i, key in enumerate(images)}
@@ -124,9 +108,7 @@ class _Scan:
                 raise ValueError
         except (KeyError, TypeError, ValueError, OverflowError):
             chunk = [
-                ann
-                for index, ann in enumerate(chunk, start)
-                if not self._diagnose(index, ann)
+                ann for index, ann in enumerate(chunk, start) if not self._diagnose(index, ann)
             ]
             if chunk:
                 self._count(*self._arrays(chunk)[1:-1])
@@ -152,24 +134,20 @@ class _Scan:
             count = self.report.counts[name]
             count.small, count.medium, count.large, count.crowd = counts
         is_wanted = np.array(
-            [wanted is None or x in wanted for x in self.names.values()],
-            dtype=bool,
+            [wanted is None or x in wanted for x in self.names.values()], dtype=bool
         )
         pairs = np.concatenate([np.zeros((2, 0), np.int64), *self.pairs], 1)
         ids = list(self.images)
         every = np.unique(pairs[0])
         some = np.unique(pairs[0][is_wanted[pairs[1]]])
-        return {
-            'any': {ids[i] for i in every.tolist()},
-            'wanted': {ids[i] for i in some.tolist()},
-        }
+        return {'any': {ids[i] for i in every.tolist()}, 'wanted': {ids[i] for i in some.tolist()}}
 
     def _arrays(self, chunk: list) -> tuple:
         """Ids and values of a chunk, and which annotations are good.
 
         Raises:
-            KeyError, TypeError, ValueError, OverflowError: If an annotation
-                lacks a key, or has a value of the wrong type or an unknown
+            KeyError, TypeError, ValueError, OverflowError: If an annotation lacks a key, or has a
+                value of the wrong type or an unknown
                 id.
         """
         count = len(chunk)
@@ -186,9 +164,7 @@ class _Scan:
             raise ValueError
         image, label = (
             np.fromiter(map(index.__getitem__, own), np.int64, count)
-            for index, own in zip(
-                (self.image_index, self.class_index), ids[1:]
-            )
+            for index, own in zip((self.image_index, self.class_index), ids[1:])
         )
         x, y, w, h = box.T
         width, height = self.sizes[image].T
@@ -216,18 +192,14 @@ class _Scan:
     ) -> None:
         size = (area >= SMALL_AREA).astype(np.int64) + (area >= LARGE_AREA)
         size[crowd == 1] = 3
-        self.counts += np.bincount(
-            label * 4 + size, minlength=self.counts.size
-        ).reshape(-1, 4)
+        self.counts += np.bincount(label * 4 + size, minlength=self.counts.size).reshape(-1, 4)
         self.pairs.append(np.stack([image, label]))
         beyond = box[:, :2] + box[:, 2:] > self.sizes[image] + _OVERHANG_PIXELS
         self.overhang += int(beyond.any(1).sum())
 
     def _diagnose(self, index: int, ann: object) -> set[str]:
         """Report what is wrong with one annotation; return the kinds."""
-        kinds = _report(
-            index, ann, self.images, self.names, self.seen_ids, self.found
-        )
+        kinds = _report(index, ann, self.images, self.names, self.seen_ids, self.found)
         if isinstance(ann, dict) and is_id(ann.get('id')):
             self.seen_ids.add(ann['id'])
         if kinds == {'box of zero size'}:
@@ -245,21 +217,13 @@ def _floats(values: list) -> np.ndarray:
 
 
 def _report(
-    index: int,
-    ann: object,
-    images: dict,
-    names: dict,
-    seen_ids: set,
-    found: Findings,
+    index: int, ann: object, images: dict, names: dict, seen_ids: set, found: Findings
 ) -> set[str]:
     where = f'annotations[{index}]'
     keys = (*_IDS, 'bbox', 'area', 'iscrowd')
     if lacks_keys(ann, where, keys, found):
         return {'missing key'}
-    findings = [
-        *_id_findings(ann, images, names, seen_ids),
-        *_box_findings(ann, images),
-    ]
+    findings = [*_id_findings(ann, images, names, seen_ids), *_box_findings(ann, images)]
     if findings:
         where += f' (id {shown(ann["id"])}, image_id {shown(ann["image_id"])})'
     for kind, text in findings:
@@ -267,9 +231,7 @@ def _report(
     return {kind for kind, _ in findings}
 
 
-def _id_findings(
-    ann: dict, images: dict, names: dict, seen_ids: set
-) -> list[tuple[str, str]]:
+def _id_findings(ann: dict, images: dict, names: dict, seen_ids: set) -> list[tuple[str, str]]:
     for key in _IDS:
         if not is_id(ann[key]):
             return [('malformed value', f'{key} is {shown(ann[key])}')]
@@ -283,20 +245,14 @@ def _id_findings(
         known = ', '.join(map(shown, list(names)[:10]))
         known += ', ...' if len(names) > 10 else ''
         text = f'category_id is {shown(ann["category_id"])}'
-        findings.append(
-            ('unknown category id', f'{text}; the file has {known}')
-        )
+        findings.append(('unknown category id', f'{text}; the file has {known}'))
     return findings
 
 
 def _box_findings(ann: dict, images: dict) -> list[tuple[str, str]]:
     box, area = ann['bbox'], ann['area']
     text = f'bbox is {shown(box)}'
-    if (
-        not isinstance(box, list)
-        or len(box) != 4
-        or not all(map(is_number, box))
-    ):
+    if not isinstance(box, list) or len(box) != 4 or not all(map(is_number, box)):
         return [('malformed value', text)]
     if not is_number(area):
         return [('malformed value', f'area is {shown(area)}')]

@@ -11,11 +11,7 @@ from mmrank.datasets.checks.coco_report import CocoReport
 from mmrank.datasets.checks.coco_sources import CocoSource, find_sources
 from mmrank.errors import UserError
 
-__all__ = [
-    'CocoReport',
-    'check_coco_file',
-    'check_config',
-]
+__all__ = ['CocoReport', 'check_coco_file', 'check_config']
 
 # Parts of a model whose `num_classes` counts something else: RPN tells
 # object from background, a semantic head counts stuff classes.
@@ -24,9 +20,7 @@ _CLASS_HEADS = ('bbox_head', 'roi_head', 'mask_head')
 
 
 def check_coco_file(
-    ann_file: str | os.PathLike,
-    image_dir: str | os.PathLike | None = None,
-    **options: object,
+    ann_file: str | os.PathLike, image_dir: str | os.PathLike | None = None, **options: object
 ) -> CocoReport:
     """Check an annotation file and refuse a bad one.
 
@@ -35,9 +29,8 @@ def check_coco_file(
     Args:
         ann_file: COCO JSON file.
         image_dir: Folder of its images; None looks for no image file.
-        **options: ``classes``, ``verify_images``, ``skip_empty_images``,
-            ``min_size``, ``require_annotations``, ``max_examples``,
-            ``federated``: see
+        **options: ``classes``, ``verify_images``, ``skip_empty_images``, ``min_size``,
+            ``require_annotations``, ``max_examples``, ``federated``: see
             :func:`mmrank.datasets.checks.coco_inspect.inspect_coco`.
 
     Returns:
@@ -45,8 +38,7 @@ def check_coco_file(
 
     Raises:
         UserError: If the file cannot be read or has an error. The
-            message names every kind of problem with its count, the first few
-            places and the fix.
+            message names every kind of problem with its count, the first few places and the fix.
     """
     report = inspect_coco_file(ann_file, image_dir, **options)
     report.raise_if_bad()
@@ -54,21 +46,18 @@ def check_coco_file(
 
 
 def check_config(
-    cfg: Mapping,
-    splits: Sequence[str] = ('train', 'val', 'test'),
-    verify_images: bool = False,
+    cfg: Mapping, splits: Sequence[str] = ('train', 'val', 'test'), verify_images: bool = False
 ) -> list[CocoReport]:
     """Check all COCO data sets of a config, and the model against them.
 
-    Goes through data set wrappers (``dataset`` and ``datasets`` keys). Data
-    sets that are not in COCO form, or lie behind a remote file backend, are
-    passed over. Warnings go to the current logger.
+    Goes through data set wrappers (``dataset`` and ``datasets`` keys). Data sets that are not in
+    COCO form, or lie behind a remote file backend, are passed over. Warnings go to the current
+    logger.
 
     Args:
         cfg: An mmengine ``Config`` or dict.
-        splits: Data loaders to check. The test split is only needed by
-            testing, so where training is checked too, a missing test
-            annotation file is a warning.
+        splits: Data loaders to check. The test split is only needed by testing, so where training
+            is checked too, a missing test annotation file is a warning.
         verify_images: Also decode each image and compare its size.
 
     Returns:
@@ -76,8 +65,7 @@ def check_config(
 
     Raises:
         UserError: If a file is bad, ``metainfo['classes']`` does not
-            fit it, or ``num_classes`` of a head differs from the number of
-            classes.
+            fit it, or ``num_classes`` of a head differs from the number of classes.
     """
     scope = cfg.get('default_scope') or 'mmdet'
     counts = dict(_find_num_classes(cfg.get('model') or {}, 'model'))
@@ -87,9 +75,7 @@ def check_config(
         if not loader:
             continue
         evaluator = cfg.get(f'{split}_evaluator')
-        for source in find_sources(
-            loader.get('dataset'), f'{split}_dataloader.dataset', scope
-        ):
+        for source in find_sources(loader.get('dataset'), f'{split}_dataloader.dataset', scope):
             _compare_num_classes(counts, source)
             if source.is_remote:
                 continue
@@ -100,23 +86,14 @@ def check_config(
                     'does not exist; testing will need it'
                 )
                 continue
-            key = (
-                source.ann_file,
-                source.image_dir,
-                source.classes,
-                source.federated,
-            )
+            key = (source.ann_file, source.image_dir, source.classes, source.federated)
             if key not in reports:
-                reports[key] = _check_source(
-                    source, verify_images, _has_labels(evaluator)
-                )
+                reports[key] = _check_source(source, verify_images, _has_labels(evaluator))
             _refuse_empty_training(split, source, reports[key])
     return list(reports.values())
 
 
-def _check_source(
-    source: CocoSource, verify_images: bool, require_annotations: bool
-) -> CocoReport:
+def _check_source(source: CocoSource, verify_images: bool, require_annotations: bool) -> CocoReport:
     try:
         report = check_coco_file(
             source.ann_file,
@@ -141,23 +118,18 @@ _warn = partial(print_log, logger='current', level=30)
 def _has_labels(evaluator: object) -> bool:
     """False where results are only formatted, as for COCO's test-dev."""
     parts = evaluator if isinstance(evaluator, list | tuple) else [evaluator]
-    return not any(
-        part.get('format_only') for part in parts if isinstance(part, Mapping)
-    )
+    return not any(part.get('format_only') for part in parts if isinstance(part, Mapping))
 
 
-def _refuse_empty_training(
-    split: str, source: CocoSource, report: CocoReport
-) -> None:
+def _refuse_empty_training(split: str, source: CocoSource, report: CocoReport) -> None:
     wanted = source.classes or tuple(report.counts)
     objects = sum(report.counts[n].total for n in wanted if n in report.counts)
     if split == 'train' and source.skip_empty_images and not objects:
         raise UserError(
-            f'{source.where}: annotation file {source.ann_file} has no object '
-            f'of the classes {wanted[:5]}, and '
-            'filter_cfg.filter_empty_gt=True drops images without objects: '
-            'nothing is left to train on. Fix: set ann_file to the file that '
-            'holds the boxes, or correct metainfo.'
+            f'{source.where}: annotation file {source.ann_file} has no object of the classes '
+            f'{wanted[:5]}, and filter_cfg.filter_empty_gt=True drops images without objects: '
+            'nothing is left to train on. Fix: set ann_file to the file that holds the boxes, or '
+            'correct metainfo.'
         )
 
 
@@ -188,8 +160,7 @@ def _compare_num_classes(counts: dict[str, int], source: CocoSource) -> None:
         names = ', '.join(source.classes[:6])
         names += ', ...' if expected > 6 else ''
         raise UserError(
-            f'num_classes disagrees with the data: {values}, but '
-            f'{source.where} has {expected} classes ({names}) by '
-            f'{source.classes_from}. Fix: set num_classes={expected}, or '
+            f'num_classes disagrees with the data: {values}, but {source.where} has {expected} '
+            f'classes ({names}) by {source.classes_from}. Fix: set num_classes={expected}, or '
             'metainfo=dict(classes=...) of the data set if they are wrong.'
         )

@@ -10,10 +10,9 @@ def clean_coco(document: dict) -> tuple[dict, list[str]]:
     """Drop or complete what makes a COCO document unusable.
 
     Duplicate images and categories lose to their first occurrence,
-    annotations get fresh ids if any id occurs twice or is missing, absent
-    ``area`` and ``iscrowd`` are filled in with the box's area and 0, and
-    annotations that are bad after that are dropped. Missing image files are
-    left in: what is right depends on why they are missing.
+    annotations get fresh ids if any id occurs twice or is missing, absent ``area`` and ``iscrowd``
+    are filled in with the box's area and 0, and annotations that are bad after that are dropped.
+    Missing image files are left in: what is right depends on why they are missing.
 
     Args:
         document: A parsed COCO file; it is not changed.
@@ -30,8 +29,7 @@ def clean_coco(document: dict) -> tuple[dict, list[str]]:
         if not isinstance(document.get(key), list):
             raise UserError(
                 f'the document cannot be cleaned: {key!r} is not a list but '
-                f'{type(document.get(key)).__name__}. Fix: export the file '
-                'again as COCO.'
+                f'{type(document.get(key)).__name__}. Fix: export the file again as COCO.'
             )
     for key in ('images', 'categories'):
         cleaned[key] = _first_of_each_id(document[key])
@@ -39,9 +37,7 @@ def clean_coco(document: dict) -> tuple[dict, list[str]]:
         if dropped:
             changes.append(f'dropped {dropped} duplicate or broken {key}')
     annotations = [_complete(a) for a in document['annotations']]
-    completed = sum(
-        a != b for a, b in zip(annotations, document['annotations'])
-    )
+    completed = sum(a != b for a, b in zip(annotations, document['annotations']))
     if completed:
         changes.append(f'filled in area or iscrowd of {completed} annotations')
     ids = [a.get('id') for a in annotations if isinstance(a, dict)]
@@ -54,15 +50,11 @@ def clean_coco(document: dict) -> tuple[dict, list[str]]:
     cleaned['annotations'] = annotations
     report = inspect_coco(cleaned, 'cleaned copy')
     cleaned['annotations'] = [
-        a
-        for index, a in enumerate(annotations)
-        if index not in report.bad_annotations
+        a for index, a in enumerate(annotations) if index not in report.bad_annotations
     ]
     if report.bad_annotations:
         kinds = ', '.join(f'{p.kind}: {p.count}' for p in report.problems)
-        changes.append(
-            f'dropped {len(report.bad_annotations)} annotations ({kinds})'
-        )
+        changes.append(f'dropped {len(report.bad_annotations)} annotations ({kinds})')
     return cleaned, changes
 
 

@@ -8,38 +8,31 @@ FIXES = {
     'missing key': 'add the key, or export the file again as COCO.',
     'duplicate image id': 'give every image its own id.',
     'duplicate annotation id': (
-        'number the annotations 1, 2, 3, ...; merged files are the usual '
-        'cause.'
+        'number the annotations 1, 2, 3, ...; merged files are the usual cause.'
     ),
     'duplicate category id': 'give every category its own id.',
     'duplicate category name': 'merge the categories or rename one.',
-    'unknown image id': (
-        "add the image to 'images' or remove the annotation."
-    ),
+    'unknown image id': ("add the image to 'images' or remove the annotation."),
     'unknown category id': (
         "add the category to 'categories' or remove the annotation; it would "
         'silently be left out of training.'
     ),
     'malformed value': (
-        'write the value in the form COCO requires: id an integer, bbox four '
-        'numbers [x, y, width, height], width and height of an image positive '
-        'integers.'
+        'write the value in the form COCO requires: id an integer, bbox four numbers [x, y, width, '
+        'height], width and height of an image positive integers.'
     ),
     'box with NaN or infinity': (
         'remove the annotation or write its real box; NaN makes the loss NaN.'
     ),
     'box of impossible size': (
-        'remove the annotation or write its real box, in pixels; coordinates '
-        'end at 10^9.'
+        'remove the annotation or write its real box, in pixels; coordinates end at 10^9.'
     ),
     'box of negative size': (
-        'bbox is [x, y, width, height]; corners [x1, y1, x2, y2] must be '
-        'turned into it.'
+        'bbox is [x, y, width, height]; corners [x1, y1, x2, y2] must be turned into it.'
     ),
     'box of zero size': 'remove the annotation or write its real box.',
     'box outside the image': (
-        "correct the box or the image's width and height: the box covers no "
-        'pixel of the image.'
+        "correct the box or the image's width and height: the box covers no pixel of the image."
     ),
     'boxes reach beyond the image': (
         'if bbox holds corners [x1, y1, x2, y2], turn it into [x, y, width, '
@@ -84,20 +77,13 @@ class Findings:
         self.max_examples = max_examples
         self.by_kind: dict[str, Problem] = {}
 
-    def add(
-        self,
-        kind: str,
-        example: str,
-        is_error: bool = True,
-        fix: str | None = None,
-    ) -> None:
+    def add(self, kind: str, example: str, is_error: bool = True, fix: str | None = None) -> None:
         """Count one finding.
 
         Args:
             kind: A key of :data:`FIXES`, or any phrase if ``fix`` is given.
             example: The finding, naming field and value.
-            is_error: Whether it must stop training; the first finding of a
-                kind decides.
+            is_error: Whether it must stop training; the first finding of a kind decides.
             fix: What to do about it; None looks it up.
         """
         problem = self.by_kind.get(kind)
@@ -109,9 +95,7 @@ class Findings:
             problem.examples.append(example)
 
 
-def lacks_keys(
-    entry: object, where: str, keys: tuple, found: Findings
-) -> bool:
+def lacks_keys(entry: object, where: str, keys: tuple, found: Findings) -> bool:
     """Report keys that ``entry`` lacks; whether there are any."""
     if not isinstance(entry, dict):
         kind = type(entry).__name__

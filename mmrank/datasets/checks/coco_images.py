@@ -35,12 +35,12 @@ def find_image_problems(
 ) -> Iterator[ImageFinding]:
     """Look for the files of ``images``.
 
-    Every folder is listed once, so that a set of 118,000 images takes one
-    listing and not as many look-ups.
+    Every folder is listed once, so that a set of 118,000 images takes one listing and not as many
+    look-ups.
 
     Args:
-        images: Entries of a COCO file's ``images``; those without a usable
-            ``file_name`` are passed over.
+        images: Entries of a COCO file's ``images``; those without a usable ``file_name`` are passed
+            over.
         image_dir: Folder that ``file_name`` is relative to.
         verify: Also decode each image and compare width and height.
 
@@ -50,9 +50,7 @@ def find_image_problems(
     image_dir = os.fspath(image_dir)
     if not os.path.isdir(image_dir):
         yield ImageFinding(
-            'missing image folder',
-            f'{image_dir} does not exist or is not a folder',
-            _MISSING_FIX,
+            'missing image folder', f'{image_dir} does not exist or is not a folder', _MISSING_FIX
         )
         return
     listings: dict[str, dict[str, int | str]] = {}
@@ -89,19 +87,13 @@ def _size(entry: os.DirEntry) -> int | str:
     return status.st_size
 
 
-def _no_content(
-    entry: dict, path: str, size: int | str | None
-) -> ImageFinding:
+def _no_content(entry: dict, path: str, size: int | str | None) -> ImageFinding:
     where = _where(entry, path)
     if size is None:
         return ImageFinding('missing image file', where, _MISSING_FIX)
     if size == 0:
-        return ImageFinding(
-            'empty image file', f'{where} has 0 bytes', _DAMAGED_FIX
-        )
-    return ImageFinding(
-        'unreadable image file', f'{where} {size}', _DAMAGED_FIX
-    )
+        return ImageFinding('empty image file', f'{where} has 0 bytes', _DAMAGED_FIX)
+    return ImageFinding('unreadable image file', f'{where} {size}', _DAMAGED_FIX)
 
 
 def _where(entry: dict, path: str) -> str:
@@ -114,11 +106,7 @@ def _verify(entry: dict, path: str) -> Iterator[ImageFinding]:
     """Decode one image."""
     fault = image_fault(path)
     if fault is not None:
-        yield ImageFinding(
-            'unreadable image file',
-            f'{_where(entry, path)}: {fault}',
-            _DAMAGED_FIX,
-        )
+        yield ImageFinding('unreadable image file', f'{_where(entry, path)}: {fault}', _DAMAGED_FIX)
         return
     width, height = image_size(path)
     stated = entry.get('width'), entry.get('height')

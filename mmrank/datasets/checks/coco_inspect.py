@@ -5,28 +5,12 @@ from collections.abc import Collection, Sequence
 from itertools import islice
 from math import inf
 
-from mmrank.datasets.checks.coco_annotations import (
-    LARGEST_PIXEL,
-    scan_annotations,
-)
-from mmrank.datasets.checks.coco_findings import (
-    Findings,
-    is_id,
-    is_number,
-    lacks_keys,
-    shown,
-)
+from mmrank.datasets.checks.coco_annotations import LARGEST_PIXEL, scan_annotations
+from mmrank.datasets.checks.coco_findings import Findings, is_id, is_number, lacks_keys, shown
 from mmrank.datasets.checks.coco_images import find_image_problems
-from mmrank.datasets.checks.coco_reading import (
-    collector_paused,
-    read_coco_json,
-)
+from mmrank.datasets.checks.coco_reading import collector_paused, read_coco_json
 from mmrank.datasets.checks.coco_report import ClassCount, CocoReport
-from mmrank.datasets.lvis_annotations import (
-    complete_lvis,
-    is_lvis,
-    scan_federated,
-)
+from mmrank.datasets.lvis_annotations import complete_lvis, is_lvis, scan_federated
 from mmrank.files.relative_path import path_fault
 
 
@@ -48,24 +32,22 @@ def inspect_coco(
 
     Args:
         document: What
-            :func:`~mmrank.datasets.checks.coco_reading.read_coco_json`
-            returned. What LVIS leaves out of COCO's form is filled in.
+            :func:`~mmrank.datasets.checks.coco_reading.read_coco_json` returned. What LVIS leaves
+            out of COCO's form is filled in.
         ann_file: Where it came from, for messages.
-        image_dir: Folder that ``file_name`` is relative to; None checks no
-            image file.
-        classes: Names the data set requires (``metainfo['classes']``); None
-            accepts what the file has.
+        image_dir: Folder that ``file_name`` is relative to; None checks no image file.
+        classes: Names the data set requires (``metainfo['classes']``); None accepts what the file
+            has.
         verify_images: Also decode every image and compare its size.
         skip_empty_images: Do not require the files of images without
             objects (``filter_cfg.filter_empty_gt``).
-        min_size: Do not require the files of images whose shorter side is
-            below this many pixels (``filter_cfg.min_size``).
+        min_size: Do not require the files of images whose shorter side is below this many pixels
+            (``filter_cfg.min_size``).
         require_annotations: Whether ``annotations`` must exist; test sets
             for submission have none.
         max_examples: Findings of one kind that are spelt out.
-        federated: Whether every image must say which classes it lacks, as in
-            LVIS; otherwise a missing field is a warning in LVIS files, and
-            nothing in others.
+        federated: Whether every image must say which classes it lacks, as in LVIS; otherwise a
+            missing field is a warning in LVIS files, and nothing in others.
 
     Returns:
         The report; see its ``ok`` and ``problems``.
@@ -82,10 +64,7 @@ def inspect_coco(
             keys = ', '.join(map(shown, islice(document, 10))) or 'nothing'
             found.add('missing key', f'no {key!r}; the file has {keys}')
         elif value is not None and not isinstance(value, list):
-            found.add(
-                'malformed value',
-                f'{key} is a {type(value).__name__}, not a list',
-            )
+            found.add('malformed value', f'{key} is a {type(value).__name__}, not a list')
         parts[key] = value if isinstance(value, list) else []
     report.num_images = len(parts['images'])
     report.num_annotations = len(parts['annotations'])
@@ -96,9 +75,7 @@ def inspect_coco(
             _compare_classes(classes, list(names.values()), found)
         images = _scan_images(parts['images'], found)
         wanted = None if classes is None else set(classes)
-        used = scan_annotations(
-            parts['annotations'], images, names, wanted, report, found
-        )
+        used = scan_annotations(parts['annotations'], images, names, wanted, report, found)
         report.num_empty_images = len(images) - len(used['any'])
         if federated_file or federated:
             scan_federated(document, names.keys(), federated, found)
@@ -106,24 +83,16 @@ def inspect_coco(
             entries = [
                 entry
                 for entry in parts['images']
-                if _is_needed(
-                    entry, used['wanted'], skip_empty_images, min_size
-                )
+                if _is_needed(entry, used['wanted'], skip_empty_images, min_size)
             ]
-            for finding in find_image_problems(
-                entries, image_dir, verify_images
-            ):
+            for finding in find_image_problems(entries, image_dir, verify_images):
                 found.add(finding.kind, finding.text, fix=finding.fix)
-    report.problems = sorted(
-        found.by_kind.values(), key=lambda p: not p.is_error
-    )
+    report.problems = sorted(found.by_kind.values(), key=lambda p: not p.is_error)
     return report
 
 
 def inspect_coco_file(
-    ann_file: str | os.PathLike,
-    image_dir: str | os.PathLike | None = None,
-    **options: object,
+    ann_file: str | os.PathLike, image_dir: str | os.PathLike | None = None, **options: object
 ) -> CocoReport:
     """Read a file and find all its problems.
 
@@ -142,9 +111,7 @@ def inspect_coco_file(
     return inspect_coco(document, ann_file, image_dir, **options)
 
 
-def _is_needed(
-    entry: object, used: Collection, skip_empty: bool, min_size: int
-) -> bool:
+def _is_needed(entry: object, used: Collection, skip_empty: bool, min_size: int) -> bool:
     """Whether mmdet's filter keeps this image."""
     if not isinstance(entry, dict):
         return False
@@ -174,13 +141,11 @@ def _scan_categories(categories: list, found: Findings) -> dict:
         elif cat_id in names:
             found.add(
                 'duplicate category id',
-                f'id {shown(cat_id)} belongs to {shown(names[cat_id])} and '
-                f'{shown(name)}',
+                f'id {shown(cat_id)} belongs to {shown(names[cat_id])} and {shown(name)}',
             )
         elif name in known:
             found.add(
-                'duplicate category name',
-                f'{where} (id {shown(cat_id)}) is another {shown(name)}',
+                'duplicate category name', f'{where} (id {shown(cat_id)}) is another {shown(name)}'
             )
         else:
             names[cat_id] = name
@@ -190,9 +155,7 @@ def _scan_categories(categories: list, found: Findings) -> dict:
     return names
 
 
-def _compare_classes(
-    classes: Sequence[str], names: list[str], found: Findings
-) -> None:
+def _compare_classes(classes: Sequence[str], names: list[str], found: Findings) -> None:
     """Compare the requested classes with the file's categories."""
     known, requested = set(names), set(classes)
     absent = [name for name in classes if name not in known]
@@ -211,8 +174,7 @@ def _compare_classes(
     elif present != [name for name in names if name in requested]:
         found.add(
             'order of classes differs',
-            f"metainfo['classes'] is {tuple(classes[:6])}, the file's order "
-            f'is {tuple(names[:6])}',
+            f"metainfo['classes'] is {tuple(classes[:6])}, the file's order is {tuple(names[:6])}",
             is_error=False,
         )
 

@@ -59,9 +59,8 @@ def _missing_message(path: Path) -> str:
             parent = parent.parent
         seen = f'the path exists only up to {parent.resolve()}'
     return (
-        f'annotation file {path} does not exist; {seen}. Fix: correct the '
-        'path, in a config data_root or ann_file; relative paths start at the '
-        f'working directory {Path.cwd()}.'
+        f'annotation file {path} does not exist; {seen}. Fix: correct the path, in a config '
+        f'data_root or ann_file; relative paths start at the working directory {Path.cwd()}.'
     )
 
 
@@ -91,16 +90,14 @@ def parse_json(text: str) -> object:
         The document.
 
     Raises:
-        ValueError: If it is no JSON, too deeply nested, or has an integer of
-            more digits than Python reads. Its text is the end of a sentence.
+        ValueError: If it is no JSON, too deeply nested, or has an integer of more digits than
+            Python reads. Its text is the end of a sentence.
     """
     try:
         with collector_paused():
             return json.loads(text)
     except RecursionError as error:
-        raise ValueError(
-            'it nests lists or objects more than about 1,000 deep'
-        ) from error
+        raise ValueError('it nests lists or objects more than about 1,000 deep') from error
     except json.JSONDecodeError:
         raise
     except ValueError as error:
@@ -123,14 +120,10 @@ def _read_text(path: Path) -> str:
     size = f'{len(data):,} bytes'
     if not data or data.isspace():
         raise UserError(
-            f'annotation file {path} is empty ({size}). Fix: copy or '
-            'download it again.'
+            f'annotation file {path} is empty ({size}). Fix: copy or download it again.'
         )
     if data.startswith((_GZIP_MAGIC, _ZIP_MAGIC)):
-        raise UserError(
-            f'annotation file {path} is compressed ({size}). Fix: unpack it '
-            'first.'
-        )
+        raise UserError(f'annotation file {path} is compressed ({size}). Fix: unpack it first.')
     if data.startswith(b'version https://git-lfs'):
         raise UserError(
             f'annotation file {path} is a Git LFS pointer ({size}). Fix: run '
@@ -140,9 +133,8 @@ def _read_text(path: Path) -> str:
         return data.decode('utf-8-sig')
     except UnicodeDecodeError as error:
         raise UserError(
-            f'annotation file {path} is not UTF-8 text: byte '
-            f'{error.start:,} of {size} is 0x{data[error.start]:02x}. Fix: '
-            'save it as UTF-8, or copy it again if it was damaged.'
+            f'annotation file {path} is not UTF-8 text: byte {error.start:,} of {size} is '
+            f'0x{data[error.start]:02x}. Fix: save it as UTF-8, or copy it again if it was damaged.'
         ) from error
 
 
@@ -155,10 +147,9 @@ def _parse(path: Path, text: str) -> object:
         where = f'line {error.lineno}, column {error.colno}, byte {byte:,}'
         if not text.rstrip().endswith(('}', ']')):
             raise UserError(
-                f'annotation file {path} is cut off: it ends after {size} '
-                f'inside an unfinished value that starts at {where} '
-                f'({error.msg}). Fix: the copy or download was interrupted; '
-                'fetch it again and compare its size with the source.'
+                f'annotation file {path} is cut off: it ends after {size} inside an unfinished '
+                f'value that starts at {where} ({error.msg}). Fix: the copy or download was '
+                'interrupted; fetch it again and compare its size with the source.'
             ) from error
         raise UserError(
             f'annotation file {path} ({size}) is not valid JSON at {where}: '

@@ -45,8 +45,8 @@ class CocoReport(DataReport):
         num_images: Entries of ``images``.
         num_annotations: Entries of ``annotations``.
         num_empty_images: Images that no annotation refers to.
-        counts: Objects per class name, in the file's category order. Only
-            annotations without an error are counted.
+        counts: Objects per class name, in the file's category order. Only annotations without an
+            error are counted.
         bad_annotations: Positions in ``annotations`` with an error.
     """
 

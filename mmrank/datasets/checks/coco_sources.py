@@ -18,8 +18,7 @@ class CocoSource:
         where: Its place, like ``train_dataloader.dataset``.
         ann_file: Path of the annotation file, joined with ``data_root``.
         image_dir: Folder of the images, joined with ``data_root``.
-        classes: ``metainfo['classes']`` or the data set class's own; None
-            where neither is known.
+        classes: ``metainfo['classes']`` or the data set class's own; None where neither is known.
         classes_from: Where ``classes`` was found, for messages.
         skip_empty_images: Whether mmdet filters images without objects out.
         min_size: Shortest side in pixels that mmdet keeps.
@@ -39,15 +38,10 @@ class CocoSource:
 
 
 #: Class that a data set of mmrank derives from; the registry holds a builder.
-_HOSTS = {
-    'CheckedCocoDataset': 'mmdet.CocoDataset',
-    'LVISDataset': 'mmdet.LVISV1Dataset',
-}
+_HOSTS = {'CheckedCocoDataset': 'mmdet.CocoDataset', 'LVISDataset': 'mmdet.LVISV1Dataset'}
 
 
-def find_sources(
-    dataset: object, where: str, scope: str
-) -> Iterator[CocoSource]:
+def find_sources(dataset: object, where: str, scope: str) -> Iterator[CocoSource]:
     """Find the COCO data sets of a config, through wrappers.
 
     Args:
@@ -108,8 +102,7 @@ def _make_source(dataset: Mapping, where: str, scope: str) -> CocoSource:
     root = dataset.get('data_root') or ''
     prefix = (dataset.get('data_prefix') or {}).get('img', '')
     paths = [
-        path if is_abs(path) else os.path.join(root, path)
-        for path in (dataset['ann_file'], prefix)
+        path if is_abs(path) else os.path.join(root, path) for path in (dataset['ann_file'], prefix)
     ]
     backend = (dataset.get('backend_args') or {}).get('backend', 'local')
     filters = dataset.get('filter_cfg') or {}
@@ -129,9 +122,7 @@ def _make_source(dataset: Mapping, where: str, scope: str) -> CocoSource:
     )
 
 
-def _find_classes(
-    dataset: Mapping, where: str, scope: str
-) -> tuple[tuple[str, ...] | None, str]:
+def _find_classes(dataset: Mapping, where: str, scope: str) -> tuple[tuple[str, ...] | None, str]:
     """Class names of a data set and where they come from."""
     metainfo = dataset.get('metainfo') or {}
     classes = metainfo.get('classes')

@@ -7,19 +7,15 @@ from mmrank.datasets.long_tail.multi_label_items import check_every_class
 from mmrank.errors import UserError
 
 
-def check_labels(
-    dataset, split: str = 'train', need_positives: bool = True
-) -> np.ndarray:
+def check_labels(dataset, split: str = 'train', need_positives: bool = True) -> np.ndarray:
     """Check every label of a data set, without loading an image.
 
     Args:
-        dataset: Its ``get_data_info(index)`` has ``gt_score``, (C,) of 0 and
-            1, or ``gt_label``, one class index or a list of them; its
-            ``metainfo['classes']`` names the C classes. mmengine's
-            ``ConcatDataset`` and ``RepeatDataset`` are seen through.
+        dataset: Its ``get_data_info(index)`` has ``gt_score``, (C,) of 0 and 1, or ``gt_label``,
+            one class index or a list of them; its ``metainfo['classes']`` names the C classes.
+            mmengine's ``ConcatDataset`` and ``RepeatDataset`` are seen through.
         split: What it is called in messages.
-        need_positives: Whether a class without a positive, or without a
-            negative, is an error.
+        need_positives: Whether a class without a positive, or without a negative, is an error.
 
     Returns:
         (N, C) int64 of 0 and 1.
@@ -43,9 +39,7 @@ def check_labels(
         name = type(dataset).__name__
         targets = _targets(dataset, split, name)
     if need_positives:
-        classes = _classes(dataset) or [
-            f'class {i}' for i in range(targets.shape[1])
-        ]
+        classes = _classes(dataset) or [f'class {i}' for i in range(targets.shape[1])]
         check_every_class(targets, classes, split, name)
     return targets
 

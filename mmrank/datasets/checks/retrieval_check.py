@@ -5,24 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from mmengine.logging import print_log
 
-from mmrank.datasets.checks.retrieval_inspect import (
-    compare_splits,
-    inspect_split,
-)
+from mmrank.datasets.checks.retrieval_inspect import compare_splits, inspect_split
 from mmrank.datasets.checks.retrieval_report import RetrievalReport
-from mmrank.datasets.retrieval.builders import (
-    RETRIEVAL_DATASETS,
-    retrieval_dataset_class,
-)
+from mmrank.datasets.retrieval.builders import RETRIEVAL_DATASETS, retrieval_dataset_class
 from mmrank.errors import UserError
 
 SPLITS = ('train', 'val', 'test')
 # Environment variable of each launcher for its number of processes.
-_WORLD_SIZES = {
-    'pytorch': 'WORLD_SIZE',
-    'slurm': 'SLURM_NTASKS',
-    'mpi': 'OMPI_COMM_WORLD_SIZE',
-}
+_WORLD_SIZES = {'pytorch': 'WORLD_SIZE', 'slurm': 'SLURM_NTASKS', 'mpi': 'OMPI_COMM_WORLD_SIZE'}
 
 
 def inspect_config(
@@ -30,8 +20,8 @@ def inspect_config(
 ) -> list[RetrievalReport]:
     """Look at all retrieval data sets of a config.
 
-    Goes through data set wrappers. Other data sets are passed over, and a
-    config without any needs no mmpretrain.
+    Goes through data set wrappers. Other data sets are passed over, and a config without any needs
+    no mmpretrain.
 
     Args:
         cfg: An mmengine ``Config`` or dict.
@@ -96,9 +86,7 @@ def check_config(cfg: Mapping, splits: Sequence[str] = SPLITS) -> None:
         )
 
 
-def check_batches(
-    loader: Mapping, reports: list[RetrievalReport], world_size: int
-) -> None:
+def check_batches(loader: Mapping, reports: list[RetrievalReport], world_size: int) -> None:
     """Check that loader and PK sampler mean the same batch.
 
     Args:
@@ -118,27 +106,20 @@ def check_batches(
         return
     if share * world_size != whole:
         raise UserError(
-            f'train_dataloader.batch_size={share} of each of {world_size} '
-            f'processes makes batches of {share * world_size}, but '
-            f'train_dataloader.sampler.batch_size={whole}. Fix: '
+            f'train_dataloader.batch_size={share} of each of {world_size} processes makes batches '
+            f'of {share * world_size}, but train_dataloader.sampler.batch_size={whole}. Fix: '
             f'train_dataloader.batch_size={whole // world_size}, or '
             f'sampler.batch_size={share * world_size}'
         )
     per_class = sampler.get('num_per_class', 4)
     least = per_class if sampler.get('small_classes') == 'skip' else 2
-    usable = {
-        name
-        for report in reports
-        for name, count in report.counts.items()
-        if count >= least
-    }
+    usable = {name for report in reports for name, count in report.counts.items() if count >= least}
     if all(r.counts for r in reports) and len(usable) * per_class < whole:
         raise UserError(
-            f'{reports[0].where} has {len(usable)} classes of at least '
-            f'{least} images, but a batch of {whole} with {per_class} of each '
-            f'class needs {-(-whole // per_class)}. Fix: '
-            f'train_dataloader.batch_size and its sampler.batch_size of at '
-            f'most {len(usable) * per_class}'
+            f'{reports[0].where} has {len(usable)} classes of at least {least} images, but a batch '
+            f'of {whole} with {per_class} of each class needs {-(-whole // per_class)}. Fix: '
+            'train_dataloader.batch_size and its sampler.batch_size of at most '
+            f'{len(usable) * per_class}'
         )
 
 

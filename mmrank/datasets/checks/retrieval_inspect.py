@@ -47,10 +47,7 @@ def inspect_split(
 
 
 def _inspect(
-    dataset: 'RetrievalDataset',
-    report: RetrievalReport,
-    found: Findings,
-    find_images: bool,
+    dataset: 'RetrievalDataset', report: RetrievalReport, found: Findings, find_images: bool
 ) -> None:
     try:
         listed = dataset.read_list(test=dataset.split == 'test')
@@ -58,8 +55,7 @@ def _inspect(
         for line in listed.bad_lines:
             found.add(
                 'line that cannot be read',
-                f'{line.place}: {line.text!r} is not of the form '
-                f'"{listed.line_format}"',
+                f'{line.place}: {line.text!r} is not of the form "{listed.line_format}"',
                 fix='correct or remove the line, or fetch the file again.',
             )
         for line in listed.unusable_paths():
@@ -72,9 +68,7 @@ def _inspect(
             return
         items = dataset.load_data_list()
     except (UserError, ValueError) as error:
-        found.add(
-            'unusable', str(error), fix='follow the message of the finding.'
-        )
+        found.add('unusable', str(error), fix='follow the message of the finding.')
         return
     names = dataset.metainfo['classes']
     counts = Counter(item['gt_label'] for item in items)
@@ -94,8 +88,7 @@ def _find_empty_folders(dataset: 'RetrievalDataset', found: Findings) -> None:
             'class without image',
             f'folder {folder} holds no image',
             is_error=False,
-            fix='remove the folder, or put its images there; it is no class '
-            'of the data set.',
+            fix='remove the folder, or put its images there; it is no class of the data set.',
         )
 
 
@@ -112,9 +105,7 @@ def _find_small_classes(report: RetrievalReport, found: Findings) -> None:
             )
 
 
-def _find_duplicates(
-    items: list[dict], names: tuple[str, ...], found: Findings
-) -> None:
+def _find_duplicates(items: list[dict], names: tuple[str, ...], found: Findings) -> None:
     labels = defaultdict(list)
     for item in items:
         labels[os.path.normpath(item['img_path'])].append(item['gt_label'])
@@ -124,8 +115,7 @@ def _find_duplicates(
             found.add(
                 'image of several classes',
                 f'{path} is of {classes}',
-                fix='decide for one class; an image is a positive or a '
-                'negative, not both.',
+                fix='decide for one class; an image is a positive or a negative, not both.',
             )
         elif len(own) > 1:
             found.add(
@@ -167,9 +157,7 @@ def _is_file(entry: os.DirEntry) -> bool:
 
 
 def _read_images(
-    paths: list[str],
-    found: Findings,
-    progress: Callable[[int, int], None] | None,
+    paths: list[str], found: Findings, progress: Callable[[int, int], None] | None
 ) -> None:
     for done, path in enumerate(paths, 1):
         fault = image_fault(path) if os.path.isfile(path) else None
@@ -177,16 +165,13 @@ def _read_images(
             found.add(
                 'image that cannot be decoded',
                 f'{path}: {fault}',
-                fix='fetch or convert the file again, or remove it from the '
-                'list.',
+                fix='fetch or convert the file again, or remove it from the list.',
             )
         if progress is not None:
             progress(done, len(paths))
 
 
-def compare_splits(
-    train: RetrievalReport, other: RetrievalReport, max_examples: int = 5
-) -> None:
+def compare_splits(train: RetrievalReport, other: RetrievalReport, max_examples: int = 5) -> None:
     """Add to ``other`` what it has in common with the training split.
 
     Shared images are an error in the test split. Shared classes are a

@@ -1,7 +1,7 @@
 """Positive pairs of left and right entities: users and items, texts, labels.
 
-:class:`~mmrank.datasets.interactions.interaction_dataset.InteractionDataset`
-is what a config names; the readers are behind it.
+:class:`~mmrank.datasets.interactions.interaction_dataset.InteractionDataset` is what a config
+names; the readers are behind it.
 """
 
 from mmrank.datasets.interactions.interaction_dataset import (

@@ -34,12 +34,11 @@ def read_interactions(
         ann_file: The file, relative to ``data_root``.
         data_root: Folder.
         file_format: ``csv``: ``user,item[,rating][,timestamp]``;
-            ``movielens``: the same with ``::`` between, ratings below
-            ``min_rating`` left out, 4 if None; ``xmc``: multi-label text
+            ``movielens``: the same with ``::`` between, ratings below ``min_rating`` left out, 4 if
+            None; ``xmc``: multi-label text
             with sparse features, also called LIBSVM.
         min_rating: See :func:`read_csv`.
-        duplicates: See :meth:`Interactions.of_pairs`; for ``xmc`` only
-            ``error``.
+        duplicates: See :meth:`Interactions.of_pairs`; for ``xmc`` only ``error``.
         one_based: See :func:`read_xmc`.
         vocabulary: The training set, for a test set.
 
@@ -49,9 +48,7 @@ def read_interactions(
     """
     path = Path(data_root) / ann_file
     if file_format not in FORMATS:
-        raise ValueError(
-            f'file_format={file_format!r} is unknown; use one of {FORMATS}'
-        )
+        raise ValueError(f'file_format={file_format!r} is unknown; use one of {FORMATS}')
     if file_format == 'xmc':
         if min_rating is not None or duplicates != 'error':
             raise ValueError(
@@ -61,8 +58,7 @@ def read_interactions(
         return read_xmc(path, vocabulary, one_based)
     if one_based:
         raise ValueError(
-            f'one_based counts features, of which file_format={file_format!r} '
-            'has none; remove it'
+            f'one_based counts features, of which file_format={file_format!r} has none; remove it'
         )
     separator = ','
     if file_format == 'movielens':
@@ -95,14 +91,14 @@ class InteractionDataset(Dataset):
     """Positive pairs to train a two-tower model on.
 
     A sampler of the same kind as ``sampling`` says which pairs a batch has;
-    a whole batch is put together at once by ``__getitems__``, so the data
-    loader needs ``collate_fn=dict(type='mmrank.pair_collate')``. A batch
+    a whole batch is put together at once by ``__getitems__``, so the data loader needs
+    ``collate_fn=dict(type='mmrank.pair_collate')``. A batch
     holds each distinct entity once and says where the pairs find theirs.
 
     Args:
         ann_file: See :func:`read_interactions`.
-        sampling: What the sampler yields. ``in_batch``: numbers of positive
-            pairs (``mmrank.InBatchPairSampler``). ``sogram``: the same, of
+        sampling: What the sampler yields. ``in_batch``: numbers of positive pairs
+            (``mmrank.InBatchPairSampler``). ``sogram``: the same, of
             two samples behind each other. ``naive``: cells of the matrix
             (``mmrank.NaivePairSampler``). ``cross``: rows and columns
             (``mmrank.CrossPairSampler``).
@@ -115,13 +111,9 @@ class InteractionDataset(Dataset):
         ValueError: On an unknown ``sampling``; see also the readers.
     """
 
-    def __init__(
-        self, ann_file: str | Path, sampling: str = 'in_batch', **reading
-    ) -> None:
+    def __init__(self, ann_file: str | Path, sampling: str = 'in_batch', **reading) -> None:
         if sampling not in SAMPLINGS:
-            raise ValueError(
-                f'sampling={sampling!r} is unknown; use one of {SAMPLINGS}'
-            )
+            raise ValueError(f'sampling={sampling!r} is unknown; use one of {SAMPLINGS}')
         self.sampling = sampling
         self.interactions = read_interactions(ann_file, **reading)
         m, n = self.interactions.shape
@@ -145,12 +137,10 @@ class InteractionDataset(Dataset):
             indices: Pairs, cells, or rows and columns; see ``sampling``.
 
         Returns:
-            Dict of int64 tensors: ``rows`` and ``cols`` (B,), ``left`` and
-            ``right``, dicts with the distinct entities as ``ids``,
-            ``left_index`` and ``right_index`` (B,) into them; for ``naive``
-            also ``is_positive`` (B,) bool, for ``cross`` (R, C). ``left``
-            also has the sparse features, where there are any, as ``starts``,
-            ``indices`` and ``values``.
+            Dict of int64 tensors: ``rows`` and ``cols`` (B,), ``left`` and ``right``, dicts with
+            the distinct entities as ``ids``, ``left_index`` and ``right_index`` (B,) into them; for
+            ``naive`` also ``is_positive`` (B,) bool, for ``cross`` (R, C). ``left`` also has the
+            sparse features, where there are any, as ``starts``, ``indices`` and ``values``.
         """
         indices = np.asarray(indices, dtype=np.int64)
         pairs, (m, n) = self.interactions, self.interactions.shape
@@ -167,12 +157,7 @@ class InteractionDataset(Dataset):
                 rows = rows[: (len(rows) + 1) // 2]
         left, left_index = np.unique(rows, return_inverse=True)
         right, right_index = np.unique(cols, return_inverse=True)
-        batch.update(
-            rows=rows,
-            cols=cols,
-            left_index=left_index,
-            right_index=right_index,
-        )
+        batch.update(rows=rows, cols=cols, left_index=left_index, right_index=right_index)
         batch = PairBatch((k, torch.from_numpy(v)) for k, v in batch.items())
         batch['left'] = entities(left, pairs.row_features)
         batch['right'] = entities(right, None)
@@ -188,10 +173,8 @@ class TopKDataset(Dataset):
 
     Args:
         ann_file: Held-out pairs; see :func:`read_interactions`.
-        train_ann_file: Training pairs, of the same form. They number the
-            entities.
-        **reading: Further arguments of :func:`read_interactions`, for both
-            files.
+        train_ann_file: Training pairs, of the same form. They number the entities.
+        **reading: Further arguments of :func:`read_interactions`, for both files.
 
     Attributes:
         interactions: The held-out :class:`Interactions`.
@@ -201,9 +184,7 @@ class TopKDataset(Dataset):
             the readers.
     """
 
-    def __init__(
-        self, ann_file: str | Path, train_ann_file: str | Path, **reading
-    ) -> None:
+    def __init__(self, ann_file: str | Path, train_ann_file: str | Path, **reading) -> None:
         # A training file of ten million lines takes a while to read.
         held_out_path = Path(reading.get('data_root', '')) / ann_file
         if not held_out_path.is_file():
@@ -216,9 +197,8 @@ class TopKDataset(Dataset):
         self.interactions = held_out
         if held_out.num_unknown:
             print_log(
-                f'{held_out.num_unknown} of the pairs in {ann_file} are left '
-                'out of the evaluation: their user, item or label does not '
-                'occur in the training pairs.',
+                f'{held_out.num_unknown} of the pairs in {ann_file} are left out of the '
+                'evaluation: their user, item or label does not occur in the training pairs.',
                 logger='current',
                 level=logging.WARNING,
             )
@@ -230,11 +210,9 @@ class TopKDataset(Dataset):
             if both.any():
                 i = int(both.argmax())
                 raise ValueError(
-                    f'{int(both.sum())} held-out pairs are training pairs, '
-                    'the first is '
+                    f'{int(both.sum())} held-out pairs are training pairs, the first is '
                     f'({held_out.row_names[held_out.rows[i]]!s:.80}, '
-                    f'{held_out.col_names[held_out.cols[i]]!s:.80}); remove '
-                    f'them from {ann_file}'
+                    f'{held_out.col_names[held_out.cols[i]]!s:.80}); remove them from {ann_file}'
                 )
             self._train_starts = train.row_starts()
         self._rows = np.unique(held_out.rows)
@@ -256,9 +234,9 @@ class TopKDataset(Dataset):
 
         Returns:
             Dict with ``left`` as in :class:`InteractionDataset`, of B
-            entities in the requested order; ``num_right`` n; ``true`` and
-            ``seen``, each a dict of int64 tensors: ``cols`` of the held-out
-            and the training pairs, and ``rows``, the number in the batch.
+            entities in the requested order; ``num_right`` n; ``true`` and ``seen``, each a dict of
+            int64 tensors: ``cols`` of the held-out and the training pairs, and ``rows``, the number
+            in the batch.
         """
         rows = self._rows[np.asarray(indices, dtype=np.int64)]
         pairs = self.interactions
@@ -281,14 +259,12 @@ def pair_collate(batch: dict) -> dict:
         batch: What :class:`InteractionDataset` returned.
 
     Raises:
-        TypeError: If it is a list of samples: the data set has no
-            ``__getitems__``.
+        TypeError: If it is a list of samples: the data set has no ``__getitems__``.
     """
     if not isinstance(batch, dict):
         raise TypeError(
-            'mmrank.pair_collate takes whole batches, which only '
-            'InteractionDataset and TopKDataset without a wrapper return; got '
-            f'{type(batch).__name__}'
+            'mmrank.pair_collate takes whole batches, which only InteractionDataset and '
+            f'TopKDataset without a wrapper return; got {type(batch).__name__}'
         )
     return batch
 

@@ -20,9 +20,7 @@ def check_duplicates(duplicates: str) -> None:
         ValueError: If it is none of ``DUPLICATES``.
     """
     if duplicates not in DUPLICATES:
-        raise ValueError(
-            f'duplicates={duplicates!r} is unknown; use one of {DUPLICATES}'
-        )
+        raise ValueError(f'duplicates={duplicates!r} is unknown; use one of {DUPLICATES}')
 
 
 @dataclass(eq=False)
@@ -47,14 +45,11 @@ class Interactions:
     num_unknown: int = 0
 
     def __post_init__(self) -> None:
-        self.rows, self.cols = (
-            np.asarray(x, dtype=np.int64) for x in (self.rows, self.cols)
-        )
+        self.rows, self.cols = (np.asarray(x, dtype=np.int64) for x in (self.rows, self.cols))
         keys = self.rows * self.shape[1] + self.cols
         if (keys[1:] <= keys[:-1]).any():
             raise ValueError(
-                'pairs must be distinct and sorted by row and column; use '
-                'Interactions.of_pairs'
+                'pairs must be distinct and sorted by row and column; use Interactions.of_pairs'
             )
         self._keys = keys
 
@@ -75,8 +70,7 @@ class Interactions:
             cols: (P,) integers in ``[0, n)``.
             row_names: Names of the left entities.
             col_names: Names of the right entities.
-            duplicates: ``error`` refuses a pair that occurs twice, ``merge``
-                keeps one of it.
+            duplicates: ``error`` refuses a pair that occurs twice, ``merge`` keeps one of it.
             **other: Further attributes.
 
         Raises:

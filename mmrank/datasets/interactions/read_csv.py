@@ -10,14 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from mmrank.datasets.interactions.interactions import (
-    Interactions,
-    check_duplicates,
-)
+from mmrank.datasets.interactions.interactions import Interactions, check_duplicates
 from mmrank.datasets.interactions.text_lines import text_lines
 
-#: Lines read at a time; what bounds the memory beside the pairs themselves.
-#: Python's garbage collector would walk over more of them again and again.
+#: Lines read at a time; what bounds the memory beside the pairs themselves. Python's garbage
+#: collector would walk over more of them again and again.
 CHUNK = 1 << 9
 _COLUMNS = ('user', 'item', 'rating', 'timestamp')
 _HEADER_NAMES = {
@@ -43,19 +40,18 @@ def read_csv(
 ) -> Interactions:
     """Read ``user,item[,rating][,timestamp]``, a header line or none.
 
-    Entities are numbered as they first occur in a pair that is kept. Only
-    ``CHUNK`` lines and 8 bytes a pair are held while reading. Blanks around a
-    field do not count: ``1, 2`` is ``1,2``. Options are checked before the
-    file is read.
+    Entities are numbered as they first occur in a pair that is kept. Only ``CHUNK`` lines and 8
+    bytes a pair are held while reading. Blanks around a field do not count: ``1, 2`` is ``1,2``.
+    Options are checked before the file is read.
 
     Args:
         path: The file, also ``.gz``.
-        min_rating: Keep interactions with at least this rating; MovieLens is
-            used with 4. The smallest rating of the file keeps all. None: the
-            file has no ratings, or the same one in all lines.
+        min_rating: Keep interactions with at least this rating; MovieLens is used with 4. The
+            smallest rating of the file keeps all. None: the file has no ratings, or the same one in
+            all lines.
         separator: A comma, a tab, or ``'::'`` as in MovieLens.
-        vocabulary: Number the entities as here, the training set. Pairs of
-            others are left out and counted.
+        vocabulary: Number the entities as here, the training set. Pairs of others are left out and
+            counted.
         duplicates: See :meth:`Interactions.of_pairs`.
 
     Returns:
@@ -63,9 +59,9 @@ def read_csv(
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: On an option that makes no sense; on a line that cannot be
-            read, naming it; if there is no rating to go by, or there are
-            ratings and no ``min_rating``; if no pair is left.
+        ValueError: On an option that makes no sense; on a line that cannot be read, naming it; if
+            there is no rating to go by, or there are ratings and no ``min_rating``; if no pair is
+            left.
     """
     check_options(min_rating, separator, duplicates)
     fixed = vocabulary is not None
@@ -97,20 +93,13 @@ def read_csv(
     del parts
     try:
         return Interactions.of_pairs(
-            rows,
-            cols,
-            list(users),
-            list(items),
-            duplicates,
-            num_unknown=unknown,
+            rows, cols, list(users), list(items), duplicates, num_unknown=unknown
         )
     except ValueError as error:
         raise ValueError(f'{path}: {error}') from None
 
 
-def check_options(
-    min_rating: float | None, separator: str, duplicates: str = 'error'
-) -> None:
+def check_options(min_rating: float | None, separator: str, duplicates: str = 'error') -> None:
     """Refuse options that make no sense, before a long file is read.
 
     Args:
@@ -123,20 +112,14 @@ def check_options(
     """
     check_duplicates(duplicates)
     if not isinstance(separator, str) or not separator:
-        raise ValueError(
-            f"separator={separator!r} must be text, like ',', '::' or a tab"
-        )
+        raise ValueError(f"separator={separator!r} must be text, like ',', '::' or a tab")
     if set(separator) & set('"\r\n\0'):
         raise ValueError(
-            f"separator={separator!r} holds a quote or a line break; use ',', "
-            "'::' or a tab"
+            f"separator={separator!r} holds a quote or a line break; use ',', '::' or a tab"
         )
-    if min_rating is not None and not (
-        isinstance(min_rating, Real) and math.isfinite(min_rating)
-    ):
+    if min_rating is not None and not (isinstance(min_rating, Real) and math.isfinite(min_rating)):
         raise ValueError(
-            f'min_rating={min_rating!r} must be a finite number, or None for '
-            'all lines'
+            f'min_rating={min_rating!r} must be a finite number, or None for all lines'
         )
 
 
@@ -152,9 +135,7 @@ def split_fields(lines: Iterable[str], separator: str) -> Iterator[list[str]]:
     """
     if len(separator) > 1:
         return (line.rstrip('\r\n').split(separator) for line in lines)
-    return csv.reader(
-        lines, delimiter=separator, skipinitialspace=separator != ' '
-    )
+    return csv.reader(lines, delimiter=separator, skipinitialspace=separator != ' ')
 
 
 def header_columns(first: list[str]) -> list[str | None] | None:
@@ -180,17 +161,14 @@ def _chunks(path, min_rating, separator) -> Iterator[tuple[list, list]]:
     lines = _named_errors(split_fields(text_lines(path), separator), path)
     first = next(lines, None)
     if first is None:
-        raise ValueError(
-            f'{path} is empty. Fix: pass a file with a user and an item a line'
-        )
+        raise ValueError(f'{path} is empty. Fix: pass a file with a user and an item a line')
     header = header_columns(first)
     columns = header or list(_COLUMNS[: len(first)])
     if len(columns) != len(first) or len(columns) < 2:
         raise ValueError(
-            f'{path}, line 1: expected user{separator}item optionally '
-            'followed by a rating and a timestamp, got '
-            f'{separator.join(first)!r:.80}. Fix: name the columns in the '
-            'first line, or set the separator that the file has'
+            f'{path}, line 1: expected user{separator}item optionally followed by a rating and a '
+            f'timestamp, got {separator.join(first)!r:.80}. Fix: name the columns in the first '
+            'line, or set the separator that the file has'
         )
     if min_rating is not None and 'rating' not in columns:
         raise ValueError(
@@ -231,9 +209,7 @@ def _chunks(path, min_rating, separator) -> Iterator[tuple[list, list]]:
         yield users, items
 
 
-def _named_errors(
-    rows: Iterator[list[str]], path: str | Path
-) -> Iterator[list[str]]:
+def _named_errors(rows: Iterator[list[str]], path: str | Path) -> Iterator[list[str]]:
     """The rows; errors of the ``csv`` module name the file and the line."""
     try:
         yield from rows
@@ -248,11 +224,10 @@ def _ambiguous(path, rating: int, given: list[str]) -> ValueError:
     """Error for ratings of which nobody said which are good."""
     return ValueError(
         f'{path}: column {rating + 1} holds ratings '
-        f'({", ".join(given[:5])}{", ..." if len(given) > 5 else ""}), and '
-        'min_rating is not set: a bad rating would count as a positive pair. '
-        'Fix: min_rating=4 keeps the lines rated 4 or more, and the smallest '
-        'rating keeps all. If the column is something else, name the columns '
-        'in a first line, as in user,item,timestamp'
+        f'({", ".join(given[:5])}{", ..." if len(given) > 5 else ""}), and min_rating is not set: '
+        'a bad rating would count as a positive pair. Fix: min_rating=4 keeps the lines rated 4 or '
+        'more, and the smallest rating keeps all. If the column is something else, name the '
+        'columns in a first line, as in user,item,timestamp'
     )
 
 
@@ -261,9 +236,8 @@ def _check_lengths(chunk, numbers, columns, path, separator) -> None:
         if len(fields) != len(columns):
             raise ValueError(
                 f'{path}, line {number}: expected {len(columns)} fields '
-                f'({separator.join(columns)}), got '
-                f'{separator.join(fields)!r:.80}. Fix: correct the line; the '
-                'first line decides the number of fields'
+                f'({separator.join(columns)}), got {separator.join(fields)!r:.80}. Fix: correct '
+                'the line; the first line decides the number of fields'
             )
 
 
@@ -273,8 +247,7 @@ def _ratings(chunk, rating, numbers, path) -> np.ndarray:
     if bad.any():
         i = int(bad.argmax())
         raise ValueError(
-            f'{path}, line {numbers[i]}: rating {chunk[i][rating]!r:.80} is '
-            'not a number'
+            f'{path}, line {numbers[i]}: rating {chunk[i][rating]!r:.80} is not a number'
         )
     return values
 

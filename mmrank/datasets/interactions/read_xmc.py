@@ -14,24 +14,21 @@ _MOST_DIGITS = 10
 
 
 def read_xmc(
-    path: str | Path,
-    vocabulary: Interactions | None = None,
-    one_based: bool = False,
+    path: str | Path, vocabulary: Interactions | None = None, one_based: bool = False
 ) -> Interactions:
     """Read LIBSVM's multi-label form: ``label,label feature:value ...``.
 
     Left entities are the lines, right ones the labels, numbered as they
     first occur. The files of the extreme classification repository begin
     with a line ``lines features labels``, which is then checked. Lines
-    without a label, which begin with a blank, have no positive pair and are
-    left out.
+    without a label, which begin with a blank, have no positive pair and are left out.
 
     Args:
         path: The file, also ``.gz``.
-        vocabulary: Number the labels, and count the features, as here: the
-            training set. Pairs with other labels are left out and counted,
-            and so are features beyond its last, which no weight was learnt
-            for. The lines are new entities all the same.
+        vocabulary: Number the labels, and count the features, as here: the training set. Pairs with
+            other labels are left out and counted,
+            and so are features beyond its last, which no weight was learnt for. The lines are new
+            entities all the same.
         one_based: Features are numbered from 1, not 0.
 
     Returns:
@@ -150,9 +147,8 @@ def _features(starts, indices, values, vocabulary, header, path):
     if vocabulary is None:
         if header and size > header[1]:
             raise ValueError(
-                f'{path} has feature {size - 1}, but its first line declares '
-                f'{header[1]} features; if they count from 1, set '
-                'one_based=True'
+                f'{path} has feature {size - 1}, but its first line declares {header[1]} features; '
+                'if they count from 1, set one_based=True'
             )
         size = header[1] if header else size
         return SparseFeatures(starts, indices, values, size)

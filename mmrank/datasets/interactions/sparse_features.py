@@ -34,12 +34,7 @@ class SparseFeatures:
         begin = self.starts[rows]
         lengths = self.starts[np.asarray(rows) + 1] - begin
         starts = np.concatenate([[0], np.cumsum(lengths)])
-        entries = np.arange(starts[-1]) + np.repeat(
-            begin - starts[:-1], lengths
-        )
+        entries = np.arange(starts[-1]) + np.repeat(begin - starts[:-1], lengths)
         return SparseFeatures(
-            starts,
-            self.indices[entries],
-            self.values[entries],
-            self.num_features,
+            starts, self.indices[entries], self.values[entries], self.num_features
         )

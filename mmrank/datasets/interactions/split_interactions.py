@@ -15,9 +15,7 @@ from mmrank.datasets.interactions.text_lines import text_lines
 from mmrank.files.atomic_folder import whole_folder
 
 
-def choose_held_out(
-    pairs: Interactions, share: float, seed: int
-) -> np.ndarray:
+def choose_held_out(pairs: Interactions, share: float, seed: int) -> np.ndarray:
     """Choose pairs at random so that every entity keeps one for training.
 
     Args:
@@ -72,8 +70,8 @@ def split_file(
 ) -> tuple[Path, Path]:
     """Write the lines of a file to a training and a test file.
 
-    Lines stay as they are; those below ``min_rating`` are in neither. Options
-    are checked before the file is read, and the files are written whole or
+    Lines stay as they are; those below ``min_rating`` are in neither. Options are checked before
+    the file is read, and the files are written whole or
     not at all.
 
     Args:
@@ -88,8 +86,8 @@ def split_file(
         ``train`` and ``test`` with the suffix of ``path``, without ``.gz``.
 
     Raises:
-        ValueError: See :func:`choose_held_out` and ``read_csv``; also if an
-            entry goes over several lines.
+        ValueError: See :func:`choose_held_out` and ``read_csv``; also if an entry goes over several
+            lines.
     """
     check_share(share, seed)
     check_options(min_rating, separator)
@@ -104,11 +102,7 @@ def split_file(
     names = [f'{x}{suffix}' for x in ('train', 'test')]
     with whole_folder(out_dir) as folder:
         written = _write_lines(
-            [folder / name for name in names],
-            path,
-            is_test,
-            min_rating,
-            separator,
+            [folder / name for name in names], path, is_test, min_rating, separator
         )
         if written != len(pairs):
             raise ValueError(
@@ -145,9 +139,7 @@ def _write_lines(
                 continue
             values = dict(zip(columns, map(str.strip, fields)))
             out = is_test.get((values.get('user'), values.get('item')))
-            if out is None or (
-                min_rating is not None and float(values['rating']) < min_rating
-            ):
+            if out is None or (min_rating is not None and float(values['rating']) < min_rating):
                 continue
             (test if out else train).write(line + '\n')
             written += 1

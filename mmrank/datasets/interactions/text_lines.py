@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-#: Characters of the longest line: a packed file of a few megabytes can hold
-#: one that fills the memory.
+#: Characters of the longest line: a packed file of a few megabytes can hold one that fills the
+#: memory.
 LONGEST_LINE = 1 << 24
 
 
@@ -22,8 +22,8 @@ def text_lines(path: str | Path) -> Iterator[str]:
 
     Raises:
         OSError: If it cannot be opened.
-        ValueError: If it is not UTF-8, its ``.gz`` is damaged, or a line is
-            too long. The message names the file, the place and the fix.
+        ValueError: If it is not UTF-8, its ``.gz`` is damaged, or a line is too long. The message
+            names the file, the place and the fix.
     """
     number = 0
     try:
@@ -32,9 +32,8 @@ def text_lines(path: str | Path) -> Iterator[str]:
             for number, line in enumerate(lines, 1):
                 if len(line) == LONGEST_LINE and line[-1] not in '\r\n':
                     raise ValueError(
-                        f'{path}, line {number} has more than '
-                        f'{LONGEST_LINE:,} characters. Fix: write one entry a '
-                        'line, or unpack the file again'
+                        f'{path}, line {number} has more than {LONGEST_LINE:,} characters. Fix: '
+                        'write one entry a line, or unpack the file again'
                     )
                 yield line
     except UnicodeDecodeError as error:
@@ -42,9 +41,8 @@ def text_lines(path: str | Path) -> Iterator[str]:
         # A block is decoded when no whole line is left of those before.
         number += 1 + error.object[: error.start].count(b'\n')
         raise ValueError(
-            f'{path}, line {number} is not UTF-8 text: it holds the byte '
-            f'0x{byte:02x}. Fix: save the file as UTF-8, as by `iconv -f '
-            'latin1 -t utf-8`'
+            f'{path}, line {number} is not UTF-8 text: it holds the byte 0x{byte:02x}. Fix: save '
+            'the file as UTF-8, as by `iconv -f latin1 -t utf-8`'
         ) from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(

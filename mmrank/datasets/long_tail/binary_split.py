@@ -16,10 +16,7 @@ PROFILES = ('exponential', 'positives')
 
 
 def long_tail_sizes(
-    counts: np.ndarray,
-    positive: Sequence[int],
-    imbalance_ratio: float,
-    profile: str,
+    counts: np.ndarray, positive: Sequence[int], imbalance_ratio: float, profile: str
 ) -> np.ndarray:
     """Images to take of each class.
 
@@ -27,10 +24,9 @@ def long_tail_sizes(
         counts: (C,) images that there are.
         positive: The positive classes.
         imbalance_ratio: See ``profile``.
-        profile: ``'exponential'``: the long tail over all classes, largest to
-            smallest class. ``'positives'``: all images of the other classes,
-            and so many of the positive ones, equally many of each, that there
-            are ``imbalance_ratio`` negatives to a positive.
+        profile: ``'exponential'``: the long tail over all classes, largest to smallest class.
+            ``'positives'``: all images of the other classes, and so many of the positive ones,
+            equally many of each, that there are ``imbalance_ratio`` negatives to a positive.
 
     Returns:
         (C,) int64.
@@ -55,18 +51,15 @@ def long_tail_sizes(
         if share > counts[positive].min():
             least = num_negative / (counts[positive].min() * len(positive))
             raise ValueError(
-                f'imbalance_ratio={imbalance_ratio!r} needs {share:.0f} '
-                'images of each positive class, of which the smallest has '
-                f'{counts[positive].min()}. Fix: at least '
+                f'imbalance_ratio={imbalance_ratio!r} needs {share:.0f} images of each positive '
+                f'class, of which the smallest has {counts[positive].min()}. Fix: at least '
                 f'imbalance_ratio={least:.2f}'
             )
         sizes[positive] = int(share + 0.5)
     return sizes
 
 
-def split_sizes(
-    sizes: np.ndarray, ratios: Sequence[float] = (8, 1, 1)
-) -> np.ndarray:
+def split_sizes(sizes: np.ndarray, ratios: Sequence[float] = (8, 1, 1)) -> np.ndarray:
     """Images of each class in each part.
 
     Args:
@@ -74,8 +67,8 @@ def split_sizes(
         ratios: Of training, validation and test part.
 
     Returns:
-        (3, C) int64, columns sum to ``sizes``; validation and test get at
-        least one image of a class that has three.
+        (3, C) int64, columns sum to ``sizes``; validation and test get at least one image of a
+        class that has three.
 
     Raises:
         ValueError: If the ratios are not three numbers above 0.
@@ -86,19 +79,12 @@ def split_sizes(
             '(8, 1, 1) is that of the paper'
         )
     total = sum(ratios)
-    val, test = (
-        np.maximum(np.floor(sizes * r / total + 0.5), sizes >= 3)
-        for r in ratios[1:]
-    )
+    val, test = (np.maximum(np.floor(sizes * r / total + 0.5), sizes >= 3) for r in ratios[1:])
     return np.stack([sizes - val - test, val, test]).astype(np.int64)
 
 
 def choose_part(
-    labels: np.ndarray,
-    sizes: np.ndarray,
-    part: str,
-    ratios: Sequence[float],
-    seed: int,
+    labels: np.ndarray, sizes: np.ndarray, part: str, ratios: Sequence[float], seed: int
 ) -> np.ndarray:
     """The images of one part, each class split alike.
 
@@ -117,10 +103,7 @@ def choose_part(
     ends = np.cumsum(split_sizes(sizes, ratios), axis=0)
     row = PARTS.index(part)
     begins = ends[row - 1] if row else np.zeros_like(sizes)
-    chosen = [
-        members[begin:end]
-        for members, begin, end in zip(classes, begins, ends[row])
-    ]
+    chosen = [members[begin:end] for members, begin, end in zip(classes, begins, ends[row])]
     return np.sort(np.concatenate(chosen))
 
 
@@ -138,7 +121,6 @@ def check_both_sides(is_positive: np.ndarray, part: str, fix: str) -> None:
     num_positive = int(is_positive.sum())
     if not 0 < num_positive < len(is_positive):
         raise UserError(
-            f'the {part} part has {num_positive} positives and '
-            f'{len(is_positive) - num_positive} negatives, so that no '
-            f'positive can be ranked against a negative. Fix: {fix}'
+            f'the {part} part has {num_positive} positives and {len(is_positive) - num_positive} '
+            f'negatives, so that no positive can be ranked against a negative. Fix: {fix}'
         )

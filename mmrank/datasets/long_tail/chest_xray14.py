@@ -6,10 +6,7 @@ import numpy as np
 from mmengine.fileio import join_path
 from mmpretrain.datasets import MultiLabelDataset
 
-from mmrank.datasets.long_tail.multi_label_items import (
-    check_every_class,
-    multi_label_items,
-)
+from mmrank.datasets.long_tail.multi_label_items import check_every_class, multi_label_items
 from mmrank.datasets.long_tail.read_chest_xray14 import (
     CLASSES,
     Entry,
@@ -27,14 +24,13 @@ SPLIT_BY = ('lists', 'patients')
 class ChestXray14(OneSizeBatches, MultiLabelDataset):
     """112,120 chest X-rays with 14 findings (Wang et al., CVPR 2017).
 
-    Reads the published ``Data_Entry_2017.csv``, ``train_val_list.txt`` and
-    ``test_list.txt``. Items have ``img_path``, ``gt_label``, the list of
-    findings, and ``gt_score``, (C,) of 0 and 1; an X-ray without a finding is
-    a negative of all classes.
+    Reads the published ``Data_Entry_2017.csv``, ``train_val_list.txt`` and ``test_list.txt``. Items
+    have ``img_path``, ``gt_label``, the list of findings, and ``gt_score``, (C,) of 0 and 1; an
+    X-ray without a finding is a negative of all classes.
 
-    No patient is in two splits. The validation patients are taken from those
-    of ``train_val_list.txt``. ``split_by='patients'`` makes a random split
-    8:1:1 of all patients instead, the sizes of the stable AP paper (which
+    No patient is in two splits. The validation patients are taken from those of
+    ``train_val_list.txt``. ``split_by='patients'`` makes a random split 8:1:1 of all patients
+    instead, the sizes of the stable AP paper (which
     does not say whether it parted patients).
 
     Args:
@@ -45,15 +41,15 @@ class ChestXray14(OneSizeBatches, MultiLabelDataset):
             name makes a binary problem.
         ann_file: The table.
         split_by: ``'lists'`` or ``'patients'``.
-        val_fraction: Share of the training and validation patients that
-            validate; 1/8 makes 7:1 of them.
+        val_fraction: Share of the training and validation patients that validate; 1/8 makes 7:1 of
+            them.
         split_seed: Another seed sets other patients aside.
-        **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``,
-            ``test_mode``, ``indices`` and so on.
+        **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``, ``test_mode``, ``indices`` and so
+            on.
 
     Raises:
-        UserError: If a file cannot be read, a column, image or label is
-            missing or unknown, or a class has no positive in the split.
+        UserError: If a file cannot be read, a column, image or label is missing or unknown, or a
+            class has no positive in the split.
         ValueError: If a setting makes no sense.
     """
 
@@ -71,24 +67,16 @@ class ChestXray14(OneSizeBatches, MultiLabelDataset):
         split_seed: int = 0,
         **kwargs,
     ) -> None:
-        for name, value, choices in (
-            ('split', split, SPLITS),
-            ('split_by', split_by, SPLIT_BY),
-        ):
+        for name, value, choices in (('split', split, SPLITS), ('split_by', split_by, SPLIT_BY)):
             if value not in choices:
-                raise ValueError(
-                    f'{name} must be one of {choices}, got {value!r}'
-                )
+                raise ValueError(f'{name} must be one of {choices}, got {value!r}')
         if not 0 < val_fraction < 1:
-            raise ValueError(
-                f'val_fraction must be between 0 and 1, got {val_fraction!r}'
-            )
+            raise ValueError(f'val_fraction must be between 0 and 1, got {val_fraction!r}')
         if classes is not None:
             unknown = [name for name in classes if name not in CLASSES]
             if unknown or len(set(classes)) < len(classes) or not classes:
                 raise ValueError(
-                    f'classes={list(classes)} must name some of '
-                    f'{", ".join(CLASSES)}, each once'
+                    f'classes={list(classes)} must name some of {", ".join(CLASSES)}, each once'
                 )
         self.split, self.split_by = split, split_by
         self.val_fraction, self.split_seed = val_fraction, split_seed
@@ -139,7 +127,4 @@ class ChestXray14(OneSizeBatches, MultiLabelDataset):
 
     def extra_repr(self) -> list[str]:
         """Add the split to mmpretrain's description."""
-        return [
-            *super().extra_repr(),
-            f'Split: \t{self.split}, by {self.split_by}',
-        ]
+        return [*super().extra_repr(), f'Split: \t{self.split}, by {self.split_by}']

@@ -17,15 +17,14 @@ from mmrank.datasets.long_tail.cifar_images import SPLITS, read_cifar
 class CIFARBinaryLongTail(BaseDataset):
     """Base of the data sets of some classes against the rest.
 
-    All 60,000 images are pooled, the long-tailed set is taken from them, the
-    ``positive`` classes become the positives, and the images of each original
-    class are split 8:1:1. All three parts are thus as imbalanced as the whole.
-    So does section 7.3 of the stable AP paper (Chinese journal of computers,
-    2025), which leaves open which classes are the positive ones and how
-    imbalanced the set is.
+    All 60,000 images are pooled, the long-tailed set is taken from them, the ``positive`` classes
+    become the positives, and the images of each original class are split 8:1:1. All three parts are
+    thus as imbalanced as the whole. So does section 7.3 of the stable AP paper (Chinese journal of
+    computers, 2025), which leaves open which classes are the positive ones and how imbalanced the
+    set is.
 
-    Items have ``img``, (H, W, 3) uint8 in RGB, and ``gt_label``; their
-    ``sample_idx`` counts from 0 to ``len(dataset) - 1`` without a gap.
+    Items have ``img``, (H, W, 3) uint8 in RGB, and ``gt_label``; their ``sample_idx`` counts from 0
+    to ``len(dataset) - 1`` without a gap.
 
     Args:
         data_root: Folder with one of three forms, see
@@ -35,17 +34,16 @@ class CIFARBinaryLongTail(BaseDataset):
         split: ``'train'``, ``'val'`` or ``'test'``.
         imbalance_ratio: See ``profile``.
         profile: ``'exponential'``: CIFAR-LT with ``imbalance_ratio`` images
-            of the first class to one of the last; how rare the positives are
-            depends on their place. ``'positives'``: all images of the other
-            classes, and ``imbalance_ratio`` of them to one positive.
+            of the first class to one of the last; how rare the positives are depends on their
+            place. ``'positives'``: all images of the other classes, and ``imbalance_ratio`` of them
+            to one positive.
         seed: Another seed takes and splits otherwise.
         ratios: Sizes of the three parts.
-        multi_label: False: ``gt_label`` is 0 or 1, and there are the classes
-            ``'rest'`` and the positive one. True: it is the list of positive
-            classes as mmpretrain's multi-label data sets have it, ``[]`` or
-            ``[0]``, and there is one class.
-        **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``,
-            ``test_mode``, ``indices`` and so on.
+        multi_label: False: ``gt_label`` is 0 or 1, and there are the classes ``'rest'`` and the
+            positive one. True: it is the list of positive classes as mmpretrain's multi-label data
+            sets have it, ``[]`` or ``[0]``, and there is one class.
+        **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``, ``test_mode``, ``indices`` and so
+            on.
 
     Raises:
         UserError: If the files are missing or damaged, a class is
@@ -85,24 +83,14 @@ class CIFARBinaryLongTail(BaseDataset):
         classes = (self.positive_name,)
         if not multi_label:
             classes = ('rest', *classes)
-        super().__init__(
-            ann_file='',
-            data_root=data_root,
-            metainfo=dict(classes=classes),
-            **kwargs,
-        )
+        super().__init__(ann_file='', data_root=data_root, metainfo=dict(classes=classes), **kwargs)
 
     def load_data_list(self) -> list[dict]:
         """Return ``img`` and ``gt_label`` of every image of the part."""
-        halves = [
-            read_cifar(self.data_root, half, self.num_classes)
-            for half in SPLITS
-        ]
+        halves = [read_cifar(self.data_root, half, self.num_classes) for half in SPLITS]
         labels = np.concatenate([half.labels for half in halves])
         counts = np.bincount(labels, minlength=self.num_classes)
-        sizes = long_tail_sizes(
-            counts, self.positive, self.imbalance_ratio, self.profile
-        )
+        sizes = long_tail_sizes(counts, self.positive, self.imbalance_ratio, self.profile)
         chosen = choose_part(labels, sizes, self.split, self.ratios, self.seed)
         is_positive = np.isin(labels[chosen], self.positive)
         check_both_sides(
@@ -122,10 +110,7 @@ class CIFARBinaryLongTail(BaseDataset):
         # a fixed shuffle lets `indices` take a fair subset.
         rng = np.random.Generator(np.random.PCG64([self.seed, len(sizes)]))
         order = np.argsort(rng.random(len(chosen)), kind='stable')
-        return [
-            {'img': images[i], 'gt_label': self._label(is_positive[i])}
-            for i in order
-        ]
+        return [{'img': images[i], 'gt_label': self._label(is_positive[i])} for i in order]
 
     def _label(self, is_positive: bool) -> int | list[int]:
         if self.multi_label:

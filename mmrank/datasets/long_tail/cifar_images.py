@@ -69,21 +69,17 @@ class LabelledImages:
         for index, image in zip(indices, images):
             if image.shape != images[0].shape:
                 raise UserError(
-                    f'{self.images[index]} has the shape {image.shape}, '
-                    f'others {images[0].shape}. Fix: make all images of '
-                    f'{self.source} equally large'
+                    f'{self.images[index]} has the shape {image.shape}, others {images[0].shape}. '
+                    f'Fix: make all images of {self.source} equally large'
                 )
         return np.stack(images)
 
 
-def read_cifar(
-    data_root: str | Path, split: str, num_classes: int
-) -> LabelledImages:
+def read_cifar(data_root: str | Path, split: str, num_classes: int) -> LabelledImages:
     """Read one part of CIFAR.
 
-    Three forms are looked for, in this order: the published files
-    (``cifar-10-batches-py/`` or ``cifar-100-python/``), read by mmpretrain;
-    one array a part (``train.npz``, ``test.npz``), as
+    Three forms are looked for, in this order: the published files (``cifar-10-batches-py/`` or
+    ``cifar-100-python/``), read by mmpretrain; one array a part (``train.npz``, ``test.npz``), as
     ``tools/dataset_converters/cifar10.py`` writes them; folders of images
     (``train/<class>/*.jpg``).
 
@@ -108,9 +104,8 @@ def read_cifar(
     if (root / split).is_dir():
         return _read_folders(root / split, names)
     raise UserError(
-        f'{root} holds no {host.__name__}: neither {host.base_folder}/, the '
-        f'published files, nor {split}.npz, nor {split}/<class>/. Fix: check '
-        f'data_root, or unpack {host.filename} there'
+        f'{root} holds no {host.__name__}: neither {host.base_folder}/, the published files, nor '
+        f'{split}.npz, nor {split}/<class>/. Fix: check data_root, or unpack {host.filename} there'
     )
 
 
@@ -118,8 +113,8 @@ def read_arrays(path: Path, names: tuple[str, ...]) -> LabelledImages:
     """Read a file of arrays.
 
     Args:
-        path: ``.npz`` with ``images`` (N, H, W, 3) uint8 in RGB, ``labels``
-            (N,) and ``classes``, the names.
+        path: ``.npz`` with ``images`` (N, H, W, 3) uint8 in RGB, ``labels`` (N,) and ``classes``,
+            the names.
         names: What the classes should be.
 
     Raises:
@@ -131,16 +126,14 @@ def read_arrays(path: Path, names: tuple[str, ...]) -> LabelledImages:
         with np.load(path, allow_pickle=False) as file:
             # What lacks the header of an array comes as bytes.
             images, labels, classes = (
-                np.asarray(file[key])
-                for key in ('images', 'labels', 'classes')
+                np.asarray(file[key]) for key in ('images', 'labels', 'classes')
             )
     except _DAMAGE as error:
         raise UserError(f'{path} cannot be read: {error}. {fix}') from (error)
     classes = classes.reshape(-1)
     if tuple(classes.tolist()) != tuple(names):
         raise UserError(
-            f'{path} has the classes {shown(classes.tolist())}, expected '
-            f'{shown(names)}. {fix}'
+            f'{path} has the classes {shown(classes.tolist())}, expected {shown(names)}. {fix}'
         )
     if (
         images.dtype != np.uint8
@@ -163,15 +156,13 @@ def _check_array_sizes(path: Path) -> None:
     """Refuse arrays that no version of CIFAR has.
 
     Raises:
-        ValueError: If they would fill the memory; NumPy reserves what the
-            header of an array says, and a bomb unpacks 1,000 times its size.
+        ValueError: If they would fill the memory; NumPy reserves what the header of an array says,
+            and a bomb unpacks 1,000 times its size.
     """
     with zipfile.ZipFile(path) as archive:
         size = sum(info.file_size for info in archive.infolist())
     if size > _LARGEST_FILE:
-        raise ValueError(
-            f'its arrays have {size:,} bytes, more than {_LARGEST_FILE:,}'
-        )
+        raise ValueError(f'its arrays have {size:,} bytes, more than {_LARGEST_FILE:,}')
 
 
 def read_rgb(path: Path) -> np.ndarray:
@@ -187,8 +178,7 @@ def read_rgb(path: Path) -> np.ndarray:
         image = decode_image(path.read_bytes())
     except (OSError, ValueError) as error:
         raise UserError(
-            f'image {path} cannot be read: {error}. Fix: unpack the data set '
-            'again'
+            f'image {path} cannot be read: {error}. Fix: unpack the data set again'
         ) from error
     return np.ascontiguousarray(image[..., ::-1])
 
@@ -196,10 +186,7 @@ def read_rgb(path: Path) -> np.ndarray:
 def _read_published(root: Path, split: str, host: type) -> LabelledImages:
     try:
         items = host(
-            data_root=str(root),
-            split=split,
-            download=False,
-            serialize_data=False,
+            data_root=str(root), split=split, download=False, serialize_data=False
         ).data_list
     except (AssertionError, RuntimeError) as error:
         raise UserError(
@@ -208,9 +195,7 @@ def _read_published(root: Path, split: str, host: type) -> LabelledImages:
         ) from error
     labels = np.array([item['gt_label'] for item in items], dtype=np.int64)
     return LabelledImages(
-        np.stack([item['img'] for item in items]),
-        labels,
-        str(root / host.base_folder),
+        np.stack([item['img'] for item in items]), labels, str(root / host.base_folder)
     )
 
 
@@ -220,10 +205,9 @@ def _read_folders(folder: Path, names: tuple[str, ...]) -> LabelledImages:
     there = {image.class_name for image in found}
     if there != set(names):
         raise UserError(
-            f'{folder} must have a folder of images for each of the '
-            f'{len(names)} classes; missing: {sorted(set(names) - there)}, '
-            f'unknown: {sorted(there - set(names))}. Fix: unpack the data '
-            'set again, or correct data_root'
+            f'{folder} must have a folder of images for each of the {len(names)} classes; missing: '
+            f'{sorted(set(names) - there)}, unknown: {sorted(there - set(names))}. Fix: unpack the '
+            'data set again, or correct data_root'
         )
     labels = np.array([label_of[i.class_name] for i in found])
     # As turns: any first n images are a balanced subset.
@@ -232,6 +216,4 @@ def _read_folders(folder: Path, names: tuple[str, ...]) -> LabelledImages:
         members = labels == label
         turns[members] = np.arange(members.sum())
     order = np.lexsort((labels, turns))
-    return LabelledImages(
-        [folder / found[i].path for i in order], labels[order], str(folder)
-    )
+    return LabelledImages([folder / found[i].path for i in order], labels[order], str(folder))

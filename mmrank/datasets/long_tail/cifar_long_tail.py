@@ -17,15 +17,13 @@ SPLITS = ('train', 'val', 'test')
 class CIFARLongTail(BaseDataset):
     """Base of the long-tailed versions of CIFAR.
 
-    Of class c the training split has ``n_max * imbalance_ratio^(-c/(C-1))``
-    images. The test split is the published one, balanced. A balanced
-    validation split can be set aside from the training images first; the
-    published versions have none.
+    Of class c the training split has ``n_max * imbalance_ratio^(-c/(C-1))`` images. The test split
+    is the published one, balanced. A balanced validation split can be set aside from the training
+    images first; the published versions have none.
 
-    Items have ``img``, (H, W, 3) uint8 in RGB, and ``gt_label``; their
-    ``sample_idx`` counts from 0 to ``len(dataset) - 1`` without a gap, as
-    losses with a state per sample need it. A config needs no
-    ``LoadImageFromFile``.
+    Items have ``img``, (H, W, 3) uint8 in RGB, and ``gt_label``; their ``sample_idx`` counts from 0
+    to ``len(dataset) - 1`` without a gap, as losses with a state per sample need it. A config needs
+    no ``LoadImageFromFile``.
 
     Args:
         data_root: Folder with one of three forms, see
@@ -35,13 +33,13 @@ class CIFARLongTail(BaseDataset):
         imbalance_ratio: Size of the largest over that of the smallest class
             of the training split. 1: all images.
         seed: Another seed chooses other images.
-        val_per_class: Images of each class to set aside for validation, the
-            same for every imbalance ratio.
-        order_seed: None: the first class is the largest, as published. Else
-            the seed decides how large each class is, to tell what comes from
-            being rare from what comes from being a truck.
-        **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``,
-            ``test_mode``, ``indices`` and so on.
+        val_per_class: Images of each class to set aside for validation, the same for every
+            imbalance ratio.
+        order_seed: None: the first class is the largest, as published. Else the seed decides how
+            large each class is, to tell what comes from being rare from what comes from being a
+            truck.
+        **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``, ``test_mode``, ``indices`` and so
+            on.
 
     Raises:
         UserError: If the files are missing or damaged.
@@ -90,19 +88,15 @@ class CIFARLongTail(BaseDataset):
             return np.arange(len(labels))
         classes = shuffled_classes(labels, self.seed)
         aside = self.val_per_class
-        check_class_sizes(
-            [aside + 1] * len(classes), classes, f'val_per_class={aside}'
-        )
+        check_class_sizes([aside + 1] * len(classes), classes, f'val_per_class={aside}')
         if self.split == 'val':
             chosen = [members[:aside] for members in classes]
         else:
             classes = [members[aside:] for members in classes]
-            sizes = exponential_sizes(
-                len(classes), len(classes[0]), self.imbalance_ratio
-            )[ranked_classes(len(classes), self.order_seed)]
-            check_class_sizes(
-                sizes, classes, f'imbalance_ratio={self.imbalance_ratio}'
-            )
+            sizes = exponential_sizes(len(classes), len(classes[0]), self.imbalance_ratio)[
+                ranked_classes(len(classes), self.order_seed)
+            ]
+            check_class_sizes(sizes, classes, f'imbalance_ratio={self.imbalance_ratio}')
             chosen = [m[:size] for m, size in zip(classes, sizes)]
         return np.sort(np.concatenate(chosen))
 

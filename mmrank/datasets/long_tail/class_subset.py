@@ -5,19 +5,16 @@ import math
 import numpy as np
 
 
-def exponential_sizes(
-    num_classes: int, largest: int, imbalance_ratio: float
-) -> np.ndarray:
+def exponential_sizes(num_classes: int, largest: int, imbalance_ratio: float) -> np.ndarray:
     """Class sizes ``largest * imbalance_ratio^(-c / (C - 1))``, rounded down.
 
-    Source: Cui et al., Class-Balanced Loss Based on Effective Number of
-    Samples, CVPR 2019, in the form of Cao et al., LDAM, NeurIPS 2019.
+    Source: Cui et al., Class-Balanced Loss Based on Effective Number of Samples, CVPR 2019, in the
+    form of Cao et al., LDAM, NeurIPS 2019.
 
     Args:
         num_classes: C, at least 2.
         largest: Images of class 0.
-        imbalance_ratio: Size of the largest over that of the smallest class,
-            at least 1.
+        imbalance_ratio: Size of the largest over that of the smallest class, at least 1.
 
     Returns:
         (C,) int64, falling.
@@ -38,9 +35,8 @@ def exponential_sizes(
     sizes = np.floor(sizes + 1e-6).astype(np.int64)
     if sizes[-1] < 1:
         raise ValueError(
-            f'imbalance_ratio={imbalance_ratio!r} leaves no image of the '
-            f'smallest class, as the largest one has {largest}. Fix: at most '
-            f'imbalance_ratio={largest}'
+            f'imbalance_ratio={imbalance_ratio!r} leaves no image of the smallest class, as the '
+            f'largest one has {largest}. Fix: at most imbalance_ratio={largest}'
         )
     return sizes
 
@@ -50,8 +46,8 @@ def ranked_classes(num_classes: int, order_seed: int | None) -> np.ndarray:
 
     Args:
         num_classes: C.
-        order_seed: None: class 0 is the largest, as published. Else the seed
-            decides which class is how large.
+        order_seed: None: class 0 is the largest, as published. Else the seed decides which class is
+            how large.
 
     Returns:
         (C,) int64, a permutation.
@@ -63,9 +59,7 @@ def ranked_classes(num_classes: int, order_seed: int | None) -> np.ndarray:
         return np.arange(num_classes)
     if order_seed < 0:
         raise ValueError(f'order_seed must be at least 0, got {order_seed}')
-    keys = np.random.Generator(np.random.PCG64([order_seed])).random(
-        num_classes
-    )
+    keys = np.random.Generator(np.random.PCG64([order_seed])).random(num_classes)
     return np.argsort(keys, kind='stable')
 
 
@@ -111,6 +105,5 @@ def check_class_sizes(wanted, classes: list[np.ndarray], reason: str) -> None:
     for label, (size, members) in enumerate(zip(wanted, classes)):
         if size > len(members):
             raise ValueError(
-                f'{reason} takes {size} images of class {label}, which has '
-                f'only {len(members)}'
+                f'{reason} takes {size} images of class {label}, which has only {len(members)}'
             )

@@ -10,10 +10,7 @@ from mmengine.fileio import join_path
 from mmpretrain.datasets import MultiLabelDataset
 
 from mmrank.datasets.checks.coco_findings import shown
-from mmrank.datasets.long_tail.multi_label_items import (
-    check_every_class,
-    multi_label_items,
-)
+from mmrank.datasets.long_tail.multi_label_items import check_every_class, multi_label_items
 from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.datasets.retrieval.image_lists import PATH_FIX
 from mmrank.errors import UserError
@@ -29,23 +26,21 @@ class MultiLabelCSV(OneSizeBatches, MultiLabelDataset):
         a.jpg,1,0
         b.jpg,0,0
 
-    Items have ``img_path``, ``gt_label``, the list of classes, and
-    ``gt_score``, (C,) of 0 and 1.
+    Items have ``img_path``, ``gt_label``, the list of classes, and ``gt_score``, (C,) of 0 and 1.
 
     Args:
         ann_file: The table, within ``data_root``.
         data_root: Folder of the table.
         data_prefix: Folder of the images within ``data_root``.
         image_column: Column of the image's path.
-        classes: Columns of the classes, in this order; None: all but the
-            image's.
+        classes: Columns of the classes, in this order; None: all but the image's.
         split: What the table is called in messages.
-        **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``,
-            ``test_mode``, ``indices`` and so on.
+        **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``, ``test_mode``, ``indices`` and so
+            on.
 
     Raises:
-        UserError: If the table cannot be read, a column or an image is
-            missing, a label is neither 0 nor 1, or a class has no positive.
+        UserError: If the table cannot be read, a column or an image is missing, a label is neither
+            0 nor 1, or a class has no positive.
     """
 
     def __init__(
@@ -76,17 +71,14 @@ class MultiLabelCSV(OneSizeBatches, MultiLabelDataset):
         missing = [path for path in paths if not os.path.isfile(path)]
         if missing:
             raise UserError(
-                f'{len(missing)} of {len(paths)} images of {self.ann_file} '
-                f'are missing, like {shown(missing[:3])}. Fix: check '
-                'data_prefix, or correct the table'
+                f'{len(missing)} of {len(paths)} images of {self.ann_file} are missing, like '
+                f'{shown(missing[:3])}. Fix: check data_prefix, or correct the table'
             )
         return multi_label_items(paths, targets)
 
     def _read(self) -> tuple[list[str], np.ndarray]:
         try:
-            with Path(self.ann_file).open(
-                encoding='utf-8-sig', newline=''
-            ) as file:
+            with Path(self.ann_file).open(encoding='utf-8-sig', newline='') as file:
                 reader = csv.DictReader(file)
                 header = reader.fieldnames or []
                 rows = [(reader.line_num, row) for row in reader]
@@ -102,10 +94,9 @@ class MultiLabelCSV(OneSizeBatches, MultiLabelDataset):
         missing = [name for name in wanted if name not in header]
         if missing or not self.CLASSES:
             raise UserError(
-                f'{self.ann_file} must have a column {self.image_column!r} '
-                f'and one for each class; missing: {shown(missing)}, there '
-                f'are {shown(header)}. Fix: correct image_column, classes or '
-                'the first line of the table'
+                f'{self.ann_file} must have a column {self.image_column!r} and one for each class; '
+                f'missing: {shown(missing)}, there are {shown(header)}. Fix: correct image_column, '
+                'classes or the first line of the table'
             )
         targets = np.zeros((len(rows), len(self.CLASSES)), dtype=np.int64)
         for target, (line, row) in zip(targets, rows):
@@ -113,16 +104,12 @@ class MultiLabelCSV(OneSizeBatches, MultiLabelDataset):
                 cell = (row[name] or '').strip()
                 if cell not in _BITS:
                     raise UserError(
-                        f'{self.ann_file}:{line}: {name!r:.80} is '
-                        f'{cell!r:.80}, not 0 '
-                        'or 1. Fix: replace other values, such as -1 for '
-                        'uncertain or an empty cell, by 0 or 1'
+                        f'{self.ann_file}:{line}: {name!r:.80} is {cell!r:.80}, not 0 or 1. Fix: '
+                        'replace other values, such as -1 for uncertain or an empty cell, by 0 or 1'
                     )
                 target[column] = _BITS[cell]
         if not rows:
-            raise UserError(
-                f'{self.ann_file} lists no image. Fix: check ann_file'
-            )
+            raise UserError(f'{self.ann_file} lists no image. Fix: check ann_file')
         images = [(row[self.image_column] or '').strip() for _, row in rows]
         for (line, _), image in zip(rows, images):
             if fault := path_fault(image):

@@ -15,22 +15,16 @@ def multi_label_items(paths: Sequence[str], targets: np.ndarray) -> list[dict]:
         targets: (N, C) of 0 and 1.
 
     Returns:
-        For each ``img_path``, ``gt_label``, the list of its classes, and
-        ``gt_score``, (C,) float32.
+        For each ``img_path``, ``gt_label``, the list of its classes, and ``gt_score``, (C,)
+        float32.
     """
     return [
-        dict(
-            img_path=path,
-            gt_label=np.flatnonzero(row).tolist(),
-            gt_score=row.astype(np.float32),
-        )
+        dict(img_path=path, gt_label=np.flatnonzero(row).tolist(), gt_score=row.astype(np.float32))
         for path, row in zip(paths, targets)
     ]
 
 
-def check_every_class(
-    targets: np.ndarray, classes: Sequence[str], split: str, source: str
-) -> None:
+def check_every_class(targets: np.ndarray, classes: Sequence[str], split: str, source: str) -> None:
     """Refuse a split in which a class cannot be ranked.
 
     Args:
@@ -44,17 +38,13 @@ def check_every_class(
             all such classes.
     """
     positives = targets.sum(0)
-    for kind, bad in (
-        ('positive', positives == 0),
-        ('negative', positives == len(targets)),
-    ):
+    for kind, bad in (('positive', positives == 0), ('negative', positives == len(targets))):
         if bad.any():
             names = [name for name, is_bad in zip(classes, bad) if is_bad]
             raise UserError(
-                f'the {split} split of {source} has {len(targets)} images and '
-                f'no {kind} of {_shown(names)}, whose average precision is '
-                'undefined. Fix: use another split, or remove these classes '
-                'from `classes`'
+                f'the {split} split of {source} has {len(targets)} images and no {kind} of '
+                f'{_shown(names)}, whose average precision is undefined. Fix: use another split, '
+                'or remove these classes from `classes`'
             )
 
 

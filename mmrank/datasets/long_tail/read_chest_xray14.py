@@ -45,15 +45,14 @@ def read_entries(path: str | os.PathLike) -> dict[str, Entry]:
 
     Args:
         path: CSV with at least the columns ``Image Index``, ``Finding
-            Labels`` (names parted by ``|``, or ``No Finding``) and ``Patient
-            ID``.
+            Labels`` (names parted by ``|``, or ``No Finding``) and ``Patient ID``.
 
     Returns:
         The X-rays by file name, in the order of the file.
 
     Raises:
-        UserError: If it cannot be read, a column is missing, a label is
-            unknown, or an image is listed twice.
+        UserError: If it cannot be read, a column is missing, a label is unknown, or an image is
+            listed twice.
     """
     try:
         with Path(path).open(encoding='utf-8-sig', newline='') as file:
@@ -84,15 +83,12 @@ def read_entries(path: str | os.PathLike) -> dict[str, Entry]:
         image, labels, patient = (row[place].strip() for place in places)
         if image in entries:
             raise UserError(
-                f'{path}:{number} lists {image:.200} a second time. Fix: '
-                'remove one of the lines'
+                f'{path}:{number} lists {image:.200} a second time. Fix: remove one of the lines'
             )
         findings = _findings(labels, f'{path}:{number}')
         entries[image] = Entry(findings, patient)
     if not entries:
-        raise UserError(
-            f'{path} lists no image. Fix: fetch Data_Entry_2017.csv again'
-        )
+        raise UserError(f'{path} lists no image. Fix: fetch Data_Entry_2017.csv again')
     return entries
 
 
@@ -110,9 +106,7 @@ def _findings(labels: str, place: str) -> tuple[int, ...]:
     return tuple(sorted(CLASSES.index(name) for name in names))
 
 
-def read_image_list(
-    path: str | os.PathLike, entries: dict[str, Entry]
-) -> list[str]:
+def read_image_list(path: str | os.PathLike, entries: dict[str, Entry]) -> list[str]:
     """Read ``train_val_list.txt`` or ``test_list.txt``.
 
     Args:
@@ -143,9 +137,7 @@ def read_image_list(
             )
         elif names:
             what = 'names an image twice'
-        raise UserError(
-            f'{path} {what}. Fix: fetch list and table again, of one version'
-        )
+        raise UserError(f'{path} {what}. Fix: fetch list and table again, of one version')
     return names
 
 
@@ -153,8 +145,8 @@ def find_images(folder: str | os.PathLike, names: list[str]) -> list[str]:
     """Find image files in the published folders.
 
     Args:
-        folder: With the files themselves, or ``images/``, or
-            ``images_001/images/`` to ``images_012/images/``.
+        folder: With the files themselves, or ``images/``, or ``images_001/images/`` to
+            ``images_012/images/``.
         names: File names.
 
     Returns:
@@ -164,11 +156,7 @@ def find_images(folder: str | os.PathLike, names: list[str]) -> list[str]:
         UserError: If some are missing.
     """
     folder = Path(folder)
-    places = [
-        folder,
-        folder / 'images',
-        *sorted(folder.glob('images_*/images')),
-    ]
+    places = [folder, folder / 'images', *sorted(folder.glob('images_*/images'))]
     found = {
         name: str(place / name)
         for place in reversed(places)
@@ -178,11 +166,9 @@ def find_images(folder: str | os.PathLike, names: list[str]) -> list[str]:
     missing = [name for name in names if name not in found]
     if missing:
         raise UserError(
-            f'{len(missing)} of {len(names)} images are missing, like '
-            f'{_listed(missing)}; looked into {folder}, its '
-            'images/ and its images_*/images/. Fix: check data_root and '
-            'data_prefix, and unpack all of images_001.tar.gz to '
-            'images_012.tar.gz'
+            f'{len(missing)} of {len(names)} images are missing, like {_listed(missing)}; looked '
+            f'into {folder}, its images/ and its images_*/images/. Fix: check data_root and '
+            'data_prefix, and unpack all of images_001.tar.gz to images_012.tar.gz'
         )
     return [found[name] for name in names]
 

@@ -7,13 +7,9 @@ _PACKAGE = 'mmrank.datasets.retrieval'
 
 #: Full name of every data set.
 RETRIEVAL_DATASETS = {
-    'StanfordOnlineProducts': (
-        f'{_PACKAGE}.stanford_online_products.StanfordOnlineProducts'
-    ),
+    'StanfordOnlineProducts': (f'{_PACKAGE}.stanford_online_products.StanfordOnlineProducts'),
     'VehicleID': f'{_PACKAGE}.vehicle_id.VehicleID',
-    'INaturalistRetrieval': (
-        f'{_PACKAGE}.inaturalist_retrieval.INaturalistRetrieval'
-    ),
+    'INaturalistRetrieval': (f'{_PACKAGE}.inaturalist_retrieval.INaturalistRetrieval'),
     'Omniglot': f'{_PACKAGE}.omniglot.Omniglot',
     'ClassFolder': f'{_PACKAGE}.class_folder.ClassFolder',
 }

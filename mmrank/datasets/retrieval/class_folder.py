@@ -21,16 +21,14 @@ class ClassFolder(RetrievalDataset):
 
     Args:
         data_root: Folder of the class folders.
-        split: ``'train'``, ``'val'``, ``'test'`` or ``'trainval'``, all
-            classes but those of the test split.
+        split: ``'train'``, ``'val'``, ``'test'`` or ``'trainval'``, all classes but those of the
+            test split.
         test_fraction: Share of the classes that make the test split.
         val_fraction: Share of the remaining ones for validation.
-        ann_file: List to take the images from instead of the folders: lines
-            ``path class``, parted by a tab where one contains blanks, or
-            ``path`` alone, whose folder is the class.
-        depth: Levels of folders that name a class: 1 for ``class/image``, 2
-            for ``super-class/class/image``, where each super-class is split
-            alike.
+        ann_file: List to take the images from instead of the folders: lines ``path class``, parted
+            by a tab where one contains blanks, or ``path`` alone, whose folder is the class.
+        depth: Levels of folders that name a class: 1 for ``class/image``, 2 for
+            ``super-class/class/image``, where each super-class is split alike.
         **kwargs: As for :class:`RetrievalDataset`.
 
     Raises:
@@ -59,11 +57,7 @@ class ClassFolder(RetrievalDataset):
         self.test_fraction = test_fraction
         self.depth = depth
         super().__init__(
-            data_root,
-            split=split,
-            val_fraction=val_fraction,
-            ann_file=ann_file,
-            **kwargs,
+            data_root, split=split, val_fraction=val_fraction, ann_file=ann_file, **kwargs
         )
 
     def read_list(self, test: bool) -> ImageList:

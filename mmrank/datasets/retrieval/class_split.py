@@ -8,22 +8,18 @@ from mmrank.errors import UserError
 
 
 def split_classes(
-    groups: Mapping[str, str],
-    fraction: float,
-    seed: int,
-    count: int | None = None,
+    groups: Mapping[str, str], fraction: float, seed: int, count: int | None = None
 ) -> tuple[list[str], list[str]]:
     """Set a fraction of the classes aside, in every group alike.
 
     The order in which classes are taken is that of a hash of seed and name.
-    It depends neither on the order of the list nor on a random number
-    generator, and a class that is added moves few others.
+    It depends neither on the order of the list nor on a random number generator, and a class that
+    is added moves few others.
 
     Args:
         groups: Group, like a super-class, of every class.
         fraction: Share of the classes of a group that is set aside, in
-            [0, 1); rounded to the nearest number, and at least one class of
-            the largest group.
+            [0, 1); rounded to the nearest number, and at least one class of the largest group.
         seed: Another seed makes another split.
         count: Number of classes to set aside instead, shared by the groups
             in proportion to their size.
@@ -70,9 +66,7 @@ def _proportional(sizes: Mapping[str, int], count: int) -> dict[str, int]:
     """Whole shares of ``count``, by the largest remainders."""
     total = sum(sizes.values())
     share = {group: count * n // total for group, n in sizes.items()}
-    by_remainder = sorted(
-        sizes, key=lambda group: (-(count * sizes[group] % total), group)
-    )
+    by_remainder = sorted(sizes, key=lambda group: (-(count * sizes[group] % total), group))
     for group in by_remainder[: count - sum(share.values())]:
         share[group] += 1
     return share

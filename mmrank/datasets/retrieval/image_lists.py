@@ -105,8 +105,7 @@ def read_sop_list(path: str | os.PathLike) -> ImageList:
     """Read a list of Stanford Online Products, like ``Ebay_train.txt``.
 
     Args:
-        path: File whose first line names the columns ``image_id class_id
-            super_class_id path``.
+        path: File whose first line names the columns ``image_id class_id super_class_id path``.
 
     Returns:
         Class and super-class are the numbers of the file; bad lines included.
@@ -151,8 +150,8 @@ def read_inaturalist_list(path: str | os.PathLike) -> ImageList:
 
     Args:
         path: File with one path a line, ``.../super-class/class/image``,
-            as the splits of SmoothAP (Brown et al., ECCV 2020) have them. A
-            class after the path is taken instead of the folder's.
+            as the splits of SmoothAP (Brown et al., ECCV 2020) have them. A class after the path is
+            taken instead of the folder's.
 
     Returns:
         Class names contain the super-class; bad lines included.
@@ -219,11 +218,7 @@ def scan_class_folders(
             f'folder {root!s:.300} does not exist. Fix: check data_root '
             'and data_prefix, or link the data set there'
         )
-    there = sorted(
-        p.name
-        for p in root.iterdir()
-        if p.is_dir() and not p.name.startswith('.')
-    )
+    there = sorted(p.name for p in root.iterdir() if p.is_dir() and not p.name.startswith('.'))
     missing = [name for name in within if name not in there]
     if missing:
         raise UserError(
@@ -233,18 +228,14 @@ def scan_class_folders(
     images = []
     for name in within or there:
         for folder, subfolders, files in os.walk(root / name):
-            subfolders[:] = sorted(
-                f for f in subfolders if not f.startswith('.')
-            )
+            subfolders[:] = sorted(f for f in subfolders if not f.startswith('.'))
             parts = Path(folder).relative_to(root).parts
             if len(parts) < depth:
                 continue
             class_name = '/'.join(parts[:depth])
             super_class = '/'.join(parts[: depth - 1])
             images += [
-                ListedImage(
-                    '/'.join((*parts, file)), class_name, super_class, ''
-                )
+                ListedImage('/'.join((*parts, file)), class_name, super_class, '')
                 for file in sorted(files)
                 if file.lower().endswith(IMAGE_SUFFIXES)
             ]

@@ -18,13 +18,12 @@ SPLITS = ('train', 'val', 'trainval', 'test')
 class RetrievalDataset(OneSizeBatches, BaseDataset):
     """Images with one class each, split by class.
 
-    A subclass defines by :meth:`read_list` which images its training and its
-    test part consist of. The validation classes are taken from the training
-    part. Labels are 0 to C-1 in each split, by the names of its classes in
-    natural order (2 before 10), which ``metainfo['classes']`` holds.
+    A subclass defines by :meth:`read_list` which images its training and its test part consist of.
+    The validation classes are taken from the training part. Labels are 0 to C-1 in each split, by
+    the names of its classes in natural order (2 before 10), which ``metainfo['classes']`` holds.
 
-    An item of the list has ``img_path``, ``gt_label`` and, where the data set
-    has such, ``super_class``.
+    An item of the list has ``img_path``, ``gt_label`` and, where the data set has such,
+    ``super_class``.
 
     Args:
         data_root: Folder of the data set.
@@ -35,8 +34,8 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
         data_prefix: Folder of the images within ``data_root``.
         classes: Keep these classes only, in this order: names, or a file
             with one a line.
-        num_val_classes: Number of validation classes in all, instead of
-            ``val_fraction``; each super-class gives its share.
+        num_val_classes: Number of validation classes in all, instead of ``val_fraction``; each
+            super-class gives its share.
         **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``,
             ``indices``, ``test_mode`` and so on.
 
@@ -80,8 +79,7 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
         """Read the images of one part.
 
         Args:
-            test: The test part; else the training part, with the validation
-                classes.
+            test: The test part; else the training part, with the validation classes.
 
         Raises:
             UserError: If it cannot be read.
@@ -137,9 +135,7 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
             items.append(item)
         return items
 
-    def _check_classes(
-        self, wanted: Sequence[str], there: Iterable[str], source: str
-    ) -> None:
+    def _check_classes(self, wanted: Sequence[str], there: Iterable[str], source: str) -> None:
         there = set(there)
         unknown = [name for name in wanted if name not in there]
         if unknown or len(set(wanted)) < len(wanted):
@@ -164,9 +160,7 @@ def natural_order(name: str) -> list:
     # Digits are compared by their count first: int() refuses long ones.
     parts = re.split(r'(\d+)', name)
     return [
-        (0, len(part.lstrip('0')), part.lstrip('0'))
-        if part.isdecimal()
-        else (1, 0, part)
+        (0, len(part.lstrip('0')), part.lstrip('0')) if part.isdecimal() else (1, 0, part)
         for part in parts
         if part
     ]

@@ -12,17 +12,16 @@ from mmrank.training_set import DrawnBatch
 class BatchStream(Sampler):
     """A stream of batches, each of which a subclass draws by its number.
 
-    Batch number t depends on the seed and t alone, so a training resumes
-    anywhere without drawing earlier batches, and the batches are the same for
-    every number of ranks. Epoch e has the batches ``e * num_batches`` to ``(e
-    + 1) * num_batches - 1``. Global random state is left alone.
+    Batch number t depends on the seed and t alone, so a training resumes anywhere without drawing
+    earlier batches, and the batches are the same for every number of ranks. Epoch e has the batches
+    ``e * num_batches`` to ``(e + 1) * num_batches - 1``. Global random state is left alone.
 
     Subclasses define :meth:`rank_batch` and may use :meth:`generator`.
 
     Args:
         num_batches: Batches in an epoch.
-        share: Indices that a rank yields for a batch, always as many: the
-            ``batch_size`` of the data loader.
+        share: Indices that a rank yields for a batch, always as many: the ``batch_size`` of the
+            data loader.
         seed: Seed, the same on all ranks. None: drawn by mmengine on the
             first rank.
         infinite: Iterate endlessly, as ``IterBasedTrainLoop`` requires.
@@ -31,17 +30,9 @@ class BatchStream(Sampler):
         ValueError: If ``num_batches`` is not positive.
     """
 
-    def __init__(
-        self,
-        num_batches: int,
-        share: int,
-        seed: int | None,
-        infinite: bool,
-    ) -> None:
+    def __init__(self, num_batches: int, share: int, seed: int | None, infinite: bool) -> None:
         if num_batches < 1:
-            raise ValueError(
-                f'num_batches must be at least 1, got {num_batches}'
-            )
+            raise ValueError(f'num_batches must be at least 1, got {num_batches}')
         self.num_batches, self.share = num_batches, share
         self.seed = sync_random_seed() if seed is None else seed
         self.infinite = infinite
@@ -90,8 +81,8 @@ class BatchStream(Sampler):
     def skip(self, num_samples: int) -> None:
         """Continue after the first ``num_samples`` indices of this rank.
 
-        The contract of mmengine's ``InfiniteSampler.skip``: counted from the
-        start of the stream, and called before the iteration.
+        The contract of mmengine's ``InfiniteSampler.skip``: counted from the start of the stream,
+        and called before the iteration.
 
         Args:
             num_samples: Indices that this rank has consumed.
@@ -100,9 +91,7 @@ class BatchStream(Sampler):
             ValueError: If it is negative.
         """
         if num_samples < 0:
-            raise ValueError(
-                f'num_samples must not be negative, got {num_samples}'
-            )
+            raise ValueError(f'num_samples must not be negative, got {num_samples}')
         self._skipped = num_samples
 
 
@@ -157,7 +146,6 @@ def check_sampling(dataset, expected: tuple[str, ...]):
     if sampling not in expected:
         raise ValueError(
             f'the data set has sampling={sampling!r}, but its sampler is for '
-            f'{" or ".join(map(repr, expected))}; set sampling of the data '
-            'set so'
+            f'{" or ".join(map(repr, expected))}; set sampling of the data set so'
         )
     return dataset.interactions

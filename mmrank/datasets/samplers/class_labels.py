@@ -8,8 +8,8 @@ def class_labels(dataset: object) -> np.ndarray:
     """Return the class index of every item.
 
     Args:
-        dataset: Has ``get_gt_labels()`` or ``get_cat_ids(index)``, or is
-            mmengine's ``ConcatDataset`` or ``RepeatDataset`` of such.
+        dataset: Has ``get_gt_labels()`` or ``get_cat_ids(index)``, or is mmengine's
+            ``ConcatDataset`` or ``RepeatDataset`` of such.
 
     Returns:
         (N,) int64.
@@ -28,9 +28,8 @@ def class_labels(dataset: object) -> np.ndarray:
         labels = np.asarray(dataset.get_gt_labels())
         if labels.shape != (len(dataset),):
             raise ValueError(
-                f'get_gt_labels() of {type(dataset).__name__} must return one '
-                f'class for each of the {len(dataset)} items, got shape '
-                f'{labels.shape}'
+                f'get_gt_labels() of {type(dataset).__name__} must return one class for each of '
+                f'the {len(dataset)} items, got shape {labels.shape}'
             )
         return labels.astype(np.int64)
     if hasattr(dataset, 'get_cat_ids'):

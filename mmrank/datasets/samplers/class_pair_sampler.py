@@ -11,30 +11,29 @@ from mmrank.registry import DATA_SAMPLERS
 class ClassPairSampler(BatchStream):
     """Draws positive pairs of the label matrix that classes define.
 
-    The pairs (i, j), i != j, of two images of one class are the set O of
-    in-batch sampling. Each batch is a uniform sample of them without
-    replacement, as ``mmrank.InBatchLoss`` assumes; a PK batch is none. An
-    image of a class of c is in 2 (c - 1) pairs, so large classes come more
-    often, which the unbiased loss makes up for. O is not listed: the memory
+    The pairs (i, j), i != j, of two images of one class are the set O of in-batch sampling. Each
+    batch is a uniform sample of them without replacement, as ``mmrank.InBatchLoss`` assumes; a PK
+    batch is none. An image of a class of c is in 2 (c - 1) pairs, so large classes come more often,
+    which the unbiased loss makes up for. O is not listed: the memory
     is O(number of images).
 
     A batch of a rank is the left images of its pairs, then the right ones:
-    ``2 * batch_size / W`` indices, the ``batch_size`` of the data loader.
-    Train it with ``mmrank.InBatchRetrievalHead``.
+    ``2 * batch_size / W`` indices, the ``batch_size`` of the data loader. Train it with
+    ``mmrank.InBatchRetrievalHead``.
 
     Args:
-        dataset: See :func:`.class_labels.class_labels`. Images that are alone
-            in their class are in no pair.
+        dataset: See :func:`.class_labels.class_labels`. Images that are alone in their class are in
+            no pair.
         batch_size: Pairs in a batch, over all ranks; W must divide it.
-        num_batches: Batches in an epoch. None: as many as show each image
-            about twice, at least one.
+        num_batches: Batches in an epoch. None: as many as show each image about twice, at least
+            one.
         seed: See :class:`BatchStream`.
         infinite: See :class:`BatchStream`.
 
     Raises:
         TypeError: If the classes are unknown.
-        ValueError: If there are fewer pairs than a batch has, or the batch
-            cannot be dealt out to the ranks.
+        ValueError: If there are fewer pairs than a batch has, or the batch cannot be dealt out to
+            the ranks.
     """
 
     def __init__(
@@ -50,13 +49,10 @@ class ClassPairSampler(BatchStream):
         labels = class_labels(dataset)
         self._images = np.argsort(labels, kind='stable')
         _, first, place, sizes = np.unique(
-            labels[self._images],
-            return_index=True,
-            return_inverse=True,
-            return_counts=True,
+            labels[self._images], return_index=True, return_inverse=True, return_counts=True
         )
-        # Of each image, in the order of the classes: where its class begins,
-        # and the number of its first pair.
+        # Of each image, in the order of the classes: where its class begins, and the number of its
+        # first pair.
         self._class_starts = first[place]
         self._pair_starts = np.cumsum(sizes[place] - 1) - (sizes[place] - 1)
         self.num_pairs = int((sizes * (sizes - 1)).sum())

@@ -2,11 +2,7 @@
 
 import numpy as np
 
-from mmrank.datasets.samplers.batch_stream import (
-    BatchStream,
-    check_sampling,
-    rank_and_share,
-)
+from mmrank.datasets.samplers.batch_stream import BatchStream, check_sampling, rank_and_share
 from mmrank.registry import DATA_SAMPLERS
 
 
@@ -14,24 +10,21 @@ from mmrank.registry import DATA_SAMPLERS
 class CrossPairSampler(BatchStream):
     """Batches of left and right entities, each uniform without replacement.
 
-    Source: "in-batch bias of two-tower models", section 3.2.2. Row i is the
-    index i, column j the index ``m + j``. Of W ranks each takes a part of the
-    rows with all columns, ``num_rows / W + num_cols`` indices: the
-    ``batch_size`` of the data loader.
+    Source: "in-batch bias of two-tower models", section 3.2.2. Row i is the index i, column j the
+    index ``m + j``. Of W ranks each takes a part of the rows with all columns, ``num_rows / W +
+    num_cols`` indices: the ``batch_size`` of the data loader.
 
     Args:
         dataset: A ``mmrank.InteractionDataset`` with ``sampling='cross'``.
         num_rows: Left entities in a batch, over all ranks; W must divide it.
         num_cols: Right entities in a batch.
-        num_batches: Batches in an epoch. None: as many as show each row once,
-            at least one.
+        num_batches: Batches in an epoch. None: as many as show each row once, at least one.
         seed: See :class:`BatchStream`.
         infinite: See :class:`BatchStream`.
 
     Raises:
         TypeError: If the data set has no pairs.
-        ValueError: If a number exceeds the entities, or the rows cannot be
-            dealt out to the ranks.
+        ValueError: If a number exceeds the entities, or the rows cannot be dealt out to the ranks.
     """
 
     def __init__(
@@ -45,9 +38,7 @@ class CrossPairSampler(BatchStream):
     ) -> None:
         self._shape = check_sampling(dataset, ('cross',)).shape
         self.rank, self._part = rank_and_share(num_rows, 'num_rows')
-        for name, wanted, size in zip(
-            ('num_rows', 'num_cols'), (num_rows, num_cols), self._shape
-        ):
+        for name, wanted, size in zip(('num_rows', 'num_cols'), (num_rows, num_cols), self._shape):
             if not 0 < wanted <= size:
                 raise ValueError(
                     f'{name}={wanted} must be from 1 to {size}, the number '

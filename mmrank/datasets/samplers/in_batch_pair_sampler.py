@@ -2,11 +2,7 @@
 
 import numpy as np
 
-from mmrank.datasets.samplers.batch_stream import (
-    BatchStream,
-    check_sampling,
-    rank_and_share,
-)
+from mmrank.datasets.samplers.batch_stream import BatchStream, check_sampling, rank_and_share
 from mmrank.registry import DATA_SAMPLERS
 
 
@@ -16,11 +12,10 @@ class InBatchPairSampler(BatchStream):
 
     So each batch is uniform without replacement, and in an epoch no pair
     comes twice. All batches have ``batch_size`` pairs, for the losses count
-    on it: up to ``batch_size - 1`` pairs are left over in an epoch, others in
-    each.
+    on it: up to ``batch_size - 1`` pairs are left over in an epoch, others in each.
 
-    Where the data set has ``sampling='sogram'`` a batch is two independent
-    samples, cut from two permutations, one behind the other, and a rank
+    Where the data set has ``sampling='sogram'`` a batch is two independent samples, cut from two
+    permutations, one behind the other, and a rank
     yields ``2 * batch_size / W`` indices for it.
 
     Args:
@@ -44,11 +39,7 @@ class InBatchPairSampler(BatchStream):
     """
 
     def __init__(
-        self,
-        dataset,
-        batch_size: int,
-        seed: int | None = None,
-        infinite: bool = False,
+        self, dataset, batch_size: int, seed: int | None = None, infinite: bool = False
     ) -> None:
         pairs = check_sampling(dataset, ('in_batch', 'sogram'))
         self.rank, self._part = rank_and_share(batch_size, 'batch_size')
@@ -60,10 +51,7 @@ class InBatchPairSampler(BatchStream):
         self.batch_size, self._num_pairs = batch_size, len(pairs)
         self.num_samples = 2 if dataset.sampling == 'sogram' else 1
         super().__init__(
-            len(pairs) // batch_size,
-            self._part * self.num_samples,
-            seed=seed,
-            infinite=infinite,
+            len(pairs) // batch_size, self._part * self.num_samples, seed=seed, infinite=infinite
         )
         self._permuted_epoch, self._orders = -1, []
 
@@ -78,6 +66,4 @@ class InBatchPairSampler(BatchStream):
             ]
             self._permuted_epoch = epoch
         begin = batch * self.batch_size + self.rank * self._part
-        return np.concatenate(
-            [order[begin : begin + self._part] for order in self._orders]
-        )
+        return np.concatenate([order[begin : begin + self._part] for order in self._orders])

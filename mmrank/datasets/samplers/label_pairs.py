@@ -11,9 +11,8 @@ def label_pairs(dataset: object) -> tuple[np.ndarray, np.ndarray]:
 
     Args:
         dataset: Its ``get_data_info(index)`` has ``gt_score``, (C,) numbers
-            of which those > 0 are the classes, or ``gt_label``, one class
-            index or several; or is mmengine's ``ConcatDataset`` or
-            ``RepeatDataset`` of such.
+            of which those > 0 are the classes, or ``gt_label``, one class index or several; or is
+            mmengine's ``ConcatDataset`` or ``RepeatDataset`` of such.
 
     Returns:
         Two int64 arrays of one length, item by item: items and classes.
@@ -45,8 +44,7 @@ def _classes(info: dict) -> np.ndarray:
     if 'gt_label' in info:
         return np.asarray(info['gt_label'], dtype=np.int64).reshape(-1)
     raise TypeError(
-        'an item of the data set has neither gt_score nor gt_label, only '
-        f'{sorted(info)}'
+        f'an item of the data set has neither gt_score nor gt_label, only {sorted(info)}'
     )
 
 

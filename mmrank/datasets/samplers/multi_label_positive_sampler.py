@@ -16,14 +16,13 @@ from mmrank.registry import DATA_SAMPLERS
 class MultiLabelPositiveSampler(BatchStream):
     """Batches with at least n+ positives of each class.
 
-    The rarest class is served first. An image that was taken for one class
-    counts for all that it has, so a common class may get more than its share
-    when it occurs together with rarer ones. What is left of the batch is
-    filled with images that have no class, in shuffled rounds; where there are
-    too few of those, with any others. No image comes twice in a batch.
+    The rarest class is served first. An image that was taken for one class counts for all that it
+    has, so a common class may get more than its share when it occurs together with rarer ones. What
+    is left of the batch is filled with images that have no class, in shuffled rounds; where there
+    are too few of those, with any others. No image comes twice in a batch.
 
-    ``batch_size`` counts the images of all ranks; rank r takes every W-th
-    image. The ``batch_size`` of the data loader is per rank. See
+    ``batch_size`` counts the images of all ranks; rank r takes every W-th image. The ``batch_size``
+    of the data loader is per rank. See
     :class:`~mmrank.datasets.samplers.batch_stream.BatchStream` for epochs,
     the seed and resuming.
 
@@ -33,8 +32,7 @@ class MultiLabelPositiveSampler(BatchStream):
         batch_size: Images in a batch, over all ranks.
         num_positives: n+ of each class, over all ranks; or one number for
             each class.
-        seed: Seed of the stream, the same on all ranks. None: drawn by
-            mmengine on the first rank.
+        seed: Seed of the stream, the same on all ranks. None: drawn by mmengine on the first rank.
         num_batches: Batches in an epoch. None: as many as all images fill,
             the same for every n+.
         infinite: Iterate endlessly, as ``IterBasedTrainLoop`` requires.
@@ -58,10 +56,7 @@ class MultiLabelPositiveSampler(BatchStream):
         self.batch_size = batch_size
         size = len(dataset)
         if size < batch_size:
-            raise ValueError(
-                f'batch_size={batch_size}, but the data set has only {size} '
-                'images'
-            )
+            raise ValueError(f'batch_size={batch_size}, but the data set has only {size} images')
         if num_batches is None:
             num_batches = max(1, size // batch_size)
         super().__init__(num_batches, share, seed=seed, infinite=infinite)
@@ -80,9 +75,7 @@ class MultiLabelPositiveSampler(BatchStream):
         # So many are left at least, whatever classes come together.
         left = batch_size - int(self.num_positives.sum())
         self._fill = ShuffledCycle(
-            self._none,
-            min(len(self._none), left),
-            partial(self.generator, 0),
+            self._none, min(len(self._none), left), partial(self.generator, 0)
         )
 
     def global_batch(self, number: int) -> np.ndarray:
@@ -121,18 +114,13 @@ class MultiLabelPositiveSampler(BatchStream):
         return self.global_batch(number)[self.rank :: self.world_size]
 
 
-def _some(
-    images: np.ndarray, count: int, rng: np.random.Generator
-) -> np.ndarray:
+def _some(images: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
     """Some images without replacement, from uniform numbers and a sort."""
     return images[np.argsort(rng.random(len(images)), kind='stable')[:count]]
 
 
 def _numbers(
-    num_positives: int | Sequence[int],
-    names: Sequence,
-    counts: np.ndarray,
-    batch_size: int,
+    num_positives: int | Sequence[int], names: Sequence, counts: np.ndarray, batch_size: int
 ) -> np.ndarray:
     if isinstance(num_positives, int):
         num_positives = [num_positives] * len(names)

@@ -2,11 +2,7 @@
 
 import numpy as np
 
-from mmrank.datasets.samplers.batch_stream import (
-    BatchStream,
-    check_sampling,
-    rank_and_share,
-)
+from mmrank.datasets.samplers.batch_stream import BatchStream, check_sampling, rank_and_share
 from mmrank.registry import DATA_SAMPLERS
 
 
@@ -14,14 +10,14 @@ from mmrank.registry import DATA_SAMPLERS
 class NaivePairSampler(BatchStream):
     """Batches of pairs of any left with any right entity, all alike likely.
 
-    Source: "in-batch bias of two-tower models", section 3.2.1. Cell (i, j) is
-    the index ``i * n + j``. No cell comes twice in a batch.
+    Source: "in-batch bias of two-tower models", section 3.2.1. Cell (i, j) is the index ``i * n +
+    j``. No cell comes twice in a batch.
 
     Args:
         dataset: A ``mmrank.InteractionDataset`` with ``sampling='naive'``.
         batch_size: Cells in a batch, over all ranks; W ranks must divide it.
-        num_batches: Batches in an epoch. None: as many as the positive pairs
-            would fill, at least one.
+        num_batches: Batches in an epoch. None: as many as the positive pairs would fill, at least
+            one.
         seed: See :class:`BatchStream`.
         infinite: See :class:`BatchStream`.
 

@@ -17,42 +17,37 @@ _CLASS_WEIGHTS = ('uniform', 'size')
 class PKSampler(BatchStream):
     """Batches of exactly ``batch_size / num_per_class`` classes.
 
-    Each batch is drawn independently: first its classes, no class twice, then
-    ``num_per_class`` images of each, no image twice where the class has
-    enough. Batch number t depends on the seed and t alone. So the batches are
-    the same for every number of ranks, and a training resumes at any of them
-    without drawing earlier ones.
+    Each batch is drawn independently: first its classes, no class twice, then ``num_per_class``
+    images of each, no image twice where the class has enough. Batch number t depends on the seed
+    and t alone. So the batches are the same for every number of ranks, and a training resumes at
+    any of them without drawing earlier ones.
 
-    ``batch_size`` counts the images of all ranks. Rank r of W takes the r-th
-    part of the batch's classes, whole classes only, hence W must divide
-    ``batch_size / num_per_class``. The ``batch_size`` of the data loader is
-    per rank: ``batch_size / W``.
+    ``batch_size`` counts the images of all ranks. Rank r of W takes the r-th part of the batch's
+    classes, whole classes only, hence W must divide ``batch_size / num_per_class``. The
+    ``batch_size`` of the data loader is per rank: ``batch_size / W``.
 
     Every epoch has ``num_batches`` batches; batch i of epoch e is batch
-    ``e * num_batches + i`` of the stream. With ``infinite`` the stream has no
-    end, as ``IterBasedTrainLoop`` requires.
+    ``e * num_batches + i`` of the stream. With ``infinite`` the stream has no end, as
+    ``IterBasedTrainLoop`` requires.
 
     Args:
-        dataset: Has ``get_gt_labels()`` or ``get_cat_ids(index)``, as
-            mmpretrain's data sets have; mmengine's wrappers ``ConcatDataset``
-            and ``RepeatDataset`` are seen through.
+        dataset: Has ``get_gt_labels()`` or ``get_cat_ids(index)``, as mmpretrain's data sets have;
+            mmengine's wrappers ``ConcatDataset`` and ``RepeatDataset`` are seen through.
         batch_size: Images in a batch, over all ranks.
         num_per_class: Images of one class in a batch, at least 2.
-        seed: Seed of the stream, the same on all ranks. None: drawn by
-            mmengine on the first rank.
-        small_classes: Of classes with fewer than ``num_per_class`` images,
-            ``'repeat'`` takes every image, some more than once, and
+        seed: Seed of the stream, the same on all ranks. None: drawn by mmengine on the first rank.
+        small_classes: Of classes with fewer than ``num_per_class`` images, ``'repeat'`` takes every
+            image, some more than once, and
             ``'skip'`` takes none. A class with a single image is always
             skipped: its only positive would be itself.
-        class_weights: How likely a class is drawn: ``'uniform'``, all alike,
-            or ``'size'``, in proportion to its images.
-        num_batches: Batches in an epoch. None: as many as the usable images
-            fill, at least one.
+        class_weights: How likely a class is drawn: ``'uniform'``, all alike, or ``'size'``, in
+            proportion to its images.
+        num_batches: Batches in an epoch. None: as many as the usable images fill, at least one.
         infinite: Iterate endlessly.
 
     Raises:
-        ValueError: If the sizes do not divide, or the data set has too few
-            classes with enough images.
+        ValueError: If the sizes do not divide, or the data set has too few classes with enough
+            images.
 
     Example:
         >>> train_dataloader = dict(
@@ -96,11 +91,9 @@ class PKSampler(BatchStream):
         usable = sizes >= least
         if usable.sum() < self.num_classes:
             raise ValueError(
-                f'a batch of batch_size={batch_size} with '
-                f'num_per_class={num_per_class} needs {self.num_classes} '
-                f'classes of at least {least} images, but of the '
-                f'{len(names)} classes of the data set only '
-                f'{int(usable.sum())} have so many. Fix: a smaller '
+                f'a batch of batch_size={batch_size} with num_per_class={num_per_class} needs '
+                f'{self.num_classes} classes of at least {least} images, but of the {len(names)} '
+                f'classes of the data set only {int(usable.sum())} have so many. Fix: a smaller '
                 'batch_size'
                 + (
                     "; small_classes='repeat'; a smaller num_per_class"
@@ -109,9 +102,7 @@ class PKSampler(BatchStream):
                 )
             )
         self._starts, self._sizes = starts[usable], sizes[usable]
-        self._weights = (
-            self._sizes.astype(float) if class_weights == 'size' else None
-        )
+        self._weights = self._sizes.astype(float) if class_weights == 'size' else None
         if num_batches is None:
             num_batches = max(1, int(self._sizes.sum()) // batch_size)
         share = batch_size // self.world_size
@@ -124,16 +115,16 @@ class PKSampler(BatchStream):
             number: Which, from 0.
 
         Returns:
-            (batch_size / num_per_class, num_per_class) indices, one class a
-            row, the same on every rank.
+            (batch_size / num_per_class, num_per_class) indices, one class a row, the same on every
+            rank.
         """
-        # Only uniform numbers and sorts are used: the bits behind them stay
-        # the same in all versions of NumPy.
+        # Only uniform numbers and sorts are used: the bits behind them stay the same in all
+        # versions of NumPy.
         rng = self.generator(number)
         keys = rng.random(len(self._sizes))
         if self._weights is not None:
-            # Efraimidis and Spirakis 2006: the smallest exponential variables
-            # are a weighted sample without replacement.
+            # Efraimidis and Spirakis 2006: the smallest exponential variables are a weighted sample
+            # without replacement.
             keys = -np.log1p(-keys) / self._weights
         chosen = np.argpartition(keys, self.num_classes - 1)
         chosen = np.sort(chosen[: self.num_classes])
@@ -166,14 +157,12 @@ def _check_sizes(batch_size: int, num_per_class: int, world_size: int) -> None:
         )
     if batch_size < 1 or batch_size % num_per_class:
         raise ValueError(
-            f'batch_size={batch_size} must be a positive multiple of '
-            f'num_per_class={num_per_class}'
+            f'batch_size={batch_size} must be a positive multiple of num_per_class={num_per_class}'
         )
     num_classes = batch_size // num_per_class
     if num_classes % world_size:
         raise ValueError(
             f'the {num_classes} classes of a batch (batch_size={batch_size} / '
-            f'num_per_class={num_per_class}) cannot be divided equally among '
-            f'{world_size} ranks. Fix: set a batch_size that is a multiple of '
-            f'{num_per_class * world_size}'
+            f'num_per_class={num_per_class}) cannot be divided equally among {world_size} ranks. '
+            f'Fix: set a batch_size that is a multiple of {num_per_class * world_size}'
         )

@@ -16,27 +16,26 @@ from mmrank.registry import DATA_SAMPLERS
 class PositiveRateSampler(BatchStream):
     """Batches of exactly n+ positives and ``batch_size`` - n+ negatives.
 
-    In a long-tailed set a random batch has few positives, often none, and a
-    ranking loss then learns little. Positives and negatives are each dealt
+    In a long-tailed set a random batch has few positives, often none, and a ranking loss then
+    learns little. Positives and negatives are each dealt
     out in shuffled rounds, so that within a round every image comes once.
 
-    ``batch_size`` counts the images of all ranks, which take turns in the
-    positives and then in the negatives: their numbers of positives differ by
-    one at most. The ``batch_size`` of the data loader is per rank. See
+    ``batch_size`` counts the images of all ranks, which take turns in the positives and then in the
+    negatives: their numbers of positives differ by one at most. The ``batch_size`` of the data
+    loader is per rank. See
     :class:`~mmrank.datasets.samplers.batch_stream.BatchStream` for epochs,
     the seed and resuming.
 
     Args:
-        dataset: Binary, or with a class to rank against the rest: items have
-            ``gt_label`` or ``gt_score``, see :func:`~mmrank.datasets.\
+        dataset: Binary, or with a class to rank against the rest: items have ``gt_label`` or
+            ``gt_score``, see :func:`~mmrank.datasets.\
 samplers.label_pairs.label_pairs`.
         batch_size: Images in a batch, over all ranks.
         num_positives: n+, over all ranks. Set it or ``positive_rate``.
         positive_rate: n+ as a share of the batch, rounded.
         positive_class: Index of the positive class. None: 1 of two classes,
             or the only one.
-        seed: Seed of the stream, the same on all ranks. None: drawn by
-            mmengine on the first rank.
+        seed: Seed of the stream, the same on all ranks. None: drawn by mmengine on the first rank.
         num_batches: Batches in an epoch. None: as many as all images fill,
             the same for every positive rate.
         infinite: Iterate endlessly, as ``IterBasedTrainLoop`` requires.
@@ -87,9 +86,8 @@ samplers.label_pairs.label_pairs`.
             members = np.flatnonzero(members)
             if count > len(members):
                 raise ValueError(
-                    f'a batch takes {count} {name} of class '
-                    f'{positive_class}, but the data set has only '
-                    f'{len(members)}. Fix: a smaller batch_size, or '
+                    f'a batch takes {count} {name} of class {positive_class}, but the data set has '
+                    f'only {len(members)}. Fix: a smaller batch_size, or '
                     + ('fewer' if tag == 0 else 'more')
                     + ' positives in it'
                 )
@@ -112,13 +110,10 @@ samplers.label_pairs.label_pairs`.
         return self.global_batch(number)[self.rank :: self.world_size]
 
 
-def _number(
-    batch_size: int, num_positives: int | None, positive_rate: float | None
-) -> int:
+def _number(batch_size: int, num_positives: int | None, positive_rate: float | None) -> int:
     if (num_positives is None) == (positive_rate is None):
         raise ValueError(
-            'set either num_positives or positive_rate, got '
-            f'num_positives={num_positives!r} and '
+            f'set either num_positives or positive_rate, got num_positives={num_positives!r} and '
             f'positive_rate={positive_rate!r}'
         )
     number = num_positives
@@ -126,10 +121,9 @@ def _number(
         number = int(positive_rate * batch_size + 0.5)
     if not 0 < number < batch_size:
         raise ValueError(
-            f'num_positives={num_positives!r}, '
-            f'positive_rate={positive_rate!r} make {number} positives in a '
-            f'batch of batch_size={batch_size}; a ranking requires at least '
-            'one positive and one negative'
+            f'num_positives={num_positives!r}, positive_rate={positive_rate!r} make {number} '
+            f'positives in a batch of batch_size={batch_size}; a ranking requires at least one '
+            'positive and one negative'
         )
     return number
 
@@ -139,8 +133,7 @@ def _only_class(dataset, classes: np.ndarray) -> int:
     size = len(names) if names else int(classes.max(initial=0)) + 1
     if size > 2:
         raise ValueError(
-            f'the data set has {size} classes; set positive_class to the '
-            'index of the positive one, or use '
-            'mmrank.MultiLabelPositiveSampler'
+            f'the data set has {size} classes; set positive_class to the index of the positive '
+            'one, or use mmrank.MultiLabelPositiveSampler'
         )
     return size - 1

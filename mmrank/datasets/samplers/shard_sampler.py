@@ -11,37 +11,33 @@ class ShardSampler(BatchStream):
     """Shuffles samples so that each shard is read from front to back.
 
     Samples drawn from all shards at random, as by mmengine's samplers, need
-    a disk with fast access anywhere. Here an epoch shuffles the shards and
-    puts their samples in a row, from a random one on. The row is cut into as
-    many lanes as there are data loading workers in all processes, and each
-    lane into ``readers`` stretches, which are read side by side:
-    ``buffer`` samples at a time, shuffled. That is WebDataset's shuffle
-    buffer, but that batch number t depends on the seed and t alone, as in
-    every :class:`~mmrank.datasets.samplers.batch_stream.BatchStream`: no
-    sample comes twice in an epoch, whatever reads it, and a training resumes
-    anywhere, bit for bit, without reading what it has seen.
+    a disk with fast access anywhere. Here an epoch shuffles the shards and puts their samples in a
+    row, from a random one on. The row is cut into as many lanes as there are data loading workers
+    in all processes, and each lane into ``readers`` stretches, which are read side by side:
+    ``buffer`` samples at a time, shuffled. That is WebDataset's shuffle buffer, but that batch
+    number t depends on the seed and t alone, as in every
+    :class:`~mmrank.datasets.samplers.batch_stream.BatchStream`: no sample comes twice in an epoch,
+    whatever reads it, and a training resumes anywhere, bit for bit, without reading what it has
+    seen.
 
     An epoch has the batches that all samples fill, rounded down to a
     multiple of ``workers``; what is left over is other samples in each.
 
     Args:
-        dataset: With ``shard_sizes``: ``mmrank.ShardedCaptions`` or
-            ``mmrank.StreamedCaptions``.
+        dataset: With ``shard_sizes``: ``mmrank.ShardedCaptions`` or ``mmrank.StreamedCaptions``.
         batch_size: Samples in a batch, over all ranks.
         buffer: Samples that a lane shuffles at a time.
         readers: Shards that a lane reads side by side.
         workers: ``num_workers`` of the data loader, where it is not 0.
-        parts: Parts of a batch, each from a lane of its own; the ranks share
-            them. None: one a rank. For a training that continues on another
-            number of ranks name a number that both divide: the batches stay
-            the same.
+        parts: Parts of a batch, each from a lane of its own; the ranks share them. None: one a
+            rank. For a training that continues on another number of ranks name a number that both
+            divide: the batches stay the same.
         seed: See :class:`BatchStream`.
         infinite: See :class:`BatchStream`.
 
     Raises:
         TypeError: If the data set has no shards.
-        ValueError: If a setting makes no sense, or there are too few samples
-            for a batch a worker.
+        ValueError: If a setting makes no sense, or there are too few samples for a batch a worker.
 
     Example:
         >>> train_dataloader = dict(
@@ -69,11 +65,7 @@ class ShardSampler(BatchStream):
                 "type='mmrank.ShardedCaptions' or 'mmrank.StreamedCaptions', "
                 'without a wrapper, or another sampler'
             )
-        for name, value in (
-            ('buffer', buffer),
-            ('readers', readers),
-            ('workers', workers),
-        ):
+        for name, value in (('buffer', buffer), ('readers', readers), ('workers', workers)):
             if value < 1:
                 raise ValueError(f'{name} must be at least 1, got {value}')
         self.rank, share = rank_and_share(batch_size, 'batch_size')
@@ -93,9 +85,8 @@ class ShardSampler(BatchStream):
         num_batches = self._total // (batch_size * workers) * workers
         if not num_batches:
             raise ValueError(
-                f'{self._total} samples do not fill a batch of batch_size='
-                f'{batch_size} for each of workers={workers}. Fix: a smaller '
-                'batch_size, or fewer workers'
+                f'{self._total} samples do not fill a batch of batch_size={batch_size} for each of '
+                f'workers={workers}. Fix: a smaller batch_size, or fewer workers'
             )
         # Samples of a lane: an equal share of the epoch's batches.
         self._lane = num_batches // workers * (batch_size // parts)
@@ -140,9 +131,7 @@ class ShardSampler(BatchStream):
         key = (self.seed, epoch, window)  # a resume may set the seed
         if self._drawn.get(lane, (None,))[0] != key:
             begins, ends = self._cuts[window : window + 2]
-            rows = np.concatenate(
-                [np.arange(a, b) for a, b in zip(begins, ends)]
-            )
+            rows = np.concatenate([np.arange(a, b) for a, b in zip(begins, ends)])
             # Uniform numbers and a sort: the same in all versions of NumPy.
             keys = self.generator(epoch, 1, lane, window).random(len(rows))
             rows = rows[np.argsort(keys, kind='stable')]

@@ -9,8 +9,8 @@ class ShuffledCycle:
     """The same number of members for every batch, in shuffled rounds.
 
     A round shuffles all members and deals them out; the few that do not fill
-    a batch wait for the next round, so that no batch holds one twice. What a
-    batch gets depends on its number alone.
+    a batch wait for the next round, so that no batch holds one twice. What a batch gets depends on
+    its number alone.
 
     Args:
         members: (n,) indices.
@@ -22,10 +22,7 @@ class ShuffledCycle:
     """
 
     def __init__(
-        self,
-        members: np.ndarray,
-        count: int,
-        generator: Callable[[int], np.random.Generator],
+        self, members: np.ndarray, count: int, generator: Callable[[int], np.random.Generator]
     ) -> None:
         if count > len(members):
             raise ValueError(f'{count} of only {len(members)} members')

@@ -29,10 +29,9 @@ class IndexedCaptions(OneSizeBatches, BaseDataset):
     """Base of data sets of images with captions in shards.
 
     Items are those of :class:`~mmrank.datasets.captions.caption_dataset.\
-CaptionDataset`, with the bytes of the image file in ``img_bytes``: let the
-    pipeline begin with ``dict(type='mmrank.LoadImageFromBytes')``. The index
-    of the shards gives each the same ``sample_idx``, ``image_id`` and
-    ``text_id`` in every training; losses keep state by them.
+CaptionDataset`, with the bytes of the image file in ``img_bytes``: let the pipeline begin with
+    ``dict(type='mmrank.LoadImageFromBytes')``. The index of the shards gives each the same
+    ``sample_idx``, ``image_id`` and ``text_id`` in every training; losses keep state by them.
 
     Args:
         index: Folder with the index.
@@ -101,8 +100,7 @@ CaptionDataset`, with the bytes of the image file in ``img_bytes``: let the
             sample: Its number in the index.
 
         Raises:
-            UserError: If the shard cannot be read, or is not that of the
-                index.
+            UserError: If the shard cannot be read, or is not that of the index.
         """
         raise NotImplementedError
 
@@ -149,12 +147,7 @@ CaptionDataset`, with the bytes of the image file in ``img_bytes``: let the
             text_id = text_ids[begin:end].tolist()
         shard, row = self.index.locate(image)
         name = self.index.shards[shard]['name']
-        info = dict(
-            img_path=f'{name}:{row}',
-            image_id=image,
-            text_id=text_id,
-            sample_idx=idx,
-        )
+        info = dict(img_path=f'{name}:{row}', image_id=image, text_id=text_id, sample_idx=idx)
         return info, image, caption
 
     def prepare_data(self, idx: int) -> dict:

@@ -7,11 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mmrank.datasets.captions.caption_list import (
-    CaptionedImage,
-    CaptionList,
-    clean_captions,
-)
+from mmrank.datasets.captions.caption_list import CaptionedImage, CaptionList, clean_captions
 from mmrank.datasets.image_header import image_size
 from mmrank.datasets.retrieval.image_lists import BadLine
 from mmrank.datasets.shards.shard_index import INDEX_FOLDER, ShardIndex
@@ -28,8 +24,7 @@ def read_caption_folder(folder: str | Path) -> CaptionList:
     """Find images with their captions beside them: ``x.jpg`` and ``x.txt``.
 
     Args:
-        folder: Searched with all folders in it. A line of a text file is a
-            caption.
+        folder: Searched with all folders in it. A line of a text file is a caption.
 
     Returns:
         The images, ordered by their paths; bad entries included.
@@ -68,8 +63,8 @@ def pack_shards(
 ) -> ShardIndex:
     """Write shards and their index, whole or not at all.
 
-    The sample of an image has the member ``txt`` where each image has one
-    caption, else ``json`` with the list ``caption``.
+    The sample of an image has the member ``txt`` where each image has one caption, else ``json``
+    with the list ``caption``.
 
     Args:
         found: The images and captions.
@@ -86,9 +81,7 @@ def pack_shards(
         PackageError: If ``webdataset`` is absent or of a wrong version.
         UserError: If an image is absent or no image, or ``out`` is there.
     """
-    with required_package(
-        'webdataset', 'packing of shards', "pip install 'mmrank[shards]'"
-    ):
+    with required_package('webdataset', 'packing of shards', "pip install 'mmrank[shards]'"):
         import webdataset
     found.raise_if_bad()
     folder, out = Path(folder), Path(out)
@@ -104,11 +97,7 @@ def pack_shards(
     several = any(len(image.captions) > 1 for image in found.images)
     with whole_folder(out) as temp:
         writer = webdataset.ShardWriter(
-            str(temp / '%06d.tar'),
-            maxcount=samples,
-            verbose=0,
-            encoder=False,
-            mtime=0,
+            str(temp / '%06d.tar'), maxcount=samples, verbose=0, encoder=False, mtime=0
         )
         with writer:
             for number, place in enumerate(track(order)):
@@ -145,7 +134,6 @@ def _image(path: Path) -> tuple[str, bytes]:
         image_size(BytesIO(data))
     except ValueError as error:
         raise UserError(
-            f'image {path} cannot be used: {error}. Fix: replace it, or '
-            'remove its line'
+            f'image {path} cannot be used: {error}. Fix: replace it, or remove its line'
         ) from error
     return member, data

@@ -1,8 +1,8 @@
 """Which sample of a data set in shards has which index.
 
 A shard holds its samples one after the other. The index numbers them: those
-of the first shard from 0, and so on. It is made once, stored, and read by
-every training, so that a sample has the same number in all of them.
+of the first shard from 0, and so on. It is made once, stored, and read by every training, so that a
+sample has the same number in all of them.
 """
 
 import hashlib
@@ -70,10 +70,9 @@ class ScannedShard:
         for key, captions, place in samples:
             if key in known:
                 raise UserError(
-                    f'shard {name} has the key {key!r:.200} twice, so that '
-                    'two samples would have one name. Fix: write the shard '
-                    'again, with one key a sample and its members one behind '
-                    'the other'
+                    f'shard {name} has the key {key!r:.200} twice, so that two samples would have '
+                    'one name. Fix: write the shard again, with one key a sample and its members '
+                    'one behind the other'
                 )
             known.add(key)
             if place is not None:
@@ -115,8 +114,8 @@ class ShardIndex:
         shards: Of each its ``name``, ``digest`` and number of ``samples``,
             and what ``source`` adds.
         keys: (N,) uint64 digests of the keys.
-        first_texts: (N + 1,) int64: sample i has the captions
-            ``first_texts[i]`` to ``first_texts[i + 1] - 1``.
+        first_texts: (N + 1,) int64: sample i has the captions ``first_texts[i]`` to ``first_texts[i
+            + 1] - 1``.
         text_ids: (T,) int64: equal captions have one number. They are
             compared by a digest of 64 bits.
         places: (N,) of ``PLACE``, or None.
@@ -145,9 +144,7 @@ class ShardIndex:
     def digest(self) -> str:
         """Tells indices apart: equal where each sample has the same number."""
         parts = [shard['digest'] for shard in self.shards]
-        return hashlib.blake2b(
-            ' '.join(parts).encode(), digest_size=16
-        ).hexdigest()
+        return hashlib.blake2b(' '.join(parts).encode(), digest_size=16).hexdigest()
 
     def locate(self, sample: int) -> tuple[int, int]:
         """Shard of a sample, and its row there.
@@ -179,9 +176,7 @@ class ShardIndex:
 
 
 def write_index(
-    folder: str | os.PathLike,
-    source: dict,
-    shards: Iterable[tuple[ScannedShard, dict]],
+    folder: str | os.PathLike, source: dict, shards: Iterable[tuple[ScannedShard, dict]]
 ) -> ShardIndex:
     """Number the samples of shards, and store it, whole or not at all.
 
@@ -201,9 +196,7 @@ def write_index(
     for shard, note in shards:
         scanned.append(shard)
         samples = len(shard.keys)
-        notes.append(
-            dict(note, name=shard.name, digest=shard.digest, samples=samples)
-        )
+        notes.append(dict(note, name=shard.name, digest=shard.digest, samples=samples))
     counts = [count for shard in scanned for count in shard.counts]
     if not counts:
         raise UserError(
@@ -235,9 +228,7 @@ def write_index(
 
 def _number(digests: np.ndarray) -> np.ndarray:
     """Numbers from 0 in the order of first mention."""
-    _, first, which = np.unique(
-        digests, return_index=True, return_inverse=True
-    )
+    _, first, which = np.unique(digests, return_index=True, return_inverse=True)
     number = np.empty(len(first), dtype=np.int64)
     number[np.argsort(first)] = np.arange(len(first))
     return number[which.reshape(-1)]
@@ -253,15 +244,9 @@ def read_index(folder: str | os.PathLike) -> ShardIndex:
         UserError: If it is not there, or is damaged.
     """
     folder = Path(folder)
-    again = (
-        'python tools/dataset_converters/image_text_shards.py index SHARDS '
-        '(or: stream)'
-    )
+    again = 'python tools/dataset_converters/image_text_shards.py index SHARDS (or: stream)'
     if not (folder / 'index.json').is_file():
-        raise UserError(
-            f'{folder} holds no index of the samples. Fix: make it once, '
-            f'with {again}'
-        )
+        raise UserError(f'{folder} holds no index of the samples. Fix: make it once, with {again}')
     try:
         text = (folder / 'index.json').read_text(encoding='utf-8')
         document = json.loads(text)
@@ -276,9 +261,7 @@ def read_index(folder: str | os.PathLike) -> ShardIndex:
             folder,
             document['source'],
             document['shards'],
-            places=np.load(places, mmap_mode='r')
-            if places.is_file()
-            else None,
+            places=np.load(places, mmap_mode='r') if places.is_file() else None,
             **arrays,
         )
         sizes = {
@@ -298,9 +281,7 @@ def read_index(folder: str | os.PathLike) -> ShardIndex:
 
 
 def scan_shards(
-    names: Iterable[str],
-    scan: Callable[[str], Iterable[ShardSample]],
-    note: Callable[[str], dict],
+    names: Iterable[str], scan: Callable[[str], Iterable[ShardSample]], note: Callable[[str], dict]
 ) -> Iterator[tuple[ScannedShard, dict]]:
     """Scan shards, for :func:`write_index`.
 

@@ -4,16 +4,9 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
-from mmrank.datasets.shards.indexed_captions import (
-    IndexedCaptions,
-    ReadSample,
-)
+from mmrank.datasets.shards.indexed_captions import IndexedCaptions, ReadSample
 from mmrank.datasets.shards.shard_index import INDEX_FOLDER
-from mmrank.datasets.shards.tar_shard import (
-    captions_in,
-    check_tars,
-    open_shard,
-)
+from mmrank.datasets.shards.tar_shard import captions_in, check_tars, open_shard
 
 #: Files that a process keeps open.
 _MOST_OPEN = 128
@@ -22,9 +15,8 @@ _MOST_OPEN = 128
 class ShardedCaptions(IndexedCaptions):
     """Images with captions in WebDataset's shards, on the disk.
 
-    A data set with random access, for any sampler: a sample is read from the
-    middle of its shard. ``mmrank.ShardSampler`` reads shards from front to
-    back. The shards need an index, made once by
+    A data set with random access, for any sampler: a sample is read from the middle of its shard.
+    ``mmrank.ShardSampler`` reads shards from front to back. The shards need an index, made once by
 
         python tools/dataset_converters/image_text_shards.py index FOLDER
 
@@ -39,9 +31,7 @@ class ShardedCaptions(IndexedCaptions):
 
     KIND = 'tar'
 
-    def __init__(
-        self, data_root: str, index: str | None = None, **kwargs
-    ) -> None:
+    def __init__(self, data_root: str, index: str | None = None, **kwargs) -> None:
         folder = Path(data_root).expanduser()
         index = folder / INDEX_FOLDER if index is None else index
         super().__init__(index, data_root=str(folder), **kwargs)

@@ -7,19 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from mmrank.datasets.captions.caption_list import clean_captions
-from mmrank.datasets.shards.shard_index import (
-    ShardIndex,
-    ShardSample,
-    scan_shards,
-    write_index,
-)
+from mmrank.datasets.shards.shard_index import ShardIndex, ShardSample, scan_shards, write_index
 from mmrank.errors import UserError
 from mmrank.required_package import required_package
 
 #: Rows that are fetched at a time.
 _BATCH = 64
-#: A shard is read from a multiple of this, so that rows asked for in a
-#: shuffled order shortly behind it do not open it again.
+#: A shard is read from a multiple of this, so that rows asked for in a shuffled order shortly
+#: behind it do not open it again.
 _ALIGN = 1024
 #: Shards that a process reads side by side.
 MOST_OPEN = 32
@@ -39,19 +34,16 @@ def open_stream(load: Mapping[str, Any]) -> Any:
         PackageError: If ``datasets`` is absent or of a wrong version.
         UserError: If there is no such data set, or ``split`` is missing.
     """
-    with required_package(
-        'datasets', 'mmrank.StreamedCaptions', "pip install 'mmrank[shards]'"
-    ):
+    with required_package('datasets', 'mmrank.StreamedCaptions', "pip install 'mmrank[shards]'"):
         import datasets
     try:
         stream = datasets.load_dataset(**load, streaming=True)
     # Of each loader its own, and of the network.
     except Exception as error:
         raise UserError(
-            f'datasets.load_dataset({dict(load)}, streaming=True) fails: '
-            f'{type(error).__name__}: {error}. Fix: correct the arguments; '
-            'for your own files path is webdataset, parquet or json, and '
-            'data_files lists them'
+            f'datasets.load_dataset({dict(load)}, streaming=True) fails: {type(error).__name__}: '
+            f'{error}. Fix: correct the arguments; for your own files path is webdataset, parquet '
+            'or json, and data_files lists them'
         ) from error
     if not isinstance(stream, datasets.IterableDataset):
         raise UserError(
@@ -66,8 +58,8 @@ class StreamColumns:
 
     Args:
         image: Column of the image: bytes, or Hugging Face's ``Image``.
-        caption: Column of the caption or of a list of them, or
-            ``COLUMN:FIELD`` for a column of objects.
+        caption: Column of the caption or of a list of them, or ``COLUMN:FIELD`` for a column of
+            objects.
         key: Column of the key; None: the row and its captions are the key.
     """
 
@@ -89,9 +81,8 @@ class StreamColumns:
         missing = [x for x in self.names if known and x not in known]
         if missing:
             raise UserError(
-                f'the stream has no column {missing[0]!r}; it has '
-                f'{sorted(known)}. Fix: name the columns: --image, --caption, '
-                '--key'
+                f'the stream has no column {missing[0]!r}; it has {sorted(known)}. Fix: name the '
+                'columns: --image, --caption, --key'
             )
 
     def captions(self, row: Mapping) -> list[str] | None:
@@ -128,19 +119,15 @@ def rows_of(stream: Any, shard: int, columns: list[str]) -> Iterator[dict]:
     """
     part = stream.shard(num_shards=stream.num_shards, index=shard)
     part = part.select_columns(columns)
-    # Not iter(part): in a data loading worker that shares the shards of the
-    # stream out among the workers, and this is one shard.
+    # Not iter(part): in a data loading worker that shares the shards of the stream out among the
+    # workers, and this is one shard.
     for batch in part.iter(batch_size=_BATCH):
         for values in zip(*(batch[name] for name in columns)):
             yield dict(zip(columns, values))
 
 
 def index_stream(
-    load: Mapping[str, Any],
-    index: str | Path,
-    image: str,
-    caption: str,
-    key: str | None = None,
+    load: Mapping[str, Any], index: str | Path, image: str, caption: str, key: str | None = None
 ) -> ShardIndex:
     """Number the samples of a stream, once: each shard is read through.
 
@@ -167,16 +154,13 @@ def index_stream(
             captions = columns.captions(row)
             if captions is None:
                 raise UserError(
-                    f'row {number} of shard {name} has no caption in '
-                    f'{caption!r}. Fix: remove the row, or name the column: '
-                    '--caption COLUMN, --caption COLUMN:FIELD'
+                    f'row {number} of shard {name} has no caption in {caption!r}. Fix: remove the '
+                    'row, or name the column: --caption COLUMN, --caption COLUMN:FIELD'
                 )
             yield ShardSample(columns.key_of(row, number, captions), captions)
 
     names = [str(number) for number in range(stream.num_shards)]
-    source = dict(
-        kind='stream', load=dict(load), image=image, caption=caption, key=key
-    )
+    source = dict(kind='stream', load=dict(load), image=image, caption=caption, key=key)
     return write_index(index, source, scan_shards(names, scan, lambda _: {}))
 
 
@@ -192,9 +176,7 @@ class ShardReaders:
         most_kept: Rows to keep at most; the oldest go first.
     """
 
-    def __init__(
-        self, stream: Any, columns: list[str], most_kept: int
-    ) -> None:
+    def __init__(self, stream: Any, columns: list[str], most_kept: int) -> None:
         self.stream, self.columns = stream, columns
         self.most_kept = most_kept
         #: Rows asked for, and rows that went by for them.

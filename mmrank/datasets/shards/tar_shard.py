@@ -1,9 +1,9 @@
 """Shards in WebDataset's form: tar files whose members share a key.
 
 A sample is the members one behind the other whose names agree up to the
-first dot after the last slash: ``000/17.jpg`` and ``000/17.txt`` are the
-members ``jpg`` and ``txt`` of the sample ``000/17``. Written by hand, by
-``webdataset.ShardWriter``, img2dataset or ``tar --sort=name``.
+first dot after the last slash: ``000/17.jpg`` and ``000/17.txt`` are the members ``jpg`` and
+``txt`` of the sample ``000/17``. Written by hand, by ``webdataset.ShardWriter``, img2dataset or
+``tar --sort=name``.
 """
 
 import json
@@ -39,8 +39,7 @@ def captions_in(data: bytes, caption: str) -> list[str] | None:
             JSON object, whose field is a caption or a list of them.
 
     Returns:
-        At least one, without blanks around and line breaks; None where there
-        is none.
+        At least one, without blanks around and line breaks; None where there is none.
     """
     _, _, field = caption.partition(':')
     try:
@@ -63,8 +62,7 @@ def scan_tar(path: Path, caption: str = 'txt') -> Iterator[ShardSample]:
         The samples.
 
     Raises:
-        UserError: If the file is absent or damaged, or a sample lacks its
-            image or caption.
+        UserError: If the file is absent or damaged, or a sample lacks its image or caption.
     """
     member = caption.partition(':')[0]
     with open_shard(path) as file:
@@ -74,8 +72,7 @@ def scan_tar(path: Path, caption: str = 'txt') -> Iterator[ShardSample]:
                 raise _bad(
                     path,
                     key,
-                    f'has {len(images)} images, and needs one of '
-                    f'{", ".join(IMAGE_MEMBERS[:4])}',
+                    f'has {len(images)} images, and needs one of {", ".join(IMAGE_MEMBERS[:4])}',
                 )
             if member not in members:
                 raise _bad(path, key, f'has no caption: no member {member}')
@@ -83,9 +80,7 @@ def scan_tar(path: Path, caption: str = 'txt') -> Iterator[ShardSample]:
             file.seek(offset)
             captions = captions_in(file.read(size), caption)
             if captions is None:
-                raise _bad(
-                    path, key, f'has no caption: {caption} is empty or no text'
-                )
+                raise _bad(path, key, f'has no caption: {caption} is empty or no text')
             place = (*members[images[0]], offset, size)
             yield ShardSample(key, captions, place)
 
@@ -113,23 +108,20 @@ def _samples(path: Path) -> Iterator[tuple[str, dict]]:
                     current, members = key, {}
                 if member in members:
                     raise UserError(
-                        f'shard {path} has the key {key!r:.200} twice: two '
-                        f'members {member}. Fix: write the shard again, with '
-                        'one key a sample'
+                        f'shard {path} has the key {key!r:.200} twice: two members {member}. Fix: '
+                        'write the shard again, with one key a sample'
                     )
                 members[member] = info.offset_data, info.size
     except tarfile.TarError as error:
         raise UserError(
-            f'shard {path} is damaged or no tar file: {error}. Fix: fetch or '
-            'write it again; a compressed one has to be unpacked (gunzip), '
-            'as its samples are read from the middle'
+            f'shard {path} is damaged or no tar file: {error}. Fix: fetch or write it again; a '
+            'compressed one has to be unpacked (gunzip), as its samples are read from the middle'
         ) from error
     # The end of a tar file is marked by zeros.
     if end + _BLOCK > total:
         raise UserError(
-            f'shard {path} is cut off: it has {total:,} bytes, and its last '
-            f'member {current!r:.200} ends at {end:,}. Fix: fetch or write '
-            'it again'
+            f'shard {path} is cut off: it has {total:,} bytes, and its last member '
+            f'{current!r:.200} ends at {end:,}. Fix: fetch or write it again'
         )
     if members:
         yield current, members
@@ -148,17 +140,15 @@ def open_shard(path: Path):
         return open(path, 'rb')
     except OSError as error:
         raise UserError(
-            f'shard {path} is missing or cannot be opened: '
-            f'{error.strerror}. Fix: put it back; if it is gone for good, '
-            'make the index again and train from the start'
+            f'shard {path} is missing or cannot be opened: {error.strerror}. Fix: put it back; if '
+            'it is gone for good, make the index again and train from the start'
         ) from error
 
 
 def _bad(path: Path, key: str, fault: str) -> UserError:
     return UserError(
-        f'shard {path}: sample {key!r:.200} {fault}. Fix: write the shard '
-        'without it or with its missing part, or name the caption: '
-        '--caption txt, --caption json:FIELD'
+        f'shard {path}: sample {key!r:.200} {fault}. Fix: write the shard without it or with its '
+        'missing part, or name the caption: --caption txt, --caption json:FIELD'
     )
 
 
@@ -189,9 +179,7 @@ def index_tars(
             '(gunzip), as their samples are read from the middle'
         )
     shards = scan_shards(
-        names,
-        lambda name: scan_tar(folder / name, caption),
-        lambda name: file_note(folder / name),
+        names, lambda name: scan_tar(folder / name, caption), lambda name: file_note(folder / name)
     )
     source = dict(kind='tar', caption=caption)
     return write_index(index or folder / INDEX_FOLDER, source, shards)
@@ -214,9 +202,8 @@ def file_note(path: Path) -> dict:
 def check_tars(index: ShardIndex, folder: Path) -> None:
     """Compare a folder of shards with its index.
 
-    A shard of another time, such as a copy, is scanned again: the names,
-    places and captions of its samples must be those of the index. Pixels are
-    not compared.
+    A shard of another time, such as a copy, is scanned again: the names, places and captions of its
+    samples must be those of the index. Pixels are not compared.
 
     Args:
         index: Of the shards.
@@ -229,10 +216,9 @@ def check_tars(index: ShardIndex, folder: Path) -> None:
     new = sorted(x.name for x in folder.glob('*.tar') if x.name not in known)
     if new:
         raise UserError(
-            f'{folder} holds {len(new)} shards that its index does not have, '
-            f'the first is {new[0]}. Fix: move them away, or make the index '
-            'again; a running training then cannot be resumed, as samples '
-            'have other numbers'
+            f'{folder} holds {len(new)} shards that its index does not have, the first is '
+            f'{new[0]}. Fix: move them away, or make the index again; a running training then '
+            'cannot be resumed, as samples have other numbers'
         )
     for shard in index.shards:
         path = folder / shard['name']
@@ -241,14 +227,11 @@ def check_tars(index: ShardIndex, folder: Path) -> None:
         if same and note['mtime_ns'] == shard['mtime_ns']:
             continue
         if same:
-            scanned = ScannedShard(
-                shard['name'], scan_tar(path, index.source['caption'])
-            )
+            scanned = ScannedShard(shard['name'], scan_tar(path, index.source['caption']))
             same = scanned.digest == shard['digest']
         if not same:
             raise UserError(
-                f'shard {path} has changed since its samples were numbered '
-                f'({note["bytes"]:,} bytes, then {shard["bytes"]:,}). Fix: '
-                'put the old file back; or make the index again and train '
-                'from the start'
+                f'shard {path} has changed since its samples were numbered ({note["bytes"]:,} '
+                f'bytes, then {shard["bytes"]:,}). Fix: put the old file back; or make the index '
+                'again and train from the start'
             )

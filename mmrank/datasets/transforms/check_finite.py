@@ -10,8 +10,8 @@ from mmrank.registry import TRANSFORMS
 class CheckFinite(BaseTransform):
     """Stops at an image with a NaN or infinite pixel, naming its file.
 
-    One such pixel makes the loss and then all weights NaN. Put it behind what
-    yields floats: a reader of medical or raw formats, a normalisation that
+    One such pixel makes the loss and then all weights NaN. Put it behind what yields floats: a
+    reader of medical or raw formats, a normalisation that
     may divide by 0. Whole-number images pass at no cost.
 
     Args:
@@ -45,11 +45,10 @@ class CheckFinite(BaseTransform):
             bad = ~np.isfinite(image)
             where = results.get('img_path', 'without a file')
             raise ValueError(
-                f'image {where} (sample_idx {results.get("sample_idx")}) has '
-                f'{int(bad.sum())} of {image.size} values that are NaN or '
-                f'infinite, the first at {np.argwhere(bad)[0].tolist()}. '
-                'Fix: repair or leave out the file, or the transform before '
-                'this one'
+                f'image {where} (sample_idx {results.get("sample_idx")}) has {int(bad.sum())} of '
+                f'{image.size} values that are NaN or infinite, the first at '
+                f'{np.argwhere(bad)[0].tolist()}. Fix: repair or leave out the file, or the '
+                'transform before this one'
             )
         return results
 

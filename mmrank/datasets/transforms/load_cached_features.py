@@ -18,10 +18,9 @@ from mmrank.registry import TRANSFORMS
 class FeatureCache:
     """Feature maps of some views of each image, in a file that is mapped.
 
-    ``FILE.npy`` holds (N, 1 + V, C, H, W) in float16, the view of the test
-    pipeline first; ``FILE.json`` holds the paths of the N images, relative to
-    their common folder, that folder relative to its own, and what made them.
-    So images and cache may move together.
+    ``FILE.npy`` holds (N, 1 + V, C, H, W) in float16, the view of the test pipeline first;
+    ``FILE.json`` holds the paths of the N images, relative to their common folder, that folder
+    relative to its own, and what made them. So images and cache may move together.
 
     Args:
         path: ``FILE``, without a suffix.
@@ -39,9 +38,8 @@ class FeatureCache:
         index, array = self.files(stem)
         if not (index.is_file() and array.is_file()):
             raise UserError(
-                f'cache={str(path)!r}: there is no {index.name} with '
-                f'{array.name}. Fix: write it by '
-                'tools/dataset_converters/cache_features.py'
+                f'cache={str(path)!r}: there is no {index.name} with {array.name}. Fix: write it '
+                'by tools/dataset_converters/cache_features.py'
             )
         content = json.loads(index.read_text(encoding='utf-8'))
         self.maps = np.load(array, mmap_mode='r')
@@ -50,18 +48,14 @@ class FeatureCache:
         self._rows = {name: row for row, name in enumerate(content['paths'])}
         if list(self.maps.shape) != content['shape']:
             raise UserError(
-                f'{array} has shape {list(self.maps.shape)} but {index.name} '
-                f'states {content["shape"]}: they are of two versions. Fix: '
-                'write the cache again'
+                f'{array} has shape {list(self.maps.shape)} but {index.name} states '
+                f'{content["shape"]}: they are of two versions. Fix: write the cache again'
             )
 
     @staticmethod
     def files(stem: Path) -> tuple[Path, Path]:
         """Index and array of a cache."""
-        return (
-            stem.with_name(stem.name + '.json'),
-            stem.with_name(stem.name + '.npy'),
-        )
+        return (stem.with_name(stem.name + '.json'), stem.with_name(stem.name + '.npy'))
 
     def row(self, img_path: str) -> int:
         """Row of an image.
@@ -74,9 +68,8 @@ class FeatureCache:
             return self._rows[name]
         except KeyError:
             raise UserError(
-                f'the cache of {self.root} has no image {name!r} '
-                f'({len(self._rows)} others). Fix: write the cache again with '
-                'a config whose data sets hold it'
+                f'the cache of {self.root} has no image {name!r} ({len(self._rows)} others). Fix: '
+                'write the cache again with a config whose data sets hold it'
             ) from None
 
     @classmethod
@@ -117,9 +110,8 @@ class FeatureCache:
                     )
                 if not np.abs(values).max() < 65504:
                     raise UserError(
-                        f'the map of {paths[row]} has values of '
-                        f'{np.abs(values).max()}, above what float16 holds. '
-                        'Fix: another stage'
+                        f'the map of {paths[row]} has values of {np.abs(values).max()}, above what '
+                        'float16 holds. Fix: another stage'
                     )
                 maps[row, view] = values
         maps.flush()
@@ -143,23 +135,19 @@ opened = cache(FeatureCache)
 class LoadCachedFeatures(BaseTransform):
     """Reads the stored feature map of an image instead of the image.
 
-    It stands where ``LoadImageFromFile`` and the random transforms would, for
-    a model that begins behind the frozen stages
-    (``mmrank.TIMMStages(start=...)``). Values are not pixels: set
+    It stands where ``LoadImageFromFile`` and the random transforms would, for a model that begins
+    behind the frozen stages (``mmrank.TIMMStages(start=...)``). Values are not pixels: set
     ``data_preprocessor=dict(mean=None, std=None)``.
 
-    Required keys: ``img_path``. Added: ``img`` (H, W, C) float32,
-    ``img_shape``, ``ori_shape``.
+    Required keys: ``img_path``. Added: ``img`` (H, W, C) float32, ``img_shape``, ``ori_shape``.
 
     Args:
-        cache: What ``tools/dataset_converters/cache_features.py`` wrote,
-            without a suffix.
-        random_view: Take one of the random views, as in training; else the
-            view of the test pipeline.
+        cache: What ``tools/dataset_converters/cache_features.py`` wrote, without a suffix.
+        random_view: Take one of the random views, as in training; else the view of the test
+            pipeline.
 
     Raises:
-        UserError: If the cache is absent, has no random view, or lacks the
-            image.
+        UserError: If the cache is absent, has no random view, or lacks the image.
     """
 
     def __init__(self, cache: str, random_view: bool = False) -> None:
@@ -187,15 +175,10 @@ class LoadCachedFeatures(BaseTransform):
         stored = opened(self.cache)
         view = self._view() if self.random_view else 0
         values = stored.maps[stored.row(results['img_path']), view]
-        image = np.ascontiguousarray(
-            values.transpose(1, 2, 0), dtype=np.float32
-        )
+        image = np.ascontiguousarray(values.transpose(1, 2, 0), dtype=np.float32)
         results['img'] = image
         results['img_shape'] = results['ori_shape'] = image.shape[:2]
         return results
 
     def __repr__(self) -> str:
-        return (
-            f'{type(self).__name__}(cache={self.cache!r}, '
-            f'random_view={self.random_view})'
-        )
+        return f'{type(self).__name__}(cache={self.cache!r}, random_view={self.random_view})'

@@ -11,8 +11,7 @@ from mmrank.registry import TRANSFORMS
 class LoadImageFromBytes(LoadImageFromFile):
     """Decodes ``img_bytes``, as mmcv's ``LoadImageFromFile`` does a file.
 
-    For data sets whose images lie in shards, such as
-    ``mmrank.ShardedCaptions``.
+    For data sets whose images lie in shards, such as ``mmrank.ShardedCaptions``.
 
     Args:
         to_float32: See mmcv's ``LoadImageFromFile``.
@@ -21,15 +20,10 @@ class LoadImageFromBytes(LoadImageFromFile):
     """
 
     def __init__(
-        self,
-        to_float32: bool = False,
-        color_type: str = 'color',
-        imdecode_backend: str = 'cv2',
+        self, to_float32: bool = False, color_type: str = 'color', imdecode_backend: str = 'cv2'
     ) -> None:
         super().__init__(
-            to_float32=to_float32,
-            color_type=color_type,
-            imdecode_backend=imdecode_backend,
+            to_float32=to_float32, color_type=color_type, imdecode_backend=imdecode_backend
         )
 
     def transform(self, results: dict) -> dict:
@@ -48,9 +42,7 @@ class LoadImageFromBytes(LoadImageFromFile):
         data = results.pop('img_bytes')
         name = results.get('img_path')
         try:
-            image = mmcv.imfrombytes(
-                data, flag=self.color_type, backend=self.imdecode_backend
-            )
+            image = mmcv.imfrombytes(data, flag=self.color_type, backend=self.imdecode_backend)
         # Backends raise anything.
         except Exception as error:
             raise _broken(name, f'{type(error).__name__}: {error}') from error

@@ -11,8 +11,8 @@ from mmrank.registry import TRANSFORMS
 class RandomCaption(BaseTransform):
     """Keeps one caption of each image, another one each time.
 
-    For data sets with ``unit='image'``, whose ``text`` and ``text_id`` are
-    lists. Draws from NumPy's global generator, as the transforms of mmcv do.
+    For data sets with ``unit='image'``, whose ``text`` and ``text_id`` are lists. Draws from
+    NumPy's global generator, as the transforms of mmcv do.
 
     Example:
         >>> RandomCaption()(dict(text=['a cat'], text_id=[7]))

@@ -20,19 +20,18 @@ from mmrank.registry import RUNNERS
 class FlexibleRunner(_FlexibleRunner):
     """mmengine's ``FlexibleRunner`` that a kill at any moment cannot harm.
 
-    A drop-in for ``runner_type='FlexibleRunner'``, which ``tools/train.py``
-    replaces by it. What differs:
+    A drop-in for ``runner_type='FlexibleRunner'``, which ``tools/train.py`` replaces by it. What
+    differs:
 
-    * A checkpoint gets its name when its content is on the disk: a file of
-      ``SingleDeviceStrategy`` or ``DDPStrategy``, a folder of
+    * A checkpoint gets its name when its content is on the disk: a file of ``SingleDeviceStrategy``
+      or ``DDPStrategy``, a folder of
       :class:`~mmrank.engine.flexible.fsdp_strategy.FSDPStrategy`.
-    * Hooks are called before a checkpoint is loaded, as by ``Runner``. In
-      mmengine's the ``EMAHook`` fails on a resume, and
+    * Hooks are called before a checkpoint is loaded, as by ``Runner``. In mmengine's the
+      ``EMAHook`` fails on a resume, and
       :class:`~mmrank.engine.hooks.AtomicCheckpointHook` cannot choose the
       last whole checkpoint.
-    * Weights of ``DDPStrategy`` are saved under the names that they have in
-      one process. mmengine's have the prefix of the wrapper, and the
-      ``EMAHook`` fails when it saves.
+    * Weights of ``DDPStrategy`` are saved under the names that they have in one process. mmengine's
+      have the prefix of the wrapper, and the ``EMAHook`` fails when it saves.
     * A strategy whose checkpoints cannot be resumed from exactly is refused.
 
     Args:
@@ -55,9 +54,7 @@ class FlexibleRunner(_FlexibleRunner):
         self._has_begun = False
         self._saved_position: dict = {}
         super().__init__(*args, **kwargs)
-        if get_world_size() > 1 and any(
-            isinstance(hook, ShardedTablesHook) for hook in self.hooks
-        ):
+        if get_world_size() > 1 and any(isinstance(hook, ShardedTablesHook) for hook in self.hooks):
             raise UserError(
                 'runner_type: a strategy of FlexibleRunner sends the weights '
                 'of the first process to all, and with ShardedEmbeddingTower '
@@ -66,17 +63,11 @@ class FlexibleRunner(_FlexibleRunner):
             )
 
     def build_strategy(
-        self,
-        strategy: Any = None,
-        *args: Any,
-        env_cfg: dict | None = None,
-        **kwargs: Any,
+        self, strategy: Any = None, *args: Any, env_cfg: dict | None = None, **kwargs: Any
     ) -> Any:
         """Build a strategy, unless its checkpoints cannot be made whole."""
         refuse_strategy(strategy)
-        return super().build_strategy(
-            strategy, *args, env_cfg=env_cfg or {}, **kwargs
-        )
+        return super().build_strategy(strategy, *args, env_cfg=env_cfg or {}, **kwargs)
 
     def load_or_resume(self) -> None:
         """Call the hooks that prepare for a checkpoint, then load it."""
@@ -93,9 +84,7 @@ class FlexibleRunner(_FlexibleRunner):
             checkpoint = kwargs['checkpoint']
             checkpoint['meta'].update(self._saved_position)
             if is_model_wrapper(self.model):
-                consume_prefix_in_state_dict_if_present(
-                    checkpoint['state_dict'], 'module.'
-                )
+                consume_prefix_in_state_dict_if_present(checkpoint['state_dict'], 'module.')
         super().call_hook(fn_name, **kwargs)
 
     def save_checkpoint(
@@ -110,27 +99,18 @@ class FlexibleRunner(_FlexibleRunner):
     ) -> None:
         """Save a checkpoint, whole or not at all; all processes call it.
 
-        An epoch and an iteration in ``meta`` are kept, as by ``Runner``: the
-        ``CheckpointHook`` saves once more after a validation, when the epoch
-        has ended. mmengine's puts its own numbers there.
+        An epoch and an iteration in ``meta`` are kept, as by ``Runner``: the ``CheckpointHook``
+        saves once more after a validation, when the epoch has ended. mmengine's puts its own
+        numbers there.
 
         Another storage than a local disk has no such promise.
         """
-        self._saved_position = {
-            key: meta[key] for key in ('epoch', 'iter') if key in (meta or {})
-        }
+        self._saved_position = {key: meta[key] for key in ('epoch', 'iter') if key in (meta or {})}
         kwargs['meta'] = meta
         backend = get_file_backend(str(out_dir), backend_args=backend_args)
-        if file_client_args is not None or not isinstance(
-            backend, LocalBackend
-        ):
+        if file_client_args is not None or not isinstance(backend, LocalBackend):
             super().save_checkpoint(
-                out_dir,
-                filename,
-                file_client_args,
-                *args,
-                backend_args=backend_args,
-                **kwargs,
+                out_dir, filename, file_client_args, *args, backend_args=backend_args, **kwargs
             )
             return
         with whole_checkpoint(os.path.join(out_dir, filename)) as temp:

@@ -37,21 +37,20 @@ _TRAINING = ('optimizer', 'mmrank_previous_weights')
 class FSDPStrategy(DDPStrategy):
     """Fully sharded data parallelism for ``FlexibleRunner``.
 
-    It shards by ``torch.distributed.fsdp.fully_shard`` (FSDP2), on GPUs and,
-    with gloo, on CPUs. The model keeps its class and its parameter names,
-    so that hooks, optimiser wrappers and ``paramwise_cfg`` work as with
-    ``DDPStrategy``. Parameters without a dimension, such as a learnable
-    temperature, stay whole on each process, and their gradients are averaged.
-    Buffers, and with them the state of the losses, stay whole, too, but for
+    It shards by ``torch.distributed.fsdp.fully_shard`` (FSDP2), on GPUs and, with gloo, on CPUs.
+    The model keeps its class and its parameter names,
+    so that hooks, optimiser wrappers and ``paramwise_cfg`` work as with ``DDPStrategy``. Parameters
+    without a dimension, such as a learnable temperature, stay whole on each process, and their
+    gradients are averaged. Buffers, and with them the state of the losses, stay whole, too, but for
     what ``storage='sharded'`` of a loss spreads.
 
-    A checkpoint is a folder to which each process writes its part. It resumes
-    on any number of processes, and so does a file that ``Runner`` saved.
+    A checkpoint is a folder to which each process writes its part. It resumes on any number of
+    processes, and so does a file that ``Runner`` saved.
 
     Args:
         wrap: Names of module classes that are sharded one by one, such as
-            ``['TransformerEncoderLayer']``: only one of them is whole at a
-            time. They must be entered through ``forward``.
+            ``['TransformerEncoderLayer']``: only one of them is whole at a time. They must be
+            entered through ``forward``.
         mixed_precision: Arguments of ``MixedPrecisionPolicy``, with dtypes
             by name: ``dict(param_dtype='bfloat16', reduce_dtype='float32')``.
         cpu_offload: Keep the shards in host memory.
@@ -136,13 +135,11 @@ class FSDPStrategy(DDPStrategy):
         shard = partial(
             fully_shard,
             mesh=init_device_mesh(kind, (get_world_size(),)),
-            # The root as well: a forward without a backward, of a validation
-            # or a hook, would leave weights that the next one takes.
+            # The root as well: a forward without a backward, of a validation or a hook, would leave
+            # weights that the next one takes.
             reshard_after_forward=True,
             mp_policy=MixedPrecisionPolicy(**policy),
-            offload_policy=(
-                CPUOffloadPolicy() if self.cpu_offload else OffloadPolicy()
-            ),
+            offload_policy=(CPUOffloadPolicy() if self.cpu_offload else OffloadPolicy()),
             ignored_params=whole or None,
         )
         chosen = [
@@ -210,9 +207,7 @@ class FSDPStrategy(DDPStrategy):
         if callback is not None:
             callback(checkpoint)
         state = checkpoint.pop('state_dict')
-        self.load_model_state_dict(
-            state, strict=strict, revise_keys=list(revise_keys)
-        )
+        self.load_model_state_dict(state, strict=strict, revise_keys=list(revise_keys))
         return checkpoint
 
     def _placement(self) -> Placement:
@@ -250,15 +245,11 @@ def all_reduce_mean(gradient: torch.Tensor) -> torch.Tensor:
     return gradient
 
 
-def _copy_with(
-    model: nn.Module, make: Callable[[torch.Tensor], torch.Tensor]
-) -> nn.Module:
+def _copy_with(model: nn.Module, make: Callable[[torch.Tensor], torch.Tensor]) -> nn.Module:
     """Copy a model with other tensors in place of its own."""
     memo: dict[int, Any] = {}
     for parameter in model.parameters():
-        memo[id(parameter)] = nn.Parameter(
-            make(parameter), requires_grad=parameter.requires_grad
-        )
+        memo[id(parameter)] = nn.Parameter(make(parameter), requires_grad=parameter.requires_grad)
     for buffer in model.buffers():
         memo[id(buffer)] = make(buffer)
     return copy.deepcopy(model, memo)

@@ -11,11 +11,7 @@ from mmengine.fileio import LocalBackend, get_file_backend
 from mmengine.hooks import CheckpointHook
 from mmengine.logging import print_log
 from mmengine.optim import OptimWrapperDict
-from mmengine.runner import (
-    EpochBasedTrainLoop,
-    FlexibleRunner,
-    IterBasedTrainLoop,
-)
+from mmengine.runner import EpochBasedTrainLoop, FlexibleRunner, IterBasedTrainLoop
 
 from mmrank.engine.resume.atomic_save import remove_checkpoint
 from mmrank.engine.resume.checkpoint import (
@@ -24,10 +20,7 @@ from mmrank.engine.resume.checkpoint import (
     find_last_whole_checkpoint,
     pointed_foreign_folder,
 )
-from mmrank.engine.resume.missed_validation import (
-    missed_validation,
-    note_validation,
-)
+from mmrank.engine.resume.missed_validation import missed_validation, note_validation
 from mmrank.engine.resume.recorded_files import (
     confine_best_checkpoints,
     note_outdated,
@@ -51,32 +44,31 @@ GRADIENT_KEY = 'accumulated_gradients'
 class AtomicCheckpointHook(CheckpointHook):
     """mmengine's ``CheckpointHook``, safe against a kill at any moment.
 
-    A drop-in for ``default_hooks.checkpoint`` with all options of the
-    original. What differs, on a local file system:
+    A drop-in for ``default_hooks.checkpoint`` with all options of the original. What differs, on a
+    local file system:
 
-    * Checkpoints, the best checkpoint, published ones and the pointer file
-      ``last_checkpoint`` get their names only when their content is on the
-      disk. Outdated checkpoints are removed after the new one is written, not
-      before, so that there always is one; a resumed run removes those that
+    * Checkpoints, the best checkpoint, published ones and the pointer file ``last_checkpoint`` get
+      their names only when their content is on the disk. Outdated checkpoints are removed after the
+      new one is written, not before, so that there always is one; a resumed run removes those that
       the killed one did not come to remove.
-    * Before mmengine's own ``resume=True`` looks at the pointer, a pointer to
-      a file that was damaged from outside is set to the last whole one.
-    * A run that was killed before the validation of its last checkpoint ended
-      does that validation first when it is resumed: mmengine would leave it
-      out, and with it the best checkpoint and a ``ReduceOnPlateau`` step.
+    * Before mmengine's own ``resume=True`` looks at the pointer, a pointer to a file that was
+      damaged from outside is set to the last whole one.
+    * A run that was killed before the validation of its last checkpoint ended does that validation
+      first when it is resumed: mmengine would leave it out, and with it the best checkpoint and a
+      ``ReduceOnPlateau`` step.
     * In the middle of a gradient accumulation the gradients so far are part
       of the checkpoint; mmengine warns that they are lost, this hook puts
       them back (one process; with several they are lost, with a warning).
 
     With :class:`RNGStateHook` beside it, a resumed training ends with the
-    same bits as one that was not interrupted. Other storage backends, and the
-    deprecated ``file_client_args``, keep the behaviour of the original.
+    same bits as one that was not interrupted. Other storage backends, and the deprecated
+    ``file_client_args``, keep the behaviour of the original.
 
     Args:
-        validate_on_resume: Whether to do a missed validation when resuming.
-            Costs at most one validation per resume.
-        **kwargs: All arguments of :class:`mmengine.hooks.CheckpointHook`:
-            ``interval``, ``by_epoch``, ``max_keep_ckpts``, ``save_best``, ...
+        validate_on_resume: Whether to do a missed validation when resuming. Costs at most one
+            validation per resume.
+        **kwargs: All arguments of :class:`mmengine.hooks.CheckpointHook`: ``interval``,
+            ``by_epoch``, ``max_keep_ckpts``, ``save_best``, ...
 
     Examples:
         >>> default_hooks = dict(
@@ -88,9 +80,7 @@ class AtomicCheckpointHook(CheckpointHook):
         >>> custom_hooks = [dict(type='mmrank.RNGStateHook')]
     """
 
-    def __init__(
-        self, *args, validate_on_resume: bool = True, **kwargs
-    ) -> None:
+    def __init__(self, *args, validate_on_resume: bool = True, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self.validate_on_resume = validate_on_resume
         self._atomic = False
@@ -121,8 +111,7 @@ class AtomicCheckpointHook(CheckpointHook):
                 pointer.unlink()
             elif not _points_to(pointer, whole):
                 runner.logger.warning(
-                    f'{pointer} now points to the last complete checkpoint, '
-                    f'{whole}.'
+                    f'{pointer} now points to the last complete checkpoint, {whole}.'
                 )
                 write_atomically(whole.encode(), pointer)
         barrier()
@@ -130,8 +119,8 @@ class AtomicCheckpointHook(CheckpointHook):
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
         """Keep the accumulated gradients until the optimiser exists.
 
-        Of the files that the checkpoint names only those of this training's
-        folder count: mmengine would remove any.
+        Of the files that the checkpoint names only those of this training's folder count: mmengine
+        would remove any.
         """
         confine_best_checkpoints(checkpoint, runner)
         self._gradients = checkpoint.get(GRADIENT_KEY)
@@ -164,10 +153,9 @@ class AtomicCheckpointHook(CheckpointHook):
             return
         if get_world_size() > 1:
             print_log(
-                'The checkpoint is taken in the middle of a gradient '
-                'accumulation: the gradients of other processes are not '
-                'saved, and a resume from it is not exact. Set a checkpoint '
-                'interval divisible by `accumulative_counts`.',
+                'The checkpoint is taken in the middle of a gradient accumulation: the gradients '
+                'of other processes are not saved, and a resume from it is not exact. Set a '
+                'checkpoint interval divisible by `accumulative_counts`.',
                 logger='current',
                 level=logging.WARNING,
             )
@@ -190,10 +178,9 @@ class AtomicCheckpointHook(CheckpointHook):
             loop, EpochBasedTrainLoop | IterBasedTrainLoop
         ):
             runner.logger.warning(
-                f'AtomicCheckpointHook does not know when '
-                f'{type(loop).__name__} validates: if this training is '
-                'interrupted in a validation, the resumed one leaves it out. '
-                'Set validate_on_resume=False to silence this warning.'
+                f'AtomicCheckpointHook does not know when {type(loop).__name__} validates: if this '
+                'training is interrupted in a validation, the resumed one leaves it out. Set '
+                'validate_on_resume=False to silence this warning.'
             )
         if accumulates_gradients(runner.optim_wrapper) and (
             get_world_size() > 1
@@ -201,10 +188,9 @@ class AtomicCheckpointHook(CheckpointHook):
             or hides_checkpoints(runner)
         ):
             runner.logger.warning(
-                'AtomicCheckpointHook saves accumulated gradients of one '
-                'process with one optimiser only: a resume from the middle '
-                'of an accumulation is not exact here. Set a checkpoint '
-                'interval divisible by `accumulative_counts`.'
+                'AtomicCheckpointHook saves accumulated gradients of one process with one '
+                'optimiser only: a resume from the middle of an accumulation is not exact here. '
+                'Set a checkpoint interval divisible by `accumulative_counts`.'
             )
         if get_world_size() > 1 and has_own_statistics(runner):
             runner.logger.warning(
@@ -227,14 +213,12 @@ class AtomicCheckpointHook(CheckpointHook):
             )
             return
         backend = get_file_backend(
-            str(self.out_dir or runner.work_dir),
-            backend_args=self.backend_args,
+            str(self.out_dir or runner.work_dir), backend_args=self.backend_args
         )
         if not isinstance(backend, LocalBackend):
             runner.logger.warning(
-                'AtomicCheckpointHook cannot write atomically here: '
-                f'{type(backend).__name__} writes the checkpoints. Set '
-                '`out_dir` of the hook to a local folder.'
+                f'AtomicCheckpointHook cannot write atomically here: {type(backend).__name__} '
+                'writes the checkpoints. Set `out_dir` of the hook to a local folder.'
             )
             return
         if self.file_client_args is not None:
@@ -249,8 +233,8 @@ class AtomicCheckpointHook(CheckpointHook):
     def _take_up_last_checkpoint(self, runner) -> None:
         """Go on from the checkpoint resumed from as if just saved.
 
-        mmengine saves the last one again where a validation finds a best
-        model, and publishes it at the end. A checkpoint of another folder,
+        mmengine saves the last one again where a validation finds a best model, and publishes it at
+        the end. A checkpoint of another folder,
         or one that was renamed, stays as it is.
         """
         step = runner.epoch if self.by_epoch else runner.iter
@@ -271,8 +255,7 @@ class AtomicCheckpointHook(CheckpointHook):
                 parameter.grad = self._gradients[name].to(parameter)
         self._gradients = None
         runner.logger.info(
-            'The gradients accumulated so far are restored: no gradient is '
-            'lost by this resume.'
+            'The gradients accumulated so far are restored: no gradient is lost by this resume.'
         )
 
     def _save_checkpoint_with_step(self, runner, step, meta) -> None:
@@ -296,8 +279,7 @@ class AtomicCheckpointHook(CheckpointHook):
         )
         if is_main_process():
             write_atomically(
-                str(self.last_ckpt).encode(),
-                os.path.join(runner.work_dir, POINTER_NAME),
+                str(self.last_ckpt).encode(), os.path.join(runner.work_dir, POINTER_NAME)
             )
             for path in outdated:
                 self._remove(path)
@@ -305,8 +287,8 @@ class AtomicCheckpointHook(CheckpointHook):
     def _forget_outdated(self, runner, step: int) -> list[str]:
         """Drop the oldest step from the list of kept ones, not its file.
 
-        The list has to change before the checkpoint that records it is
-        written, the file may go only after.
+        The list has to change before the checkpoint that records it is written, the file may go
+        only after.
         """
         if self.max_keep_ckpts <= 0:
             return []
@@ -314,13 +296,9 @@ class AtomicCheckpointHook(CheckpointHook):
         if not self.keep_ckpt_ids or self.keep_ckpt_ids[-1] != step:
             if len(self.keep_ckpt_ids) == self.max_keep_ckpts:
                 name = self.filename_tmpl.format(self.keep_ckpt_ids.popleft())
-                outdated.append(
-                    self.file_backend.join_path(self.out_dir, name)
-                )
+                outdated.append(self.file_backend.join_path(self.out_dir, name))
             self.keep_ckpt_ids.append(step)
-            runner.message_hub.update_info(
-                'keep_ckpt_ids', list(self.keep_ckpt_ids)
-            )
+            runner.message_hub.update_info('keep_ckpt_ids', list(self.keep_ckpt_ids))
         return outdated
 
     def _save_best_checkpoint(self, runner, metrics) -> None:
@@ -339,9 +317,7 @@ class AtomicCheckpointHook(CheckpointHook):
         for old in self._replaced_best():
             if is_main_process():
                 self._remove(old)
-                runner.logger.info(
-                    f'The previous best checkpoint {old} is removed'
-                )
+                runner.logger.info(f'The previous best checkpoint {old} is removed')
         after = self._best()
         self._set_best({key: after[key] or before[key] for key in before})
         self._best_before = {}
@@ -364,9 +340,7 @@ class AtomicCheckpointHook(CheckpointHook):
             return []
         new = self._best()
         return [
-            old
-            for key, old in self._best_before.items()
-            if old and new[key] and old != new[key]
+            old for key, old in self._best_before.items() if old and new[key] and old != new[key]
         ]
 
     def _remove(self, path: str) -> None:
@@ -384,9 +358,7 @@ class AtomicCheckpointHook(CheckpointHook):
         with TemporaryDirectory(dir=source.parent, prefix='.publish-') as temp:
             link = Path(temp) / source.name
             if source.is_dir():
-                from mmrank.engine.resume.sharded_checkpoint import (
-                    load_sharded,
-                )
+                from mmrank.engine.resume.sharded_checkpoint import load_sharded
 
                 torch.save(load_sharded(source), link)
             else:
@@ -394,12 +366,8 @@ class AtomicCheckpointHook(CheckpointHook):
             super()._publish_model(runner, str(link))
             for made in Path(temp).iterdir():
                 if made.name != source.name:
-                    write_atomically(
-                        made.read_bytes(), source.with_name(made.name)
-                    )
-                    runner.logger.info(
-                        f'Moved to {source.with_name(made.name)}.'
-                    )
+                    write_atomically(made.read_bytes(), source.with_name(made.name))
+                    runner.logger.info(f'Moved to {source.with_name(made.name)}.')
 
 
 def _points_to(pointer: Path, path: str) -> bool:

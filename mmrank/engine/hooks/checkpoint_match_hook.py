@@ -25,26 +25,25 @@ from mmrank.registry import HOOKS
 class CheckpointMatchHook(Hook):
     """Compares a checkpoint with the run before anything of it is loaded.
 
-    mmengine loads what fits and logs the rest: an empty checkpoint gives
-    plausible metrics of random weights. This hook refuses such a checkpoint
-    with a table of the missing, unexpected and mismatched keys. When a
-    training is resumed it also compares the optimiser, the number of
-    parameter schedulers and whether there is an average of the weights, and
-    refuses processes that have resumed from different checkpoints, as those
+    mmengine loads what fits and logs the rest: an empty checkpoint gives plausible metrics of
+    random weights. This hook refuses such a checkpoint with a table of the missing, unexpected and
+    mismatched keys. When a training is resumed it also compares the optimiser, the number of
+    parameter schedulers and whether there is an average of the weights, and refuses processes that
+    have resumed from different checkpoints, as those
     of machines without a common disk do.
 
-    Values of another shape do not reach the model, so that with
-    ``strict=False`` a fine-tuning starts those with fresh values.
+    Values of another shape do not reach the model, so that with ``strict=False`` a fine-tuning
+    starts those with fresh values.
 
     Args:
-        strict: Whether to refuse; False writes the table to the log, as is
-            right for ``load_from`` of a fine-tuning.
-        allow: Patterns of keys that may differ, with ``*`` and ``?``:
-            ``['bbox_head.*', 'optimizer']``.
+        strict: Whether to refuse; False writes the table to the log, as is right for ``load_from``
+            of a fine-tuning.
+        allow: Patterns of keys that may differ, with ``*`` and ``?``: ``['bbox_head.*',
+            'optimizer']``.
 
     Raises:
-        CheckpointError: When the checkpoint is loaded and does not fit, or
-            processes start at different steps.
+        CheckpointError: When the checkpoint is loaded and does not fit, or processes start at
+            different steps.
 
     Examples:
         >>> custom_hooks = [dict(type='mmrank.CheckpointMatchHook')]
@@ -62,11 +61,10 @@ class CheckpointMatchHook(Hook):
         for rank, (epoch, step) in enumerate(steps):
             if (epoch, step) != steps[0]:
                 raise CheckpointError(
-                    f'process {rank} starts at iteration {step} of epoch '
-                    f'{epoch}, process 0 at {steps[0][1]} of {steps[0][0]}: '
-                    'they have not found the same checkpoint. Fix: put the '
-                    'work folder on a disk that all machines share, or pass '
-                    'copies of one checkpoint: --resume PATH'
+                    f'process {rank} starts at iteration {step} of epoch {epoch}, process 0 at '
+                    f'{steps[0][1]} of {steps[0][0]}: they have not found the same checkpoint. '
+                    'Fix: put the work folder on a disk that all machines share, or pass copies of '
+                    'one checkpoint: --resume PATH'
                 )
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
@@ -74,9 +72,8 @@ class CheckpointMatchHook(Hook):
         name = runner._load_from or 'of the work folder'
         if not has_global_state(runner):
             runner.logger.warning(
-                f'{type(runner.strategy).__name__} keeps a part of the '
-                f'weights in each process: checkpoint {name} is loaded '
-                'without a comparison of its keys.'
+                f'{type(runner.strategy).__name__} keeps a part of the weights in each process: '
+                f'checkpoint {name} is loaded without a comparison of its keys.'
             )
             return
         _check_content(name, checkpoint, runner._resume)
@@ -129,8 +126,7 @@ def _check_content(name: str, checkpoint: dict, resume: bool) -> None:
     is_dict = isinstance(checkpoint, dict)
     if not is_dict or not isinstance(model_state(checkpoint), dict):
         raise CheckpointError(
-            f'checkpoint {name} holds no state of a model. Fix: pass the '
-            '.pth file of a training'
+            f'checkpoint {name} holds no state of a model. Fix: pass the .pth file of a training'
         )
     if not resume:
         return
@@ -141,9 +137,7 @@ def _check_content(name: str, checkpoint: dict, resume: bool) -> None:
         if not isinstance(meta, dict) or type(meta.get(key)) is not int
     ]
     lacking += [
-        key
-        for key in ('message_hub', 'state_dict')
-        if not isinstance(checkpoint.get(key), dict)
+        key for key in ('message_hub', 'state_dict') if not isinstance(checkpoint.get(key), dict)
     ]
     if lacking:
         raise CheckpointError(

@@ -15,22 +15,19 @@ from mmrank.registry import HOOKS
 class ClassCountsHook(Hook):
     """Passes the class counts of the training set to losses.
 
-    Counts the labels before training and calls ``set_class_counts`` of every
-    module of the model with a true ``wants_class_counts``: losses with
-    ``prior='counts'``, ``mmrank.LDAMLoss``, ``mmrank.ClassBalancedCELoss``.
-    The data set may be wrapped (``ConcatDataset``, ``RepeatDataset``, and for
-    one class per item ``ClassBalancedDataset``): what the wrapper shows is
-    counted, without loading an image. Items may have several classes or none.
-    A loss with one class takes label 1 for its positives. Has no effect on a
-    model without such a module, so a config with the hook works with every
-    loss.
+    Counts the labels before training and calls ``set_class_counts`` of every module of the model
+    with a true ``wants_class_counts``: losses with ``prior='counts'``, ``mmrank.LDAMLoss``,
+    ``mmrank.ClassBalancedCELoss``. The data set may be wrapped (``ConcatDataset``,
+    ``RepeatDataset``, and for one class per item ``ClassBalancedDataset``): what the wrapper shows
+    is counted, without loading an image. Items may have several classes or none. A loss with one
+    class takes label 1 for its positives. Has no effect on a model without such a module, so a
+    config with the hook works with every loss.
 
-    The counts come from the data set, so they are not part of a checkpoint:
-    keep the hook when a run is resumed.
+    The counts come from the data set, so they are not part of a checkpoint: keep the hook when a
+    run is resumed.
 
     Raises:
-        UserError: Before training, if the data loader has another batch size
-            than its sampler.
+        UserError: Before training, if the data loader has another batch size than its sampler.
         TypeError: Before training, if the labels of the data set are unknown.
         ValueError: Before training, if the data set has other classes than
             the loss.
@@ -43,13 +40,10 @@ class ClassCountsHook(Hook):
         told = {
             name: module
             for name, module in model.named_modules()
-            if isinstance(module, TakesClassCounts)
-            and module.wants_class_counts
+            if isinstance(module, TakesClassCounts) and module.wants_class_counts
         }
         if not told:
-            runner.logger.info(
-                'ClassCountsHook: no loss requires class counts.'
-            )
+            runner.logger.info('ClassCountsHook: no loss requires class counts.')
             return
         dataset = runner.train_loop.dataloader.dataset
         every = count_classes(dataset)
@@ -65,9 +59,8 @@ class ClassCountsHook(Hook):
                 )
             module.set_class_counts(counts.tolist(), len(dataset))
         runner.logger.info(
-            f'ClassCountsHook: {len(every)} classes of {every.min()} to '
-            f'{every.max()} of {len(dataset)} samples passed to '
-            f'{", ".join(told)}.'
+            f'ClassCountsHook: {len(every)} classes of {every.min()} to {every.max()} of '
+            f'{len(dataset)} samples passed to {", ".join(told)}.'
         )
 
 
@@ -93,9 +86,7 @@ class_labels` and, for several classes per item, ``label_pairs``.
     except (ValueError, KeyError):  # not one class per item
         labels = label_pairs(dataset)[1]
         if not labels.size:
-            raise ValueError(
-                f'no item of {type(dataset).__name__} has a class'
-            ) from None
+            raise ValueError(f'no item of {type(dataset).__name__} has a class') from None
     names = (getattr(dataset, 'metainfo', None) or {}).get('classes')
     size = len(names) if names else int(labels.max()) + 1
     if labels.min() < 0 or labels.max() >= size:

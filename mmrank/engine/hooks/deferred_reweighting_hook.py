@@ -11,14 +11,12 @@ from mmrank.registry import HOOKS
 class DeferredReweightingHook(Hook):
     """Tells losses when to weight the classes.
 
-    First a representation is learnt with equal weights, then, at the lower
-    learning rates, the rare classes are weighted up. Source: Cao et al.,
-    Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss,
-    NeurIPS 2019, algorithm 1: at 160 of 200 epochs.
+    First a representation is learnt with equal weights, then, at the lower learning rates, the rare
+    classes are weighted up. Source: Cao et al., Learning Imbalanced Datasets with
+    Label-Distribution-Aware Margin Loss, NeurIPS 2019, algorithm 1: at 160 of 200 epochs.
 
-    Calls ``start_reweighting`` of every module that has it, such as
-    ``mmrank.LDAMLoss``. Has no effect on other models, so a config with the
-    hook works with every loss.
+    Calls ``start_reweighting`` of every module that has it, such as ``mmrank.LDAMLoss``. Has no
+    effect on other models, so a config with the hook works with every loss.
 
     Args:
         begin: Epochs, or iterations, before the re-weighting starts, >= 0.
@@ -45,15 +43,10 @@ class DeferredReweightingHook(Hook):
             return
         self._told = True
         model = unwrap_model(runner.model)
-        told = [
-            name
-            for name, module in model.named_modules()
-            if isinstance(module, Reweights)
-        ]
+        told = [name for name, module in model.named_modules() if isinstance(module, Reweights)]
         for name in told:
             model.get_submodule(name).start_reweighting()
         if told:
             runner.logger.info(
-                'DeferredReweightingHook: class weights enabled in '
-                f'{", ".join(told)}.'
+                f'DeferredReweightingHook: class weights enabled in {", ".join(told)}.'
             )

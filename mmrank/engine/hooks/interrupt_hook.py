@@ -25,16 +25,15 @@ from .rng_state_hook import RNGStateHook
 class InterruptHook(Hook):
     """Reads after each iteration whether SIGINT or SIGTERM has arrived.
 
-    ``tools/train.py`` adds it. The training then ends with its hooks and its
-    checkpoints in order, on all processes after the same iteration. In a
-    validation it ends after an iteration of that, or, if a checkpoint is to
-    be saved, after the whole of it: the weights may be averaged ones until
-    then.
+    ``tools/train.py`` adds it. The training then ends with its hooks and its checkpoints in order,
+    on all processes after the same iteration. In a validation it ends after an iteration of that,
+    or, if a checkpoint is to
+    be saved, after the whole of it: the weights may be averaged ones until then.
 
     Args:
-        save: Whether to save a checkpoint first, ``iter_<n>.pth`` or, at the
-            end of an epoch, ``epoch_<n>.pth``. An epoch-based loop starts the
-            epoch over when it is resumed from its middle.
+        save: Whether to save a checkpoint first, ``iter_<n>.pth`` or, at the end of an epoch,
+            ``epoch_<n>.pth``. An epoch-based loop starts the epoch over when it is resumed from its
+            middle.
 
     Raises:
         Interrupted: After the iteration.
@@ -61,9 +60,7 @@ class InterruptHook(Hook):
             meta = checkpoint['meta']
             self._saved_at = meta['epoch'], meta['iter']
 
-    def after_train_iter(
-        self, runner, batch_idx: int, data_batch=None, outputs=None
-    ) -> None:
+    def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         """End here, unless the epoch ends as well."""
         loop = runner.train_loop
         by_iteration = isinstance(loop, IterBasedTrainLoop)
@@ -89,9 +86,7 @@ class InterruptHook(Hook):
                 self._save(runner, step, runner.iter, f'epoch_{step}.pth')
             raise interruption.Interrupted
 
-    def after_val_iter(
-        self, runner, batch_idx: int, data_batch=None, outputs=None
-    ) -> None:
+    def after_val_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         """End a validation where there is nothing to save."""
         if not self.save and interruption.received_signal() is not None:
             raise interruption.Interrupted
@@ -130,9 +125,7 @@ class InterruptHook(Hook):
         )
         if is_main_process():
             path = os.path.join(folder, name)
-            write_atomically(
-                path.encode(), os.path.join(runner.work_dir, POINTER_NAME)
-            )
+            write_atomically(path.encode(), os.path.join(runner.work_dir, POINTER_NAME))
             runner.logger.info(f'Interrupted: saved {path}.')
 
 

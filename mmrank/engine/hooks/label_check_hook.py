@@ -11,13 +11,12 @@ from mmrank.registry import HOOKS
 class LabelCheckHook(Hook):
     """Checks the labels of every split once, before it is first used.
 
-    For any data set of mmpretrain's kind, one class or several an item. No
-    image is loaded. See
+    For any data set of mmpretrain's kind, one class or several an item. No image is loaded. See
     :func:`mmrank.datasets.checks.label_check.check_labels`.
 
     Args:
-        need_positives: Whether a class without a positive is an error. It is
-            where the split is trained on or measured by average precision.
+        need_positives: Whether a class without a positive is an error. It is where the split is
+            trained on or measured by average precision.
 
     Raises:
         UserError: Before training, validation or test.

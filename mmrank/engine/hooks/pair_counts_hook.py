@@ -12,13 +12,12 @@ from mmrank.registry import HOOKS
 class PairCountsHook(Hook):
     """Passes the counts of the training pairs to ``mmrank.InBatchLoss``.
 
-    Before training, calls ``set_pairs`` of every module of the model with a
-    true ``wants_pair_counts``. The counts come from the data set, so they are
-    not part of a checkpoint: keep the hook when a run is resumed.
+    Before training, calls ``set_pairs`` of every module of the model with a true
+    ``wants_pair_counts``. The counts come from the data set, so they are not part of a checkpoint:
+    keep the hook when a run is resumed.
 
     Raises:
-        UserError: Before training, if the data loader has another batch size
-            than its sampler.
+        UserError: Before training, if the data loader has another batch size than its sampler.
         TypeError: Before training, if the data set has no pairs.
         ValueError: Before training, if in-batch sampling cannot use the
             pairs; see :meth:`mmrank.state.PairCounts.set_pairs`.

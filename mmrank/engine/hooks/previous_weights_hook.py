@@ -24,22 +24,20 @@ _CHECKPOINT_KEY = 'mmrank_previous_weights'
 class PreviousWeightsHook(Hook):
     """Passes the batch mean under the old weights to ``mean_mode='exact'``.
 
-    The variance-reduction term of the mean positive score needs ``m_k`` under
-    ``theta_{k-1}``: before each iteration the batch is scored without gradient
-    under a kept copy of the weights of the iteration before. Source: stable
+    The variance-reduction term of the mean positive score needs ``m_k`` under ``theta_{k-1}``:
+    before each iteration the batch is scored without gradient under a kept copy of the weights of
+    the iteration before. Source: stable
     AP (2025), eq. 6.
 
-    The extra forward leaves no trace: random generators are set back, buffers
-    such as batch-norm statistics are updated in copies, the batch is copied.
-    It costs one forward and one copy of the weights, on the device and in each
-    checkpoint, from which they are resumed. With ``mmrank.FSDPStrategy`` each
-    process keeps the copy of its own shards.
+    The extra forward leaves no trace: random generators are set back, buffers such as batch-norm
+    statistics are updated in copies, the batch is copied. It costs one forward and one copy of the
+    weights, on the device and in each checkpoint, from which they are resumed. With
+    ``mmrank.FSDPStrategy`` each process keeps the copy of its own shards.
 
     Raises:
         ValueError: Before training, if no module of the model requires it,
-            or where it cannot score a batch: with weights that another
-            strategy spreads over processes, several optimisers, or a model
-            without a data preprocessor.
+            or where it cannot score a batch: with weights that another strategy spreads over
+            processes, several optimisers, or a model without a data preprocessor.
     """
 
     def __init__(self) -> None:
@@ -67,10 +65,7 @@ class PreviousWeightsHook(Hook):
             )
         reason = None
         if not has_global_state(runner):
-            reason = (
-                f'{type(runner.strategy).__name__} keeps a part of the '
-                'weights in each process'
-            )
+            reason = f'{type(runner.strategy).__name__} keeps a part of the weights in each process'
         elif isinstance(runner.optim_wrapper, OptimWrapperDict):
             reason = 'the model has several optimisers'
         elif not isinstance(self._model(runner), BaseModel):
@@ -86,10 +81,7 @@ class PreviousWeightsHook(Hook):
 
     def before_train_iter(self, runner, batch_idx, data_batch=None) -> None:
         """Score the batch under the previous weights, then keep these."""
-        params = {
-            name: p.detach()
-            for name, p in self._model(runner).named_parameters()
-        }
+        params = {name: p.detach() for name, p in self._model(runner).named_parameters()}
         if self._previous is None:
             self._previous = {n: p.clone() for n, p in params.items()}
         self._score(runner, data_batch)
@@ -120,8 +112,7 @@ class PreviousWeightsHook(Hook):
         """Put the kept weights into the checkpoint."""
         if self._previous is not None:
             checkpoint[_CHECKPOINT_KEY] = {
-                n: p if is_sharded(p) else p.cpu()
-                for n, p in self._previous.items()
+                n: p if is_sharded(p) else p.cpu() for n, p in self._previous.items()
             }
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
@@ -139,23 +130,17 @@ def _are_sharded(tensors: Mapping[str, Tensor]) -> bool:
     return any(map(is_sharded, tensors.values()))
 
 
-def _copy_into(
-    targets: Mapping[str, Tensor], sources: Mapping[str, Tensor]
-) -> None:
+def _copy_into(targets: Mapping[str, Tensor], sources: Mapping[str, Tensor]) -> None:
     if not _are_sharded(targets):
         names = list(targets)
-        torch._foreach_copy_(
-            [targets[n] for n in names], [sources[n] for n in names]
-        )
+        torch._foreach_copy_([targets[n] for n in names], [sources[n] for n in names])
         return
     for name, target in targets.items():
         target.copy_(sources[name])
 
 
 @contextmanager
-def _lent_weights(
-    model: nn.Module, weights: Mapping[str, Tensor]
-) -> Iterator[None]:
+def _lent_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
     """Let a model have other weights; put its own and its buffers back."""
     own = {
         name: tensor.detach()

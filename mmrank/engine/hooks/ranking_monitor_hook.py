@@ -14,35 +14,32 @@ from mmrank.registry import HOOKS
 class RankingMonitorHook(Hook):
     """Logs the diagnostics of the losses of the model.
 
-    For stable AP: ``risk`` (the weighted pair loss X, which shows what is
-    learnt), ``rho``, ``argument`` (``rho X``, what the outer function h is
-    applied to), ``mean_positive`` (mu) and ``weight_spread`` (standard
-    deviation of the weights over their mean). SOPRC, SmoothAP and SOAP have
-    an ``argument``, too. For contrastive losses: ``pos_score`` (mean
-    similarity of the positives), ``negatives`` (mean number of an anchor),
-    and for those with state ``log_s`` and ``tau_mean``, ``tau_min``,
-    ``tau_max`` and ``tau_gain`` of the batch. They appear beside the losses
+    For stable AP: ``risk`` (the weighted pair loss X, which shows what is learnt), ``rho``,
+    ``argument`` (``rho X``, what the outer function h is applied to), ``mean_positive`` (mu) and
+    ``weight_spread`` (standard deviation of the weights over their mean). SOPRC, SmoothAP and SOAP
+    have
+    an ``argument``, too. For contrastive losses: ``pos_score`` (mean similarity of the positives),
+    ``negatives`` (mean number of an anchor),
+    and for those with state ``log_s`` and ``tau_mean``, ``tau_min``, ``tau_max`` and ``tau_gain``
+    of the batch. They appear beside the losses
     in the console, the JSON log and every visualisation backend.
 
-    It warns once for each loss whose outer function is saturated, once for
-    each whose temperatures repeat their last batch, and once for each loss
-    that has not moved for ``patience_iters`` iterations.
+    It warns once for each loss whose outer function is saturated, once for each whose temperatures
+    repeat their last batch, and once for each loss that has not moved for ``patience_iters``
+    iterations.
 
     Args:
-        interval: Iterations between readings; a reading makes the host wait
-            for the device once.
-        saturation: Argument above which h is flat: its slope has fallen to
-            ``1/(1 + x)^2`` of that at 0, for 20 to 1/441.
+        interval: Iterations between readings; a reading makes the host wait for the device once.
+        saturation: Argument above which h is flat: its slope has fallen to ``1/(1 + x)^2`` of that
+            at 0, for 20 to 1/441.
         patience: Readings of a loss in a row above ``saturation``, or above
             :attr:`LARGEST_GAIN`, before its one warning.
-        patience_iters: Iterations in which a loss that is learnt from must
-            move. It has not moved where all its readings lie within 0.5 % of
-            their mean, and it was never twice as large.
+        patience_iters: Iterations in which a loss that is learnt from must move. It has not moved
+            where all its readings lie within 0.5 % of their mean, and it was never twice as large.
 
     Raises:
         ValueError: If a parameter is not > 0.
-        FloatingPointError: During training, when a diagnostic is NaN or
-            infinite.
+        FloatingPointError: During training, when a diagnostic is NaN or infinite.
     """
 
     # After the loss was computed, before the logger reads (BELOW_NORMAL).
@@ -75,9 +72,7 @@ class RankingMonitorHook(Hook):
         self._readings: dict[str, deque[float]] = {}
         self._largest: dict[str, float] = {}
 
-    def after_train_iter(
-        self, runner, batch_idx, data_batch=None, outputs=None
-    ) -> None:
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
         """Read, check and log."""
         if not self.every_n_train_iters(runner, self.interval):
             return
@@ -103,10 +98,9 @@ class RankingMonitorHook(Hook):
     def _check_finite(runner, name: str, key: str, value: float) -> None:
         if not math.isfinite(value):
             raise FloatingPointError(
-                f'{key} of {name} is {value} at iteration {runner.iter + 1}: '
-                'the scores are no longer finite. Lower the learning rate, '
-                'add optim_wrapper.clip_grad=dict(max_norm=10), or check for '
-                'corrupt images and boxes'
+                f'{key} of {name} is {value} at iteration {runner.iter + 1}: the scores are no '
+                'longer finite. Lower the learning rate, add '
+                'optim_wrapper.clip_grad=dict(max_norm=10), or check for corrupt images and boxes'
             )
 
     def _is_due(self, name: str, high: bool) -> bool:
@@ -122,19 +116,17 @@ class RankingMonitorHook(Hook):
         if not self._is_due(name, value > self.LARGEST_GAIN):
             return
         runner.logger.warning(
-            f'{name} = 2 eta rho / tau is {value:.2g}: a temperature mostly '
-            'repeats its last batch instead of averaging over visits. Fix: '
-            f'eta of {type(loss).__name__} of about '
-            'tau / (20 rho) and 100 visits of a sample or more'
+            f'{name} = 2 eta rho / tau is {value:.2g}: a temperature mostly repeats its last batch '
+            f'instead of averaging over visits. Fix: eta of {type(loss).__name__} of about tau / '
+            '(20 rho) and 100 visits of a sample or more'
         )
 
     def _check_saturation(self, runner, name: str, loss, value: float) -> None:
         if not self._is_due(name, value > self.saturation):
             return
         runner.logger.warning(
-            f'{name} is saturated: its argument is {value:.0f}, where the '
-            'outer function is flat and the gradient vanishes. '
-            f'{loss.saturation_advice}'
+            f'{name} is saturated: its argument is {value:.0f}, where the outer function is flat '
+            f'and the gradient vanishes. {loss.saturation_advice}'
         )
 
     def _check_movement(self, runner, outputs) -> None:
@@ -146,26 +138,18 @@ class RankingMonitorHook(Hook):
             if name in self._warned_still:
                 continue
             value = float(outputs[name])
-            readings = self._readings.setdefault(
-                name, deque(maxlen=self._window)
-            )
+            readings = self._readings.setdefault(name, deque(maxlen=self._window))
             readings.append(value)
             largest = max(abs(value), self._largest.get(name, 0.0))
             self._largest[name] = largest
             low, high = min(readings), max(readings)
             mean = abs(sum(readings)) / len(readings)
-            if (
-                len(readings) < self._window
-                or high - low > 0.005 * mean
-                or largest > 2 * mean
-            ):
+            if len(readings) < self._window or high - low > 0.005 * mean or largest > 2 * mean:
                 continue
             self._warned_still.add(name)
             runner.logger.warning(
-                f'{name} has not moved for '
-                f'{(self._window - 1) * self.interval} iterations (it was '
-                f'{low:.6g} to {high:.6g}). If training has not converged, '
-                'raise the learning rate, check that the weights before the '
-                'loss are trained, and check num_positive (0: no positives) '
-                'and argument (far above 1: saturated) in the log'
+                f'{name} has not moved for {(self._window - 1) * self.interval} iterations (it was '
+                f'{low:.6g} to {high:.6g}). If training has not converged, raise the learning '
+                'rate, check that the weights before the loss are trained, and check num_positive '
+                '(0: no positives) and argument (far above 1: saturated) in the log'
             )

@@ -24,22 +24,21 @@ RNG_KEY = 'rng_state'
 class RNGStateHook(Hook):
     """Resume the random numbers of a training where they were.
 
-    Saves the states of Python's, NumPy's, torch's CPU generator and of all
-    CUDA generators, for every process, in each checkpoint, and puts them back
-    after ``before_train`` of a resumed run, the last moment before the data
-    loader draws from them. A validation leaves no trace in the stream of the
-    training: its end restores the state from before it, so that a run killed
-    during a validation and one that was not draw the same numbers.
+    Saves the states of Python's, NumPy's, torch's CPU generator and of all CUDA generators, for
+    every process, in each checkpoint, and puts them back after ``before_train`` of a resumed run,
+    the last moment before the data loader draws from them. A validation leaves no trace in the
+    stream of the
+    training: its end restores the state from before it, so that a run killed during a validation
+    and one that was not draw the same numbers.
 
-    The seeds of the training's sampler and of its workers are saved as well:
-    without ``randomness.seed`` in the config mmengine builds them from a new
-    seed before it reads the one in the checkpoint.
+    The seeds of the training's sampler and of its workers are saved as well: without
+    ``randomness.seed`` in the config mmengine builds them from a new seed before it reads the one
+    in the checkpoint.
 
-    Exact are checkpoints at the end of an epoch of ``EpochBasedTrainLoop``
-    and, with ``num_workers=0``, all of ``IterBasedTrainLoop``. Where that
-    does not hold the hook warns and names the setting to change. The state
-    consists of tensors and plain containers and loads with
-    ``torch.load(weights_only=True)``.
+    Exact are checkpoints at the end of an epoch of ``EpochBasedTrainLoop`` and, with
+    ``num_workers=0``, all of ``IterBasedTrainLoop``. Where that
+    does not hold the hook warns and names the setting to change. The state consists of tensors and
+    plain containers and loads with ``torch.load(weights_only=True)``.
 
     Examples:
         >>> custom_hooks = [dict(type='mmrank.RNGStateHook')]
@@ -64,9 +63,7 @@ class RNGStateHook(Hook):
         if runner.iter > 0:
             self._restore(runner)
 
-    def after_train_iter(
-        self, runner, batch_idx: int, data_batch=None, outputs=None
-    ) -> None:
+    def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         """Note the state; gather it where a checkpoint by iteration is due."""
         self._note(runner, gather=self._checkpoint_due(runner))
 
@@ -116,9 +113,7 @@ class RNGStateHook(Hook):
             isinstance(hook, CheckpointHook)
             and not hook.by_epoch
             and (
-                hook.every_n_train_iters(
-                    runner, hook.interval, hook.save_begin
-                )
+                hook.every_n_train_iters(runner, hook.interval, hook.save_begin)
                 or hook.is_last_train_iter(runner)
             )
             for hook in runner.hooks
@@ -127,10 +122,9 @@ class RNGStateHook(Hook):
     def _restore(self, runner) -> None:
         if self._resumed is None:
             runner.logger.warning(
-                f'The checkpoint has no "{RNG_KEY}": the resumed training '
-                'draws different random numbers than an uninterrupted one. '
-                'The checkpoint was saved without mmrank.RNGStateHook; add it '
-                'to custom_hooks.'
+                f'The checkpoint has no "{RNG_KEY}": the resumed training draws different random '
+                'numbers than an uninterrupted one. The checkpoint was saved without '
+                'mmrank.RNGStateHook; add it to custom_hooks.'
             )
             return
         loader = runner.train_loop.dataloader
@@ -139,35 +133,29 @@ class RNGStateHook(Hook):
         worker_seed = self._resumed['worker_seed']
         if same_number and 'worker_seeds' in self._resumed:  # not in old files
             worker_seed = self._resumed['worker_seeds'][get_rank()]
-        _set_seeds(
-            loader,
-            sampler_seed=self._resumed['sampler_seed'],
-            worker_seed=worker_seed,
-        )
+        _set_seeds(loader, sampler_seed=self._resumed['sampler_seed'], worker_seed=worker_seed)
         self._resumed = None
         if not same_number:
             runner.logger.warning(
-                f'The checkpoint has random states of {len(packed)} '
-                f'processes, this run has {get_world_size()}: fresh random '
-                'numbers are used. Resume with as many processes as before '
-                'for an exact continuation.'
+                f'The checkpoint has random states of {len(packed)} processes, this run has '
+                f'{get_world_size()}: fresh random numbers are used. Resume with as many processes '
+                'as before for an exact continuation.'
             )
             return
         state = unpack_rng_state(packed[get_rank()])
         self._state = {**state, 'worker_seed': worker_seed}
         loop = runner.train_loop
         if isinstance(loop, IterBasedTrainLoop):
-            # Its iterator is built, and may be advanced over what was seen,
-            # after all hooks: both draw numbers.
+            # Its iterator is built, and may be advanced over what was seen, after all hooks: both
+            # draw numbers.
             loop.dataloader_iterator = _RestoringIterator(
                 loop.dataloader_iterator, lambda: set_rng_state(state)
             )
         elif loop.iter % max(len(loop.dataloader), 1):
             runner.logger.warning(
-                f'The checkpoint is from the middle of an epoch (iteration '
-                f'{loop.iter}, {len(loop.dataloader)} per epoch). mmengine '
-                'starts that epoch over, so the resumed training is not '
-                'exact: set `default_hooks.checkpoint.by_epoch=True`.'
+                f'The checkpoint is from the middle of an epoch (iteration {loop.iter}, '
+                f'{len(loop.dataloader)} per epoch). mmengine starts that epoch over, so the '
+                'resumed training is not exact: set `default_hooks.checkpoint.by_epoch=True`.'
             )
         set_rng_state(state)
 
@@ -175,10 +163,8 @@ class RNGStateHook(Hook):
         loop = runner.train_loop
         if hides_checkpoints(runner):
             runner.logger.warning(
-                'RNGStateHook can save nothing here: '
-                f'{type(runner.strategy).__name__} does not show its '
-                'checkpoints to hooks. A resumed training draws other random '
-                'numbers.'
+                f'RNGStateHook can save nothing here: {type(runner.strategy).__name__} does not '
+                'show its checkpoints to hooks. A resumed training draws other random numbers.'
             )
         elif not any(isinstance(h, CheckpointHook) for h in runner.hooks):
             runner.logger.warning(
@@ -189,16 +175,14 @@ class RNGStateHook(Hook):
             )
         if not isinstance(loop, EpochBasedTrainLoop | IterBasedTrainLoop):
             runner.logger.warning(
-                f'RNGStateHook does not know how {type(loop).__name__} '
-                'resumes: it restores the random state before the loop '
-                'starts, and what that draws first is not made up for.'
+                f'RNGStateHook does not know how {type(loop).__name__} resumes: it restores the '
+                'random state before the loop starts, and what that draws first is not made up for.'
             )
         if not isinstance(loop.dataloader, DataLoader):
             runner.logger.warning(
                 'RNGStateHook does not know the random numbers of '
-                f'{type(loop.dataloader).__name__}: seeds of its sampler and '
-                'its workers are restored only where it keeps them as a '
-                'DataLoader does.'
+                f'{type(loop.dataloader).__name__}: seeds of its sampler and its workers are '
+                'restored only where it keeps them as a DataLoader does.'
             )
             return
         if loop.dataloader.num_workers == 0:
@@ -210,10 +194,9 @@ class RNGStateHook(Hook):
         else:
             return
         runner.logger.warning(
-            'The random state of data loading workers that live longer than '
-            'an epoch cannot be saved: if this training is interrupted, the '
-            'resumed one draws different augmentations. For an exact resume '
-            f'set {fix}.'
+            'The random state of data loading workers that live longer than an epoch cannot be '
+            'saved: if this training is interrupted, the resumed one draws different '
+            f'augmentations. For an exact resume set {fix}.'
         )
 
 
@@ -259,11 +242,7 @@ def _gather(state: dict) -> list[dict]:
 def _samplers(loader) -> list:
     """The samplers of a loader that may hold a seed, each once."""
     batch = getattr(loader, 'batch_sampler', None)
-    found = [
-        getattr(loader, 'sampler', None),
-        getattr(batch, 'sampler', None),
-        batch,
-    ]
+    found = [getattr(loader, 'sampler', None), getattr(batch, 'sampler', None), batch]
     unique = {id(item): item for item in found if hasattr(item, 'seed')}
     return list(unique.values())
 
@@ -279,9 +258,7 @@ def _worker_seed(loader) -> int | None:
     return keywords.get('seed')
 
 
-def _set_seeds(
-    loader, sampler_seed: int | None, worker_seed: int | None
-) -> None:
+def _set_seeds(loader, sampler_seed: int | None, worker_seed: int | None) -> None:
     if sampler_seed is not None:
         for sampler in _samplers(loader):
             sampler.seed = sampler_seed

@@ -20,21 +20,20 @@ DIGEST_KEY = 'sample_index'
 class SampleIndexHook(Hook):
     """Refuses to train where samples and their state would not match.
 
-    Before training it looks at every loss of the model that keeps state per
-    sample (``mmrank.SogCLRLoss``, ``mmrank.ISogCLRLoss``, ...). No image is
-    loaded.
+    Before training it looks at every loss of the model that keeps state per sample
+    (``mmrank.SogCLRLoss``, ``mmrank.ISogCLRLoss``, ...). No image is loaded.
 
-    Data in shards (``mmrank.ShardedCaptions``, ``mmrank.StreamedCaptions``)
-    have an index, whose digest goes into each checkpoint. A training does
+    Data in shards (``mmrank.ShardedCaptions``, ``mmrank.StreamedCaptions``) have an index, whose
+    digest goes into each checkpoint. A training does
     not resume where samples have got other numbers.
 
     Raises:
-        ValueError: Before training, if two samples have one index, as in
-            mmengine's ``ConcatDataset``; if the samples are not counted from
-            0; or if ``num_samples`` of a loss is not their number, as when
+        ValueError: Before training, if two samples have one index, as in mmengine's
+            ``ConcatDataset``; if the samples are not counted from 0; or if ``num_samples`` of a
+            loss is not their number, as when
             the data set grew or shrank since the config was written.
-        UserError: Before training, if a batch is a single sample, or a
-            training that resumes had another index.
+        UserError: Before training, if a batch is a single sample, or a training that resumes had
+            another index.
     """
 
     def __init__(self) -> None:
@@ -56,12 +55,10 @@ class SampleIndexHook(Hook):
         if digest and self._resumed and runner.iter > 0:
             if digest != self._resumed:
                 raise UserError(
-                    'the samples of the training set have other numbers than '
-                    'in the checkpoint: the digest of its index is '
-                    f'{digest}, then {self._resumed}. State per sample would '
-                    'go to other samples. Fix: resume with the shards, their '
-                    'index and the unit of before; or restart, with '
-                    'load_from'
+                    'the samples of the training set have other numbers than in the checkpoint: '
+                    f'the digest of its index is {digest}, then {self._resumed}. State per sample '
+                    'would go to other samples. Fix: resume with the shards, their index and the '
+                    'unit of before; or restart, with load_from'
                 )
         elif digest and runner.iter > 0:
             runner.logger.warning(
@@ -83,17 +80,15 @@ class SampleIndexHook(Hook):
             if module.num_samples != size:
                 raise ValueError(
                     f'{name} ({type(module).__name__}) keeps state for '
-                    f'num_samples={module.num_samples}, but the training set '
-                    f'has {size} samples. Fix: set num_samples={size}; if the '
-                    'data set changed since the checkpoint was saved, also '
-                    'load_state=False, or train on the old one'
+                    f'num_samples={module.num_samples}, but the training set has {size} samples. '
+                    f'Fix: set num_samples={size}; if the data set changed since the checkpoint '
+                    'was saved, also load_state=False, or train on the old one'
                 )
         if loader.batch_size == 1 and get_world_size() == 1:
             raise UserError(
-                'train_dataloader.batch_size=1: the negatives of a sample are '
-                f'the others of its batch, so {", ".join(keepers)} learns '
-                'nothing. Fix: train_dataloader.batch_size of at least 2; the '
-                'papers take 256'
+                'train_dataloader.batch_size=1: the negatives of a sample are the others of its '
+                f'batch, so {", ".join(keepers)} learns nothing. Fix: train_dataloader.batch_size '
+                'of at least 2; the papers take 256'
             )
 
 
@@ -123,9 +118,8 @@ def _digests(dataset) -> Iterator[str]:
 def count_indices(dataset) -> int:
     """Number of different ``sample_idx`` of a data set.
 
-    Wrappers that repeat samples are looked into: ``RepeatDataset``,
-    ``ClassBalancedDataset``, torch's ``Subset`` and others with one
-    ``dataset``.
+    Wrappers that repeat samples are looked into: ``RepeatDataset``, ``ClassBalancedDataset``,
+    torch's ``Subset`` and others with one ``dataset``.
 
     Args:
         dataset: A data set with a length.
@@ -141,9 +135,7 @@ def count_indices(dataset) -> int:
         if inner is None:
             break
         dataset = inner
-    if isinstance(dataset, ConcatDataset) and not isinstance(
-        dataset, IndexedConcatDataset
-    ):
+    if isinstance(dataset, ConcatDataset) and not isinstance(dataset, IndexedConcatDataset):
         if len(dataset.datasets) == 1:
             return count_indices(dataset.datasets[0])
         parts = [len(part) for part in dataset.datasets]
@@ -160,9 +152,8 @@ def count_indices(dataset) -> int:
         index = dataset.get_data_info(position).get('sample_idx', position)
         if index != position:
             raise ValueError(
-                f'sample {position} of {type(dataset).__name__} has '
-                f'sample_idx={index}; state per sample needs the samples '
-                f'counted from 0 to {size - 1}. Fix: let the data set set '
+                f'sample {position} of {type(dataset).__name__} has sample_idx={index}; state per '
+                f'sample needs the samples counted from 0 to {size - 1}. Fix: let the data set set '
                 'sample_idx to the position'
             )
     return size

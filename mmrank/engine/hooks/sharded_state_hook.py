@@ -6,12 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from mmengine.dist import (
-    broadcast_object_list,
-    get_rank,
-    get_world_size,
-    is_main_process,
-)
+from mmengine.dist import broadcast_object_list, get_rank, get_world_size, is_main_process
 from mmengine.fileio import LocalBackend, get_file_backend, join_path, put
 from mmengine.hooks import Hook
 from mmengine.runner import FlexibleRunner
@@ -27,33 +22,28 @@ from mmrank.state.sharding.shard_files import (
     remove_shards,
     shard_names,
 )
-from mmrank.state.sharding.sharded_state import (
-    load_shards,
-    save_shard,
-    sharded_states,
-)
+from mmrank.state.sharding.sharded_state import load_shards, save_shard, sharded_states
 
 
 @HOOKS.register_module()
 class ShardedStateHook(Hook):
     """Saves the shards of ``storage='sharded'`` beside each checkpoint.
 
-    mmengine saves what the first process has. With this hook every process
-    first writes its rows to a file of its own, and only then the first one
-    writes the checkpoint, which names them. ``mmrank.AtomicCheckpointHook``
-    takes a checkpoint for whole only with its shards, and removes both
-    together. A resumed training reads its rows from them, on any number of
-    processes; a checkpoint with the whole table loads as well, and shards
+    mmengine saves what the first process has. With this hook every process first writes its rows to
+    a file of its own, and only then the first one writes the checkpoint, which names them.
+    ``mmrank.AtomicCheckpointHook`` takes a checkpoint for whole only with its shards, and removes
+    both together. A resumed training reads its rows from them, on any number of processes; a
+    checkpoint with the whole table loads as well, and shards
     load into a whole table. ``tools/train.py`` adds the hook. A checkpoint of
     ``mmrank.FSDPStrategy`` is a folder, and has the shards in it.
 
-    The folder of the checkpoints has to be one that all processes see, and
-    that of one training alone. Shards go through the storage backend of the
-    checkpoint; only in local folders are those that are outdated removed.
+    The folder of the checkpoints has to be one that all processes see, and that of one training
+    alone. Shards go through the storage backend of the checkpoint; only in local folders are those
+    that are outdated removed.
 
     Raises:
-        UserError: Before training, if there are shards and mmengine's own
-            ``FlexibleRunner``, which calls hooks after a checkpoint is
+        UserError: Before training, if there are shards and mmengine's own ``FlexibleRunner``, which
+            calls hooks after a checkpoint is
             loaded; if a shard of the checkpoint is missing or damaged.
 
     Examples:
@@ -75,9 +65,7 @@ class ShardedStateHook(Hook):
         if self._runner is runner or _loads_before_hooks(runner):
             return
         self._runner = runner
-        runner.save_checkpoint = partial(
-            self._save, runner, runner.save_checkpoint
-        )
+        runner.save_checkpoint = partial(self._save, runner, runner.save_checkpoint)
         # FlexibleRunner resumes without the other one.
         for name in ('load_checkpoint', 'resume'):
             load = getattr(runner, name)
@@ -125,9 +113,7 @@ class ShardedStateHook(Hook):
         if getattr(strategy, 'saves_shards', False):
             return save(out_dir, filename, *args, **kwargs)
         place = dict(backend_args=kwargs.get('backend_args'))
-        is_local = isinstance(
-            get_file_backend(str(out_dir), **place), LocalBackend
-        )
+        is_local = isinstance(get_file_backend(str(out_dir), **place), LocalBackend)
         if is_local and is_main_process() and str(out_dir) not in self._swept:
             self._swept.add(str(out_dir))
             remove_lost_shards(out_dir)
@@ -136,9 +122,7 @@ class ShardedStateHook(Hook):
         broadcast_object_list(token)
         names = shard_names(filename, token[0], get_world_size())
         own = names[get_rank()]
-        all_succeed(
-            lambda: _write(content, join_path(out_dir, own, **place), place)
-        )
+        all_succeed(lambda: _write(content, join_path(out_dir, own, **place), place))
         self._saved = names
         try:
             result = save(out_dir, filename, *args, **kwargs)

@@ -9,10 +9,7 @@ from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.registry import HOOKS
 from mmrank.state.samples.sample_temperature import SampleTemperature
 from mmrank.visualization.temperatures.history import TemperatureHistory
-from mmrank.visualization.temperatures.temperatures import (
-    Temperatures,
-    temperatures_of,
-)
+from mmrank.visualization.temperatures.temperatures import Temperatures, temperatures_of
 
 _CHECKPOINT_KEY = 'mmrank_temperature_history'
 
@@ -21,19 +18,19 @@ _CHECKPOINT_KEY = 'mmrank_temperature_history'
 class TemperatureHook(Hook):
     """Draws histograms of the temperatures over time, and what they mean.
 
-    Every ``interval`` epochs (or iterations) ``history_<name>.csv`` and
-    ``history_<name>.png`` in ``work_dir/temperatures`` are brought up to
+    Every ``interval`` epochs (or iterations) ``history_<name>.csv`` and ``history_<name>.png`` in
+    ``work_dir/temperatures`` are brought up to
     date. After training, :func:`~mmrank.visualization.temperatures.report.\
-write_temperature_report` adds the table of all samples, class frequency
-    against temperature with their rank correlation, and a sheet of the
+write_temperature_report` adds the table of all samples, class frequency against temperature with
+    their rank correlation, and a sheet of the
     images of the largest and the smallest temperatures. The history is kept
     in checkpoints, so that a resumed training continues it.
 
     ``tools/analysis_tools/temperatures.py`` does the same from checkpoints.
 
     Args:
-        interval: Epochs or iterations between readings. A reading copies the
-            temperatures to the host.
+        interval: Epochs or iterations between readings. A reading copies the temperatures to the
+            host.
         by_epoch: Whether ``interval`` counts epochs.
         num_bins: Of the histograms, from ``tau0`` to ``tau_max`` of the loss.
         num_extreme: How many samples count as hottest and coldest.
@@ -62,9 +59,7 @@ write_temperature_report` adds the table of all samples, class frequency
             ('num_images', num_images, 0),
         ):
             if value < least:
-                raise ValueError(
-                    f'{name} must be at least {least}, got {value!r}'
-                )
+                raise ValueError(f'{name} must be at least {least}, got {value!r}')
         self.interval, self.by_epoch = interval, by_epoch
         self.num_bins = num_bins
         self.num_extreme, self.num_images = num_extreme, num_images
@@ -89,8 +84,7 @@ write_temperature_report` adds the table of all samples, class frequency
             )
         for state, found in zip(states, temperatures_of(self._model(runner))):
             self._histories.setdefault(
-                found.name,
-                TemperatureHistory(state.tau0, state.tau_max, self.num_bins),
+                found.name, TemperatureHistory(state.tau0, state.tau_max, self.num_bins)
             )
 
     def after_train_epoch(self, runner) -> None:
@@ -98,13 +92,9 @@ write_temperature_report` adds the table of all samples, class frequency
         if self.by_epoch and self.every_n_epochs(runner, self.interval):
             self._read(runner, runner.epoch + 1)
 
-    def after_train_iter(
-        self, runner, batch_idx, data_batch=None, outputs=None
-    ) -> None:
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
         """Read, if an iteration counts."""
-        if not self.by_epoch and self.every_n_train_iters(
-            runner, self.interval
-        ):
+        if not self.by_epoch and self.every_n_train_iters(runner, self.interval):
             self._read(runner, runner.iter + 1)
 
     def after_train(self, runner) -> None:
@@ -115,19 +105,13 @@ write_temperature_report` adds the table of all samples, class frequency
     @master_only
     def _report(self, runner, temperatures: list[Temperatures]) -> None:
         # Imported late: training itself needs no matplotlib.
-        from mmrank.visualization.temperatures.report import (
-            write_temperature_report,
-        )
+        from mmrank.visualization.temperatures.report import write_temperature_report
 
         dataset = runner.train_loop.dataloader.dataset
         for found in temperatures:
             try:
                 _, correlation = write_temperature_report(
-                    found,
-                    dataset,
-                    self._folder(runner),
-                    self.num_extreme,
-                    self.num_images,
+                    found, dataset, self._folder(runner), self.num_extreme, self.num_images
                 )
             except (OSError, ValueError) as error:
                 # Not after hours of training for the sake of a picture.
@@ -144,9 +128,7 @@ write_temperature_report` adds the table of all samples, class frequency
         self._draw(runner, step, temperatures_of(self._model(runner)))
 
     @master_only
-    def _draw(
-        self, runner, step: int, temperatures: list[Temperatures]
-    ) -> None:
+    def _draw(self, runner, step: int, temperatures: list[Temperatures]) -> None:
         from mmrank.visualization.temperatures.plots import plot_history
 
         unit = 'epoch' if self.by_epoch else 'iteration'
@@ -166,8 +148,7 @@ write_temperature_report` adds the table of all samples, class frequency
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
         """Put the history into the checkpoint."""
         checkpoint[_CHECKPOINT_KEY] = {
-            name: history.state_dict()
-            for name, history in self._histories.items()
+            name: history.state_dict() for name, history in self._histories.items()
         }
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:

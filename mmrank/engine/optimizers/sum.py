@@ -12,18 +12,16 @@ from mmrank.registry import OPTIMIZERS
 class SUM(Optimizer):
     """Stochastic unified momentum: heavy ball (s=0) to Nesterov (s=1).
 
-    ``g_{k+1} = theta_k - lr grad``, ``gs_{k+1} = theta_k - s lr grad``,
-    ``theta_{k+1} = g_{k+1} + beta (gs_{k+1} - gs_k)`` with ``gs_1 =
+    ``g_{k+1} = theta_k - lr grad``, ``gs_{k+1} = theta_k - s lr grad``, ``theta_{k+1} = g_{k+1} +
+    beta (gs_{k+1} - gs_k)`` with ``gs_1 =
     theta_1``. Source: stable AP (2025), algorithm 1.
 
     The state is ``d_k = theta_k - gs_k`` (0 at the start), not ``gs_k``
-    itself: the difference of two nearly equal weights would lose its digits.
-    Then ``u = d_k - s lr grad``, ``theta_{k+1} = theta_k - lr grad + beta u``
-    and ``d_{k+1} = beta u - (1 - s) lr grad``.
+    itself: the difference of two nearly equal weights would lose its digits. Then ``u = d_k - s lr
+    grad``, ``theta_{k+1} = theta_k - lr grad + beta u`` and ``d_{k+1} = beta u - (1 - s) lr grad``.
 
     Args:
-        params: Parameters or groups, which may set their own lr, momentum, s
-            and weight_decay.
+        params: Parameters or groups, which may set their own lr, momentum, s and weight_decay.
         lr: Step size, >= 0.
         momentum: beta in ``[0, 1)``.
         s: Interpolation, >= 0; 0 is heavy ball, 1 is Nesterov.
@@ -42,9 +40,7 @@ class SUM(Optimizer):
         s: float = 0.0,
         weight_decay: float = 0.0,
     ) -> None:
-        defaults = dict(
-            lr=lr, momentum=momentum, s=s, weight_decay=weight_decay
-        )
+        defaults = dict(lr=lr, momentum=momentum, s=s, weight_decay=weight_decay)
         super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict) -> None:
@@ -54,9 +50,7 @@ class SUM(Optimizer):
             if not group[name] >= 0:
                 raise ValueError(f'{name} must be >= 0, got {group[name]!r}')
         if not 0 <= group['momentum'] < 1:
-            raise ValueError(
-                f'momentum must be in [0, 1), got {group["momentum"]!r}'
-            )
+            raise ValueError(f'momentum must be in [0, 1), got {group["momentum"]!r}')
         super().add_param_group(param_group)
 
     @torch.no_grad()
@@ -84,8 +78,7 @@ class SUM(Optimizer):
         grads = [p.grad for p in params]
         if any(g.is_sparse for g in grads):
             raise RuntimeError(
-                'SUM does not support sparse gradients; set sparse=False in '
-                'the embedding'
+                'SUM does not support sparse gradients; set sparse=False in the embedding'
             )
         for p in params:
             if 'drift' not in self.state[p]:
@@ -93,9 +86,7 @@ class SUM(Optimizer):
         drift = [self.state[p]['drift'] for p in params]
         lr, s, beta = group['lr'], group['s'], group['momentum']
         if group['weight_decay']:
-            grads = torch._foreach_add(
-                grads, params, alpha=group['weight_decay']
-            )
+            grads = torch._foreach_add(grads, params, alpha=group['weight_decay'])
         # drift becomes beta * u, which theta takes whole ...
         torch._foreach_add_(drift, grads, alpha=-s * lr)
         torch._foreach_mul_(drift, beta)

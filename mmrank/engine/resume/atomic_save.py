@@ -14,25 +14,16 @@ from mmengine.dist import (
     is_main_process,
 )
 
-from mmrank.files.atomic_file import (
-    remove_path,
-    sync_folder,
-    temporary_name,
-)
-from mmrank.files.whole_folder import (
-    install_folder,
-    measure,
-    remove_folder,
-    write_manifest,
-)
+from mmrank.files.atomic_file import remove_path, sync_folder, temporary_name
+from mmrank.files.whole_folder import install_folder, measure, remove_folder, write_manifest
 
 
 @contextmanager
 def whole_checkpoint(path: str | os.PathLike) -> Iterator[Path]:
     """Give a temporary name, which becomes ``path`` in the end.
 
-    All processes enter it. Each writes its part of the file or folder of that
-    name, or nothing. When all have left the block, the content is flushed
+    All processes enter it. Each writes its part of the file or folder of that name, or nothing.
+    When all have left the block, the content is flushed
     to the disk, a folder gets its manifest, and the first process renames
     it. An error in the block removes what was written.
 
@@ -87,10 +78,7 @@ def all_succeed(write: Callable[[], None]) -> None:
         raise error
     for rank, message in enumerate(said):
         if message is not None:
-            raise OSError(
-                f'process {rank} could not write its shard of the state: '
-                f'{message}'
-            )
+            raise OSError(f'process {rank} could not write its shard of the state: {message}')
 
 
 def remove_checkpoint(path: str | os.PathLike) -> None:
@@ -104,17 +92,9 @@ def remove_checkpoint(path: str | os.PathLike) -> None:
 
 def _declare_whole(folder: Path) -> None:
     """Write the manifest; the processes share the reading."""
-    listed = [
-        sorted(
-            str(path.relative_to(folder))
-            for path in folder.rglob('*')
-            if path.is_file()
-        )
-    ]
+    listed = [sorted(str(path.relative_to(folder)) for path in folder.rglob('*') if path.is_file())]
     broadcast_object_list(listed)
     own = measure(folder, listed[0][get_rank() :: get_world_size()])
     parts = all_gather_object(own)
     if is_main_process():
-        write_manifest(
-            folder, {k: v for part in parts for k, v in part.items()}
-        )
+        write_manifest(folder, {k: v for part in parts for k, v in part.items()})

@@ -1,11 +1,10 @@
 """Checkpoints that are either whole or absent.
 
-A process can die at any instruction: while a checkpoint is being written,
-between the checkpoint and its pointer file, or between the removal of an
-outdated checkpoint and the writing of the new one. :func:`write_atomically`
-closes the first window, :func:`find_last_whole_checkpoint` finds its way
-through what is left in a folder, also when a file was damaged from outside
-(full disk, interrupted copy).
+A process can die at any instruction: while a checkpoint is being written, between the checkpoint
+and its pointer file, or between the removal of an outdated checkpoint and the writing of the new
+one. :func:`write_atomically` closes the first window, :func:`find_last_whole_checkpoint` finds its
+way through what is left in a folder, also when a file was damaged from outside (full disk,
+interrupted copy).
 """
 
 import logging
@@ -20,11 +19,7 @@ from mmengine.fileio import LocalBackend, register_backend
 from mmengine.logging import print_log
 
 from mmrank.files.atomic_file import left_behind, write_atomically
-from mmrank.files.whole_folder import (
-    MANIFEST,
-    REMOVED,
-    find_folder_damage,
-)
+from mmrank.files.whole_folder import MANIFEST, REMOVED, find_folder_damage
 from mmrank.state.sharding.shard_files import named_shards
 
 POINTER_NAME = 'last_checkpoint'
@@ -33,8 +28,8 @@ ATOMIC_BACKEND = 'mmrank_atomic_local'
 _STEP = re.compile(r'^(?P<prefix>.*?)(?P<step>[0-9]{1,18})\.pth$')
 _LONGEST_PATH = 4096
 _IS_FOLDER = 0x10  # of the DOS attributes
-# `CheckpointHook(published_keys=...)` appends 8 hexadecimal digits of a hash,
-# which may look like a step of its own.
+# `CheckpointHook(published_keys=...)` appends 8 hexadecimal digits of a hash, which may look like a
+# step of its own.
 _PUBLISHED = re.compile(r'-[0-9a-f]{8}\.pth$')
 
 
@@ -46,9 +41,7 @@ class AtomicLocalBackend(LocalBackend):
         """Write bytes to ``filepath``, see :func:`write_atomically`."""
         write_atomically(obj, filepath)
 
-    def put_text(
-        self, obj: str, filepath: str | Path, encoding: str = 'utf-8'
-    ) -> None:
+    def put_text(self, obj: str, filepath: str | Path, encoding: str = 'utf-8') -> None:
         """Write text to ``filepath``, see :func:`write_atomically`."""
         write_atomically(obj.encode(encoding), filepath)
 
@@ -68,20 +61,18 @@ def is_whole_checkpoint(path: str | os.PathLike) -> bool:
 def find_damage(path: str | os.PathLike) -> str | None:
     """Say what is wrong with a checkpoint, without unpickling it.
 
-    A file of torch's zip format has its directory at the very end, so a
-    truncated one has none; each record's CRC is compared as well, which reads
-    the file once. A file of torch's older format has neither: only running
+    A file of torch's zip format has its directory at the very end, so a truncated one has none;
+    each record's CRC is compared as well, which reads the file once. A file of torch's older format
+    has neither: only running
     its pickle would tell, so it does not count as whole. A folder is judged
-    by its manifest, see :func:`mmrank.files.whole_folder.find_folder_damage`.
-    A file that names shards needs them all
-    (:class:`mmrank.engine.hooks.ShardedStateHook`).
+    by its manifest, see :func:`mmrank.files.whole_folder.find_folder_damage`. A file that names
+    shards needs them all (:class:`mmrank.engine.hooks.ShardedStateHook`).
 
     Args:
         path: A checkpoint, a file or a folder.
 
     Returns:
-        What is wrong, to follow the file's name in a message; None if the
-        checkpoint is whole.
+        What is wrong, to follow the file's name in a message; None if the checkpoint is whole.
     """
     if os.path.isdir(path):
         return find_folder_damage(path)
@@ -93,10 +84,7 @@ def find_damage(path: str | os.PathLike) -> str | None:
         if not start:
             return 'is empty'
         if start != b'PK\x03\x04':
-            return (
-                'is damaged, or is of a format that cannot be judged without '
-                'running it'
-            )
+            return 'is damaged, or is of a format that cannot be judged without running it'
         return _find_zip_damage(path)
     except OSError as error:
         if os.path.islink(path) and not os.path.exists(path):
@@ -145,22 +133,20 @@ def find_last_whole_checkpoint(work_dir: str | os.PathLike) -> str | None:
     """Find the newest checkpoint from which a training can resume.
 
     Newest is what has the largest epoch or iteration in its name. A file
-    named later than the one in ``last_checkpoint`` counts only if it was also
-    written later: it is then a checkpoint whose pointer the killed process
+    named later than the one in ``last_checkpoint`` counts only if it was also written later: it is
+    then a checkpoint whose pointer the killed process
     did not come to write, and not one that another training left behind.
-    Files named otherwise (``iter_...`` beside ``epoch_...``) that are older
-    than the pointer come last. Temporary files, ``best_*`` and published
-    checkpoints are not considered, but a folder is that a killed process was
-    about to name: it has its manifest.
+    Files named otherwise (``iter_...`` beside ``epoch_...``) that are older than the pointer come
+    last. Temporary files, ``best_*`` and published checkpoints are not considered, but a folder is
+    that a killed process was about to name: it has its manifest.
 
     Args:
-        work_dir: Folder of the training, with the pointer file
-            ``last_checkpoint`` and, unless the hook's ``out_dir`` says
-            otherwise, the checkpoints.
+        work_dir: Folder of the training, with the pointer file ``last_checkpoint`` and, unless the
+            hook's ``out_dir`` says otherwise, the checkpoints.
 
     Returns:
-        Path of the newest whole checkpoint; ``None`` if there is none. A
-        warning names each file that is passed over and the reason.
+        Path of the newest whole checkpoint; ``None`` if there is none. A warning names each file
+        that is passed over and the reason.
     """
     work_dir = Path(work_dir)
     target, pointer_time = _read_pointer(work_dir)
@@ -187,8 +173,7 @@ def find_last_whole_checkpoint(work_dir: str | os.PathLike) -> str | None:
 def pointed_foreign_folder(work_dir: str | os.PathLike) -> Path | None:
     """The folder that ``last_checkpoint`` names, if it has no manifest.
 
-    A strategy of mmengine has written it; whether it is whole only that
-    strategy can tell.
+    A strategy of mmengine has written it; whether it is whole only that strategy can tell.
     """
     target, _ = _read_pointer(Path(work_dir))
     if target is None or not target.is_dir():
@@ -213,9 +198,7 @@ def _read_pointer(work_dir: Path) -> tuple[Path | None, float]:
     else:
         if text and len(text) <= _LONGEST_PATH and text.isprintable():
             target = Path(text)
-            if not os.path.exists(target) and os.path.exists(
-                work_dir / target.name
-            ):
+            if not os.path.exists(target) and os.path.exists(work_dir / target.name):
                 target = work_dir / target.name  # the folder was moved
             return target, age
         reason = 'is torn, or is no path'
@@ -234,22 +217,14 @@ def _list_candidates(folder: Path) -> list[_Candidate]:
     found = []
     for path, name in paths:
         match = _STEP.match(name)
-        if (
-            match is None
-            or name.startswith(('.', 'best_', REMOVED))
-            or _PUBLISHED.search(name)
-        ):
+        if match is None or name.startswith(('.', 'best_', REMOVED)) or _PUBLISHED.search(name):
             continue
         mtime = os.lstat(path).st_mtime  # of a dangling link as well
-        found.append(
-            _Candidate(path, match['prefix'], int(match['step']), mtime)
-        )
+        found.append(_Candidate(path, match['prefix'], int(match['step']), mtime))
     return found
 
 
-def _order(
-    candidates: list[_Candidate], target: Path | None, pointer_time: float
-) -> list[Path]:
+def _order(candidates: list[_Candidate], target: Path | None, pointer_time: float) -> list[Path]:
     """Sort candidates newest first, those of another training left out."""
     match = None if target is None else _STEP.match(target.name)
     if match is None:

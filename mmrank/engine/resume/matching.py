@@ -14,10 +14,7 @@ from torch import nn
 
 from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.state import SampleState
-from mmrank.state.sharding.sharded_state import (
-    keys_of_other_form,
-    sharded_states,
-)
+from mmrank.state.sharding.sharded_state import keys_of_other_form, sharded_states
 
 from .saved_config import read_saved_config
 
@@ -33,8 +30,7 @@ class Difference:
 
     Attributes:
         key: Key of the model's state, or of the checkpoint itself.
-        kind: ``missing`` in the checkpoint, ``unexpected`` there, or
-            ``mismatched``.
+        kind: ``missing`` in the checkpoint, ``unexpected`` there, or ``mismatched``.
         saved: What the checkpoint has.
         expected: What the run has.
     """
@@ -67,8 +63,8 @@ def compare_states(model: nn.Module, state: Mapping) -> list[Difference]:
 
     Returns:
         The differences, in the order of the model and then of the state.
-        Left out are a missing ``num_batches_tracked``, which old checkpoints
-        lack, per-sample state that is set to start fresh, and state that is
+        Left out are a missing ``num_batches_tracked``, which old checkpoints lack, per-sample state
+        that is set to start fresh, and state that is
         in shards on one side only.
     """
     model = bare_model(model)
@@ -98,9 +94,7 @@ def compare_states(model: nn.Module, state: Mapping) -> list[Difference]:
             if not key.endswith('num_batches_tracked'):
                 found.append(Difference(key, 'missing', '', str(shape)))
         elif saved[key] != shape:
-            found.append(
-                Difference(key, 'mismatched', str(saved[key]), str(shape))
-            )
+            found.append(Difference(key, 'mismatched', str(saved[key]), str(shape)))
     for key, shape in saved.items():
         if key not in expected and not key.startswith(fresh):
             found.append(Difference(key, 'unexpected', str(shape), ''))
@@ -129,12 +123,7 @@ def compare_training(
     saved = checkpoint.get('param_schedulers', [])
     if isinstance(saved, list) and len(saved) != num_schedulers:
         found.append(
-            Difference(
-                'param_schedulers',
-                'mismatched',
-                str(len(saved)),
-                str(num_schedulers),
-            )
+            Difference('param_schedulers', 'mismatched', str(len(saved)), str(num_schedulers))
         )
     if has_ema and 'ema_state_dict' not in checkpoint:
         found.append(Difference('ema_state_dict', 'missing', '', 'EMAHook'))
@@ -192,20 +181,17 @@ def saved_optimizer(config: str) -> str | None:
     return node.rpartition('.')[2] if isinstance(node, str) else None
 
 
-def other_classes(
-    model: nn.Module, differences: Iterable[Difference], checkpoint: Mapping
-) -> str:
+def other_classes(model: nn.Module, differences: Iterable[Difference], checkpoint: Mapping) -> str:
     """Explain differences that come from another number of classes.
 
     Args:
         model: The model.
         differences: Of the model and the checkpoint.
-        checkpoint: The checkpoint; mmengine notes the classes of its training
-            set in it.
+        checkpoint: The checkpoint; mmengine notes the classes of its training set in it.
 
     Returns:
-        Sentences for a message; empty where the numbers agree, are not known,
-        or nothing of the head differs.
+        Sentences for a message; empty where the numbers agree, are not known, or nothing of the
+        head differs.
     """
     node: Any = checkpoint
     for key in ('meta', 'dataset_meta', 'classes'):
@@ -225,11 +211,10 @@ def other_classes(
             shown += ', ...' if len(node) > 6 else ''
             return (
                 f'It was trained on {len(node)} classes ({shown}), but '
-                f'{name}.num_classes={number}.\n  Fix: model.{name}.'
-                f'num_classes={len(node)} and metainfo=dict(classes=(...)) of '
-                'the data sets, to test on its classes; or train on yours '
-                'first: tools/train.py CONFIG --cfg-options load_from='
-                'CHECKPOINT takes all that fits'
+                f'{name}.num_classes={number}.\n  Fix: model.{name}.num_classes={len(node)} and '
+                'metainfo=dict(classes=(...)) of the data sets, to test on its classes; or train '
+                'on yours first: tools/train.py CONFIG --cfg-options load_from=CHECKPOINT takes '
+                'all that fits'
             )
     return ''
 
@@ -274,15 +259,12 @@ def folded_heads(checkpoint: Mapping) -> list[str]:
     return list(folded) if isinstance(folded, Mapping) else []
 
 
-def without_folded(
-    differences: Iterable[Difference], checkpoint: Mapping
-) -> list[Difference]:
+def without_folded(differences: Iterable[Difference], checkpoint: Mapping) -> list[Difference]:
     """Leave out the state of ranking losses that a stock head can do without.
 
     Args:
         differences: Of the model and the checkpoint.
-        checkpoint: The checkpoint; a published one names the heads whose
-            centre is in their bias.
+        checkpoint: The checkpoint; a published one names the heads whose centre is in their bias.
 
     Returns:
         The other differences.
@@ -302,13 +284,8 @@ def is_allowed(difference: Difference, patterns: Iterable[str]) -> bool:
 
 def differences_table(differences: list[Difference]) -> str:
     """Show differences as a table, the first 30, and count the others."""
-    rows = [
-        (item.kind, item.key, item.saved, item.expected)
-        for item in differences[:_MOST_ROWS]
-    ]
-    text = tabulate(
-        rows, headers=['', 'key', 'checkpoint', 'this run'], tablefmt='simple'
-    )
+    rows = [(item.kind, item.key, item.saved, item.expected) for item in differences[:_MOST_ROWS]]
+    text = tabulate(rows, headers=['', 'key', 'checkpoint', 'this run'], tablefmt='simple')
     others = Counter(item.kind for item in differences[_MOST_ROWS:])
     if others:
         text += '\nand ' + ', '.join(f'{n} {k}' for k, n in others.items())

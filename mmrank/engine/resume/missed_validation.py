@@ -1,7 +1,7 @@
 """Whether a resumed training still has to validate its last step.
 
-mmengine saves the checkpoint of a step before it validates that step. A run
-that is killed in between resumes after the validation that it skipped.
+mmengine saves the checkpoint of a step before it validates that step. A run that is killed in
+between resumes after the validation that it skipped.
 """
 
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
@@ -30,11 +30,7 @@ def missed_validation(runner) -> bool:
     if position is None or runner._val_loop is None:
         return False
     loop._decide_current_val_interval()
-    end = (
-        loop.max_epochs
-        if isinstance(loop, EpochBasedTrainLoop)
-        else loop.max_iters
-    )
+    end = loop.max_epochs if isinstance(loop, EpochBasedTrainLoop) else loop.max_iters
     due = position >= max(loop.val_begin, 1) and (
         position % loop.val_interval == 0 or position == end
     )

@@ -1,8 +1,8 @@
 """Files that a checkpoint names, to be removed by the training that resumes.
 
-A checkpoint comes from anywhere, and mmengine removes what it names as the
-best checkpoint so far, a whole folder even, when there is a better one. Only
-files in the folder of the checkpoints are taken from it, by their names.
+A checkpoint comes from anywhere, and mmengine removes what it names as the best checkpoint so far,
+a whole folder even, when there is a better one. Only files in the folder of the checkpoints are
+taken from it, by their names.
 """
 
 import os
@@ -48,7 +48,5 @@ def recorded_outdated(runner) -> list[str]:
     return [
         name
         for name in (names if isinstance(names, list) else [])
-        if isinstance(name, str)
-        and name.endswith('.pth')
-        and os.path.basename(name) == name
+        if isinstance(name, str) and name.endswith('.pth') and os.path.basename(name) == name
     ]

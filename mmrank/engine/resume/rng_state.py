@@ -35,9 +35,8 @@ def set_rng_state(state: dict) -> None:
     devices = torch.cuda.device_count()
     if len(cuda) != devices:
         print_log(
-            f'The checkpoint has random states of {len(cuda)} CUDA devices, '
-            f'{devices} are visible: only the states of devices present in '
-            'both are restored.',
+            f'The checkpoint has random states of {len(cuda)} CUDA devices, {devices} are '
+            'visible: only the states of devices present in both are restored.',
             logger='current',
             level=logging.WARNING,
         )
@@ -71,11 +70,7 @@ def unpack_rng_state(packed: dict) -> dict:
     """Undo :func:`pack_rng_state`; the tensors may be on any device."""
     python, numpy = packed['python'], packed['numpy']
     return {
-        'python': (
-            python['version'],
-            tuple(python['keys'].tolist()),
-            python['gauss'],
-        ),
+        'python': (python['version'], tuple(python['keys'].tolist()), python['gauss']),
         'numpy': (
             numpy['kind'],
             numpy['keys'].cpu().numpy().astype(np.uint32),

@@ -22,10 +22,7 @@ def read_saved_config(text: str) -> dict[str, Any]:
         return {}
     settings = {}
     for statement in statements:
-        if not (
-            isinstance(statement, ast.Assign)
-            and isinstance(statement.targets[0], ast.Name)
-        ):
+        if not (isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)):
             continue
         try:
             value = _value(statement.value)

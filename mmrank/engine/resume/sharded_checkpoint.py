@@ -1,10 +1,10 @@
 """A checkpoint as a folder to which each process writes its part.
 
-The folder holds what a file of mmengine's ``Runner`` holds. Its large tensors
-are in the format of ``torch.distributed.checkpoint`` (``__<rank>_0.distcp``
-and ``.metadata``), where a tensor that is spread over processes is written
-by all of them and one that all have by the first. Everything else is in
-``rest.pth``. It loads on any number of processes.
+The folder holds what a file of mmengine's ``Runner`` holds. Its large tensors are in the format of
+``torch.distributed.checkpoint`` (``__<rank>_0.distcp`` and ``.metadata``), where a tensor that is
+spread over processes is written
+by all of them and one that all have by the first. Everything else is in ``rest.pth``. It loads on
+any number of processes.
 """
 
 import pickle
@@ -20,11 +20,7 @@ from torch import Tensor
 from mmrank.checkpoint_loading import CheckpointError, guarded_loader
 from mmrank.engine.resume.atomic_save import all_succeed
 from mmrank.errors import UserError
-from mmrank.state.sharding.shard_files import (
-    SHARD_FILES_KEY,
-    own_shard_names,
-    whole_tables,
-)
+from mmrank.state.sharding.shard_files import SHARD_FILES_KEY, own_shard_names, whole_tables
 from mmrank.state.sharding.sharded_state import SHARDS_KEY
 
 try:
@@ -48,14 +44,12 @@ _VERSIONS = 'mmrank_versions'
 
 #: Where a tensor is in nested containers.
 Path_ = tuple[str | int, ...]
-#: Gives a spread tensor like which one of this path and shape is to be, or
-#: None for a whole one on each process.
+#: Gives a spread tensor like which one of this path and shape is to be, or None for a whole one on
+#: each process.
 Placement = Callable[[Path_, torch.Size], Tensor | None]
 
 
-def save_sharded(
-    checkpoint: dict, folder: str | Path, own: dict | None = None
-) -> None:
+def save_sharded(checkpoint: dict, folder: str | Path, own: dict | None = None) -> None:
     """Write a checkpoint; all processes call it.
 
     Args:
@@ -73,9 +67,7 @@ def save_sharded(
     dcp.save(
         {_key(path): tensor for path, tensor in tensors.items()},
         storage_writer=dcp.FileSystemWriter(folder, sync_files=False),
-        planner=dcp.DefaultSavePlanner(
-            flatten_state_dict=False, dedup_save_to_lowest_rank=True
-        ),
+        planner=dcp.DefaultSavePlanner(flatten_state_dict=False, dedup_save_to_lowest_rank=True),
     )
     if own:
         names = own_shard_names(get_world_size())
@@ -93,17 +85,13 @@ def save_sharded(
 
 
 def load_sharded(
-    folder: str | Path,
-    place: Placement | None = None,
-    without: tuple[str, ...] = (),
+    folder: str | Path, place: Placement | None = None, without: tuple[str, ...] = ()
 ) -> dict:
     """Read a checkpoint; all processes call it, or one alone.
 
     Args:
-        folder: What :func:`save_sharded` has written, on any number of
-            processes.
-        place: Says how each tensor is spread. None: this process alone reads
-            all of them.
+        folder: What :func:`save_sharded` has written, on any number of processes.
+        place: Says how each tensor is spread. None: this process alone reads all of them.
         without: Parts to leave out.
 
     Returns:
@@ -115,9 +103,8 @@ def load_sharded(
     folder = Path(folder)
     if not (folder / REST).is_file() or not (folder / _METADATA).is_file():
         raise CheckpointError(
-            f'checkpoint {folder} is a folder without {REST} or {_METADATA}: '
-            'no mmrank.FSDPStrategy wrote it. Fix: resume with the strategy '
-            'that did'
+            f'checkpoint {folder} is a folder without {REST} or {_METADATA}: no '
+            'mmrank.FSDPStrategy wrote it. Fix: resume with the strategy that did'
         )
     rest = guarded_loader()(folder / REST, map_location='cpu')
     keys, versions = _popped(rest, folder)
@@ -130,8 +117,7 @@ def load_sharded(
         entry = saved.get(key)
         if not isinstance(entry, metadata.TensorStorageMetadata):
             raise CheckpointError(
-                f'checkpoint {folder} has no tensor {key}. Fix: copy it '
-                'again, or pass another one'
+                f'checkpoint {folder} has no tensor {key}. Fix: copy it again, or pass another one'
             )
         like = place(path, entry.size) if place is not None else None
         dtype = entry.properties.dtype
@@ -206,10 +192,7 @@ def spread(checkpoint: dict, place: Placement) -> dict:
 def spread_like(tensor: Tensor, like: DTensor) -> DTensor:
     """Keep this process's part of a tensor that all have. Sends nothing."""
     return distribute_tensor(
-        tensor.to(like.device),
-        like.device_mesh,
-        like.placements,
-        src_data_rank=None,
+        tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None
     )
 
 
@@ -302,10 +285,7 @@ def _take_out(
             made[key] = item
         return made
     if type(node) is list:
-        return [
-            _take_out(item, (*path, i), tensors, chosen)
-            for i, item in enumerate(node)
-        ]
+        return [_take_out(item, (*path, i), tensors, chosen) for i, item in enumerate(node)]
     return node
 
 

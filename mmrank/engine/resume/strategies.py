@@ -8,21 +8,19 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from mmrank.errors import UserError
 
-#: Strategies of ``FlexibleRunner`` with the whole model in each process, and
-#: one file as a checkpoint.
+#: Strategies of ``FlexibleRunner`` with the whole model in each process, and one file as a
+#: checkpoint.
 _WHOLE_MODEL = ('SingleDeviceStrategy', 'DDPStrategy')
 #: Strategies that give hooks the checkpoint that they save.
 _CALL_HOOKS = (*_WHOLE_MODEL, 'FSDPStrategy')
 #: Strategies of mmengine from which no exact resume is possible, and why.
 _REFUSED = {
     'FSDPStrategy': (
-        'writes shards that only the same number of processes can load, and '
-        'it needs a GPU'
+        'writes shards that only the same number of processes can load, and it needs a GPU'
     ),
     'DeepSpeedStrategy': (
-        'does not show its checkpoints to hooks, so that random states and '
-        'averages of the weights are lost by a resume, and it reads them as '
-        'pickles, which can run code'
+        'does not show its checkpoints to hooks, so that random states and averages of the weights '
+        'are lost by a resume, and it reads them as pickles, which can run code'
     ),
     'ColossalAIStrategy': (
         'does not show its checkpoints to hooks, so that random states and '
@@ -35,16 +33,12 @@ def strategy_class(strategy) -> tuple[str, str]:
     """Package and name of the class of a strategy.
 
     Args:
-        strategy: A config or an object of ``FlexibleRunner``; None for its
-            default.
+        strategy: A config or an object of ``FlexibleRunner``; None for its default.
 
     Returns:
         The package is empty where a config leaves it to the scope.
     """
-    if isinstance(strategy, dict):
-        kind = strategy.get('type', '')
-    else:
-        kind = type(strategy)
+    kind = strategy.get('type', '') if isinstance(strategy, dict) else type(strategy)
     if isinstance(kind, type):
         return kind.__module__.partition('.')[0], kind.__name__
     scope, _, name = str(kind).rpartition('.')
@@ -55,8 +49,7 @@ def refuse_strategy(strategy) -> None:
     """Refuse a strategy whose checkpoints cannot be resumed from exactly.
 
     Args:
-        strategy: A config or an object of ``FlexibleRunner``; None for its
-            default.
+        strategy: A config or an object of ``FlexibleRunner``; None for its default.
 
     Raises:
         UserError: It is one of mmengine's that shard.
@@ -89,12 +82,10 @@ def has_global_state(runner) -> bool:
         runner: mmengine's ``Runner`` or ``FlexibleRunner``.
 
     Returns:
-        ``True`` as well for ``mmrank.FSDPStrategy``, whose tensors are in
-        shards but know their whole shape.
+        ``True`` as well for ``mmrank.FSDPStrategy``, whose tensors are in shards but know their
+        whole shape.
     """
-    return not shards_weights(runner) or getattr(
-        runner.strategy, 'has_global_state', False
-    )
+    return not shards_weights(runner) or getattr(runner.strategy, 'has_global_state', False)
 
 
 def hides_checkpoints(runner) -> bool:
@@ -110,10 +101,7 @@ def hides_checkpoints(runner) -> bool:
 
 
 def _has_other_strategy(runner, names: tuple[str, ...]) -> bool:
-    return (
-        isinstance(runner, FlexibleRunner)
-        and type(runner.strategy).__name__ not in names
-    )
+    return isinstance(runner, FlexibleRunner) and type(runner.strategy).__name__ not in names
 
 
 def accumulates_gradients(optim_wrapper) -> bool:
@@ -136,8 +124,8 @@ def accumulates_gradients(optim_wrapper) -> bool:
 def has_own_statistics(runner) -> bool:
     """Whether batch norm of each process would keep statistics of its own.
 
-    A checkpoint has those of the first process alone, so that the validation
-    of a resumed training on several processes gives other values.
+    A checkpoint has those of the first process alone, so that the validation of a resumed training
+    on several processes gives other values.
 
     Args:
         runner: mmengine's ``Runner`` or ``FlexibleRunner``.
@@ -147,8 +135,7 @@ def has_own_statistics(runner) -> bool:
         of processes is not considered.
     """
     has_average, is_synchronised = (
-        any(isinstance(hook, kind) for hook in runner.hooks)
-        for kind in (EMAHook, SyncBuffersHook)
+        any(isinstance(hook, kind) for hook in runner.hooks) for kind in (EMAHook, SyncBuffersHook)
     )
     if getattr(runner.model, 'broadcast_buffers', False):
         is_synchronised = True

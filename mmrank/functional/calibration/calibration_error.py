@@ -29,13 +29,10 @@ class ReliabilityBins:
         return (share * filled).sum()
 
 
-def reliability_bins(
-    scores: Tensor, targets: Tensor, num_bins: int = 25
-) -> ReliabilityBins:
+def reliability_bins(scores: Tensor, targets: Tensor, num_bins: int = 25) -> ReliabilityBins:
     """Means of scores and targets in bins of equal width.
 
-    Bin j holds the scores in ``(j / J, (j + 1) / J]``, the first one 0 as
-    well.
+    Bin j holds the scores in ``(j / J, (j + 1) / J]``, the first one 0 as well.
 
     Args:
         scores: (n,) floats in [0, 1].
@@ -46,8 +43,8 @@ def reliability_bins(
         The bins.
 
     Raises:
-        ValueError: If the shapes differ, a number is outside [0, 1], or
-            ``num_bins`` is not positive.
+        ValueError: If the shapes differ, a number is outside [0, 1], or ``num_bins`` is not
+            positive.
     """
     if scores.dim() != 1 or scores.shape != targets.shape:
         raise ValueError(
@@ -60,42 +57,33 @@ def reliability_bins(
     for name, x in (('scores', scores), ('targets', targets)):
         if not ((x >= 0) & (x <= 1)).all():
             raise ValueError(
-                f'{name} must be in [0, 1], got values from '
-                f'{x.min().item():g} to {x.max().item():g}; pass '
-                'probabilities, for example scores.sigmoid()'
+                f'{name} must be in [0, 1], got values from {x.min().item():g} to '
+                f'{x.max().item():g}; pass probabilities, for example scores.sigmoid()'
             )
     # In float64, as the scores: 0.7 in float32 is another edge.
-    edges = torch.arange(
-        num_bins + 1, dtype=torch.float64, device=scores.device
-    ).div(num_bins)
+    edges = torch.arange(num_bins + 1, dtype=torch.float64, device=scores.device).div(num_bins)
     place = torch.searchsorted(edges, scores.contiguous()) - 1
     place = place.clamp_(min=0)
     count = torch.bincount(place, minlength=num_bins)
     means = [
-        torch.zeros_like(edges[1:], dtype=torch.float64).index_add_(
-            0, place, x
-        )
-        / count
+        torch.zeros_like(edges[1:], dtype=torch.float64).index_add_(0, place, x) / count
         for x in (scores, targets)
     ]
     return ReliabilityBins(count, *means)
 
 
-def expected_calibration_error(
-    scores: Tensor, targets: Tensor, num_bins: int = 25
-) -> Tensor:
+def expected_calibration_error(scores: Tensor, targets: Tensor, num_bins: int = 25) -> Tensor:
     r"""Expected calibration error.
 
     .. math:: ECE = \sum_j \frac{n_j}{n} |acc(j) - conf(j)|
 
-    over the bins of :func:`reliability_bins`: Naeini et al., "Obtaining Well
-    Calibrated Probabilities Using Bayesian Binning", AAAI 2015. With the
-    labels of one class as targets it is that of a one-vs-rest classifier.
+    over the bins of :func:`reliability_bins`: Naeini et al., "Obtaining Well Calibrated
+    Probabilities Using Bayesian Binning", AAAI 2015. With the labels of one class as targets it is
+    that of a one-vs-rest classifier.
 
-    For a detector it is the **D-ECE** of Küppers et al., "Multivariate
-    Confidence Calibration for Object Detection", CVPR workshops 2020, in its
-    form by the confidence alone: ``scores`` are those of the boxes,
-    ``targets`` tell which of them match an object, so that acc(j) is the
+    For a detector it is the **D-ECE** of Küppers et al., "Multivariate Confidence Calibration for
+    Object Detection", CVPR workshops 2020, in its form by the confidence alone: ``scores`` are
+    those of the boxes, ``targets`` tell which of them match an object, so that acc(j) is the
     precision of a bin.
 
     Args:
@@ -118,20 +106,16 @@ def expected_calibration_error(
 
 
 def localisation_aware_calibration_error(
-    scores: Tensor,
-    ious: Tensor,
-    labels: Tensor,
-    num_bins: int = 25,
+    scores: Tensor, ious: Tensor, labels: Tensor, num_bins: int = 25
 ) -> Tensor:
     r"""LaECE of the boxes of a detector.
 
     .. math:: LaECE = \frac{1}{C} \sum_c \sum_j \frac{n_j^c}{n^c}
               |conf^c(j) - precision^c(j) \, \overline{IoU}^c(j)|
 
-    Oksuz et al., "Towards Building Self-Aware Object Detectors via Reliable
-    Uncertainty Quantification and Calibration", CVPR 2023, the definition of
-    LaECE. The product of the precision of a bin and the mean IoU of its true
-    positives is the mean of ``ious`` over the bin.
+    Oksuz et al., "Towards Building Self-Aware Object Detectors via Reliable Uncertainty
+    Quantification and Calibration", CVPR 2023, the definition of LaECE. The product of the
+    precision of a bin and the mean IoU of its true positives is the mean of ``ious`` over the bin.
 
     Args:
         scores: (n,) floats in [0, 1].

@@ -1,8 +1,8 @@
 """Maps from score to probability that keep the order and the ties.
 
-A map that rises in real numbers need not rise in floating point: where it is
-flat, or close to 0 or 1, different scores may become equal, and average
-precision changes. :func:`keep_order` undoes that exactly.
+A map that rises in real numbers need not rise in floating point: where it is flat, or close to 0 or
+1, different scores may become equal, and average precision changes. :func:`keep_order` undoes that
+exactly.
 """
 
 from collections.abc import Callable
@@ -25,12 +25,12 @@ def keep_order(scores: Tensor, probabilities: Tensor) -> Tensor:
 
     .. math:: f(s) = (1 - 2^{-20}) \, p(s) + 2^{-20} \, 2^{-30} \, r(s)
 
-    where r(s) is the place of s among all float32 numbers from 0 to 1, an
-    integer of at most :math:`2^{30}`, the bits of s. Different scores differ
-    by at least :math:`2^{-50}` (eight times the spacing of float64 below 1)
-    in the second term and do not fall in the first, so that their order and
-    their ties are those of the scores, for every pair of float32 numbers. No
-    probability moves by more than :math:`2^{-20}`, a millionth.
+    where r(s) is the place of s among all float32 numbers from 0 to 1, an integer of at most
+    :math:`2^{30}`, the bits of s. Different scores differ by at least :math:`2^{-50}` (eight times
+    the spacing of float64 below 1)
+    in the second term and do not fall in the first, so that their order and their ties are those of
+    the scores, for every pair of float32 numbers. No probability moves by more than
+    :math:`2^{-20}`, a millionth.
 
     Args:
         scores: Floats in [0, 1] of any shape, of at most 32 bits.
@@ -52,10 +52,10 @@ def keep_order(scores: Tensor, probabilities: Tensor) -> Tensor:
 def platt_map(scores: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
     """Platt scaling of probabilities; a temperature is ``1 / scale``.
 
-    ``sigmoid(scale * logit(score) + offset)``: Platt, "Probabilistic Outputs
-    for Support Vector Machines", 1999, on the logit of a score.
-    With ``offset=0`` it is the temperature of Guo et al., "On Calibration of
-    Modern Neural Networks", ICML 2017, section 4.2.
+    ``sigmoid(scale * logit(score) + offset)``: Platt, "Probabilistic Outputs for Support Vector
+    Machines", 1999, on the logit of a score.
+    With ``offset=0`` it is the temperature of Guo et al., "On Calibration of Modern Neural
+    Networks", ICML 2017, section 4.2.
 
     Args:
         scores: (L, n) floats in [0, 1], a map for each row.
@@ -63,8 +63,8 @@ def platt_map(scores: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
         offset: (L,).
 
     Returns:
-        (L, n) float64 probabilities with the order and ties of ``scores`` in
-        each row, see :func:`keep_order`.
+        (L, n) float64 probabilities with the order and ties of ``scores`` in each row, see
+        :func:`keep_order`.
 
     Raises:
         TypeError: If the scores have 64 bits.
@@ -78,10 +78,9 @@ def platt_map(scores: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
 def interpolated_map(scores: Tensor, knots: Tensor, values: Tensor) -> Tensor:
     """Linear interpolation between knots, constant outside them.
 
-    With the ends of the blocks of an isotonic regression as knots it is the
-    map of scikit-learn's ``IsotonicRegression``: Zadrozny and Elkan,
-    "Transforming Classifier Scores into Accurate Multiclass Probability
-    Estimates", KDD 2002, made strictly rising.
+    With the ends of the blocks of an isotonic regression as knots it is the map of scikit-learn's
+    ``IsotonicRegression``: Zadrozny and Elkan, "Transforming Classifier Scores into Accurate
+    Multiclass Probability Estimates", KDD 2002, made strictly rising.
 
     Args:
         scores: (L, n) floats in [0, 1], a map for each row.
@@ -89,8 +88,8 @@ def interpolated_map(scores: Tensor, knots: Tensor, values: Tensor) -> Tensor:
         values: (L, K) probabilities that do not fall.
 
     Returns:
-        (L, n) float64 probabilities with the order and ties of ``scores`` in
-        each row, see :func:`keep_order`.
+        (L, n) float64 probabilities with the order and ties of ``scores`` in each row, see
+        :func:`keep_order`.
 
     Raises:
         TypeError: If the scores have 64 bits.
@@ -112,8 +111,8 @@ def interpolated_map(scores: Tensor, knots: Tensor, values: Tensor) -> Tensor:
 def _alike(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """Values that are equal for equal entries, wherever they stand.
 
-    Torch computes whole vectors by another code than what is left over, with
-    other last bits: here nothing is, neither at the end nor between threads.
+    Torch computes whole vectors by another code than what is left over, with other last bits: here
+    nothing is, neither at the end nor between threads.
     """
     flat = x.reshape(-1)
     whole = pad(flat, (0, -flat.numel() % 64), value=0.5)
@@ -124,9 +123,8 @@ def _alike(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 def _as_float32(scores: Tensor) -> Tensor:
     if scores.dtype == torch.float64:
         raise TypeError(
-            'scores must be floats of at most 32 bits, got float64, whose '
-            'order 64 bits cannot keep; call scores.float() where that '
-            'changes no score'
+            'scores must be floats of at most 32 bits, got float64, whose order 64 bits cannot '
+            'keep; call scores.float() where that changes no score'
         )
     # Adding 0 turns -0.0, whose bits are those of no number in [0, 1].
     return scores.detach().float() + 0.0

@@ -13,8 +13,8 @@ class _CyclicConsistency(Function):
     """Both sums from the sums and differences of the two views.
 
     With ``x_jk = <I_j - T_j, I_k + T_k>`` the difference across is
-    ``(x_kj - x_jk) / 2`` and that within ``(x_jk + x_kj) / 2``: one product
-    serves both, and a small difference is not one of large numbers.
+    ``(x_kj - x_jk) / 2`` and that within ``(x_jk + x_kj) / 2``: one product serves both, and a
+    small difference is not one of large numbers.
     """
 
     @staticmethod
@@ -47,12 +47,10 @@ class _CyclicConsistency(Function):
             for part, first in _strips(gap, all_gap, ctx.mirrored):
                 x = gap[part] @ all_total[first:].t()
                 y = total[part] @ all_gap[first:].t()
-                # In the mirrored entries, which are those of the same strip,
-                # each difference counts for both of its samples.
+                # In the mirrored entries, which are those of the same strip, each difference counts
+                # for both of its samples.
                 cross, within = (
-                    g[part, None] + g[first:]
-                    if ctx.mirrored
-                    else g[part, None]
+                    g[part, None] + g[first:] if ctx.mirrored else g[part, None]
                     for g in (of_cross, of_within)
                 )
                 difference = (x - y).mul_(cross)
@@ -72,22 +70,17 @@ class _CyclicConsistency(Function):
 
 def _strips(rows: Tensor, columns: Tensor, mirrored: bool):
     """See :func:`similarity_strips`; of half the size, for two products."""
-    return similarity_strips(
-        len(rows), len(columns), rows.size(1), mirrored, BLOCK_ENTRIES // 2
-    )
+    return similarity_strips(len(rows), len(columns), rows.size(1), mirrored, BLOCK_ENTRIES // 2)
 
 
 def cyclic_consistency(
-    view1: Tensor,
-    view2: Tensor,
-    all_view1: Tensor | None = None,
-    all_view2: Tensor | None = None,
+    view1: Tensor, view2: Tensor, all_view1: Tensor | None = None, all_view2: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Squared differences of similarities that should be equal.
 
     For pair j of images I and texts T, summed over the pairs k:
-    ``(<I_j, T_k> - <I_k, T_j>)^2`` across and ``(<I_j, I_k> - <T_j, T_k>)^2``
-    within the modalities. Source: Goel et al., CyCLIP, NeurIPS 2022, eq. 3
+    ``(<I_j, T_k> - <I_k, T_j>)^2`` across and ``(<I_j, I_k> - <T_j, T_k>)^2`` within the
+    modalities. Source: Goel et al., CyCLIP, NeurIPS 2022, eq. 3
     and 4; the mean over j is the paper's loss. Differentiable once.
 
     Args:
@@ -125,9 +118,7 @@ def cyclic_consistency(
         )
     mirrored = all_view1 is view1 and all_view2 is view2
     dtype = torch.promote_types(view1.dtype, torch.float32)
-    view1, view2, all_view1, all_view2 = (
-        x.to(dtype) for x in (view1, view2, all_view1, all_view2)
-    )
+    view1, view2, all_view1, all_view2 = (x.to(dtype) for x in (view1, view2, all_view1, all_view2))
     with torch.autocast(view1.device.type, enabled=False):
         inputs = view1 - view2, view1 + view2, None, None
         if not mirrored:

@@ -9,9 +9,9 @@ from torch import Tensor
 def off_diagonal_square_sum(x: Tensor, y: Tensor) -> Tensor:
     """``sum_{a != b} (x^T y)_ab^2``, by way of the smaller matrix.
 
-    With D columns and n < D rows the (D, D) matrix is not formed: the sum of
-    its squares is that of the products of the (n, n) Gram matrices, ``<x x^T,
-    y y^T>``. At n = 256 and D = 8192 that is a thousandth of the memory.
+    With D columns and n < D rows the (D, D) matrix is not formed: the sum of its squares is that of
+    the products of the (n, n) Gram matrices, ``<x x^T, y y^T>``. At n = 256 and D = 8192 that is a
+    thousandth of the memory.
 
     Args:
         x: (n, D) floats.
@@ -34,9 +34,9 @@ def cross_correlation_terms(
 ) -> tuple[Tensor, Tensor]:
     """How far the cross-correlation matrix of two views is from the identity.
 
-    Columns are standardised over the batch, as batch norm does it. Source:
-    Zbontar et al., Barlow Twins, ICML 2021, eq. 1 and 2. The (D, D) matrix is
-    not formed where the batch is smaller than D.
+    Columns are standardised over the batch, as batch norm does it. Source: Zbontar et al., Barlow
+    Twins, ICML 2021, eq. 1 and 2. The (D, D) matrix is not formed where the batch is smaller than
+    D.
 
     Args:
         view1: (B, D) embeddings, B >= 2.
@@ -73,10 +73,9 @@ class VICRegTerms:
 
     Attributes:
         invariance: Mean squared difference of the views.
-        variance: Mean of ``max(0, 1 - standard deviation)`` over the columns
-            of both views.
-        covariance: Squares of the covariances of different columns, over the
-            number of columns; both views added.
+        variance: Mean of ``max(0, 1 - standard deviation)`` over the columns of both views.
+        covariance: Squares of the covariances of different columns, over the number of columns;
+            both views added.
     """
 
     invariance: Tensor
@@ -84,14 +83,12 @@ class VICRegTerms:
     covariance: Tensor
 
 
-def vicreg_terms(
-    view1: Tensor, view2: Tensor, eps: float = 1e-4
-) -> VICRegTerms:
+def vicreg_terms(view1: Tensor, view2: Tensor, eps: float = 1e-4) -> VICRegTerms:
     """Variance, invariance and covariance of a batch.
 
-    Source: Bardes et al., VICReg, ICLR 2022, eq. 1 to 5, with the mean over
-    the two views in the variance, as in the authors' code. The (D, D)
-    covariances are not formed where the batch is smaller than D.
+    Source: Bardes et al., VICReg, ICLR 2022, eq. 1 to 5, with the mean over the two views in the
+    variance, as in the authors' code. The (D, D) covariances are not formed where the batch is
+    smaller than D.
 
     Args:
         view1: (B, D) embeddings, B >= 2, D >= 1.
@@ -104,12 +101,7 @@ def vicreg_terms(
     Raises:
         ValueError: If shapes do not fit.
     """
-    if (
-        view1.dim() != 2
-        or view1.shape != view2.shape
-        or view1.size(0) < 2
-        or view1.size(1) < 1
-    ):
+    if view1.dim() != 2 or view1.shape != view2.shape or view1.size(0) < 2 or view1.size(1) < 1:
         raise ValueError(
             'a covariance needs two views of at least 2 samples, got shapes '
             f'{tuple(view1.shape)} and {tuple(view2.shape)}'

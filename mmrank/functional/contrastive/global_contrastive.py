@@ -7,11 +7,7 @@ from torch import Tensor
 
 
 def temperature_gradient(
-    log_batch: Tensor,
-    log_mean: Tensor,
-    mean_h: Tensor,
-    tau: Tensor,
-    rho: float,
+    log_batch: Tensor, log_mean: Tensor, mean_h: Tensor, tau: Tensor, rho: float
 ) -> Tensor:
     """Gradient of the robust contrastive loss in the temperature.
 
@@ -45,12 +41,12 @@ def temperature_step(
 ) -> tuple[Tensor, Tensor]:
     """Projected momentum step of the temperatures.
 
-    ``u <- (1 - beta1) u + beta1 G``, ``tau <- clip(tau - eta u)``. Source:
-    iSogCLR (ICML 2023), algorithm 1, steps 8 and 9.
+    ``u <- (1 - beta1) u + beta1 G``, ``tau <- clip(tau - eta u)``. Source: iSogCLR (ICML 2023),
+    algorithm 1, steps 8 and 9.
 
     Where tau settles, G rises by about ``2 rho / tau`` per unit of tau, and
-    by exactly that for normally distributed h. So it settles for an eta well
-    below ``tau / rho``; above, tau swings between tau0 and large values.
+    by exactly that for normally distributed h. So it settles for an eta well below ``tau / rho``;
+    above, tau swings between tau0 and large values.
 
     Args:
         tau: (n,) temperatures.
@@ -68,14 +64,12 @@ def temperature_step(
     return (tau - eta * momentum).clamp(tau0, tau_max), momentum
 
 
-def moving_log_mean(
-    log_mean: Tensor, log_batch: Tensor, beta0: float
-) -> Tensor:
+def moving_log_mean(log_mean: Tensor, log_batch: Tensor, beta0: float) -> Tensor:
     """Moving average of exponentials, in the log domain.
 
     ``log s <- log((1 - beta0) s + beta0 g)``. Source: iSogCLR (ICML 2023),
-    eq. 12. Where ``log s`` is not finite (a first visit) it becomes log g;
-    where log g is -inf (no negatives) or NaN, log s stays.
+    eq. 12. Where ``log s`` is not finite (a first visit) it becomes log g; where log g is -inf (no
+    negatives) or NaN, log s stays.
 
     Args:
         log_mean: (n,) log s so far.
@@ -95,18 +89,13 @@ def moving_log_mean(
 
 
 def global_contrastive_loss(
-    log_batch: Tensor,
-    log_mean: Tensor,
-    tau: Tensor | float,
-    rho: float = 0.0,
-    tau0: float = 0.0,
+    log_batch: Tensor, log_mean: Tensor, tau: Tensor | float, rho: float = 0.0, tau0: float = 0.0
 ) -> Tensor:
     """Robust global contrastive loss of each anchor.
 
     The value is ``tau log s + (tau - tau0) rho``, the dual form of the
-    robust loss. The gradient is ``(tau/s) grad g``, in which tau and s are
-    constants. Source: iSogCLR (ICML 2023), eq. 7 and 14; with ``rho=0`` and
-    one tau it is SogCLR (ICML 2022).
+    robust loss. The gradient is ``(tau/s) grad g``, in which tau and s are constants. Source:
+    iSogCLR (ICML 2023), eq. 7 and 14; with ``rho=0`` and one tau it is SogCLR (ICML 2022).
 
     Args:
         log_batch: (n,) log g of the batch with gradient, see
@@ -117,8 +106,8 @@ def global_contrastive_loss(
         tau0: Smallest temperature.
 
     Returns:
-        (n,) losses, 0 for an anchor without negatives. If log s is log g the
-        gradient is that of the value.
+        (n,) losses, 0 for an anchor without negatives. If log s is log g the gradient is that of
+        the value.
     """
     has_negatives = log_batch.detach() != -math.inf
     log_g = torch.where(has_negatives, log_batch, 0)
@@ -128,6 +117,4 @@ def global_contrastive_loss(
     ratio = (log_g.detach() - log_s).exp()
     varying = tau * ratio * log_g
     value = tau * log_s + (tau - tau0) * rho
-    return torch.where(
-        has_negatives, value + (varying - varying.detach()), varying * 0
-    )
+    return torch.where(has_negatives, value + (varying - varying.detach()), varying * 0)

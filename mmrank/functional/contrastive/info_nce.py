@@ -22,19 +22,17 @@ def log_sum_of_negatives(terms: NegativeTerms) -> Tensor:
     return torch.where(terms.count > 0, log_sum, 0)
 
 
-def info_nce_losses(
-    terms: NegativeTerms, positive_in_denominator: bool = True
-) -> Tensor:
+def info_nce_losses(terms: NegativeTerms, positive_in_denominator: bool = True) -> Tensor:
     """InfoNCE of each anchor.
 
     ``-log exp(<a, a+>/tau) / (exp(<a, a+>/tau) + sum_z exp(<a, z>/tau))``.
-    Source: van den Oord et al., Representation Learning with Contrastive
-    Predictive Coding, 2018; SimCLR (ICML 2020), eq. 1.
+    Source: van den Oord et al., Representation Learning with Contrastive Predictive Coding, 2018;
+    SimCLR (ICML 2020), eq. 1.
 
     Args:
         terms: See :func:`mmrank.functional.negative_terms`.
-        positive_in_denominator: False leaves the positive out of the
-            denominator, as in iSogCLR (ICML 2023), eq. 1.
+        positive_in_denominator: False leaves the positive out of the denominator, as in iSogCLR
+            (ICML 2023), eq. 1.
 
     Returns:
         (n,) losses, 0 for an anchor without negatives.
@@ -76,26 +74,23 @@ def info_nce_loss(
     return losses.sum() / max(losses.numel(), 1)
 
 
-def dual_temperature_losses(
-    sharp: NegativeTerms, smooth: NegativeTerms
-) -> Tensor:
+def dual_temperature_losses(sharp: NegativeTerms, smooth: NegativeTerms) -> Tensor:
     """Dual temperature loss of each anchor, as SimCo trains it.
 
-    ``-sg[W_b / W_a] log p_a`` with the softmax probability ``p`` of the
-    positive and ``W = 1 - p``, at a small temperature a and a large one b:
-    the small one weighs the negatives of an anchor against each other, the
-    large one the anchors. Source: Zhang et al., Dual Temperature Helps
-    Contrastive Learning Without Many Negative Samples, CVPR 2022.
+    ``-sg[W_b / W_a] log p_a`` with the softmax probability ``p`` of the positive and ``W = 1 - p``,
+    at a small temperature a and a large one b:
+    the small one weighs the negatives of an anchor against each other, the large one the anchors.
+    Source: Zhang et al., Dual Temperature Helps Contrastive Learning Without Many Negative Samples,
+    CVPR 2022.
 
     ``W_b / W_a`` alone overflows for an anchor that is far from its
-    negatives, but ``W_a`` cancels in the gradient: what is left is ``W_b``
-    times the softmax over the negatives.
+    negatives, but ``W_a`` cancels in the gradient: what is left is ``W_b`` times the softmax over
+    the negatives.
 
     Args:
         sharp: Terms at the small temperature, see
             :func:`mmrank.functional.negative_terms`.
-        smooth: Terms of the same anchors at the large one; no gradient goes
-            into them.
+        smooth: Terms of the same anchors at the large one; no gradient goes into them.
 
     Returns:
         (n,) losses, 0 for an anchor without negatives.

@@ -1,12 +1,11 @@
 """Mean exp over the rows of a similarity matrix, its columns, or both.
 
-Each similarity is computed once in forward, whichever of its two sides is an
-anchor, in strips of rows that stay in the cache. A strip is kept for backward
-while the matrix is no larger than the embeddings, and computed once more if
-not.
+Each similarity is computed once in forward, whichever of its two sides is an anchor, in strips of
+rows that stay in the cache. A strip is kept for backward while the matrix is no larger than the
+embeddings, and computed once more if not.
 
-The exponentials are powers of two: ``exp2`` takes half the time of ``exp``,
-and the factor ``log2(e)`` goes into that of the temperature.
+The exponentials are powers of two: ``exp2`` takes half the time of ``exp``, and the factor
+``log2(e)`` goes into that of the temperature.
 """
 
 import math
@@ -35,10 +34,10 @@ def similarity_strips(
     Args:
         rows: Number of rows.
         columns: Number of columns.
-        width: Length of the embeddings: a strip with what is computed of it
-            takes less memory than they do.
-        triangle: Leave out what is left of a strip's own columns: of a
-            symmetric matrix it is known.
+        width: Length of the embeddings: a strip with what is computed of it takes less memory than
+            they do.
+        triangle: Leave out what is left of a strip's own columns: of a symmetric matrix it is
+            known.
         limit: Similarities of a strip, unless one row has more.
 
     Yields:
@@ -75,9 +74,7 @@ class SameSample:
             self.columns_others = self.rows_others
             self._set_pairs(torch.arange(n), torch.arange(n), range(n + 1))
             return
-        row_ids, column_ids = (
-            x.long().contiguous() for x in (row_ids, column_ids)
-        )
+        row_ids, column_ids = (x.long().contiguous() for x in (row_ids, column_ids))
         begin, size, order = _places(row_ids, column_ids)
         self.rows_others = m - size
         self.columns_others = n - _places(column_ids, row_ids)[1]
@@ -224,19 +221,13 @@ class _Matrix:
 
     Args:
         rows: (n, D).
-        columns: (m, D), or None for the rows again: of a similarity and its
-            mirror image only one is computed.
+        columns: (m, D), or None for the rows again: of a similarity and its mirror image only one
+            is computed.
         same: Entries that are no negatives.
         limit: See :func:`similarity_strips`.
     """
 
-    def __init__(
-        self,
-        rows: Tensor,
-        columns: Tensor | None,
-        same: SameSample,
-        limit: int,
-    ) -> None:
+    def __init__(self, rows: Tensor, columns: Tensor | None, same: SameSample, limit: int) -> None:
         self.mirrored = columns is None
         self.rows, self.same, self.limit = rows, same, limit
         self.columns = rows if columns is None else columns
@@ -281,10 +272,10 @@ class _Matrix:
 class LogMeanExp(Function):
     """``log mean exp(h/tau)`` of the rows, and of the columns if wanted.
 
-    Called as ``apply(rows, columns, positive, same, limit, *taus)``:
-    ``columns`` is None for the rows again, ``positive`` (n,) the similarity
-    of each row and its positive, or None where that is the column of the same
-    number, and there is one ``tau`` (n,) for each direction.
+    Called as ``apply(rows, columns, positive, same, limit, *taus)``: ``columns`` is None for the
+    rows again, ``positive`` (n,) the similarity
+    of each row and its positive, or None where that is the column of the same number, and there is
+    one ``tau`` (n,) for each direction.
     """
 
     @staticmethod
@@ -296,9 +287,7 @@ class LogMeanExp(Function):
         kept = [] if wanted and matrix.is_small() else None
         for part, first in matrix.strips():
             strip = matrix.strip(part, first)
-            for k, anchors, dim, skipped, inside in matrix.directions(
-                part, first, len(sums) > 1
-            ):
+            for k, anchors, dim, skipped, inside in matrix.directions(part, first, len(sums) > 1):
                 if strip.numel():
                     sums[k].take(strip[:, skipped:], anchors, dim, inside)
             if kept is not None:
@@ -308,9 +297,7 @@ class LogMeanExp(Function):
             mean_h = torch.where(count > 0, x.mean_h(), 0)
             log_mean = x.log_sum() - count.clamp(min=1).log()
             outputs += [log_mean, mean_h]
-        ctx.save_for_backward(
-            rows, matrix.columns, own, *taus, *outputs[1::2], *(kept or ())
-        )
+        ctx.save_for_backward(rows, matrix.columns, own, *taus, *outputs[1::2], *(kept or ()))
         ctx.same, ctx.limit = same, limit
         ctx.mirrored, ctx.pairs = columns is None, positive is None
         ctx.log2_sums = [x.best + x.total.log2() for x in sums]
@@ -324,9 +311,7 @@ class LogMeanExp(Function):
         rows, columns, positive, *saved = ctx.saved_tensors
         taus, means = saved[:number], saved[number : 2 * number]
         kept = iter(saved[2 * number :])
-        matrix = _Matrix(
-            rows, None if ctx.mirrored else columns, ctx.same, ctx.limit
-        )
+        matrix = _Matrix(rows, None if ctx.mirrored else columns, ctx.same, ctx.limit)
         counts = ctx.same.rows_others, ctx.same.columns_others
         sums, settings, of_taus = [], [], []
         of_positive = torch.zeros_like(positive)
@@ -352,9 +337,7 @@ class LogMeanExp(Function):
                 if strip is None:
                     strip = matrix.strip(part, first)
                 total = None
-                for k, anchors, dim, skipped, inside in matrix.directions(
-                    part, first, number > 1
-                ):
+                for k, anchors, dim, skipped, inside in matrix.directions(part, first, number > 1):
                     weights = sums[k].weights(
                         strip[:, skipped:], anchors, dim, inside, *settings[k]
                     )

@@ -16,10 +16,10 @@ class NegativeTerms:
     """Inputs of a global contrastive loss for n anchors.
 
     Attributes:
-        log_mean: (n,) ``log g = log mean_z exp(h(z)/tau)``, differentiable;
-            -inf for an anchor without negatives.
-        mean_h: (n,) mean of h under the weights ``exp(h/tau)``, without
-            gradient; 0 for an anchor without negatives.
+        log_mean: (n,) ``log g = log mean_z exp(h(z)/tau)``, differentiable; -inf for an anchor
+            without negatives.
+        mean_h: (n,) mean of h under the weights ``exp(h/tau)``, without gradient; 0 for an anchor
+            without negatives.
         count: (n,) int64 number of negatives.
     """
 
@@ -40,12 +40,11 @@ def negative_terms(
 ) -> NegativeTerms:
     """Compare anchors with their negatives.
 
-    ``h(z) = <a, z> - <a, a+>`` and ``g = mean_z exp(h(z)/tau)`` over the keys
-    z of other samples. Source: iSogCLR (ICML 2023), eq. 11, 15 and 16. No
-    exponential is formed that is above 1, and the similarities are there in
-    strips of rows, of large batches in backward once more. Where anchors and
-    keys are one and the same tensor, and their ids too, a similarity is
-    computed for both of its samples at once.
+    ``h(z) = <a, z> - <a, a+>`` and ``g = mean_z exp(h(z)/tau)`` over the keys z of other samples.
+    Source: iSogCLR (ICML 2023), eq. 11, 15 and 16. No exponential is formed that is above 1, and
+    the similarities are there in strips of rows, of large batches in backward once more. Where
+    anchors and keys are one and the same tensor, and their ids too, a similarity is computed for
+    both of its samples at once.
 
     Args:
         anchors: (n, D) floats a.
@@ -53,15 +52,14 @@ def negative_terms(
         keys: (m, D) candidates z.
         tau: Temperature > 0: one, or (n,).
         anchor_ids: (n,) integer sample of each anchor.
-        key_ids: (m,) integer sample of each key. Keys of the anchor's own
-            sample are no negatives.
+        key_ids: (m,) integer sample of each key. Keys of the anchor's own sample are no negatives.
         block_entries: Similarities at a time, at most.
         ring: Where the keys of other ranks come from; those given are the
             ones of this rank. Every rank must call this, and run backward.
 
     Returns:
-        Terms in at least float32. The gradient reaches anchors, positives,
-        keys and a ``tau`` that requires it, with
+        Terms in at least float32. The gradient reaches anchors, positives, keys and a ``tau`` that
+        requires it, with
         ``d log g/d tau = -mean_h/tau^2``.
 
     Raises:
@@ -75,31 +73,15 @@ def negative_terms(
         or key_ids.shape != (m,)
     ):
         raise ValueError(
-            'anchors and positives must be (n, D), keys (m, D) and the ids '
-            f'(n,) and (m,); got {tuple(anchors.shape)}, '
-            f'{tuple(positives.shape)}, {tuple(keys.shape)}, '
+            'anchors and positives must be (n, D), keys (m, D) and the ids (n,) and (m,); got '
+            f'{tuple(anchors.shape)}, {tuple(positives.shape)}, {tuple(keys.shape)}, '
             f'{tuple(anchor_ids.shape)} and {tuple(key_ids.shape)}'
         )
     if ring is not None:
-        return _ring_terms(
-            anchors,
-            positives,
-            keys,
-            tau,
-            anchor_ids,
-            key_ids,
-            block_entries,
-            ring,
-        )
+        return _ring_terms(anchors, positives, keys, tau, anchor_ids, key_ids, block_entries, ring)
     mirrored = keys is anchors and key_ids is anchor_ids
     return _terms(
-        anchors,
-        None if mirrored else keys,
-        positives,
-        [tau],
-        anchor_ids,
-        key_ids,
-        block_entries,
+        anchors, None if mirrored else keys, positives, [tau], anchor_ids, key_ids, block_entries
     )[0]
 
 
@@ -130,16 +112,9 @@ def _terms(
     # h/tau of 400 needs the full mantissa: no autocast here.
     with torch.autocast(rows.device.type, enabled=False):
         own = None if positives is None else (rows * positives).sum(1)
-        taus = [
-            torch.as_tensor(x, dtype=dtype, device=rows.device).expand(
-                len(rows)
-            )
-            for x in taus
-        ]
+        taus = [torch.as_tensor(x, dtype=dtype, device=rows.device).expand(len(rows)) for x in taus]
         same = SameSample(row_ids, column_ids)
-        found = LogMeanExp.apply(
-            rows, columns, own, same, block_entries, *taus
-        )
+        found = LogMeanExp.apply(rows, columns, own, same, block_entries, *taus)
     counts = same.rows_others, same.columns_others
     return [NegativeTerms(*x) for x in zip(found[::2], found[1::2], counts)]
 
@@ -155,9 +130,7 @@ def _ring_terms(
     ring: KeyRing,
 ) -> NegativeTerms:
     dtype = torch.promote_types(anchors.dtype, torch.float32)
-    anchors, positives, keys = (
-        x.to(dtype) for x in (anchors, positives, keys)
-    )
+    anchors, positives, keys = (x.to(dtype) for x in (anchors, positives, keys))
     with torch.autocast(anchors.device.type, enabled=False):
         tau = torch.as_tensor(tau, dtype=dtype, device=anchors.device)
         found = RingLogMeanExp.apply(
@@ -185,8 +158,8 @@ def two_view_terms(
 ) -> NegativeTerms:
     """Every view against both views of all other samples.
 
-    Of B samples that differ each anchor has 2(B - 1) negatives. Source:
-    iSogCLR (ICML 2023), eq. 11.
+    Of B samples that differ each anchor has 2(B - 1) negatives. Source: iSogCLR (ICML 2023), eq.
+    11.
 
     Args:
         view1: (B, D) embeddings.
@@ -203,9 +176,7 @@ def two_view_terms(
     Returns:
         Terms of 2B anchors, those of ``view1`` first.
     """
-    ids, all_view1, all_view2, all_ids = _filled(
-        view1, view2, ids, all_view1, all_view2, all_ids
-    )
+    ids, all_view1, all_view2, all_ids = _filled(view1, view2, ids, all_view1, all_view2, all_ids)
     if isinstance(tau, Tensor) and tau.dim():
         tau = tau.repeat(2)
     anchors, anchor_ids = torch.cat([view1, view2]), ids.repeat(2)
@@ -215,9 +186,7 @@ def two_view_terms(
     positives = torch.cat([view2, view1])
     if ring is not None:
         ring = ring.of_views(2)
-    return negative_terms(
-        anchors, positives, keys, tau, anchor_ids, key_ids, ring=ring
-    )
+    return negative_terms(anchors, positives, keys, tau, anchor_ids, key_ids, ring=ring)
 
 
 def two_modality_terms(
@@ -233,8 +202,8 @@ def two_modality_terms(
 ) -> tuple[NegativeTerms, NegativeTerms]:
     """Each modality against the other one of all other pairs.
 
-    Of B pairs that differ each anchor has B - 1 negatives. Source: iSogCLR
-    (ICML 2023), eq. 15 and 16.
+    Of B pairs that differ each anchor has B - 1 negatives. Source: iSogCLR (ICML 2023), eq. 15 and
+    16.
 
     Args:
         view1: (B, D) embeddings of one modality, such as images.
@@ -250,9 +219,7 @@ def two_modality_terms(
     Returns:
         Terms of the B anchors of ``view1`` and of ``view2``.
     """
-    ids, all_view1, all_view2, all_ids = _filled(
-        view1, view2, ids, all_view1, all_view2, all_ids
-    )
+    ids, all_view1, all_view2, all_ids = _filled(view1, view2, ids, all_view1, all_view2, all_ids)
     alone = _are_all(view1, view2, ids, all_view1, all_view2, all_ids)
     if ring is None and alone:
         taus = [tau1, tau2]
@@ -272,15 +239,12 @@ def _are_all(view1, view2, ids, all_view1, all_view2, all_ids) -> bool:
 def _filled(view1, view2, ids, all_view1, all_view2, all_ids):
     if view1.dim() != 2 or view1.shape != view2.shape:
         raise ValueError(
-            'view1 and view2 must be embeddings (samples, length) of the same '
-            f'samples, got shapes {tuple(view1.shape)} and '
-            f'{tuple(view2.shape)}'
+            'view1 and view2 must be embeddings (samples, length) of the same samples, got shapes '
+            f'{tuple(view1.shape)} and {tuple(view2.shape)}'
         )
     given = [x is not None for x in (all_view1, all_view2)]
     if any(given) and not (all(given) and ids is not None):
-        raise ValueError(
-            'all_view1 and all_view2 go together, and with ids and all_ids'
-        )
+        raise ValueError('all_view1 and all_view2 go together, and with ids and all_ids')
     if ids is None:
         ids = torch.arange(view1.size(0), device=view1.device)
     if not any(given):

@@ -11,12 +11,11 @@ from .log_mean_exp import ExpSums, SameSample, similarity_strips
 class RingLogMeanExp(Function):
     """``log mean exp(h/tau)`` of anchors over the keys of all ranks.
 
-    Called as ``apply(rows, keys, positive, tau, row_ids, key_ids, ring,
-    limit)``, with ``positive`` (n,) the similarity of each row and its
-    positive. Returns also the mean of h and the number of negatives, both
-    without gradient, as :class:`~.log_mean_exp.LogMeanExp` does for gathered
-    keys. A similarity is computed for each of its sides, and again in
-    backward, for which the keys travel once more.
+    Called as ``apply(rows, keys, positive, tau, row_ids, key_ids, ring, limit)``, with ``positive``
+    (n,) the similarity of each row and its positive. Returns also the mean of h and the number of
+    negatives, both without gradient, as :class:`~.log_mean_exp.LogMeanExp` does for gathered keys.
+    A similarity is computed for each of its sides, and again in backward, for which the keys travel
+    once more.
     """
 
     @staticmethod
@@ -51,9 +50,7 @@ class RingLogMeanExp(Function):
             for (block, block_ids), of_block in blocks:
                 same = SameSample(row_ids, block_ids)
                 for part, strip, own in _strips(rows, block, same, ctx.limit):
-                    weights = sums.weights(
-                        strip, part, 1, own, log2_sum, per_anchor
-                    )
+                    weights = sums.weights(strip, part, 1, own, log2_sum, per_anchor)
                     of_rows[part].addmm_(weights, block)
                     of_block.addmm_(weights.t(), rows[part])
         # The weights of an anchor add up to 1.
@@ -66,7 +63,5 @@ def _strips(rows, keys, same: SameSample, limit: int):
     """Rows of a strip, its similarities, and what is no negative there."""
     if not len(keys):
         return
-    for part, _ in similarity_strips(
-        len(rows), len(keys), rows.size(1), False, limit
-    ):
+    for part, _ in similarity_strips(len(rows), len(keys), rows.size(1), False, limit):
         yield part, rows[part] @ keys.t(), same.inside(part, 0, len(keys))

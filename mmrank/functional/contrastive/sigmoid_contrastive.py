@@ -36,9 +36,7 @@ class _NegativeSum(Function):
             blocks = ctx.ring.blocks_and_gradients(keys, key_ids)
             for (block, block_ids), of_block in blocks:
                 same = SameSample(row_ids, block_ids)
-                for part, logits, scores in _strips(
-                    rows, block, scale, bias, same
-                ):
+                for part, logits, scores in _strips(rows, block, scale, bias, same):
                     slope = logits.sigmoid_().mul_(grad[part, None])
                     of_scale += (slope * scores).sum()
                     of_bias += slope.sum()
@@ -52,9 +50,7 @@ class _NegativeSum(Function):
 def _strips(rows, keys, scale, bias, same: SameSample):
     """Rows of a strip, its logits, -inf where there is no negative, scores."""
     # Two tensors of the size of a strip are alive at once.
-    for part, _ in similarity_strips(
-        len(rows), len(keys), rows.size(1), False, BLOCK_ENTRIES // 2
-    ):
+    for part, _ in similarity_strips(len(rows), len(keys), rows.size(1), False, BLOCK_ENTRIES // 2):
         scores = rows[part] @ keys.t()
         logits = scale * scores + bias
         fill(logits, same.inside(part, 0, len(keys)), -torch.inf)
@@ -73,19 +69,19 @@ def sigmoid_losses(
 
     ``softplus(-t <x_i, y_i> - b) + sum_j softplus(t <x_i, y_j> + b)`` over
     the second views ``y_j`` of all other samples. Source: Zhai et al.,
-    Sigmoid Loss for Language Image Pre-Training, ICCV 2023, section 3.2; the
-    mean over i is the paper's loss. The similarities are there in strips of
-    rows, in backward once more. Differentiable once.
+    Sigmoid Loss for Language Image Pre-Training, ICCV 2023, section 3.2; the mean over i is the
+    paper's loss. The similarities are there in strips of rows, in backward once more.
+    Differentiable once.
 
     Args:
         view1: (n, D) embeddings x; of length 1 for cosines.
         view2: (n, D) embeddings y of the same samples.
         scale: t, () or a number: the inverse of a temperature.
         bias: b, () or a number.
-        ids: (n,) integer samples; rows of one sample are no negatives of each
-            other. None: all rows differ.
-        ring: Where the second views of other ranks come from; None: there are
-            none. Every rank must call this, and run backward.
+        ids: (n,) integer samples; rows of one sample are no negatives of each other. None: all rows
+            differ.
+        ring: Where the second views of other ranks come from; None: there are none. Every rank must
+            call this, and run backward.
 
     Returns:
         (n,) losses, at least float32.
@@ -101,9 +97,8 @@ def sigmoid_losses(
     n = len(view1)
     if view1.dim() != 2 or view1.shape != view2.shape:
         raise ValueError(
-            'view1 and view2 must be embeddings (samples, length) of the same '
-            f'samples, got shapes {tuple(view1.shape)} and '
-            f'{tuple(view2.shape)}'
+            'view1 and view2 must be embeddings (samples, length) of the same samples, got shapes '
+            f'{tuple(view1.shape)} and {tuple(view2.shape)}'
         )
     if ids is None:
         if ring is not None:
@@ -113,14 +108,9 @@ def sigmoid_losses(
     dtype = torch.promote_types(view1.dtype, view2.dtype)
     dtype = torch.promote_types(dtype, torch.float32)
     view1, view2 = view1.to(dtype), view2.to(dtype)
-    scale, bias = (
-        torch.as_tensor(x, dtype=dtype, device=view1.device)
-        for x in (scale, bias)
-    )
+    scale, bias = (torch.as_tensor(x, dtype=dtype, device=view1.device) for x in (scale, bias))
     with torch.autocast(view1.device.type, enabled=False):
         own = scale * (view1 * view2).sum(1) + bias
-        negative = _NegativeSum.apply(
-            view1, view2, scale, bias, ids, ids, ring
-        )
+        negative = _NegativeSum.apply(view1, view2, scale, bias, ids, ids, ring)
         # softplus of torch is rounded above 20.
         return negative - logsigmoid(own)

@@ -23,17 +23,13 @@ def capped_rows(x: Tensor, mu: float) -> Tensor:
 
 
 def spectral_losses(
-    view1: Tensor,
-    view2: Tensor,
-    all_view2: Tensor,
-    ids: Tensor,
-    all_ids: Tensor,
+    view1: Tensor, view2: Tensor, all_view2: Tensor, ids: Tensor, all_ids: Tensor
 ) -> Tensor:
     """Spectral contrastive loss of each sample.
 
-    ``-2 <a, a+> + mean_z <a, z>^2`` over the second views z of all other
-    samples. Source: HaoChen et al., Provable Guarantees for Self-Supervised
-    Deep Learning with Spectral Contrastive Loss, NeurIPS 2021.
+    ``-2 <a, a+> + mean_z <a, z>^2`` over the second views z of all other samples. Source: HaoChen
+    et al., Provable Guarantees for Self-Supervised Deep Learning with Spectral Contrastive Loss,
+    NeurIPS 2021.
 
     Args:
         view1: (n, D) embeddings a, float32 or float64.

@@ -8,16 +8,13 @@ from torch.autograd import Function
 class _UnitRows(Function):
     """Division by the length, whose gradient reads the rows three times.
 
-    That of ``torch.nn.functional.normalize`` reads and writes them a dozen
-    times. It is made of operations that autograd knows, so it can be
-    differentiated.
+    That of ``torch.nn.functional.normalize`` reads and writes them a dozen times. It is made of
+    operations that autograd knows, so it can be differentiated.
     """
 
     @staticmethod
     def forward(ctx, x):
-        scale = torch.maximum(
-            x.amax(1, keepdim=True), x.amin(1, keepdim=True).neg_()
-        )
+        scale = torch.maximum(x.amax(1, keepdim=True), x.amin(1, keepdim=True).neg_())
         zero = scale < 2**16 * torch.finfo(x.dtype).tiny
         # x / inf = 0, and so is the gradient of a row that counts as zero.
         # The squares of x itself may leave the range.
@@ -47,9 +44,9 @@ def unit_rows(x: Tensor) -> Tensor:
 
     Returns:
         (n, D), at least float32: in half precision close cosines tie. A row
-        of zeros stays zero and has no gradient. A row of entries below 8e-34
-        (2e-303 in float64) counts as one: its gradient, which is that of the
-        direction divided by the length, would not be finite.
+        of zeros stays zero and has no gradient. A row of entries below 8e-34 (2e-303 in float64)
+        counts as one: its gradient, which is that of the direction divided by the length, would not
+        be finite.
     """
     x = x.to(torch.promote_types(x.dtype, torch.float32))
     return _UnitRows.apply(x) if x.numel() else x

@@ -1,14 +1,14 @@
 """The six losses of in-batch sampling as coefficients of one form.
 
-All are, with the pairs p = 1..B of a batch in the diagonal of the score
-matrix, and ``x_p = 1 / |O_i,:|``, ``y_q = 1 / |O_:,j|`` (or 1 and 1)::
+All are, with the pairs p = 1..B of a batch in the diagonal of the score matrix, and ``x_p = 1 /
+|O_i,:|``, ``y_q = 1 / |O_:,j|`` (or 1 and 1)::
 
     scale * ( sum_p [ l+_pp + (offset + slope x_p y_p) l-_pp ]
               + cross * sum_p sum_q x_p y_q l-_pq )
 
-where the double sum runs over all pairs, the diagonal included, and the same
-entity in two pairs counts twice. Source: "in-batch bias of two-tower models",
-equations (17), (25), (26), (27), (28) and (34).
+where the double sum runs over all pairs, the diagonal included, and the same entity in two pairs
+counts twice. Source: "in-batch bias of two-tower models", equations (17), (25), (26), (27), (28)
+and (34).
 """
 
 from dataclasses import dataclass
@@ -57,8 +57,7 @@ def in_batch_coefficients(
     Args:
         mode: One of ``IN_BATCH_MODES``.
         omega: Weight of the negatives in the modes that end in ``_omega``.
-        batch_size: ``|Ohat|``, over all ranks; of the first sample in
-            ``sogram``.
+        batch_size: ``|Ohat|``, over all ranks; of the first sample in ``sogram``.
         num_positives: ``|O|``.
         shape: (m, n), numbers of left and right entities.
         second_size: Size of the second sample of ``sogram``.
@@ -67,20 +66,13 @@ def in_batch_coefficients(
         ValueError: On an unknown mode or sizes that the mode cannot do with.
     """
     if mode not in IN_BATCH_MODES:
-        raise ValueError(
-            f'mode={mode!r} is unknown; use one of {IN_BATCH_MODES}'
-        )
+        raise ValueError(f'mode={mode!r} is unknown; use one of {IN_BATCH_MODES}')
     _check_sizes(mode, batch_size, num_positives, second_size)
     scale = num_positives / batch_size / (shape[0] * shape[1])
     if mode == 'sogram':
-        return InBatchCoefficients(
-            scale, -1.0, 0.0, num_positives / second_size, True
-        )
-    if batch_size == num_positives:
-        # Also where both are 1, and the ratio would be 0 / 0.
-        ratio = 1.0
-    else:
-        ratio = (batch_size - 1) / (num_positives - 1)
+        return InBatchCoefficients(scale, -1.0, 0.0, num_positives / second_size, True)
+    # 1 also where both are 1, and the ratio would be 0 / 0.
+    ratio = 1.0 if batch_size == num_positives else (batch_size - 1) / (num_positives - 1)
     if mode == 'in_batch':
         return InBatchCoefficients(scale, 0.0, -1.0, 1.0, False)
     if mode == 'in_batch_omega':
@@ -97,9 +89,7 @@ def in_batch_coefficients(
     if mode == 'popularity':
         return InBatchCoefficients(scale, 0.0, -cross, cross, False)
     weight = omega if mode == 'unbiased_omega' else 1.0
-    return InBatchCoefficients(
-        scale, -weight, weight * (1 - cross), weight * cross, True
-    )
+    return InBatchCoefficients(scale, -weight, weight * (1 - cross), weight * cross, True)
 
 
 def _check_sizes(mode, batch_size, num_positives, second_size) -> None:

@@ -58,9 +58,9 @@ def weighted_cross_sum(
 ) -> Tensor:
     """``sum_u sum_v x_u y_v l-(<left_u, right_v>)``, no (U, V) matrix kept.
 
-    The square loss costs O((U + V) D^2): it is half the inner product of the
-    two weighted Gram matrices. Any other loss is computed block by block,
-    forward and gradient in one go, and is differentiable once.
+    The square loss costs O((U + V) D^2): it is half the inner product of the two weighted Gram
+    matrices. Any other loss is computed block by block, forward and gradient in one go, and is
+    differentiable once.
 
     Args:
         left: (U, D) floats.
@@ -68,8 +68,8 @@ def weighted_cross_sum(
         left_weights: (U,) x, no gradient.
         right_weights: (V,) y, no gradient.
         pointwise: The loss.
-        block_size: Rows and columns of a block: memory beyond the embeddings
-            is a few ``block_size^2`` numbers.
+        block_size: Rows and columns of a block: memory beyond the embeddings is a few
+            ``block_size^2`` numbers.
 
     Returns:
         Scalar; 0, attached to the graph, if U or V is 0.
@@ -83,6 +83,4 @@ def weighted_cross_sum(
         gram = (left * left_weights[:, None]).t() @ left
         other = (right * right_weights[:, None]).t() @ right
         return 0.5 * (gram * other).sum()
-    return _BlockedCrossSum.apply(
-        left, right, left_weights, right_weights, pointwise, block_size
-    )
+    return _BlockedCrossSum.apply(left, right, left_weights, right_weights, pointwise, block_size)

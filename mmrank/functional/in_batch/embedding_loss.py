@@ -4,22 +4,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.functional.distributed import (
-    agreed_dtype,
-    all_gather_rows,
-    dtype_flags,
-    scale_gradient,
-)
+from mmrank.functional.distributed import agreed_dtype, all_gather_rows, dtype_flags, scale_gradient
 
 from .coefficients import in_batch_coefficients
 from .cross_sum import BLOCK_SIZE, weighted_cross_sum
-from .loss import (
-    check_samples,
-    check_second_sample,
-    diagonal_sum,
-    first_sample,
-    pair_weights,
-)
+from .loss import check_samples, check_second_sample, diagonal_sum, first_sample, pair_weights
 from .pair_scores import pair_scores
 from .pairs import check_columns, check_counts, check_entities, check_pairs
 from .pointwise import Pointwise, build_pointwise
@@ -49,9 +38,9 @@ def in_batch_embedding_loss(
     loss costs O(B D^2), others are computed in blocks; see
     :func:`weighted_cross_sum`.
 
-    An entity that occurs in many pairs needs to be embedded, and multiplied,
-    only once: pass each distinct entity once and index them by ``left_index``
-    and ``right_index``, one entry per pair. With all pairs of a data set
+    An entity that occurs in many pairs needs to be embedded, and multiplied, only once: pass each
+    distinct entity once and index them by ``left_index`` and ``right_index``, one entry per pair.
+    With all pairs of a data set
     as the batch this is the full objective in O(m n D) or less.
 
     Args:
@@ -71,9 +60,9 @@ def in_batch_embedding_loss(
         block_size: See :func:`weighted_cross_sum`.
         group: Process group whose ranks hold parts of one batch, of any
             sizes, also 0. The value is that of the joined batch on every
-            rank. The gradient is W times this rank's part of it, so that
-            DistributedDataParallel's mean over the ranks is the joined
-            batch's; every rank must run backward. None: one process.
+            rank. The gradient is W times this rank's part of it, so that DistributedDataParallel's
+            mean over the ranks is the joined batch's; every rank must run backward. None: one
+            process.
 
     Returns:
         Scalar of the embeddings' dtype, at least float32.
@@ -88,8 +77,7 @@ def in_batch_embedding_loss(
     right_index = _index('right', right, right_index, len(cols))
     if left.size(1) != right.size(1):
         raise ValueError(
-            'left and right embeddings must have one width, got '
-            f'{left.size(1)} and {right.size(1)}'
+            f'left and right embeddings must have one width, got {left.size(1)} and {right.size(1)}'
         )
     check_samples(rows, cols, first, mode, shape)
     check_counts('row_counts', row_counts, shape[0])
@@ -106,13 +94,9 @@ def in_batch_embedding_loss(
         if mode == 'sogram':
             counts = [x[1] for x in sizes]
             second = all_gather_rows(cols[start:, None].long(), counts, group)
-            check_columns(
-                second[:, 0], col_counts, 'the second sample of all ranks'
-            )
+            check_columns(second[:, 0], col_counts, 'the second sample of all ranks')
     total, second, _ = (sum(column) for column in zip(*sizes))
-    form = in_batch_coefficients(
-        mode, omega, total, num_positives, shape, second
-    )
+    form = in_batch_coefficients(mode, omega, total, num_positives, shape, second)
 
     left, right = left.to(dtype), right.to(dtype)
     if group is not None:
@@ -123,9 +107,7 @@ def in_batch_embedding_loss(
     left_index, mine = left_index[:first], right_index[:first]
     with torch.autocast(left.device.type, enabled=False):
         scores = pair_scores(left, right, left_index, mine)
-        diagonal = diagonal_sum(
-            scores, form.offset + form.slope * x * y[:first], pointwise
-        )
+        diagonal = diagonal_sum(scores, form.offset + form.slope * x * y[:first], pointwise)
         x = _sum_by_index(x, left_index, len(left))
         y = _sum_by_index(y[start:], right_index[start:], len(right))
         if group is not None:
@@ -157,8 +139,7 @@ def _index(name: str, embeddings: Tensor, index, num_pairs: int) -> Tensor:
         return torch.arange(num_pairs, device=embeddings.device)
     if index.shape != (num_pairs,):
         raise ValueError(
-            f'{name}_index must be ({num_pairs},), one for each pair, got '
-            f'{tuple(index.shape)}'
+            f'{name}_index must be ({num_pairs},), one for each pair, got {tuple(index.shape)}'
         )
     check_entities(f'{name}_index', index, len(embeddings))
     return index.long()

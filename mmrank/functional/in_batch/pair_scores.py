@@ -26,13 +26,11 @@ class _PairScores(Function):
     @once_differentiable('pair_scores')
     def backward(ctx, grad):
         left, right, left_index, right_index = ctx.saved_tensors
-        # A sparse matrix times a dense one: half the time of index_add.
-        # Indices are checked by the callers; set here, PyTorch does not warn.
+        # A sparse matrix times a dense one: half the time of index_add. Indices are checked by the
+        # callers; set here, PyTorch does not warn.
         with torch.sparse.check_sparse_tensor_invariants(enable=False):
             matrix = torch.sparse_coo_tensor(
-                torch.stack([left_index, right_index]),
-                grad,
-                (len(left), len(right)),
+                torch.stack([left_index, right_index]), grad, (len(left), len(right))
             )
         wanted = ctx.needs_input_grad
         grads = (
@@ -51,8 +49,8 @@ def pair_scores(
 ) -> Tensor:
     """``<left[a_p], right[b_p]>`` of many pairs p, differentiable once.
 
-    Neither the gathered rows of all pairs nor their products are kept: the
-    memory beyond the embeddings is a block and one number a pair.
+    Neither the gathered rows of all pairs nor their products are kept: the memory beyond the
+    embeddings is a block and one number a pair.
 
     Args:
         left: (U, D) floats.

@@ -5,15 +5,12 @@ from torch import Tensor
 
 
 def check_pairs(
-    rows: Tensor,
-    cols: Tensor,
-    shape: tuple[int, int],
-    what: str = 'the batch',
+    rows: Tensor, cols: Tensor, shape: tuple[int, int], what: str = 'the batch'
 ) -> None:
     """Refuse pairs that no sample without replacement can hold.
 
-    On a GPU a wrong value is a device-side assertion, so that the host need
-    not wait; shapes and types are always checked here.
+    On a GPU a wrong value is a device-side assertion, so that the host need not wait; shapes and
+    types are always checked here.
 
     Args:
         rows: (B,) integers, left entities, in ``[0, m)``.
@@ -46,10 +43,9 @@ def check_pairs(
         key = int(keys[1:][keys[1:] == keys[:-1]][0])
         row, col = divmod(key, shape[1])
         raise ValueError(
-            f'the pair (row {row}, column {col}) occurs more than once in '
-            f'{what}; pairs must be distinct, and a batch sampled without '
-            'replacement. Fix: remove duplicates from the training pairs, and '
-            'sample with mmrank.InBatchPairSampler'
+            f'the pair (row {row}, column {col}) occurs more than once in {what}; pairs must be '
+            'distinct, and a batch sampled without replacement. Fix: remove duplicates from the '
+            'training pairs, and sample with mmrank.InBatchPairSampler'
         )
 
 
@@ -63,13 +59,10 @@ def check_entities(name: str, indices: Tensor, size: int) -> None:
 
     Raises:
         TypeError: If they are not integers.
-        ValueError: If one is out of range; on a GPU it is a device-side
-            assertion.
+        ValueError: If one is out of range; on a GPU it is a device-side assertion.
     """
     if indices.is_floating_point() or indices.dtype == torch.bool:
-        raise TypeError(
-            f'{name} must be integers, got {indices.dtype}; call {name}.long()'
-        )
+        raise TypeError(f'{name} must be integers, got {indices.dtype}; call {name}.long()')
     if indices.numel() == 0:
         return
     fits = ((indices >= 0) & (indices < size)).all()
@@ -96,10 +89,7 @@ def check_counts(name: str, counts: Tensor, size: int) -> None:
             GPU the latter is a device-side assertion.
     """
     if counts.shape != (size,):
-        raise ValueError(
-            f'{name} must be ({size},) to fit shape=(m, n), got '
-            f'{tuple(counts.shape)}'
-        )
+        raise ValueError(f'{name} must be ({size},) to fit shape=(m, n), got {tuple(counts.shape)}')
     positive = (counts >= 1).all()
     if counts.device.type != 'cpu':
         torch._assert_async(positive)
@@ -115,8 +105,8 @@ def check_counts(name: str, counts: Tensor, size: int) -> None:
 def check_columns(cols: Tensor, col_counts: Tensor, what: str) -> None:
     """Refuse right entities that occur more often than they have positives.
 
-    This is all that can be checked for a sample whose left entities are
-    unknown; on a GPU it is a device-side assertion.
+    This is all that can be checked for a sample whose left entities are unknown; on a GPU it is a
+    device-side assertion.
 
     Args:
         cols: (B,) integers in ``[0, n)``.
@@ -127,9 +117,7 @@ def check_columns(cols: Tensor, col_counts: Tensor, what: str) -> None:
         ValueError: If one does.
     """
     found = torch.zeros_like(col_counts)
-    found.index_add_(
-        0, cols.long(), torch.ones_like(found[:1]).expand(len(cols))
-    )
+    found.index_add_(0, cols.long(), torch.ones_like(found[:1]).expand(len(cols)))
     fits = (found <= col_counts).all()
     if cols.device.type != 'cpu':
         torch._assert_async(fits)
@@ -137,7 +125,6 @@ def check_columns(cols: Tensor, col_counts: Tensor, what: str) -> None:
         col = int((found > col_counts).nonzero()[0, 0])
         raise ValueError(
             f'column {col} occurs {int(found[col])} times in {what}, but has '
-            f'{col_counts[col].item():g} positive pairs: it was sampled with '
-            'replacement, or each rank sampled on its own. Fix: sample with '
-            'mmrank.InBatchPairSampler'
+            f'{col_counts[col].item():g} positive pairs: it was sampled with replacement, or each '
+            'rank sampled on its own. Fix: sample with mmrank.InBatchPairSampler'
         )

@@ -11,8 +11,7 @@ _THRESHOLD = 40
 class Pointwise:
     """A loss ``l(y, s)`` of one score s: ``l+ = l(1, s)``, ``l- = l(0, s)``.
 
-    Subclasses define all three methods elementwise, on tensors of any shape
-    and without a loop.
+    Subclasses define all three methods elementwise, on tensors of any shape and without a loop.
     """
 
     def positive(self, scores: Tensor) -> Tensor:
@@ -69,8 +68,8 @@ class LogisticPointwise(Pointwise):
     def negative_and_slope(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """Both from one exponential.
 
-        ``log(1 + exp(s)) = max(s, 0) - log(1 - min(p, 1 - p))`` with ``p =
-        sigmoid(s)``, to the rounding of the larger part.
+        ``log(1 + exp(s)) = max(s, 0) - log(1 - min(p, 1 - p))`` with ``p = sigmoid(s)``, to the
+        rounding of the larger part.
         """
         if type(self) is not LogisticPointwise:
             # A subclass may override either of them.
@@ -98,14 +97,12 @@ def build_pointwise(pointwise: str | Pointwise) -> Pointwise:
         return pointwise
     if not isinstance(pointwise, str):
         raise TypeError(
-            'pointwise must be a name or a Pointwise, got '
-            f'{type(pointwise).__name__}; derive from '
+            f'pointwise must be a name or a Pointwise, got {type(pointwise).__name__}; derive from '
             'mmrank.functional.Pointwise'
         )
     if pointwise not in POINTWISE:
         raise ValueError(
-            f'pointwise={pointwise!r} is unknown; use one of '
-            f'{tuple(POINTWISE)}, or an object derived from '
-            'mmrank.functional.Pointwise'
+            f'pointwise={pointwise!r} is unknown; use one of {tuple(POINTWISE)}, or an object '
+            'derived from mmrank.functional.Pointwise'
         )
     return POINTWISE[pointwise]()

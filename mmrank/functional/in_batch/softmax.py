@@ -29,10 +29,7 @@ def corrected_rows(
         log_share = right.new_zeros(len(right))
     ones = left.new_ones(len(left), 1)
     with torch.autocast(left.device.type, enabled=False):
-        return (
-            torch.cat([left, ones], 1),
-            torch.cat([right, -log_share[:, None].to(dtype)], 1),
-        )
+        return (torch.cat([left, ones], 1), torch.cat([right, -log_share[:, None].to(dtype)], 1))
 
 
 def in_batch_softmax_losses(
@@ -49,12 +46,11 @@ def in_batch_softmax_losses(
     """Cross-entropy of each pair of a batch, corrected for sampling.
 
     ``-log exp(s_pp) / sum_q exp(s_pq)`` with ``s_pq = <left_p, right_q> / tau
-    - log q_q``: a right entity is a negative in proportion to the share q of
-    the batches that it is in, so popular ones would be pushed away. Source:
-    Yi et al., Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
-    Recommendations, RecSys 2019, eq. 4 and 5, with all rewards 1. Other pairs
-    of the own right entity are left out of the sum, unlike there: they would
-    be negatives of themselves.
+    - log q_q``: a right entity is a negative in proportion to the share q of the batches that it is
+    in, so popular ones would be pushed away. Source:
+    Yi et al., Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations, RecSys
+    2019, eq. 4 and 5, with all rewards 1. Other pairs of the own right entity are left out of the
+    sum, unlike there: they would be negatives of themselves.
 
     A factor of all shares cancels. No (B, B) matrix is kept; see
     :func:`mmrank.functional.negative_terms`. Differentiable once.
@@ -89,7 +85,5 @@ def in_batch_softmax_losses(
     anchors, keys = corrected_rows(left, right, log_share, tau)
     if all_keys is None:
         all_keys, all_cols = keys, cols
-    terms = negative_terms(
-        anchors, keys, all_keys, 1.0, cols, all_cols, ring=ring
-    )
+    terms = negative_terms(anchors, keys, all_keys, 1.0, cols, all_cols, ring=ring)
     return info_nce_losses(terms)

@@ -7,14 +7,11 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
 
-def ldam_softmax(
-    scores: Tensor, labels: Tensor, margins: Tensor, scale: float = 30.0
-) -> Tensor:
+def ldam_softmax(scores: Tensor, labels: Tensor, margins: Tensor, scale: float = 30.0) -> Tensor:
     """LDAM loss of samples with one class each.
 
-    Cross-entropy of ``scale * (scores - margin of the own class)``. Source:
-    Cao et al., Learning Imbalanced Datasets with Label-Distribution-Aware
-    Margin Loss, NeurIPS 2019, eq. 12.
+    Cross-entropy of ``scale * (scores - margin of the own class)``. Source: Cao et al., Learning
+    Imbalanced Datasets with Label-Distribution-Aware Margin Loss, NeurIPS 2019, eq. 12.
 
     Args:
         scores: (n, C) floats.
@@ -25,17 +22,12 @@ def ldam_softmax(
     Returns:
         (n,) losses >= 0, in the dtype of the scores.
     """
-    own = torch.zeros_like(scores).scatter_(
-        1, labels[:, None], margins.to(scores)[labels][:, None]
-    )
+    own = torch.zeros_like(scores).scatter_(1, labels[:, None], margins.to(scores)[labels][:, None])
     return cross_entropy(scale * (scores - own), labels, reduction='none')
 
 
 def ldam_sigmoid(
-    scores: Tensor,
-    is_positive: Tensor,
-    margins: Tensor,
-    scale: float = 30.0,
+    scores: Tensor, is_positive: Tensor, margins: Tensor, scale: float = 30.0
 ) -> Tensor:
     """LDAM loss of binary problems, one a column.
 
@@ -60,9 +52,8 @@ def effective_number_weights(counts: Tensor, beta: float) -> Tensor:
     """Class weights by the effective number of samples.
 
     ``w_c = (1 - beta) / (1 - beta^n_c)``, scaled so that the classes that
-    have samples weigh 1 on average: 0 gives equal weights, and towards 1 they
-    tend to 1/n. Source: Cui et al., Class-Balanced Loss Based on Effective
-    Number of Samples, CVPR 2019, eq. 4 and 5.
+    have samples weigh 1 on average: 0 gives equal weights, and towards 1 they tend to 1/n. Source:
+    Cui et al., Class-Balanced Loss Based on Effective Number of Samples, CVPR 2019, eq. 4 and 5.
 
     Args:
         counts: (..., K) numbers >= 0, samples of the K classes that compete.
@@ -94,16 +85,15 @@ def ldam_margins(counts: Tensor, max_margin: float = 0.5) -> Tensor:
     """Label-distribution-aware margins.
 
     ``n_c^(-1/4)``, scaled so that the rarest class has ``max_margin``.
-    Source: Cao et al., Learning Imbalanced Datasets with Label-Distribution-
-    Aware Margin Loss, NeurIPS 2019, eq. 13.
+    Source: Cao et al., Learning Imbalanced Datasets with Label-Distribution- Aware Margin Loss,
+    NeurIPS 2019, eq. 13.
 
     Args:
         counts: (..., K) numbers >= 0, samples of the K classes that compete.
         max_margin: Largest margin, >= 0.
 
     Returns:
-        (..., K) float64 in ``[0, max_margin]``; ``max_margin`` for a class
-        without samples.
+        (..., K) float64 in ``[0, max_margin]``; ``max_margin`` for a class without samples.
 
     Raises:
         ValueError: If ``max_margin`` is negative.

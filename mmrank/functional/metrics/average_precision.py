@@ -34,19 +34,16 @@ def check_list(scores: Tensor, is_positive: Tensor) -> None:
             f'{tuple(scores.shape)} and {tuple(is_positive.shape)}'
         )
     if not scores.is_floating_point():
-        raise TypeError(
-            f'scores must be of a float dtype, got {scores.dtype}; '
-            'call scores.float()'
-        )
+        raise TypeError(f'scores must be of a float dtype, got {scores.dtype}; call scores.float()')
 
 
 def average_precision(scores: Tensor, is_positive: Tensor) -> Tensor:
     """Exact average precision of one list.
 
     ``AP = mean_i rank+_i / rank_i`` over the positives, where both ranks
-    count a tie as ranked above (``l01(0) = 1``), so a positive that ties with
-    negatives gets no credit for the order in which they happen to be sorted.
-    ``1 - AP`` is the AP risk of stable AP (2025), section 3.
+    count a tie as ranked above (``l01(0) = 1``), so a positive that ties with negatives gets no
+    credit for the order in which they happen to be sorted. ``1 - AP`` is the AP risk of stable AP
+    (2025), section 3.
 
     Args:
         scores: (n,) float scores.
@@ -72,16 +69,14 @@ def average_precision(scores: Tensor, is_positive: Tensor) -> Tensor:
     above = count_at_or_above(pos, scores)
     above_pos = count_at_or_above(pos, pos)
     ap = (above_pos.double() / above.double()).mean()
-    return torch.where(
-        scores.isnan().any(), ap.new_tensor(float('nan')), ap
-    ).to(dtype)
+    return torch.where(scores.isnan().any(), ap.new_tensor(float('nan')), ap).to(dtype)
 
 
 def auroc(scores: Tensor, is_positive: Tensor) -> Tensor:
     """Exact area under the ROC curve of one list.
 
-    The share of pairs of a positive and a negative in which the positive is
-    higher; a tie counts one half. Two sorts, no matrix of pairs.
+    The share of pairs of a positive and a negative in which the positive is higher; a tie counts
+    one half. Two sorts, no matrix of pairs.
 
     Args:
         scores: (n,) float scores.

@@ -11,18 +11,13 @@ _MAX_SCORES = 1 << 22
 
 @torch.no_grad()
 def best_positive_rank(
-    queries: Tensor,
-    gallery: Tensor,
-    rows: Tensor,
-    cols: Tensor,
-    max_scores: int = _MAX_SCORES,
+    queries: Tensor, gallery: Tensor, rows: Tensor, cols: Tensor, max_scores: int = _MAX_SCORES
 ) -> Tensor:
     """Place of the first positive in the ranking of each query.
 
-    ``1 + #{negatives whose score >= that of the best positive}``: among ties
-    the negatives come first, the least favourable order, and no place depends
-    on the order of the gallery. Recall@K is the share of the queries whose
-    place is at most K.
+    ``1 + #{negatives whose score >= that of the best positive}``: among ties the negatives come
+    first, the least favourable order, and no place depends on the order of the gallery. Recall@K is
+    the share of the queries whose place is at most K.
 
     Other than in :func:`mmrank.functional.retrieval_metrics` any pair may be
     positive: a caption of several images, an image with several captions.
@@ -33,15 +28,14 @@ def best_positive_rank(
         rows: (P,) integers in ``[0, Q)``, ascending, each there at least
             once: together with ``cols`` the positive pairs.
         cols: (P,) integers in ``[0, N)``.
-        max_scores: Scores held at a time, which bounds the memory; at least
-            the N of one query are.
+        max_scores: Scores held at a time, which bounds the memory; at least the N of one query are.
 
     Returns:
         (Q,) int64, from 1.
 
     Raises:
-        ValueError: If the rows do not ascend, a query has no positive, or an
-            embedding is not finite.
+        ValueError: If the rows do not ascend, a query has no positive, or an embedding is not
+            finite.
 
     Example:
         >>> x, pairs = torch.eye(3), torch.arange(3)

@@ -16,10 +16,9 @@ def k_nearest_votes(
 ) -> Tensor:
     """What the k most similar samples of a bank vote for.
 
-    A neighbour z votes for its class with ``exp(<q, z>/tau)``. Source: Wu et
-    al., Unsupervised Feature Learning via Non-Parametric Instance
-    Discrimination, CVPR 2018, section 3.4. Similarities are there in blocks,
-    never all at once.
+    A neighbour z votes for its class with ``exp(<q, z>/tau)``. Source: Wu et al., Unsupervised
+    Feature Learning via Non-Parametric Instance Discrimination, CVPR 2018, section 3.4.
+    Similarities are there in blocks, never all at once.
 
     Args:
         queries: (Q, D) features; of length 1 for cosines.
@@ -45,8 +44,7 @@ def k_nearest_votes(
     ):
         raise ValueError(
             'queries must be (Q, D), bank (N, D) and bank_labels (N,), got '
-            f'{tuple(queries.shape)}, {tuple(bank.shape)} and '
-            f'{tuple(bank_labels.shape)}'
+            f'{tuple(queries.shape)}, {tuple(bank.shape)} and {tuple(bank_labels.shape)}'
         )
     dtype = torch.promote_types(queries.dtype, torch.float32)
     queries, bank = queries.to(dtype), bank.to(dtype)

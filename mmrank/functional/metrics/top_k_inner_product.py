@@ -26,22 +26,20 @@ def top_k_inner_product(
         left: (B, D) floats.
         right: (n, D) floats.
         k: How many.
-        excluded_rows: (E,) integers in ``[0, B)``, ascending: together with
-            ``excluded_cols`` the pairs to leave out.
+        excluded_rows: (E,) integers in ``[0, B)``, ascending: together with ``excluded_cols`` the
+            pairs to leave out.
         excluded_cols: (E,) integers in ``[0, n)``.
-        max_scores: Scores held at a time, which bounds the memory; at least
-            the n of one left entity are.
+        max_scores: Scores held at a time, which bounds the memory; at least the n of one left
+            entity are.
 
     Returns:
-        (B, k) int64, best first; -1 where there are fewer than k to choose
-        from. Ties come in any order, NaN first.
+        (B, k) int64, best first; -1 where there are fewer than k to choose from. Ties come in any
+        order, NaN first.
 
     Raises:
         ValueError: If ``k`` is not positive or the rows do not ascend.
     """
-    return top_k_with_scores(
-        left, right, k, excluded_rows, excluded_cols, max_scores
-    )[1]
+    return top_k_with_scores(left, right, k, excluded_rows, excluded_cols, max_scores)[1]
 
 
 def top_k_with_scores(
@@ -63,8 +61,8 @@ def top_k_with_scores(
         max_scores: See there.
 
     Returns:
-        (B, k) inner products, at least float32, -inf where there are fewer
-        than k to choose from, and what :func:`top_k_inner_product` returns.
+        (B, k) inner products, at least float32, -inf where there are fewer than k to choose from,
+        and what :func:`top_k_inner_product` returns.
 
     Raises:
         ValueError: As :func:`top_k_inner_product` does.
@@ -108,13 +106,11 @@ def _padding(size: int, k: int) -> int:
     return -size % multiple
 
 
-def _top_k(
-    scores: Tensor, k: int, ordered: bool = True
-) -> tuple[Tensor, Tensor]:
+def _top_k(scores: Tensor, k: int, ordered: bool = True) -> tuple[Tensor, Tensor]:
     """``scores.topk(k)``, by groups of which only the best are looked into.
 
-    The k largest numbers are in the k groups with the largest maxima, up to
-    ties, and these groups are found in the same way. Maxima are quick, while
+    The k largest numbers are in the k groups with the largest maxima, up to ties, and these groups
+    are found in the same way. Maxima are quick, while
     a selection takes long for each number.
 
     Args:
@@ -131,8 +127,6 @@ def _top_k(
     # Members are num_groups apart: the maximum runs along whole rows.
     maxima = scores.view(-1, _GROUP_SIZE, num_groups).amax(dim=1)
     groups = _top_k(maxima, k, ordered=False)[1]
-    columns = torch.cat(
-        [groups + i * num_groups for i in range(_GROUP_SIZE)], dim=1
-    )
+    columns = torch.cat([groups + i * num_groups for i in range(_GROUP_SIZE)], dim=1)
     best, places = scores.gather(1, columns).topk(k, sorted=ordered)
     return best, columns.gather(1, places)

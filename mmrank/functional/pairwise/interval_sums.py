@@ -7,20 +7,9 @@ from torch import Tensor
 
 from .opaque_operator import is_compiling, opaque_operator
 from .pair_matrix import Buffers
-from .pairwise_tables import (
-    CHUNK,
-    PairwiseTables,
-    ScoreBinner,
-    column_blocks,
-)
+from .pairwise_tables import CHUNK, PairwiseTables, ScoreBinner, column_blocks
 from .surrogates import SCORE_LIMIT, clamp_infinite
-from .triton.sums import (
-    TritonIntervalSums,
-    can_run,
-    is_supported,
-    is_switched_on,
-    takes_less_time,
-)
+from .triton.sums import TritonIntervalSums, can_run, is_supported, is_switched_on, takes_less_time
 
 # Scores per pass where a pass is a kernel launch and not a cache-sized step.
 _DEVICE_CHUNK = 2**22
@@ -37,9 +26,7 @@ def _blocks(scores: Tensor) -> Iterator[tuple[slice, slice]]:
                 yield rows, part
         return
     # slice(None) is the path of accelerators.
-    for part in column_blocks(
-        width, max(_DEVICE_CHUNK // max(num_lists, 1), 1)
-    ):
+    for part in column_blocks(width, max(_DEVICE_CHUNK // max(num_lists, 1), 1)):
         yield slice(None), part
 
 
@@ -62,9 +49,7 @@ def _flat(bins: Tensor, table: Tensor) -> Tensor:
     return bins.reshape(-1)
 
 
-def _add_moments(
-    moments: Tensor, bins: Tensor, u: Tensor, buffers: Buffers
-) -> None:
+def _add_moments(moments: Tensor, bins: Tensor, u: Tensor, buffers: Buffers) -> None:
     """Add count, sum and sum of squares of u to (3, R, K) moments.
 
     Args:
@@ -76,8 +61,7 @@ def _add_moments(
     if bins.dim() == 1:
         count, first, second = (m.view(-1) for m in moments.unbind(0))
         u = u.view(-1)
-        # The fastest of the ways to count on a CPU; on a GPU it would
-        # synchronise with the host.
+        # The fastest of the ways to count on a CPU; on a GPU it would synchronise with the host.
         count += torch.bincount(bins, minlength=count.numel())
         bins = buffers.copy('bins', bins, torch.int64)
         first.scatter_add_(0, bins, u)
@@ -101,13 +85,12 @@ class IntervalSums:
     """Exact sums in O((P + N) log P) time and O(N) memory per list.
 
     On a GPU, fused kernels do the same work where triton is installed and
-    they are asked for; under ``torch.compile``, both passes are opaque
-    operators.
+    they are asked for; under ``torch.compile``, both passes are opaque operators.
 
     Args:
         tau: Margin, > 0.
-        backend: ``'torch'``, ``'triton'`` or ``'auto'``, which takes the
-            kernels wherever they can run if ``MMRANK_TRITON=1`` is set.
+        backend: ``'torch'``, ``'triton'`` or ``'auto'``, which takes the kernels wherever they can
+            run if ``MMRANK_TRITON=1`` is set.
     """
 
     def __init__(self, tau: float, backend: str = 'auto') -> None:
@@ -153,9 +136,7 @@ class IntervalSums:
             fused = TritonIntervalSums(self.tau)
             return fused.sums(pos, pos_mask, neg, neg_mask)
         if is_compiling():
-            total, slope, bins = _opaque_sums(
-                pos, pos_mask, neg, neg_mask, self.tau
-            )
+            total, slope, bins = _opaque_sums(pos, pos_mask, neg, neg_mask, self.tau)
             return total, slope, (bins, pos, pos_mask)
         dtype = _compared_dtype(neg)
         tables = PairwiseTables.build(pos, pos_mask, self.tau, dtype)
@@ -166,9 +147,7 @@ class IntervalSums:
         has_anchors, buffers, binner = tables.has_anchors, Buffers(), None
         for rows, part in _blocks(neg):
             if part.start == 0:
-                binner = ScoreBinner(
-                    tables.thresholds[rows], neg.size(1), finite
-                )
+                binner = ScoreBinner(tables.thresholds[rows], neg.size(1), finite)
             scores = neg[rows, part].to(dtype).contiguous()
             scores = scores if finite else clamp_infinite(scores)
             kept = bins = all_bins[rows, part]
@@ -194,16 +173,12 @@ class IntervalSums:
         total, slope = tables.reduce(moments)
         return total, slope / self.tau, (all_bins,)
 
-    def _around_centre(
-        self, scores: Tensor, rows: slice, buffers: Buffers
-    ) -> Tensor:
+    def _around_centre(self, scores: Tensor, rows: slice, buffers: Buffers) -> Tensor:
         """(R, n) float64 distances of the scores to the centres."""
         y = buffers.copy('scores', scores, torch.float64)
         return y.sub_(self.tables.centre[rows]) if self.has_centre else y
 
-    def gradient_of_negatives(
-        self, grad: Tensor, neg: Tensor, *extra
-    ) -> Tensor:
+    def gradient_of_negatives(self, grad: Tensor, neg: Tensor, *extra) -> Tensor:
         """Gradient by ``neg`` from that of the sums, in its dtype."""
         if self._is_fused(grad.shape, neg.device):
             fused = TritonIntervalSums(self.tau)
@@ -239,8 +214,8 @@ def _empty_bins(pos: Tensor, neg: Tensor) -> Tensor:
     """Memory for the interval of each score, which backward reads.
 
     Half precision is there to save memory: no more of it than the scores
-    take, where two bytes hold the number of intervals. Float32 scores have
-    room, and are faster without the conversion.
+    take, where two bytes hold the number of intervals. Float32 scores have room, and are faster
+    without the conversion.
     """
     fits = 2 * pos.size(1) <= torch.iinfo(torch.int16).max
     is_half = neg.element_size() == 2
@@ -248,8 +223,8 @@ def _empty_bins(pos: Tensor, neg: Tensor) -> Tensor:
     return torch.empty(neg.shape, dtype=dtype, device=neg.device)
 
 
-# Tracing the blocks one by one would unroll them, and the search of the open
-# scores has a size that only the data tell.
+# Tracing the blocks one by one would unroll them, and the search of the open scores has a size that
+# only the data tell.
 
 
 def _fake_sums(pos, pos_mask, neg, neg_mask, tau):
@@ -263,11 +238,7 @@ def _fake_gradient(grad, neg, bins, pos, pos_mask, tau):
 
 @opaque_operator('mmrank::interval_sums', _fake_sums)
 def _opaque_sums(
-    pos: Tensor,
-    pos_mask: Tensor,
-    neg: Tensor,
-    neg_mask: Tensor | None,
-    tau: float,
+    pos: Tensor, pos_mask: Tensor, neg: Tensor, neg_mask: Tensor | None, tau: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     evaluator = IntervalSums(tau, 'torch')
     total, slope, (bins,) = evaluator.sums(pos, pos_mask, neg, neg_mask)
@@ -276,16 +247,9 @@ def _opaque_sums(
 
 @opaque_operator('mmrank::interval_gradient', _fake_gradient)
 def _opaque_gradient(
-    grad: Tensor,
-    neg: Tensor,
-    bins: Tensor,
-    pos: Tensor,
-    pos_mask: Tensor,
-    tau: float,
+    grad: Tensor, neg: Tensor, bins: Tensor, pos: Tensor, pos_mask: Tensor, tau: float
 ) -> Tensor:
     evaluator = IntervalSums(tau, 'torch')
     # A small part of the work: sorting the positives once more.
-    evaluator.tables = PairwiseTables.build(
-        pos, pos_mask, tau, _compared_dtype(neg)
-    )
+    evaluator.tables = PairwiseTables.build(pos, pos_mask, tau, _compared_dtype(neg))
     return evaluator.gradient_of_negatives(grad, neg, bins)

@@ -14,8 +14,8 @@ def opaque_operator(name: str, fake: Callable) -> Callable:
         fake: Same arguments, returns empty tensors of the right shapes.
 
     Returns:
-        A decorator. Before torch 2.4, which has no such operators, it leaves
-        the function as it is: a compiled graph then breaks there.
+        A decorator. Before torch 2.4, which has no such operators, it leaves the function as it is:
+        a compiled graph then breaks there.
     """
 
     def decorate(function: Callable) -> Callable:

@@ -85,8 +85,8 @@ def _groups(pos_mask: Tensor, width: int) -> list[_Group]:
         width: Number of negatives.
 
     Returns:
-        Groups of lists with up to 1, 2, 4, ... positives; lists without
-        positives are in none. One group of all where little is padding.
+        Groups of lists with up to 1, 2, 4, ... positives; lists without positives are in none. One
+        group of all where little is padding.
     """
     everything = [_Group(None, None, pos_mask)]
     if (
@@ -97,9 +97,7 @@ def _groups(pos_mask: Tensor, width: int) -> list[_Group]:
     counts = pos_mask.sum(1)
     if 4 * int(counts.sum()) >= 3 * pos_mask.numel():
         return everything
-    first = pos_mask.to(torch.int8).argsort(
-        dim=1, descending=True, stable=True
-    )
+    first = pos_mask.to(torch.int8).argsort(dim=1, descending=True, stable=True)
     # frexp: the exponent e has 2^(e-1) <= count - 1/2 < 2^e.
     level = torch.frexp(counts - 0.5).exponent
     groups = []
@@ -145,9 +143,7 @@ class _Panels:
         self.block = min(block, _CACHED_PAIRS) if on_host(pos) else block
         self._buffers = Buffers()
 
-    def __iter__(
-        self,
-    ) -> Iterator[tuple[slice, slice, Tensor, Tensor | None]]:
+    def __iter__(self) -> Iterator[tuple[slice, slice, Tensor, Tensor | None]]:
         """Lists, columns, (G, W, n) differences and what counts of them."""
         lists, width, _ = self.pos.shape
         length = self.neg.size(1)
@@ -163,9 +159,7 @@ class _Panels:
         """Memory for the slopes at the differences of a block."""
         return self._buffers.like('slopes', x, x.dtype)
 
-    def _differences(
-        self, rows: slice, part: slice
-    ) -> tuple[Tensor, Tensor | None]:
+    def _differences(self, rows: slice, part: slice) -> tuple[Tensor, Tensor | None]:
         neg, pos = self.neg[rows, part], self.pos[rows]
         keep = None if self.mask is None else self.mask[rows, part]
         scores = self._buffers.copy('scores', neg, pos.dtype)
@@ -183,8 +177,8 @@ class _Panels:
 class PairMatrix:
     """Any surrogate, over blocks of the (L, P, N) pair matrix in float64.
 
-    Lists go in groups with about as many positives, so that little work is
-    done on padding. Where the matrix is small, its slopes are kept.
+    Lists go in groups with about as many positives, so that little work is done on padding. Where
+    the matrix is small, its slopes are kept.
 
     Args:
         surrogate: The pair surrogate l.
@@ -200,11 +194,7 @@ class PairMatrix:
         return _Panels(group, pos, neg, neg_mask, self.has_terms, self.block)
 
     def _terms(
-        self,
-        x: Tensor,
-        keep: Tensor | None,
-        values: bool,
-        slopes: Tensor | None,
+        self, x: Tensor, keep: Tensor | None, values: bool, slopes: Tensor | None
     ) -> Tensor | None:
         """Sums of the values; slopes over their factor go to ``slopes``."""
         if self.has_terms:

@@ -1,9 +1,8 @@
 """Sum and mean of a pair surrogate over all positive-negative pairs.
 
-For the one-sided Huber surrogate the result is exact in near-linear time and
-linear memory, forward and backward (derivation in ``pairwise_tables``). Other
-surrogates, and problems too small to gain, go through the pair matrix in
-blocks of bounded size.
+For the one-sided Huber surrogate the result is exact in near-linear time and linear memory, forward
+and backward (derivation in ``pairwise_tables``). Other surrogates, and problems too small to gain,
+go through the pair matrix in blocks of bounded size.
 """
 
 import torch
@@ -22,8 +21,8 @@ from .surrogates import OneSidedHuber, Surrogate
 _PAIRS_PER_BLOCK = 2**20
 # Pairs up to which the pair matrix is the faster of the two paths.
 DENSE_PAIRS = 2**18
-# Positives of a list up to which it is, on a CPU, for any number of pairs: a
-# pair costs 4 ns there, a score of the intervals 35 ns.
+# Positives of a list up to which it is, on a CPU, for any number of pairs: a pair costs 4 ns there,
+# a score of the intervals 35 ns.
 _FEW_POSITIVES = 8
 _METHODS = ('auto', 'intervals', 'triton', 'pairs')
 
@@ -32,9 +31,7 @@ class _PairwiseSum(Function):
     @staticmethod
     def forward(ctx, pos, neg, pos_mask, neg_mask, method, group):
         slopes = is_compiling() or any(ctx.needs_input_grad[:2])
-        total, slope, extra = method.sums(
-            pos, pos_mask, neg, neg_mask, slopes=slopes
-        )
+        total, slope, extra = method.sums(pos, pos_mask, neg, neg_mask, slopes=slopes)
         if group is not None:
             # Sums over negatives add up over the ranks that hold them.
             both = torch.stack([total, slope])
@@ -90,14 +87,11 @@ def pair_evaluator(
         ValueError: If ``method`` is unknown or does not fit the surrogate.
     """
     if method not in _METHODS:
-        raise ValueError(
-            f'method={method!r} is unknown; use one of {_METHODS}'
-        )
+        raise ValueError(f'method={method!r} is unknown; use one of {_METHODS}')
     is_huber = isinstance(surrogate, OneSidedHuber)
     if method in ('intervals', 'triton') and not is_huber:
         raise ValueError(
-            f'method={method!r} needs the one-sided Huber '
-            f'surrogate, got {type(surrogate).__name__}'
+            f'method={method!r} needs the one-sided Huber surrogate, got {type(surrogate).__name__}'
         )
     dense = (
         not is_huber
@@ -126,8 +120,7 @@ def check_lists(pos: Tensor, neg: Tensor, or_one: bool = False) -> None:
     for name, scores in (('pos', pos), ('neg', neg)):
         if not scores.is_floating_point():
             raise TypeError(
-                f'{name} must be of a float dtype, got '
-                f'{scores.dtype}; call {name}.float()'
+                f'{name} must be of a float dtype, got {scores.dtype}; call {name}.float()'
             )
     if or_one and pos.dim() == neg.dim() == 1:
         return
@@ -158,51 +151,42 @@ def pairwise_surrogate_sum(
         pos_mask: (L, P) bool, False for padding. None: all are real.
         neg_mask: (L, N) bool, False for what is no negative of its list.
             None: all are.
-        method: ``'intervals'`` (one-sided Huber only: O((P + N) log P) time,
-            O(N) memory), ``'triton'`` (the same by fused kernels, on a GPU),
-            ``'pairs'`` (the pair matrix in blocks, any surrogate) or
-            ``'auto'``: the pair matrix where it is small, else
-            ``'intervals'``, or the kernels where they can run and the
-            environment variable ``MMRANK_TRITON`` is 1.
-        group: Process group over which the negatives are spread. Every rank
-            passes the same ``pos`` and its own ``neg`` and receives the sums
-            over all of them; the gradient is that of its own ``neg``.
+        method: ``'intervals'`` (one-sided Huber only: O((P + N) log P) time, O(N) memory),
+            ``'triton'`` (the same by fused kernels, on a GPU), ``'pairs'`` (the pair matrix in
+            blocks, any surrogate) or ``'auto'``: the pair matrix where it is small, else
+            ``'intervals'``, or the kernels where they can run and the environment variable
+            ``MMRANK_TRITON`` is 1.
+        group: Process group over which the negatives are spread. Every rank passes the same ``pos``
+            and its own ``neg`` and receives the sums over all of them; the gradient is that of its
+            own ``neg``.
 
     Returns:
-        (L, P) float64 sums, 0 at padding; differentiable once, in ``pos`` and
-        ``neg``. Infinite scores act as +-1e30; NaN gives NaN. The same bits
+        (L, P) float64 sums, 0 at padding; differentiable once, in ``pos`` and ``neg``. Infinite
+        scores act as +-1e30; NaN gives NaN. The same bits
         in every run with ``'triton'`` (exception: see
         ``triton.moments``).
 
     Raises:
-        ValueError: On shapes that do not fit, an unknown method or one that
-            cannot run on these scores.
+        ValueError: On shapes that do not fit, an unknown method or one that cannot run on these
+            scores.
         TypeError: If a score tensor is not of a float dtype.
     """
     check_lists(pos, neg)
-    for name, mask, of in (
-        ('pos_mask', pos_mask, pos),
-        ('neg_mask', neg_mask, neg),
-    ):
+    for name, mask, of in (('pos_mask', pos_mask, pos), ('neg_mask', neg_mask, neg)):
         if mask is not None and mask.shape != of.shape:
-            raise ValueError(
-                f'{name} must have shape {tuple(of.shape)}, got '
-                f'{tuple(mask.shape)}'
-            )
+            raise ValueError(f'{name} must have shape {tuple(of.shape)}, got {tuple(mask.shape)}')
     if pos_mask is None:
         pos_mask = torch.ones_like(pos, dtype=torch.bool)
     if neg is pos:
-        # torch.compile (2.12) gives a wrong gradient to a tensor that is an
-        # argument of a Function twice.
+        # torch.compile (2.12) gives a wrong gradient to a tensor that is an argument of a Function
+        # twice.
         neg = pos.view_as(pos)
     pairs = pos.numel() * neg.size(1)
     how = pair_evaluator(surrogate, pairs, method, has_few_positives(pos_mask))
     return _PairwiseSum.apply(pos, neg, pos_mask, neg_mask, how, group)
 
 
-def pairwise_surrogate_mean(
-    pos: Tensor, neg: Tensor, tau: float, method: str = 'auto'
-) -> Tensor:
+def pairwise_surrogate_mean(pos: Tensor, neg: Tensor, tau: float, method: str = 'auto') -> Tensor:
     """``l_i = mean_j l(s_i - t_j)`` with the one-sided Huber surrogate.
 
     Source: stable AP (2025), eq. 2.
@@ -214,8 +198,8 @@ def pairwise_surrogate_mean(
         method: See :func:`pairwise_surrogate_sum`.
 
     Returns:
-        (n+,) means >= 0, float64 if an input is, else float32; 0 where there
-        is no negative. Differentiable once in both inputs.
+        (n+,) means >= 0, float64 if an input is, else float32; 0 where there is no negative.
+        Differentiable once in both inputs.
 
     Raises:
         ValueError: If ``tau`` is not > 0 or an input is not 1-D.
@@ -228,13 +212,8 @@ def pairwise_surrogate_mean(
     """
     if pos.dim() != 1 or neg.dim() != 1:
         raise ValueError(
-            'pos and neg must be 1-D, got shapes '
-            f'{tuple(pos.shape)} and {tuple(neg.shape)}'
+            f'pos and neg must be 1-D, got shapes {tuple(pos.shape)} and {tuple(neg.shape)}'
         )
-    total = pairwise_surrogate_sum(
-        pos[None], neg[None], OneSidedHuber(tau), method=method
-    )[0]
-    dtype = torch.promote_types(
-        torch.promote_types(pos.dtype, neg.dtype), torch.float32
-    )
+    total = pairwise_surrogate_sum(pos[None], neg[None], OneSidedHuber(tau), method=method)[0]
+    dtype = torch.promote_types(torch.promote_types(pos.dtype, neg.dtype), torch.float32)
     return (total / max(neg.numel(), 1)).to(dtype)

@@ -1,22 +1,20 @@
 """Tables of the exact near-linear evaluation of the pairwise surrogate sum.
 
-With ``y = score / tau`` the one-sided Huber surrogate of a positive ``p`` and
-a negative ``y`` is ``(1 - p + y)^2`` in the window ``p - 1 < y <= p``,
-``1 + 2 (y - p)`` above it and 0 below. Between two neighbours of the sorted
-thresholds ``{p, p - 1}`` a negative is therefore in one and the same branch
-for every positive, and the sum over all negatives needs only, per interval,
-their count and the first two moments.
+With ``y = score / tau`` the one-sided Huber surrogate of a positive ``p`` and a negative ``y`` is
+``(1 - p + y)^2`` in the window ``p - 1 < y <= p``,
+``1 + 2 (y - p)`` above it and 0 below. Between two neighbours of the sorted thresholds ``{p, p -
+1}`` a negative is therefore in one and the same branch for every positive, and the sum over all
+negatives needs only, per interval, their count and the first two moments.
 
-Squares of large scores would cancel, so each interval inside a window has an
-anchor, a whole number ``a`` within one unit of all that lies in the interval,
-and the moments are those of ``u = y - a``, which is in ``[-1, 1]``.
+Squares of large scores would cancel, so each interval inside a window has an anchor, a whole number
+``a`` within one unit of all that lies in the interval, and the moments are those of ``u = y - a``,
+which is in ``[-1, 1]``.
 
-:class:`ScoreBinner` finds the intervals. ``torch.bucketize`` costs one
-mispredicted branch per halving and score on a CPU: 90 ms for 3.5 M scores and
-1,500 thresholds, six times a whole binary cross-entropy step. A uniform grid
-over the thresholds answers a score with one table look-up and, as its cell may
-hold a threshold, one comparison. Only the scores of a cell that holds several
-are compared with those one after the other, or searched where it holds many.
+:class:`ScoreBinner` finds the intervals. ``torch.bucketize`` costs one mispredicted branch per
+halving and score on a CPU: 90 ms for 3.5 M scores and 1,500 thresholds, six times a whole binary
+cross-entropy step. A uniform grid over the thresholds answers a score with one table look-up and,
+as its cell may hold a threshold, one comparison. Only the scores of a cell that holds several are
+compared with those one after the other, or searched where it holds many.
 """
 
 from collections.abc import Iterator
@@ -28,11 +26,11 @@ from torch import Tensor
 
 from .surrogates import clamp_infinite
 
-# Scores per pass: few enough that the temporaries of a pass stay in cache,
-# many enough that the calls cost little.
+# Scores per pass: few enough that the temporaries of a pass stay in cache, many enough that the
+# calls cost little.
 CHUNK = 2**17
-# Grid cells per threshold, and their least and largest number: the share of
-# scores to be searched falls with the first, the table leaves the cache
+# Grid cells per threshold, and their least and largest number: the share of scores to be searched
+# falls with the first, the table leaves the cache
 # beyond the last.
 _CELLS_PER_THRESHOLD = 16
 _MIN_CELLS = 2**10
@@ -41,12 +39,11 @@ _MAX_CELLS = 2**20
 _NO_WIDTH = 1e-30
 # Thresholds of a cell up to which comparing is cheaper than searching.
 _MAX_COMPARISONS = 8
-# Below this many scores, of a list and in all, the search itself is cheaper
-# than building the grid.
+# Below this many scores, of a list and in all, the search itself is cheaper than building the grid.
 _MIN_WIDTH_FOR_GRID = 4096
 _MIN_SCORES_FOR_GRID = 65536
-# Anchors up to this far from the centre are all moved to it, which saves a
-# look-up for each score and at most two decimal digits of float64.
+# Anchors up to this far from the centre are all moved to it, which saves a look-up for each score
+# and at most two decimal digits of float64.
 _NEAR = 8.0
 
 
@@ -61,14 +58,11 @@ class ScoreBinner:
 
     Args:
         thresholds: (R, T) sorted ascending, float32 or float64, T >= 1.
-        num_scores: How many scores of each list will be binned; decides
-            whether a grid pays.
+        num_scores: How many scores of each list will be binned; decides whether a grid pays.
         is_finite: Whether no score is NaN.
     """
 
-    def __init__(
-        self, thresholds: Tensor, num_scores: int, is_finite: bool = False
-    ) -> None:
+    def __init__(self, thresholds: Tensor, num_scores: int, is_finite: bool = False) -> None:
         self.thresholds, self.is_finite = thresholds, is_finite
         self.use_grid = (
             thresholds.device.type == 'cpu'
@@ -90,9 +84,7 @@ class ScoreBinner:
         width = torch.where(used, thresholds, self.low).amax(1, True)
         width -= self.low
         # Equal thresholds leave no width: all scores of one cell are searched.
-        self.scale = torch.where(
-            width > _NO_WIDTH, (self.num_cells - 3) / width, 0
-        )
+        self.scale = torch.where(width > _NO_WIDTH, (self.num_cells - 3) / width, 0)
         # Where the table and the thresholds of each list begin.
         rows = torch.arange(lists, dtype=torch.int32)[:, None]
         self.first_cell = rows * self.num_cells
@@ -101,8 +93,8 @@ class ScoreBinner:
         per_cell = torch.bincount(cell, minlength=lists * self.num_cells)
         per_cell = per_cell.view(lists, self.num_cells)
         below = per_cell.cumsum(1) - per_cell
-        # A cell that holds several thresholds is marked by a negative entry,
-        # as is the highest one: NaN, which is above nothing, goes there.
+        # A cell that holds several thresholds is marked by a negative entry, as is the highest one:
+        # NaN, which is above nothing, goes there.
         several = per_cell > 1
         several[:, -1] |= per_cell[:, -1] > 0
         table = torch.where(several, -1 - below, below)
@@ -118,8 +110,8 @@ class ScoreBinner:
     def _cell(self, scores: Tensor) -> Tensor:
         """Grid cell of each score, by operations that are monotone.
 
-        Rounding keeps the order, so a score in a lower (higher) cell than a
-        threshold is below (above) it: the look-up is exact, not a guess.
+        Rounding keeps the order, so a score in a lower (higher) cell than a threshold is below
+        (above) it: the look-up is exact, not a guess.
         """
         low, scale = self.low, self.scale
         if scores.dim() == 1:
@@ -145,16 +137,12 @@ class ScoreBinner:
             out: (R, n) contiguous int32, receives counts in ``[0, T]``.
         """
         if not self.use_grid:
-            out.copy_(
-                torch.searchsorted(self.thresholds, scores, out_int32=True)
-            )
+            out.copy_(torch.searchsorted(self.thresholds, scores, out_int32=True))
             return
         if len(out) == 1:
             scores, out = scores[0], out[0]
         # No name for the cells: the next ones then take their memory.
-        torch.index_select(
-            self.table, 0, self._cell(scores).view(-1), out=out.view(-1)
-        )
+        torch.index_select(self.table, 0, self._cell(scores).view(-1), out=out.view(-1))
         self._search_crowded_cells(scores, out)
         # The one threshold of the cell, or the next one, which is above.
         place = self._from(self.first_end, out).view(-1)
@@ -195,9 +183,7 @@ def round_down(values: Tensor, dtype: torch.dtype) -> Tensor:
     """
     rounded = values.to(dtype)
     low = torch.full_like(rounded, float('-inf'))
-    return torch.where(
-        rounded.double() > values, torch.nextafter(rounded, low), rounded
-    )
+    return torch.where(rounded.double() > values, torch.nextafter(rounded, low), rounded)
 
 
 @dataclass
@@ -205,21 +191,20 @@ class PairwiseTables:
     """Everything that depends on the positives alone.
 
     L lists, P positives each (padded), T = 2P thresholds, K = T + 1
-    intervals; interval k holds the scores above threshold k - 1 and not above
-    threshold k.
+    intervals; interval k holds the scores above threshold k - 1 and not above threshold k.
 
     Attributes:
-        thresholds: (L, T) sorted, in the dtype the negatives are compared in;
-            padding is +inf at the end.
+        thresholds: (L, T) sorted, in the dtype the negatives are compared in; padding is +inf at
+            the end.
         centre: (L, 1) float64 origin of y in units of the scores.
         covered: (L, K) bool, True where some positive's window lies.
-        anchors: (L, K) float64 whole numbers, 0 where not covered; on a CPU
-            all are 0 where all would be near the centre.
+        anchors: (L, K) float64 whole numbers, 0 where not covered; on a CPU all are 0 where all
+            would be near the centre.
         p: (L, P) float64 positives in units of tau around the centre.
         q: (L, P) float64 ``1 - p + top anchor of the window``.
-        edges: four (L, P) index tensors: the intervals of positive i's window
-            are ``edges[0] <= k < edges[3]``; inside, ``edges[1]`` and
-            ``edges[2]`` are where the anchor is first ``top - 1`` and
+        edges: four (L, P) index tensors: the intervals of positive i's window are ``edges[0] <= k <
+            edges[3]``; inside, ``edges[1]`` and ``edges[2]`` are where the anchor is first ``top -
+            1`` and
             ``top``.
     """
 
@@ -250,8 +235,7 @@ class PairwiseTables:
         """
         s = clamp_infinite(pos.double())
         s = torch.where(pos_mask, s, float('inf'))
-        # The median, not the mean: one huge score must not cost the others
-        # their digits.
+        # The median, not the mean: one huge score must not cost the others their digits.
         middle = (pos_mask.sum(1, keepdim=True) - 1).clamp(min=0) // 2
         centre = s.sort(1).values.gather(1, middle)
         centre = torch.where(centre.isinf(), 0, centre)
@@ -262,17 +246,15 @@ class PairwiseTables:
         both = torch.cat([s - tau, s], dim=1).sort(1).values
         thresholds = round_down(both, dtype)
 
-        # Anchors come from the exact thresholds by one monotone formula, so
-        # that their order can never disagree with that of the thresholds.
+        # Anchors come from the exact thresholds by one monotone formula, so that their order can
+        # never disagree with that of the thresholds.
         anchors = ((both - centre) / tau).ceil() - 1
         p = torch.where(pos_mask, (s - centre) / tau, 0)
         top = p.ceil() - 1
 
         def after(values: Tensor) -> Tensor:
             """Interval just above each value, which is a threshold."""
-            return torch.searchsorted(
-                thresholds, round_down(values, dtype), right=True
-            )
+            return torch.searchsorted(thresholds, round_down(values, dtype), right=True)
 
         low, high = after(s - tau), after(s)
         is_near = anchors.device.type == 'cpu' and bool(
@@ -285,9 +267,7 @@ class PairwiseTables:
         else:
             edges = [low]
             for step in range(1, _ANCHORS_PER_WINDOW):
-                first = torch.searchsorted(
-                    anchors, top - (_ANCHORS_PER_WINDOW - 1 - step)
-                )
+                first = torch.searchsorted(anchors, top - (_ANCHORS_PER_WINDOW - 1 - step))
                 edges.append(torch.minimum(torch.maximum(first, low), high))
             edges.append(high)
 
@@ -295,13 +275,11 @@ class PairwiseTables:
         ones = pos_mask.double()
         depth.scatter_add_(1, low, ones).scatter_add_(1, high, -ones)
         covered = depth.cumsum(1) > 0.5
-        # Outside all windows an interval may be wide: its upper end is no
-        # anchor for what lies in it, the centre is.
+        # Outside all windows an interval may be wide: its upper end is no anchor for what lies in
+        # it, the centre is.
         anchors = torch.nn.functional.pad(anchors, (0, 1))
         anchors = torch.where(covered, anchors, 0)
-        return cls(
-            thresholds, centre, covered, anchors, p, 1 - p + top, tuple(edges)
-        )
+        return cls(thresholds, centre, covered, anchors, p, 1 - p + top, tuple(edges))
 
     def window_parts(self):
         """Yield (begin, end, offset) of the parts of each window.
@@ -316,22 +294,17 @@ class PairwiseTables:
         """Sums and their slopes from the moments of the intervals.
 
         Args:
-            moments: (3, L, K) float64 count, sum of u and sum of u^2 of the
-                negatives of each interval.
+            moments: (3, L, K) float64 count, sum of u and sum of u^2 of the negatives of each
+                interval.
 
         Returns:
-            (L, P) sums over the negatives of the surrogate, and (L, P) their
-            derivatives by p; values at padding are undefined.
+            (L, P) sums over the negatives of the surrogate, and (L, P) their derivatives by p;
+            values at padding are undefined.
         """
         count, first, second = moments
         # Below the lowest threshold nothing counts, whatever is in there.
         inside = self.covered
-        window = torch.stack(
-            [
-                torch.where(inside, m, 0).cumsum(1)
-                for m in (count, first, second)
-            ]
-        )
+        window = torch.stack([torch.where(inside, m, 0).cumsum(1) for m in (count, first, second)])
         window = torch.nn.functional.pad(window, (1, 0))
         total = torch.zeros_like(self.p)
         slope = torch.zeros_like(self.p)
@@ -340,8 +313,8 @@ class PairwiseTables:
             total += uu + 2 * offset * u + offset.square() * n
             slope += u + offset * n
 
-        # Summed from the top, so that the few negatives above a high positive
-        # are not the difference of two large sums.
+        # Summed from the top, so that the few negatives above a high positive are not the
+        # difference of two large sums.
         y = first + self.anchors * count
         above = torch.stack([count, y])
         above[..., 0] = 0

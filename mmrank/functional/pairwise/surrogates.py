@@ -1,8 +1,7 @@
 """Smooth surrogates of the 0-1 pair loss ``l01(x) = 1 if x <= 0 else 0``.
 
-``x`` is a score difference, positive minus negative. The losses require three
-quantities of a surrogate: its value, its derivative and its largest value over
-a range of scores.
+``x`` is a score difference, positive minus negative. The losses require three quantities of a
+surrogate: its value, its derivative and its largest value over a range of scores.
 """
 
 import math
@@ -25,12 +24,10 @@ def clamp_infinite(scores: Tensor) -> Tensor:
 class Surrogate(Protocol):
     """What a loss needs of a pair surrogate.
 
-    One that is 0 far above 0, with a slope of 0, may have a method
-    ``pair_terms(x, values, slopes)`` too, which the pair matrix then calls in
-    place of the other two. It may overwrite the (L, P, N) differences ``x``,
-    writes their slopes divided by its ``slope_factor`` to ``slopes``, unless
-    that is None, and returns the (L, P) sums of their values, or None without
-    ``values``.
+    One that is 0 far above 0, with a slope of 0, may have a method ``pair_terms(x, values,
+    slopes)`` too, which the pair matrix then calls in place of the other two. It may overwrite the
+    (L, P, N) differences ``x``, writes their slopes divided by its ``slope_factor`` to ``slopes``,
+    unless that is None, and returns the (L, P) sums of their values, or None without ``values``.
     """
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -50,10 +47,7 @@ def _check_positive(name: str, value: float) -> None:
 
 def _check_range(low: float, high: float) -> None:
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ValueError(
-            'the score range must be finite with low < high, got '
-            f'({low!r}, {high!r})'
-        )
+        raise ValueError(f'the score range must be finite with low < high, got ({low!r}, {high!r})')
 
 
 def one_sided_huber(x: Tensor, tau: float) -> Tensor:
@@ -79,8 +73,8 @@ def one_sided_huber(x: Tensor, tau: float) -> Tensor:
     """
     _check_positive('tau', tau)
     z = 1 - x / tau
-    # The quadratic branch is clamped first so that its gradient stays finite
-    # where the other branch is taken, and so that NaN runs through it.
+    # The quadratic branch is clamped first so that its gradient stays finite where the other branch
+    # is taken, and so that NaN runs through it.
     return torch.where(x < 0, 2 * z - 1, z.clamp(min=0).square())
 
 
@@ -93,8 +87,8 @@ def one_sided_huber_derivative(x: Tensor, tau: float) -> Tensor:
 def one_sided_sigmoid(x: Tensor, tau: float) -> Tensor:
     """One-sided sigmoid, a lower bound of ``l01``.
 
-    ``tanh(-x / (2 tau))`` for ``x < 0``, 0 otherwise; tends to ``l01`` as
-    ``tau`` goes to 0. Source: SOPRC (NeurIPS 2022), ``l2`` of eq. 7.
+    ``tanh(-x / (2 tau))`` for ``x < 0``, 0 otherwise; tends to ``l01`` as ``tau`` goes to 0.
+    Source: SOPRC (NeurIPS 2022), ``l2`` of eq. 7.
 
     Args:
         x: Score differences, any shape, float dtype. NaN stays NaN.
@@ -129,9 +123,7 @@ class OneSidedHuber:
     def slope_factor(self) -> float:
         return -2 / self.tau
 
-    def pair_terms(
-        self, x: Tensor, values: bool, slopes: Tensor | None
-    ) -> Tensor | None:
+    def pair_terms(self, x: Tensor, values: bool, slopes: Tensor | None) -> Tensor | None:
         z = torch.add(x.new_ones(()), x, alpha=-1 / self.tau, out=x)
         # The slope without its factor; the value is 2 c (z - c/2).
         c = torch.clamp(z, 0, 1, out=slopes)
@@ -161,9 +153,7 @@ class SquaredHinge:
     def slope_factor(self) -> float:
         return -2 / self.tau
 
-    def pair_terms(
-        self, x: Tensor, values: bool, slopes: Tensor | None
-    ) -> Tensor | None:
+    def pair_terms(self, x: Tensor, values: bool, slopes: Tensor | None) -> Tensor | None:
         z = torch.add(x.new_ones(()), x, alpha=-1 / self.tau, out=x)
         z.clamp_(min=0)
         if slopes is not None:
@@ -217,9 +207,7 @@ class Sigmoid:
     def slope_factor(self) -> float:
         return -2 / self.tau
 
-    def pair_terms(
-        self, x: Tensor, values: bool, slopes: Tensor | None
-    ) -> Tensor | None:
+    def pair_terms(self, x: Tensor, values: bool, slopes: Tensor | None) -> Tensor | None:
         s = x.mul_(-1 / self.tau).sigmoid_()
         if slopes is not None:
             torch.addcmul(s, s, s, value=-1, out=slopes)
@@ -256,9 +244,7 @@ class OneSidedSigmoid:
     def slope_factor(self) -> float:
         return -1 / (2 * self.tau)
 
-    def pair_terms(
-        self, x: Tensor, values: bool, slopes: Tensor | None
-    ) -> Tensor | None:
+    def pair_terms(self, x: Tensor, values: bool, slopes: Tensor | None) -> Tensor | None:
         steep = x < 0
         value = x.clamp_(max=0).mul_(-1 / (2 * self.tau)).tanh_()
         if slopes is not None:
@@ -292,7 +278,5 @@ def build_surrogate(name: str, tau: float) -> Surrogate:
         ValueError: If the name is unknown or ``tau`` is not > 0.
     """
     if name not in SURROGATES:
-        raise ValueError(
-            f'surrogate={name!r} is unknown; use one of {sorted(SURROGATES)}'
-        )
+        raise ValueError(f'surrogate={name!r} is unknown; use one of {sorted(SURROGATES)}')
     return SURROGATES[name](tau)

@@ -5,10 +5,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
 
-from mmrank.functional.pairwise.pairwise_tables import (
-    ScoreBinner,
-    column_blocks,
-)
+from mmrank.functional.pairwise.pairwise_tables import ScoreBinner, column_blocks
 from mmrank.functional.pairwise.surrogates import clamp_infinite
 from mmrank.functional.second_order import once_differentiable
 
@@ -72,18 +69,11 @@ class _Ranking:
         ordered = torch.where(pos_mask, pos, end).sort(1).values
         lower = torch.searchsorted(ordered, pos.contiguous())
         # At or below a score is what is below it once it is a step lower.
-        self._bin = ScoreBinner(
-            ordered.nextafter(-end), negatives.neg.size(1), is_finite=True
-        )
+        self._bin = ScoreBinner(ordered.nextafter(-end), negatives.neg.size(1), is_finite=True)
         self.among = pos_mask.sum(1, keepdim=True) - lower
         # By the number of positives that do not score above it, every
-        # negative is counted once; one that passes k of them is above the k
-        # lowest.
-        counts = torch.zeros(
-            (pos.size(0), pos.size(1) + 1),
-            dtype=torch.int64,
-            device=pos.device,
-        )
+        # negative is counted once; one that passes k of them is above the k lowest.
+        counts = torch.zeros((pos.size(0), pos.size(1) + 1), dtype=torch.int64, device=pos.device)
         for _, neg, mask in negatives.blocks():
             counts.scatter_add_(1, self.not_above(neg).long(), mask.long())
         passed = counts.flip(1).cumsum(1).flip(1)
@@ -110,9 +100,7 @@ def check_blackbox(lam: float, margin: float) -> None:
     if not 0 < lam < float('inf'):
         raise ValueError(f'lam must be a finite number > 0, got {lam!r}')
     if not 0 <= margin < float('inf'):
-        raise ValueError(
-            f'margin must be a finite number >= 0, got {margin!r}'
-        )
+        raise ValueError(f'margin must be a finite number >= 0, got {margin!r}')
 
 
 @ranking_function
@@ -128,18 +116,17 @@ def blackbox_ap_loss(
 ) -> Tensor:
     """BlackBox AP loss.
 
-    The value is ``1 - AP`` of the scores after positives were lowered and
-    negatives raised by ``margin / 2``. The ranks are the solution of a linear
-    problem in the scores, so their gradient is taken from a second ranking,
+    The value is ``1 - AP`` of the scores after positives were lowered and negatives raised by
+    ``margin / 2``. The ranks are the solution of a linear problem in the scores, so their gradient
+    is taken from a second ranking,
     of ``s' = s + lam * dL/drank``: ``dL/ds = (rank(s') - rank(s)) / lam``.
     The rank among the positives is a constant, as in the authors' code.
-    Source: Rolinek et al., Optimizing Rank-Based Metrics with Blackbox
-    Differentiation, CVPR 2020, algorithm 1 and section 4.
+    Source: Rolinek et al., Optimizing Rank-Based Metrics with Blackbox Differentiation, CVPR 2020,
+    algorithm 1 and section 4.
 
-    Ranks are 1, 2, ... and L is the loss of one list, whatever factor the
-    incoming gradient has: a loss weight, a mean over lists or the scaler of
-    mixed precision multiply the gradient and do not change the perturbation.
-    The authors divide ranks by the list's length n and let the mean over Q
+    Ranks are 1, 2, ... and L is the loss of one list, whatever factor the incoming gradient has: a
+    loss weight, a mean over lists or the scaler of mixed precision multiply the gradient and do not
+    change the perturbation. The authors divide ranks by the list's length n and let the mean over Q
     queries into the perturbation; both agree for Q = n, where every image of
     a batch is a query, and ``lam`` is the authors' times n/Q otherwise.
 
@@ -147,18 +134,17 @@ def blackbox_ap_loss(
         pos: (P,) or padded (L, P) scores of the positives.
         neg: (N,) or (L, N) scores of the negatives.
         lam: Strength of the perturbation, > 0.
-        margin: Distance by which positives should lead, in units of the
-            scores, >= 0.
+        margin: Distance by which positives should lead, in units of the scores, >= 0.
         pos_mask: (L, P) bool, False for padding. None: all are real.
         neg_mask: (L, N) bool, False for what is no negative. None: all are.
-        group: Process group over which the negatives are spread; ``pos`` must
-            then hold the positives of all ranks.
+        group: Process group over which the negatives are spread; ``pos`` must then hold the
+            positives of all ranks.
 
     Returns:
-        Scalar, or (L,) float64 losses, in [0, 1]; 0, still attached to the
-        graph, for a list without positives. Ties count as ranked above, as in
-        :func:`average_precision`. Infinite scores act as +-1e30; NaN gives
-        NaN. O((P + N) log P) time.
+        Scalar, or (L,) float64 losses, in [0, 1]; 0, still attached to the graph, for a list
+        without positives. Ties count as ranked above, as in
+        :func:`average_precision`. Infinite scores act as +-1e30; NaN gives NaN. O((P + N) log P)
+        time.
 
     Raises:
         ValueError: On a parameter out of range or shapes that do not fit.
@@ -198,9 +184,7 @@ def blackbox_ap_loss(
             passed = before.not_above(t) - after.not_above(t)
             passed = torch.where(mask, passed.double() / lam, 0)
             grad_neg[:, part] = passed + spoil[:, None]
-    return _GivenGradient.apply(
-        pos, neg, risk + spoil, grad_pos + spoil[:, None], grad_neg
-    )
+    return _GivenGradient.apply(pos, neg, risk + spoil, grad_pos + spoil[:, None], grad_neg)
 
 
 blackbox_ap_lists = score_lists(blackbox_ap_loss)

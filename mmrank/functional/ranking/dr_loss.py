@@ -75,11 +75,7 @@ class _SoftmaxMean(Function):
 
 
 def softmax_mean(
-    values: Tensor,
-    temperature: float,
-    *,
-    mask: Tensor | None = None,
-    group=None,
+    values: Tensor, temperature: float, *, mask: Tensor | None = None, group=None
 ) -> Tensor:
     """``sum_j q_j v_j`` with ``q = softmax(v / temperature)`` per list.
 
@@ -90,12 +86,11 @@ def softmax_mean(
         values: (L, N) floats.
         temperature: Not 0; in units of the values.
         mask: (L, N) bool, False for what does not count. None: all do.
-        group: Process group over which the values are spread: every rank
-            receives the mean over all of them and the gradient of its own.
+        group: Process group over which the values are spread: every rank receives the mean over all
+            of them and the gradient of its own.
 
     Returns:
-        (L,) float64, 0 for a list without values; differentiable once, the
-        weights q included.
+        (L,) float64, 0 for a list without values; differentiable once, the weights q included.
 
     Raises:
         ValueError: If ``temperature`` is 0 or ``values`` is not 2-D.
@@ -103,9 +98,7 @@ def softmax_mean(
     if temperature == 0:
         raise ValueError('temperature must not be 0')
     if values.dim() != 2:
-        raise ValueError(
-            f'values must be (lists, values), got shape {tuple(values.shape)}'
-        )
+        raise ValueError(f'values must be (lists, values), got shape {tuple(values.shape)}')
     return _SoftmaxMean.apply(values, mask, temperature, group)
 
 
@@ -131,27 +124,27 @@ def distributional_ranking(
     """DR loss of probabilities.
 
     ``scale/L log(1 + exp(L (P- - P+ + margin)))`` with L = ``sharpness``,
-    ``P- = sum_j q_j p_j``, ``q = softmax(p / neg_lambda)`` over the negatives
-    and ``P+`` the same over the positives with ``softmax(-p / pos_lambda)``.
+    ``P- = sum_j q_j p_j``, ``q = softmax(p / neg_lambda)`` over the negatives and ``P+`` the same
+    over the positives with ``softmax(-p / pos_lambda)``.
     Source: DR loss (CVPR 2020), eqs. 6 to 9.
 
     Args:
         pos: (P,) or padded (L, P) probabilities of the positives.
         neg: (N,) or (L, N) probabilities of the negatives.
-        pos_lambda: Temperature of the positives, > 0: the smaller, the more
-            the worst of them counts.
+        pos_lambda: Temperature of the positives, > 0: the smaller, the more the worst of them
+            counts.
         neg_lambda: Temperature of the negatives, > 0: likewise.
         margin: Margin between the two, in probability.
         sharpness: L of the smoothed hinge, > 0.
         scale: Factor of the loss, > 0.
         pos_mask: (L, P) bool, False for padding. None: all are real.
         neg_mask: (L, N) bool, False for what is no negative. None: all are.
-        group: Process group over which the negatives are spread; ``pos`` must
-            then hold the positives of all ranks.
+        group: Process group over which the negatives are spread; ``pos`` must then hold the
+            positives of all ranks.
 
     Returns:
-        Scalar, or (L,) float64 losses, > 0. Without positives ``P+ = 1``, as
-        in the authors' code: the negatives are still pushed down.
+        Scalar, or (L,) float64 losses, > 0. Without positives ``P+ = 1``, as in the authors' code:
+        the negatives are still pushed down.
 
     Raises:
         ValueError: On a parameter out of range or shapes that do not fit.
@@ -179,15 +172,14 @@ dr_loss_lists = score_lists(distributional_ranking, 'dr_loss_lists')
 def dr_loss(logits: Tensor, targets: Tensor, **settings) -> Tensor:
     """DR loss of one list of logits.
 
-    Source: Qian et al., DR Loss: Improving Object Detection by Distributional
-    Ranking, CVPR 2020. The paper's sum over images is over lists here.
+    Source: Qian et al., DR Loss: Improving Object Detection by Distributional Ranking, CVPR 2020.
+    The paper's sum over images is over lists here.
 
     Args:
-        logits: Float scores of any shape, all in one list; their sigmoid is
-            ranked.
+        logits: Float scores of any shape, all in one list; their sigmoid is ranked.
         targets: Same shape; > 0 positive, 0 negative, < 0 left out.
-        **settings: ``pos_lambda``, ``neg_lambda``, ``margin``, ``sharpness``
-            and ``scale`` of :func:`distributional_ranking`.
+        **settings: ``pos_lambda``, ``neg_lambda``, ``margin``, ``sharpness`` and ``scale`` of
+            :func:`distributional_ranking`.
 
     Returns:
         Scalar > 0, float64 for float64 logits, else float32.
@@ -203,8 +195,5 @@ def dr_loss(logits: Tensor, targets: Tensor, **settings) -> Tensor:
     pos, neg, neg_mask, _ = split_targets(logits, targets)
     dtype = torch.promote_types(logits.dtype, torch.float32)
     return distributional_ranking(
-        pos.to(dtype).sigmoid(),
-        neg.to(dtype).sigmoid(),
-        neg_mask=neg_mask,
-        **settings,
+        pos.to(dtype).sigmoid(), neg.to(dtype).sigmoid(), neg_mask=neg_mask, **settings
     )

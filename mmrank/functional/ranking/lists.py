@@ -6,8 +6,8 @@ Every ranking function has one calling form::
 
 for one list, ``(P,)`` positives and ``(N,)`` negatives, or for L padded
 lists, ``(L, P)`` and ``(L, N)``. It is written once, for padded lists;
-:func:`ranking_function` adds the form for one list, and :func:`score_lists`
-makes ``X_lists(scores, is_positive, *extra, mask=None, **settings)`` from it.
+:func:`ranking_function` adds the form for one list, and :func:`score_lists` makes ``X_lists(scores,
+is_positive, *extra, mask=None, **settings)`` from it.
 """
 
 import inspect
@@ -25,8 +25,8 @@ from mmrank.functional.pairwise.pairwise_surrogate import check_lists
 
 _MASKS = ('pos_mask', 'neg_mask', 'group')
 
-#: Scores of all lists that are worked on at a time, where an intermediate
-#: result as large as the scores would take several times their memory:
+#: Scores of all lists that are worked on at a time, where an intermediate result as large as the
+#: scores would take several times their memory:
 #: 1,203 classes x 100,000 anchors are 481 MB in float32.
 SCORES_PER_BLOCK = 2**20
 
@@ -48,23 +48,21 @@ def ranking_function(
 ) -> Callable:
     """Make a ranking function of the maths of padded lists.
 
-    A decorator. The maths is ``function(pos, neg, *extra, pos_mask, neg_mask,
-    group, **settings)`` with (L, P) ``pos``, (L, N) ``neg``, a ``pos_mask``
-    that is never None and a ``neg_mask`` that may be. It returns (L,) float64
-    values, or a NamedTuple of tensors whose first dimension is L.
+    A decorator. The maths is ``function(pos, neg, *extra, pos_mask, neg_mask, group, **settings)``
+    with (L, P) ``pos``, (L, N) ``neg``, a ``pos_mask`` that is never None and a ``neg_mask`` that
+    may be. It returns (L,) float64 values, or a NamedTuple of tensors whose first dimension is L.
 
     Args:
         function: The maths.
-        of_positives: Names of the extra tensors with one value for each
-            positive, of the shape of ``pos``.
+        of_positives: Names of the extra tensors with one value for each positive, of the shape of
+            ``pos``.
 
     Returns:
-        A function of the same signature. For 2-D scores it checks the shapes
-        and calls the maths. For 1-D scores it returns the values of the one
-        list, without the dimension of the lists: float64 if a score is
-        float64, else float32. An extra tensor then has no dimension of the
-        lists either. It raises ValueError where shapes do not fit and
-        TypeError where scores are not of a float dtype.
+        A function of the same signature. For 2-D scores it checks the shapes and calls the maths.
+        For 1-D scores it returns the values of the one list, without the dimension of the lists:
+        float64 if a score is float64, else float32. An extra tensor then has no dimension of the
+        lists either. It raises ValueError where shapes do not fit and TypeError where scores are
+        not of a float dtype.
 
     Example:
         >>> @ranking_function
@@ -91,17 +89,8 @@ def ranking_function(
         if pos_mask is None:
             pos_mask = torch.ones_like(pos, dtype=torch.bool)
         if not one_list:
-            return function(
-                pos,
-                neg,
-                *extra,
-                pos_mask=pos_mask,
-                neg_mask=neg_mask,
-                **settings,
-            )
-        dtype = torch.promote_types(
-            torch.promote_types(pos.dtype, neg.dtype), torch.float32
-        )
+            return function(pos, neg, *extra, pos_mask=pos_mask, neg_mask=neg_mask, **settings)
+        dtype = torch.promote_types(torch.promote_types(pos.dtype, neg.dtype), torch.float32)
         values = function(
             pos[None],
             neg[None],
@@ -120,19 +109,16 @@ def ranking_function(
     return ranked
 
 
-def score_lists(
-    function: Callable[..., Tensor], name: str | None = None
-) -> Callable[..., Tensor]:
+def score_lists(function: Callable[..., Tensor], name: str | None = None) -> Callable[..., Tensor]:
     """Make the form for score matrices of a ranking function.
 
     Args:
         function: A :func:`ranking_function` X.
-        name: Name of the result. None: that of X, with ``_lists`` at its end
-            in place of ``_loss``.
+        name: Name of the result. None: that of X, with ``_lists`` at its end in place of ``_loss``.
 
     Returns:
-        ``X_lists(scores, is_positive, *extra, mask=None, **settings)`` with
-        (L, N) scores, whose signature and docstring say so.
+        ``X_lists(scores, is_positive, *extra, mask=None, **settings)`` with (L, N) scores, whose
+        signature and docstring say so.
 
     Example:
         >>> from mmrank.functional import smooth_ap_loss
@@ -149,9 +135,8 @@ def score_lists(
     def of_scores(scores, is_positive, *extra, mask=None, **settings):
         if scores.dim() != 2 or scores.shape != is_positive.shape:
             raise ValueError(
-                'scores and is_positive must be (lists, scores) of one '
-                f'shape, got {tuple(scores.shape)} and '
-                f'{tuple(is_positive.shape)}'
+                'scores and is_positive must be (lists, scores) of one shape, got '
+                f'{tuple(scores.shape)} and {tuple(is_positive.shape)}'
             )
         _check_shape('mask', mask, 'scores', scores)
         refuse_nan('is_positive', is_positive, 'give each score 0 or 1')
@@ -184,9 +169,7 @@ def score_lists(
     )
     of_scores.__module__ = function.__module__
     of_scores.__signature__ = _signature_of_scores(function)
-    of_scores.__doc__ = docstring_of_scores(
-        function, of_positives, ('pos', 'neg', *_MASKS)
-    )
+    of_scores.__doc__ = docstring_of_scores(function, of_positives, ('pos', 'neg', *_MASKS))
     return of_scores
 
 
@@ -199,13 +182,10 @@ def _extra_names(function: Callable) -> list[str]:
     ][2:]
 
 
-def _check_shape(
-    name: str, value: Tensor | None, other: str, of: Tensor
-) -> None:
+def _check_shape(name: str, value: Tensor | None, other: str, of: Tensor) -> None:
     if value is not None and value.shape != of.shape:
         raise ValueError(
-            f'{name} must have shape {tuple(of.shape)} as {other} has, got '
-            f'{tuple(value.shape)}'
+            f'{name} must have shape {tuple(of.shape)} as {other} has, got {tuple(value.shape)}'
         )
 
 
@@ -214,9 +194,7 @@ def _as_lists(name: str, value):
     if not isinstance(value, Tensor) or value.dim() == 0:
         return value
     if value.dim() > 1:
-        raise ValueError(
-            f'{name} must be 1-D for one list, got shape {tuple(value.shape)}'
-        )
+        raise ValueError(f'{name} must be 1-D for one list, got shape {tuple(value.shape)}')
     return value[None]
 
 
@@ -235,15 +213,9 @@ def _signature_of_scores(function: Callable) -> inspect.Signature:
     signature = inspect.signature(function)
     _, _, *own = signature.parameters.values()
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    new = [
-        inspect.Parameter(name, kind, annotation=Tensor)
-        for name in ('scores', 'is_positive')
-    ]
+    new = [inspect.Parameter(name, kind, annotation=Tensor) for name in ('scores', 'is_positive')]
     mask = inspect.Parameter(
-        'mask',
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Tensor | None,
+        'mask', inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Tensor | None
     )
     own = [p for p in own if p.name not in _MASKS]
     return signature.replace(parameters=[*new, *own, mask])
@@ -256,8 +228,8 @@ def positive_index(is_positive: Tensor) -> tuple[Tensor, Tensor]:
         is_positive: (L, N) bool.
 
     Returns:
-        (L, P) int64 columns, ascending, 0 at padding, and (L, P) bool mask
-        that is False at padding; P is the largest number of positives.
+        (L, P) int64 columns, ascending, 0 at padding, and (L, P) bool mask that is False at
+        padding; P is the largest number of positives.
     """
     if is_positive.size(0) == 1:
         # The number of positives is known: no second wait for the device.
@@ -282,9 +254,7 @@ def positive_index(is_positive: Tensor) -> tuple[Tensor, Tensor]:
     return index, mask
 
 
-def gather_positives(
-    scores: Tensor, is_positive: Tensor
-) -> tuple[Tensor, Tensor]:
+def gather_positives(scores: Tensor, is_positive: Tensor) -> tuple[Tensor, Tensor]:
     """Positives of each list, padded to the longest list.
 
     Args:
@@ -292,8 +262,8 @@ def gather_positives(
         is_positive: (L, N) bool.
 
     Returns:
-        (L, P) scores, differentiable in ``scores``, and (L, P) bool mask that
-        is False at padding; P is the largest number of positives.
+        (L, P) scores, differentiable in ``scores``, and (L, P) bool mask that is False at padding;
+        P is the largest number of positives.
     """
     index, mask = positive_index(is_positive)
     return scores.gather(1, index), mask
@@ -311,9 +281,9 @@ def one_vs_all(target: Tensor, num_classes: int) -> Tensor:
         (n, C) bool.
 
     Raises:
-        ValueError: If the shape does not fit, a label is NaN, or an index is
-            no whole number in ``[0, C]``. On a GPU the check of the values is
-            a device-side assertion, which does not make the host wait.
+        ValueError: If the shape does not fit, a label is NaN, or an index is no whole number in
+            ``[0, C]``. On a GPU the check of the values is a device-side assertion, which does not
+            make the host wait.
     """
     if target.dim() == 2 and target.size(1) == num_classes:
         refuse_nan('target', target, 'give each class 0 or 1')
@@ -324,20 +294,16 @@ def one_vs_all(target: Tensor, num_classes: int) -> Tensor:
             f'for {num_classes} classes, got shape {tuple(target.shape)}'
         )
     check_class_indices(target, num_classes, num_classes)
-    result = torch.zeros(
-        (len(target), num_classes), dtype=torch.bool, device=target.device
-    )
+    result = torch.zeros((len(target), num_classes), dtype=torch.bool, device=target.device)
     if num_classes == 0:
         return result
-    # Several times faster than comparing each entry. A row of background
-    # writes False to the last column.
+    # Several times faster than comparing each entry. A row of background writes False to the last
+    # column.
     column = target.long().clamp(max=num_classes - 1).unsqueeze(1)
     return result.scatter_(1, column, (target < num_classes).unsqueeze(1))
 
 
-def check_class_indices(
-    target: Tensor, num_classes: int, highest: int
-) -> None:
+def check_class_indices(target: Tensor, num_classes: int, highest: int) -> None:
     """Refuse labels that are no class indices.
 
     Args:
@@ -347,9 +313,8 @@ def check_class_indices(
             or C - 1.
 
     Raises:
-        ValueError: If one is NaN, no whole number, or outside of ``[0,
-            highest]``; on a GPU it is a device-side assertion, which does not
-            make the host wait.
+        ValueError: If one is NaN, no whole number, or outside of ``[0, highest]``; on a GPU it is a
+            device-side assertion, which does not make the host wait.
     """
     refuse_nan('target', target, 'give each row the index of its class')
     if not target.numel():
@@ -362,11 +327,10 @@ def check_class_indices(
     elif not fits.all():
         background = f' ({num_classes} = background)'
         raise ValueError(
-            f'target holds class indices from {target.min().item()} to '
-            f'{target.max().item()}, but they must be whole numbers from 0 to '
-            f'{highest}: the scores have {num_classes} '
-            f'classes{background if highest == num_classes else ""}; set '
-            'num_classes of the head to the number of classes of the data set'
+            f'target holds class indices from {target.min().item()} to {target.max().item()}, but '
+            f'they must be whole numbers from 0 to {highest}: the scores have {num_classes} '
+            f'classes{background if highest == num_classes else ""}; set num_classes of the head '
+            'to the number of classes of the data set'
         )
 
 
@@ -379,8 +343,8 @@ def refuse_nan(name: str, values: Tensor, fix: str) -> None:
         fix: What to do, for the message.
 
     Raises:
-        ValueError: If a value is NaN; on a GPU it is a device-side assertion,
-            which does not make the host wait.
+        ValueError: If a value is NaN; on a GPU it is a device-side assertion, which does not make
+            the host wait.
     """
     if not values.is_floating_point() or not values.numel():
         return
@@ -414,26 +378,21 @@ def check_classified(
         weight_per_class: Whether (n, C) weights are allowed.
 
     Raises:
-        ValueError: If shapes or devices do not fit, or a weight is NaN; on a
-            GPU the latter is a device-side assertion.
+        ValueError: If shapes or devices do not fit, or a weight is NaN; on a GPU the latter is a
+            device-side assertion.
         TypeError: If the scores are not of a float dtype.
     """
     if not cls_score.is_floating_point():
         raise TypeError(
-            f'cls_score must be of a float dtype, got {cls_score.dtype}; call '
-            'cls_score.float()'
+            f'cls_score must be of a float dtype, got {cls_score.dtype}; call cls_score.float()'
         )
     if cls_score.dim() != 2:
-        raise ValueError(
-            f'cls_score must be (n, classes), got shape '
-            f'{tuple(cls_score.shape)}'
-        )
+        raise ValueError(f'cls_score must be (n, classes), got shape {tuple(cls_score.shape)}')
     rows, classes = cls_score.shape
     if num_classes not in (None, classes):
         raise ValueError(
-            f'num_classes={num_classes} but cls_score has {classes} '
-            'columns; set num_classes of the loss and the head to the '
-            'same value'
+            f'num_classes={num_classes} but cls_score has {classes} columns; set num_classes of '
+            'the loss and the head to the same value'
         )
     allowed = {'target': [(rows,), (rows, classes)], 'weight': [(rows,)]}
     if weight_per_class:
@@ -444,9 +403,8 @@ def check_classified(
         if tuple(values.shape) not in allowed[name]:
             shapes = ' or '.join(map(str, allowed[name]))
             raise ValueError(
-                f'{name} must have shape {shapes} for cls_score of shape '
-                f'{tuple(cls_score.shape)}, got {tuple(values.shape)}; give '
-                f'one {name} for each row of the scores'
+                f'{name} must have shape {shapes} for cls_score of shape {tuple(cls_score.shape)}, '
+                f'got {tuple(values.shape)}; give one {name} for each row of the scores'
             )
         if values.device != cls_score.device:
             raise ValueError(
@@ -457,9 +415,7 @@ def check_classified(
         refuse_nan('weight', weight, 'give 0 to a row that should not count')
 
 
-def count_negatives(
-    neg: Tensor, neg_mask: Tensor | None = None, group=None
-) -> Tensor:
+def count_negatives(neg: Tensor, neg_mask: Tensor | None = None, group=None) -> Tensor:
     """Number of negatives of each list.
 
     Args:
@@ -471,9 +427,7 @@ def count_negatives(
         (L,) float64, the same on all ranks of the group.
     """
     if neg_mask is None:
-        number = torch.full(
-            neg.shape[:1], neg.size(1), dtype=torch.float64, device=neg.device
-        )
+        number = torch.full(neg.shape[:1], neg.size(1), dtype=torch.float64, device=neg.device)
     elif len(neg_mask) == 1 and on_host(neg_mask):
         number = torch.tensor([np.count_nonzero(neg_mask.numpy())]).double()
     else:
@@ -485,9 +439,7 @@ def count_negatives(
     return number
 
 
-def split_targets(
-    logits: Tensor, targets: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def split_targets(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """One list of logits and targets as a ranking function takes it.
 
     Args:
@@ -495,18 +447,15 @@ def split_targets(
         targets: Same shape; > 0 positive, 0 negative, < 0 (or NaN) left out.
 
     Returns:
-        (P,) positives, (N,) all scores, (N,) bool mask of the negatives and
-        (P,) targets of the positives.
+        (P,) positives, (N,) all scores, (N,) bool mask of the negatives and (P,) targets of the
+        positives.
 
     Raises:
         ValueError: If the shapes differ.
         TypeError: If the logits are not of a float dtype.
     """
     if not logits.is_floating_point():
-        raise TypeError(
-            f'logits must be of a float dtype, got {logits.dtype}; call '
-            'logits.float()'
-        )
+        raise TypeError(f'logits must be of a float dtype, got {logits.dtype}; call logits.float()')
     if logits.shape != targets.shape:
         raise ValueError(
             'logits and targets must have one shape, got '

@@ -19,24 +19,17 @@ def check_bins(num_bins: int, score_range: tuple[float, float]) -> None:
         raise ValueError(f'num_bins must be >= 2, got {num_bins!r}')
     low, high = score_range
     if not float('-inf') < low < high < float('inf'):
-        raise ValueError(
-            'score_range must be finite with low < high, got '
-            f'({low!r}, {high!r})'
-        )
+        raise ValueError(f'score_range must be finite with low < high, got ({low!r}, {high!r})')
 
 
 def soft_histogram(
-    scores: Tensor,
-    mask: Tensor,
-    num_bins: int,
-    score_range: tuple[float, float],
+    scores: Tensor, mask: Tensor, num_bins: int, score_range: tuple[float, float]
 ) -> Tensor:
     """Share every score out to the two bins beside it.
 
     Bin m has its centre at ``high - m (high - low) / (num_bins - 1)``. A
-    score between two centres counts for both, linearly; one outside of the
-    range counts for the last bin on its side. Source: Revaud et al. (ICCV
-    2019), eq. 5, without its pass over all bins.
+    score between two centres counts for both, linearly; one outside of the range counts for the
+    last bin on its side. Source: Revaud et al. (ICCV 2019), eq. 5, without its pass over all bins.
 
     Args:
         scores: (L, N) float scores.
@@ -45,27 +38,22 @@ def soft_histogram(
         score_range: Centres of the last and of the first bin.
 
     Returns:
-        (L, num_bins) float64, from the highest scores to the lowest;
-        differentiable in ``scores``, with gradient 0 outside of the range.
+        (L, num_bins) float64, from the highest scores to the lowest; differentiable in ``scores``,
+        with gradient 0 outside of the range.
     """
     width = block_width(scores.size(0))
     if scores.size(1) <= width:
         return _histogram(scores, mask, num_bins, score_range)
-    # What the gradient needs of a block is computed again: for all scores at
-    # once it would take ten times their memory.
+    # What the gradient needs of a block is computed again: for all scores at once it would take ten
+    # times their memory.
     return sum(
-        checkpoint(
-            _histogram, *part, num_bins, score_range, use_reentrant=False
-        )
+        checkpoint(_histogram, *part, num_bins, score_range, use_reentrant=False)
         for part in zip(scores.split(width, 1), mask.split(width, 1))
     )
 
 
 def _histogram(
-    scores: Tensor,
-    mask: Tensor,
-    num_bins: int,
-    score_range: tuple[float, float],
+    scores: Tensor, mask: Tensor, num_bins: int, score_range: tuple[float, float]
 ) -> Tensor:
     low, high = score_range
     width = (high - low) / (num_bins - 1)
@@ -74,9 +62,7 @@ def _histogram(
         first = place.nan_to_num(0).long().clamp(max=num_bins - 2)
     share = place - first
     histogram = share.new_zeros(scores.size(0), num_bins)
-    histogram = histogram.scatter_add(
-        1, first, torch.where(mask, 1 - share, 0)
-    )
+    histogram = histogram.scatter_add(1, first, torch.where(mask, 1 - share, 0))
     return histogram.scatter_add(1, first + 1, torch.where(mask, share, 0))
 
 
@@ -93,28 +79,27 @@ def listwise_ap_loss(
 ) -> Tensor:
     """List-wise AP loss.
 
-    ``1 - sum_m h+_m/n+ * H+_m/H_m``: h+ is the soft histogram of the
-    positives, H+ and H are the running sums of those of the positives and of
-    all scores, from the highest bin down. Source: Revaud et al., Learning
+    ``1 - sum_m h+_m/n+ * H+_m/H_m``: h+ is the soft histogram of the positives, H+ and H are the
+    running sums of those of the positives and of all scores, from the highest bin down. Source:
+    Revaud et al., Learning
     with Average Precision: Training Image Retrieval with a Listwise Loss,
-    ICCV 2019, eqs. 5 to 8. With ``num_bins=k + 1`` and cosines this is FastAP
-    (Cakir et al., CVPR 2019) with k bins.
+    ICCV 2019, eqs. 5 to 8. With ``num_bins=k + 1`` and cosines this is FastAP (Cakir et al., CVPR
+    2019) with k bins.
 
     Args:
         pos: (P,) or padded (L, P) scores of the positives.
         neg: (N,) or (L, N) scores of the negatives.
         num_bins: Number of bins, >= 2.
-        score_range: Centres of the last and of the first bin; scores outside
-            count there and have no gradient.
+        score_range: Centres of the last and of the first bin; scores outside count there and have
+            no gradient.
         pos_mask: (L, P) bool, False for padding. None: all are real.
         neg_mask: (L, N) bool, False for what is no negative. None: all are.
-        group: Process group over which the negatives are spread; ``pos`` must
-            then hold the positives of all ranks.
+        group: Process group over which the negatives are spread; ``pos`` must then hold the
+            positives of all ranks.
 
     Returns:
-        Scalar, or (L,) float64 losses, in [0, 1]; 0, still attached to the
-        graph, for a list without positives. Time and memory do not grow with
-        ``num_bins`` times the scores.
+        Scalar, or (L,) float64 losses, in [0, 1]; 0, still attached to the graph, for a list
+        without positives. Time and memory do not grow with ``num_bins`` times the scores.
 
     Raises:
         ValueError: On a parameter out of range or shapes that do not fit.
@@ -133,8 +118,8 @@ def listwise_ap_loss(
     others = all_reduce_sum(others, group)
     above = others.cumsum(1)
     total = own.cumsum(1) + above
-    # The positives of a bin times the share of negatives down to it: the
-    # histogram of the positives sums to n+, so this is 1 - AP.
+    # The positives of a bin times the share of negatives down to it: the histogram of the positives
+    # sums to n+, so this is 1 - AP.
     share = above / torch.where(total == 0, 1, total)
     return (own * share).sum(1) / pos_mask.sum(1).clamp(min=1)
 

@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 
 from mmrank.functional.distributed import all_gather_lists, all_reduce_sum
-from mmrank.functional.pairwise.pairwise_surrogate import (
-    pairwise_surrogate_sum,
-)
+from mmrank.functional.pairwise.pairwise_surrogate import pairwise_surrogate_sum
 from mmrank.functional.pairwise.surrogates import OneSidedHuber, clamp_infinite
 
 from .lists import gather_positives
@@ -40,10 +38,10 @@ def mauc_terms(
     """Multi-class AUC loss, one against one.
 
     For class i the mean over the other classes j of
-    ``mean_{x in i, y in j} l(f_i(x) - f_i(y))``, so a rare class counts as
-    much as a frequent one, also among the negatives. Source: Yang et al.,
-    Learning with Multiclass AUC: Theory and Algorithms, TPAMI 2021, eq. 1.
-    Samples of no class are one more class of negatives: with C = 1 the loss
+    ``mean_{x in i, y in j} l(f_i(x) - f_i(y))``, so a rare class counts as much as a frequent one,
+    also among the negatives. Source: Yang et al., Learning with Multiclass AUC: Theory and
+    Algorithms, TPAMI 2021, eq. 1. Samples of no class are one more class of negatives: with C = 1
+    the loss
     is the binary one. A sample with several classes counts in each of them;
     it is never a negative of its own.
 
@@ -52,8 +50,8 @@ def mauc_terms(
         is_positive: (C, N) bool.
         surrogate: ``square``: ``l(x) = (1 - x/tau)^2``, O(C^2 N) from sums
             and sums of squares of the classes, without a pair;
-            ``one_sided_huber``: :func:`one_sided_huber`, by sorting where the
-            matrix of pairs would be large.
+            ``one_sided_huber``: :func:`one_sided_huber`, by sorting where the matrix of pairs would
+            be large.
         tau: Margin in units of the scores, > 0.
         mask: (C, N) bool, False for entries to ignore.
         group: Process group over which the samples are spread.
@@ -62,30 +60,21 @@ def mauc_terms(
         Terms in float64; the same on all ranks.
 
     Raises:
-        ValueError: If the surrogate is unknown, ``tau`` is not > 0 or the
-            shapes do not fit.
+        ValueError: If the surrogate is unknown, ``tau`` is not > 0 or the shapes do not fit.
         TypeError: If the scores are not of a float dtype.
     """
     if surrogate not in MAUC_SURROGATES:
-        raise ValueError(
-            f'surrogate={surrogate!r} is unknown; use one of {MAUC_SURROGATES}'
-        )
+        raise ValueError(f'surrogate={surrogate!r} is unknown; use one of {MAUC_SURROGATES}')
     huber = OneSidedHuber(tau)  # refuses a bad tau
     if not scores.is_floating_point():
-        raise TypeError(
-            f'scores must be of a float dtype, got {scores.dtype}; call '
-            'scores.float()'
-        )
+        raise TypeError(f'scores must be of a float dtype, got {scores.dtype}; call scores.float()')
     if scores.dim() != 2 or scores.shape != is_positive.shape:
         raise ValueError(
             'scores and is_positive must be (classes, samples) of one shape, '
             f'got {tuple(scores.shape)} and {tuple(is_positive.shape)}'
         )
     if mask is not None and mask.shape != scores.shape:
-        raise ValueError(
-            f'mask must have shape {tuple(scores.shape)}, got '
-            f'{tuple(mask.shape)}'
-        )
+        raise ValueError(f'mask must have shape {tuple(scores.shape)}, got {tuple(mask.shape)}')
     is_negative = ~is_positive
     if mask is not None:
         is_positive, is_negative = is_positive & mask, is_negative & mask
@@ -120,14 +109,7 @@ class _Sides(NamedTuple):
         own = is_positive.sum(1, keepdim=True).double()
         others = is_negative.double() @ members.double().t()
         counts = all_reduce_sum(torch.cat([own, others], 1), group)
-        return cls(
-            is_positive,
-            is_negative,
-            members,
-            counts[:, :1],
-            counts[:, 1:],
-            group,
-        )
+        return cls(is_positive, is_negative, members, counts[:, :1], counts[:, 1:], group)
 
 
 def _square_means(scores: Tensor, sides: _Sides, tau: float) -> Tensor:
@@ -150,9 +132,7 @@ def _square_means(scores: Tensor, sides: _Sides, tau: float) -> Tensor:
     return 1 - 2 * (pos1 - neg1) / tau + squared / tau**2
 
 
-def _huber_means(
-    scores: Tensor, sides: _Sides, huber: OneSidedHuber
-) -> Tensor:
+def _huber_means(scores: Tensor, sides: _Sides, huber: OneSidedHuber) -> Tensor:
     """(C, G) means over the pairs of two classes, group by group."""
     pos, pos_mask = gather_positives(scores, sides.is_positive)
     if sides.group is not None:

@@ -1,7 +1,6 @@
 """Weights of the positives in the stable AP loss.
 
-A positive high in the ranking weighs more: average precision depends most on
-the head of the list.
+A positive high in the ranking weighs more: average precision depends most on the head of the list.
 """
 
 import torch
@@ -14,8 +13,8 @@ from mmrank.functional.pairwise.surrogates import Surrogate
 def normalised_positive_rank(pos: Tensor) -> Tensor:
     """Rank of each positive among the positives, over their number.
 
-    Rank 1 is the top; ties are counted by ``l01``, so equal scores share the
-    larger rank. Source: stable AP (2025), ``r_i`` of eq. 1.
+    Rank 1 is the top; ties are counted by ``l01``, so equal scores share the larger rank. Source:
+    stable AP (2025), ``r_i`` of eq. 1.
 
     Args:
         pos: (n+,) scores of the positives.
@@ -31,8 +30,8 @@ def normalised_positive_rank(pos: Tensor) -> Tensor:
 def theorem1_weight(rank: Tensor, rho: float | Tensor, bound: float) -> Tensor:
     """Weight for which the stable AP risk bounds the AP risk.
 
-    ``0.5 (r - r^2)^(-1/2)`` for ``0 < r <= 1/2`` and ``(1 + rho B)/(r + rho
-    B)`` for ``1/2 < r <= 1``. Source: stable AP (2025), theorem 1.
+    ``0.5 (r - r^2)^(-1/2)`` for ``0 < r <= 1/2`` and ``(1 + rho B)/(r + rho B)`` for ``1/2 < r <=
+    1``. Source: stable AP (2025), theorem 1.
 
     Args:
         rank: Normalised ranks in ``(0, 1]``, any shape.
@@ -44,9 +43,7 @@ def theorem1_weight(rank: Tensor, rho: float | Tensor, bound: float) -> Tensor:
     """
     upper = (1 + rho * bound) / (rank + rho * bound)
     head = rank.clamp(max=0.5)
-    return torch.where(
-        rank <= 0.5, 0.5 * (head - head.square()).rsqrt(), upper
-    )
+    return torch.where(rank <= 0.5, 0.5 * (head - head.square()).rsqrt(), upper)
 
 
 def practical_weight(x: Tensor, a: float = 0.1, t: float = 2.0) -> Tensor:
@@ -77,10 +74,9 @@ def smoothed_rank(
 ) -> Tensor:
     """Estimate of a positive's rank from the mean positive score alone.
 
-    ``l(s_i - mu)/B`` clamped to ``[0, 1]``: 0 for a positive far above the
-    mean positive score. Source: stable AP (2025), section 4.2. The clamp
-    covers scores outside the range for which ``bound`` was declared, such as
-    unbounded detector logits.
+    ``l(s_i - mu)/B`` clamped to ``[0, 1]``: 0 for a positive far above the mean positive score.
+    Source: stable AP (2025), section 4.2. The clamp covers scores outside the range for which
+    ``bound`` was declared, such as unbounded detector logits.
 
     Args:
         pos: Scores of the positives, any shape.
@@ -109,8 +105,8 @@ def mean_one(weight: Tensor, mask: Tensor | None = None) -> Tensor:
     ``S = 1/n+ sum_i w_i``,
 
     because ``sum_i w_i (.)/sum_i w_i`` is a mean, to which Jensen's
-    inequality applies. So the weights inside h have mean 1. Equation 4 is
-    meant to be of that order, but its weights have a mean of 50 to 120 for
+    inequality applies. So the weights inside h have mean 1. Equation 4 is meant to be of that
+    order, but its weights have a mean of 50 to 120 for
     ``a = 0.1, t = 2``, as the smoothed ranks are near 0; undivided, they
     make h flat.
 

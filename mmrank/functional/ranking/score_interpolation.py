@@ -5,20 +5,15 @@ from torch import Tensor
 
 
 def interpolate_scores(
-    scores: Tensor,
-    length: int,
-    low: float,
-    high: float,
-    mask: Tensor | None = None,
+    scores: Tensor, length: int, low: float, high: float, mask: Tensor | None = None
 ) -> Tensor:
     """Scores of a list, or of L lists, stretched to ``length`` points.
 
     With the n scores of a list in ascending order ``u_1..u_n``, point j of
-    the result lies at ``x = j/length`` in interval ``i = floor(n x) + 1`` and
-    is the mean of the line from ``u_{i-1}`` to ``u_i`` and the line from
-    ``u_i`` to ``u_{i+1}``. The ends are extrapolated: ``u_0 = 2u_1 - u_2`` and
-    ``u_{n+1} = 2u_n - u_{n-1}``, kept within ``[low, high]``. Source: SOPRC
-    (NeurIPS 2022), algorithm 2, whose "descending" and ``2u_{n-1}`` are
+    the result lies at ``x = j/length`` in interval ``i = floor(n x) + 1`` and is the mean of the
+    line from ``u_{i-1}`` to ``u_i`` and the line from ``u_i`` to ``u_{i+1}``. The ends are
+    extrapolated: ``u_0 = 2u_1 - u_2`` and ``u_{n+1} = 2u_n - u_{n-1}``, kept within ``[low,
+    high]``. Source: SOPRC (NeurIPS 2022), algorithm 2, whose "descending" and ``2u_{n-1}`` are
     misprints.
 
     Args:
@@ -29,13 +24,12 @@ def interpolate_scores(
         mask: (L, P) bool, False for padding. None: all are real.
 
     Returns:
-        (V,), float64 for float64 scores, else float32; or (L, V) float64, 0
-        for a list without scores. Ascending, without gradient. A list that
-        holds NaN or inf gives NaN.
+        (V,), float64 for float64 scores, else float32; or (L, V) float64, 0 for a list without
+        scores. Ascending, without gradient. A list that holds NaN or inf gives NaN.
 
     Raises:
-        ValueError: On shapes that do not fit, one list without a score,
-            ``length`` < 1 or ``low >= high``.
+        ValueError: On shapes that do not fit, one list without a score, ``length`` < 1 or ``low >=
+            high``.
         TypeError: If the scores are not of a float dtype.
 
     Example:
@@ -43,10 +37,7 @@ def interpolate_scores(
         tensor([0.1000, 0.2000, 0.3000, 0.4000])
     """
     if not scores.is_floating_point():
-        raise TypeError(
-            f'scores must be of a float dtype, got {scores.dtype}; call '
-            'scores.float()'
-        )
+        raise TypeError(f'scores must be of a float dtype, got {scores.dtype}; call scores.float()')
     if scores.dim() not in (1, 2) or (scores.dim() == 1 and len(scores) == 0):
         raise ValueError(
             'scores must be (n,) with at least one score, or (lists, scores), '
@@ -54,15 +45,12 @@ def interpolate_scores(
         )
     if mask is not None and mask.shape != scores.shape:
         raise ValueError(
-            f'mask must have shape {tuple(scores.shape)} as scores has, got '
-            f'{tuple(mask.shape)}'
+            f'mask must have shape {tuple(scores.shape)} as scores has, got {tuple(mask.shape)}'
         )
     if not (isinstance(length, int) and length >= 1):
         raise ValueError(f'length must be an int >= 1, got {length!r}')
     if not low < high:
-        raise ValueError(
-            f'low must be < high, got low={low!r} and high={high!r}'
-        )
+        raise ValueError(f'low must be < high, got low={low!r} and high={high!r}')
     if mask is None:
         mask = torch.ones_like(scores, dtype=torch.bool)
     if scores.dim() == 2:
@@ -71,9 +59,7 @@ def interpolate_scores(
     return out.to(torch.promote_types(scores.dtype, torch.float32))
 
 
-def _interpolated(
-    scores: Tensor, mask: Tensor, length: int, low: float, high: float
-) -> Tensor:
+def _interpolated(scores: Tensor, mask: Tensor, length: int, low: float, high: float) -> Tensor:
     """(L, V) float64 points of (L, P) lists."""
     if scores.size(1) == 0:
         return scores.new_zeros(scores.size(0), length, dtype=torch.float64)
@@ -98,9 +84,7 @@ def _interpolated(
         # Integers decide the interval: no rounding at its borders.
         interval = point.div(length, rounding_mode='floor')
         share = (point - interval * length).double() / length
-        left, here, right = (
-            knots.gather(1, interval + shift) for shift in (0, 1, 2)
-        )
+        left, here, right = (knots.gather(1, interval + shift) for shift in (0, 1, 2))
         out = left.lerp(here, share)
         out = (out + here.lerp(right, share)) / 2
         whole = (scores.isfinite() | ~mask).all(1, keepdim=True)

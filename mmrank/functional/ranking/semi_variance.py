@@ -21,9 +21,7 @@ class _UpperSemiVariance(Function):
         count = sums[1].clamp(min=1)
         mean = sums[0] / count
         above = _above(x, mean, mask)
-        sums = torch.stack(
-            [above.square().sum(1), above.sum(1), (above > 0).sum(1).double()]
-        )
+        sums = torch.stack([above.square().sum(1), above.sum(1), (above > 0).sum(1).double()])
         if group is not None:
             dist.all_reduce(sums, group=group)
         squares, total, beyond = sums
@@ -49,9 +47,7 @@ def _above(x: Tensor, mean: Tensor, mask: Tensor) -> Tensor:
 DIVISORS = ('all', 'beyond')
 
 
-def upper_semi_variance(
-    scores: Tensor, mask: Tensor, group=None, over: str = 'all'
-) -> Tensor:
+def upper_semi_variance(scores: Tensor, mask: Tensor, group=None, over: str = 'all') -> Tensor:
     """``1/n sum_{t_j > mean} (t_j - mean)^2`` of L lists.
 
     That of the scores below the mean is ``upper_semi_variance(-scores)``.
@@ -60,14 +56,14 @@ def upper_semi_variance(
     Args:
         scores: (L, N) float scores.
         mask: (L, N) bool, False for entries to ignore.
-        group: Process group over which the scores are spread. Every rank gets
-            the value of all of them and the gradient of its own.
-        over: What n counts: ``all`` scores of the list (eq. 9), or those
-            ``beyond`` the mean (the authors' code).
+        group: Process group over which the scores are spread. Every rank gets the value of all of
+            them and the gradient of its own.
+        over: What n counts: ``all`` scores of the list (eq. 9), or those ``beyond`` the mean (the
+            authors' code).
 
     Returns:
-        (L,) float64 >= 0, 0 for an empty list; differentiable once. Infinite
-        scores act as +-1e30; NaN gives NaN.
+        (L,) float64 >= 0, 0 for an empty list; differentiable once. Infinite scores act as +-1e30;
+        NaN gives NaN.
 
     Raises:
         ValueError: If the shapes do not fit, or ``over`` is unknown.
@@ -76,10 +72,7 @@ def upper_semi_variance(
     if over not in DIVISORS:
         raise ValueError(f'over={over!r} is unknown; use one of {DIVISORS}')
     if not scores.is_floating_point():
-        raise TypeError(
-            f'scores must be of a float dtype, got {scores.dtype}; call '
-            'scores.float()'
-        )
+        raise TypeError(f'scores must be of a float dtype, got {scores.dtype}; call scores.float()')
     if scores.dim() != 2 or scores.shape != mask.shape:
         raise ValueError(
             'scores and mask must be (lists, scores) of one shape, got '
@@ -102,8 +95,7 @@ def semi_variance(
     """Semi-variance regulariser.
 
     ``lam1/n+ sum_{s_i < mean+} (s_i - mean+)^2
-    + lam2/n- sum_{t_j > mean-} (t_j - mean-)^2``. Source: SOPRC (NeurIPS
-    2022), eq. 9.
+    + lam2/n- sum_{t_j > mean-} (t_j - mean-)^2``. Source: SOPRC (NeurIPS 2022), eq. 9.
 
     Args:
         pos: (P,) or padded (L, P) scores of the positives.
@@ -112,8 +104,8 @@ def semi_variance(
         lam2: Weight of the negatives, >= 0; 0 leaves them out.
         pos_mask: (L, P) bool, False for padding. None: all are real.
         neg_mask: (L, N) bool, False for what is no negative. None: all are.
-        group: Process group over which the negatives are spread; ``pos`` must
-            then hold the positives of all ranks.
+        group: Process group over which the negatives are spread; ``pos`` must then hold the
+            positives of all ranks.
 
     Returns:
         Scalar, or (L,) float64 values, >= 0; 0 for a list without positives.
@@ -145,10 +137,10 @@ def batch_semi_variance(
 ) -> Tensor:
     """Semi-variance regulariser as the authors of SOPRC train it.
 
-    One mean of the positives and one of the negatives of all lists together,
-    and the mean square over the scores beyond it. Equation 9 says neither
-    "per list" nor "per batch" and divides by all scores; with queries of 28 x
-    4 images this form is 5 to 7 times as large as :func:`semi_variance`.
+    One mean of the positives and one of the negatives of all lists together, and the mean square
+    over the scores beyond it. Equation 9 says neither
+    "per list" nor "per batch" and divides by all scores; with queries of 28 x 4 images this form is
+    5 to 7 times as large as :func:`semi_variance`.
 
     Args:
         pos: (L, P) scores of the positives.
@@ -157,8 +149,8 @@ def batch_semi_variance(
         lam2: Weight of the negatives, >= 0; 0 leaves them out.
         pos_mask: (L, P) bool, False for padding. None: all are real.
         neg_mask: (L, N) bool, False for what is no negative. None: all are.
-        group: Process group over which the negatives are spread; ``pos`` must
-            then hold the positives of all ranks.
+        group: Process group over which the negatives are spread; ``pos`` must then hold the
+            positives of all ranks.
 
     Returns:
         Float64 scalar >= 0. Lists without positives do not count.

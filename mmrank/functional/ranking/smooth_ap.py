@@ -3,9 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.pairwise.pairwise_surrogate import (
-    pairwise_surrogate_sum,
-)
+from mmrank.functional.pairwise.pairwise_surrogate import pairwise_surrogate_sum
 from mmrank.functional.pairwise.surrogates import Sigmoid
 
 from .lists import ranking_function, score_lists
@@ -23,8 +21,8 @@ def smooth_ap_loss(
 ) -> Tensor:
     """SmoothAP loss.
 
-    ``1 - mean_i R+_i / (R+_i + sum_j G(t_j - s_i))`` with the rank among the
-    positives ``R+_i = 1 + sum_{k != i} G(s_k - s_i)`` and
+    ``1 - mean_i R+_i / (R+_i + sum_j G(t_j - s_i))`` with the rank among the positives ``R+_i = 1 +
+    sum_{k != i} G(s_k - s_i)`` and
     ``G(x) = sigmoid(x / tau)``. Source: Brown et al., Smooth-AP: Smoothing
     the Path Towards Large-Scale Image Retrieval, ECCV 2020, eqs. 5 to 7.
 
@@ -34,13 +32,12 @@ def smooth_ap_loss(
         tau: Temperature in units of the scores, > 0.
         pos_mask: (L, P) bool, False for padding. None: all are real.
         neg_mask: (L, N) bool, False for what is no negative. None: all are.
-        group: Process group over which the negatives are spread; ``pos`` must
-            then hold the positives of all ranks.
+        group: Process group over which the negatives are spread; ``pos`` must then hold the
+            positives of all ranks.
 
     Returns:
-        Scalar, or (L,) float64 losses, in [0, 1]; 0, still attached to the
-        graph, for a list without positives. The pairs are formed in blocks:
-        memory does not grow with P * N.
+        Scalar, or (L,) float64 losses, in [0, 1]; 0, still attached to the graph, for a list
+        without positives. The pairs are formed in blocks: memory does not grow with P * N.
 
     Raises:
         ValueError: If ``tau`` is not > 0 or the shapes do not fit.
@@ -56,9 +53,7 @@ def smooth_ap_loss(
     above = 0.5 * pairwise_surrogate_sum(
         pos, neg, sigmoid, pos_mask=pos_mask, neg_mask=neg_mask, group=group
     )
-    among = 0.5 * pairwise_surrogate_sum(
-        pos, pos, sigmoid, pos_mask=pos_mask, neg_mask=pos_mask
-    )
+    among = 0.5 * pairwise_surrogate_sum(pos, pos, sigmoid, pos_mask=pos_mask, neg_mask=pos_mask)
     # A positive meets itself at 1/2; the paper counts it as 1.
     rank = among + 0.5 + above
     risk = torch.where(pos_mask, above / rank, 0)

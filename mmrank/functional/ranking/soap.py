@@ -3,10 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.pairwise.pairwise_surrogate import (
-    check_lists,
-    pairwise_surrogate_sum,
-)
+from mmrank.functional.pairwise.pairwise_surrogate import check_lists, pairwise_surrogate_sum
 from mmrank.functional.pairwise.surrogates import SquaredHinge
 
 from .lists import count_negatives, ranking_function, score_lists
@@ -23,11 +20,11 @@ def surrogate_ranks(
 ) -> Tensor:
     """Surrogate ranks of each positive, as shares of its list.
 
-    ``g_i = mean_s l(s_i - s) [1[s is positive], 1]`` over all n scores s of
-    the list, s_i itself included, with the squared hinge
-    ``l(x) = max(0, 1 - x/margin)^2``. Source: Qi et al., Stochastic
-    Optimization of Areas Under Precision-Recall Curves with Provable
-    Convergence, NeurIPS 2021, eq. 3 and 4 (its l is ``margin^2`` times ours,
+    ``g_i = mean_s l(s_i - s) [1[s is positive], 1]`` over all n scores s of the list, s_i itself
+    included, with the squared hinge
+    ``l(x) = max(0, 1 - x/margin)^2``. Source: Qi et al., Stochastic Optimization of Areas Under
+    Precision-Recall Curves with Provable Convergence, NeurIPS 2021, eq. 3 and 4 (its l is
+    ``margin^2`` times ours,
     a factor that drops out).
 
     Args:
@@ -36,12 +33,12 @@ def surrogate_ranks(
         margin: Margin in units of the scores, > 0.
         pos_mask: (L, P) bool, False for padding. None: all are real.
         neg_mask: (L, N) bool, False for what is no negative. None: all are.
-        group: Process group over which the negatives are spread; ``pos`` must
-            then hold the positives of all ranks.
+        group: Process group over which the negatives are spread; ``pos`` must then hold the
+            positives of all ranks.
 
     Returns:
-        (2, L, P) float64: among the positives, among all; ``0 < g_1 <= g_2``,
-        and 0 at padding. Differentiable once.
+        (2, L, P) float64: among the positives, among all; ``0 < g_1 <= g_2``, and 0 at padding.
+        Differentiable once.
 
     Raises:
         ValueError: If ``margin`` is not > 0 or the shapes do not fit.
@@ -50,13 +47,11 @@ def surrogate_ranks(
     hinge = SquaredHinge(margin)
     if pos_mask is None:
         pos_mask = torch.ones_like(pos, dtype=torch.bool)
-    # Gradients of both sums are added in float64: where a score is infinite,
-    # each alone exceeds float16, and their sum would be NaN.
+    # Gradients of both sums are added in float64: where a score is infinite, each alone exceeds
+    # float16, and their sum would be NaN.
     check_lists(pos, neg)
     pos, neg = pos.double(), neg.double()
-    among = pairwise_surrogate_sum(
-        pos, pos, hinge, pos_mask=pos_mask, neg_mask=pos_mask
-    )
+    among = pairwise_surrogate_sum(pos, pos, hinge, pos_mask=pos_mask, neg_mask=pos_mask)
     below = pairwise_surrogate_sum(
         pos, neg, hinge, pos_mask=pos_mask, neg_mask=neg_mask, group=group
     )
@@ -86,15 +81,12 @@ def moving_ranks(old: Tensor, batch: Tensor, gamma: float) -> Tensor:
     return torch.where(finite, mixed, torch.where(old[1] > 0, old, new))
 
 
-def soap_of_ranks(
-    batch: Tensor, moving: Tensor, pos_mask: Tensor | None = None
-) -> Tensor:
+def soap_of_ranks(batch: Tensor, moving: Tensor, pos_mask: Tensor | None = None) -> Tensor:
     """SOAP loss of L lists from surrogate ranks and their averages.
 
     The value is ``mean_i 1 - u_i1/u_i2``. The gradient is
-    ``mean_i (-1/u_i2) grad g_i1 + (u_i1/u_i2^2) grad g_i2``, in which u is a
-    constant; where u is g it is that of the value. Source: SOAP (NeurIPS
-    2021), eq. 5 and 6.
+    ``mean_i (-1/u_i2) grad g_i1 + (u_i1/u_i2^2) grad g_i2``, in which u is a constant; where u is g
+    it is that of the value. Source: SOAP (NeurIPS 2021), eq. 5 and 6.
 
     Args:
         batch: (2, L, P) g with gradient, see :func:`surrogate_ranks`.
@@ -135,12 +127,12 @@ def soap_loss(
         margin: Margin in units of the scores, > 0.
         pos_mask: (L, P) bool, False for padding. None: all are real.
         neg_mask: (L, N) bool, False for what is no negative. None: all are.
-        group: Process group over which the negatives are spread; ``pos`` must
-            then hold the positives of all ranks.
+        group: Process group over which the negatives are spread; ``pos`` must then hold the
+            positives of all ranks.
 
     Returns:
-        Scalar, or (L,) float64 losses, in [0, 1]; 0, still attached to the
-        graph, for a list without positives.
+        Scalar, or (L,) float64 losses, in [0, 1]; 0, still attached to the graph, for a list
+        without positives.
 
     Raises:
         ValueError: If ``margin`` is not > 0 or the shapes do not fit.
@@ -152,12 +144,7 @@ def soap_loss(
         tensor(0.0455)
     """
     batch = surrogate_ranks(
-        pos,
-        neg,
-        margin=margin,
-        pos_mask=pos_mask,
-        neg_mask=neg_mask,
-        group=group,
+        pos, neg, margin=margin, pos_mask=pos_mask, neg_mask=neg_mask, group=group
     )
     return soap_of_ranks(batch, batch, pos_mask)
 

@@ -5,9 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmrank.functional.pairwise.pairwise_surrogate import (
-    pairwise_surrogate_sum,
-)
+from mmrank.functional.pairwise.pairwise_surrogate import pairwise_surrogate_sum
 from mmrank.functional.pairwise.surrogates import OneSidedHuber, Surrogate
 
 from .lists import count_negatives, ranking_function, score_lists
@@ -34,8 +32,7 @@ def stable_ap_outer(x: Tensor, eps: float) -> Tensor:
     """
     if not eps > 0:
         raise ValueError(f'eps must be > 0, got {eps!r}')
-    # x/(1 + x), in a form that is exact near 0, finite at inf and whose
-    # derivative does not cancel.
+    # x/(1 + x), in a form that is exact near 0, finite at inf and whose derivative does not cancel.
     ratio = -torch.expm1(-torch.log1p(x))
     return (eps**2 + ratio).sqrt()
 
@@ -93,8 +90,8 @@ def rank_weighted_risk(
         pos_mask: (L, P) bool, False for padding.
         neg_mask: (L, N) bool, False for what is no negative.
         method: See :func:`pairwise_surrogate_sum`.
-        group: Process group over which the negatives are spread; ``pos`` must
-            then hold the positives of all ranks.
+        group: Process group over which the negatives are spread; ``pos`` must then hold the
+            positives of all ranks.
 
     Returns:
         Risk and its diagnostics, in float64.
@@ -104,17 +101,9 @@ def rank_weighted_risk(
         TypeError: If a score tensor is not of a float dtype.
     """
     if weights not in WEIGHTS:
-        raise ValueError(
-            f'weights={weights!r} is unknown; use one of {WEIGHTS}'
-        )
+        raise ValueError(f'weights={weights!r} is unknown; use one of {WEIGHTS}')
     total = pairwise_surrogate_sum(
-        pos,
-        neg,
-        surrogate,
-        pos_mask=pos_mask,
-        neg_mask=neg_mask,
-        method=method,
-        group=group,
+        pos, neg, surrogate, pos_mask=pos_mask, neg_mask=neg_mask, method=method, group=group
     )
     with torch.no_grad():
         mu = torch.as_tensor(mean_pos, dtype=torch.float64, device=pos.device)
@@ -137,8 +126,8 @@ class StableAPTerms(NamedTuple):
 
     Attributes:
         loss: (L,) ``h(argument)``; 0 for a list without positives.
-        argument: (L,) what h is applied to, >= 0, detached. Far above 1, h is
-            flat and its gradient vanishes.
+        argument: (L,) what h is applied to, >= 0, detached. Far above 1, h is flat and its gradient
+            vanishes.
         weighted: What it was computed from.
     """
 
@@ -171,9 +160,7 @@ def stable_ap_of_risk(
     elif not isinstance(rho, Tensor) and not rho > 0:
         raise ValueError(f'rho must be > 0 or None (n-/n+), got {rho!r}')
     argument = rho * weighted.risk
-    loss = torch.where(
-        weighted.has_positive, stable_ap_outer(argument, eps), 0
-    )
+    loss = torch.where(weighted.has_positive, stable_ap_outer(argument, eps), 0)
     return StableAPTerms(loss, argument.detach(), weighted)
 
 
@@ -215,8 +202,8 @@ def stable_ap_terms(
         pos_mask: (L, P) bool, False for padding. None: all are real.
         neg_mask: (L, N) bool, False for what is no negative. None: all are.
         method: See :func:`pairwise_surrogate_sum`.
-        group: Process group over which the negatives are spread; ``pos`` must
-            then hold the positives of all ranks.
+        group: Process group over which the negatives are spread; ``pos`` must then hold the
+            positives of all ranks.
 
     Returns:
         Terms, in float64 where the scores are 2-D.
@@ -267,25 +254,25 @@ def stable_ap_loss(
     Args:
         pos: (P,) or padded (L, P) scores of the positives.
         neg: (N,) or (L, N) scores of the negatives.
-        mean_pos: (L,) or scalar mean positive scores mu, no gradient: an
-            estimate that outlives the batch.
+        mean_pos: (L,) or scalar mean positive scores mu, no gradient: an estimate that outlives the
+            batch.
         tau: Margin of the surrogate in units of the scores, > 0.
         bound: Largest value B of the surrogate on the score range;
             ``1 + 2 (high - low)/tau``, so ``1 + 4/tau`` for cosines.
         a: Offset of the weight, > 0.
         t: Power of the weight, >= 0.
         eps: Smoothing of the outer function, > 0.
-        rho: Imbalance, > 0: a number, or (L,). None: n-/n+ of each list, at
-            which h saturates from random weights on, in the 112 images of a
-            retrieval batch as among the anchors of a detector; the
+        rho: Imbalance, > 0: a number, or (L,). None: n-/n+ of each list, at which h saturates from
+            random weights on, in the 112 images of a retrieval batch as among the anchors of a
+            detector; the
             registered ``StableAPLoss`` caps it.
         weights: ``normalised`` or ``printed``, see
             :func:`rank_weighted_risk`.
         pos_mask: (L, P) bool, False for padding. None: all are real.
         neg_mask: (L, N) bool, False for what is no negative. None: all are.
         method: See :func:`pairwise_surrogate_sum`.
-        group: Process group over which the negatives are spread; ``pos`` must
-            then hold the positives of all ranks.
+        group: Process group over which the negatives are spread; ``pos`` must then hold the
+            positives of all ranks.
 
     Returns:
         Scalar, or (L,) float64 losses, in ``[eps, sqrt(1 + eps^2)]``; 0,

@@ -16,26 +16,23 @@ from .contrastive_loss import ContrastedBatch, ContrastiveLoss
 class CLIPLoss(ContrastiveLoss):
     """Symmetric cross-entropy of images and texts.
 
-    The image of a pair is classified among the texts of the batch, and its
-    text among the images; the two losses are averaged. Source: Radford et al.,
-    Learning Transferable Visual Models From Natural Language Supervision, ICML
-    2021, section 2.3.
+    The image of a pair is classified among the texts of the batch, and its text among the images;
+    the two losses are averaged. Source: Radford et al., Learning Transferable Visual Models From
+    Natural Language Supervision, ICML 2021, section 2.3.
 
-    ``forward(images, texts, sample_idx)``, see :class:`ContrastiveLoss`. Rows
-    of one sample are no negatives of each other.
+    ``forward(images, texts, sample_idx)``, see :class:`ContrastiveLoss`. Rows of one sample are no
+    negatives of each other.
 
     Args:
         tau: Temperature, at the start if it is learned. CLIP takes 0.07.
-        learnable: Learn the temperature: its logarithm is a parameter of the
-            optimiser, to be spared by weight decay
-            (``paramwise_cfg=dict(custom_keys={'log_tau':
+        learnable: Learn the temperature: its logarithm is a parameter of the optimiser, to be
+            spared by weight decay (``paramwise_cfg=dict(custom_keys={'log_tau':
             dict(decay_mult=0)})``).
         tau_min: The learned temperature stays above; CLIP takes 0.01.
         tau_max: And below.
 
     Attributes:
-        log_tau: () parameter, or a buffer that is not saved, if the
-            temperature is fixed.
+        log_tau: () parameter, or a buffer that is not saved, if the temperature is fixed.
 
     Raises:
         ValueError: On a parameter out of range.
@@ -57,12 +54,7 @@ class CLIPLoss(ContrastiveLoss):
         loss_weight: float = 1.0,
         gather: str = 'all',
     ) -> None:
-        super().__init__(
-            normalize=normalize,
-            scope=scope,
-            loss_weight=loss_weight,
-            gather=gather,
-        )
+        super().__init__(normalize=normalize, scope=scope, loss_weight=loss_weight, gather=gather)
         if not 0 < tau < math.inf:
             raise ValueError(f'tau must be > 0 and finite, got {tau!r}')
         if learnable and not 0 < tau_min <= tau <= tau_max < math.inf:
@@ -84,16 +76,14 @@ class CLIPLoss(ContrastiveLoss):
     def temperature(self) -> Tensor:
         """() temperature, at least float32."""
         if self.learnable:
-            # The parameter itself is clamped: outside the bounds a clamped
-            # value has no gradient, so it could not return.
+            # The parameter itself is clamped: outside the bounds a clamped value has no gradient,
+            # so it could not return.
             with torch.no_grad():
                 self.log_tau.clamp_(*self.bounds)
         dtype = torch.promote_types(self.log_tau.dtype, torch.float32)
         return self.log_tau.to(dtype).exp()
 
-    def row_losses(
-        self, batch: ContrastedBatch, sample_idx: Tensor | None, group
-    ) -> Tensor:
+    def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
         """Mean over image and text of each sample."""
         tau = self.temperature()
         image_terms, text_terms = batch.terms([tau, tau])
@@ -105,29 +95,23 @@ class CLIPLoss(ContrastiveLoss):
 class CyCLIPLoss(CLIPLoss):
     """CLIP's loss and two that make the similarities consistent.
 
-    The similarity of an image and another pair's text should be that of the
-    swapped text and image, and that of two images that of their texts.
+    The similarity of an image and another pair's text should be that of the swapped text and image,
+    and that of two images that of their texts.
     Source: Goel et al., CyCLIP: Cyclic Contrastive Language-Image
     Pretraining, NeurIPS 2022.
 
     Args:
         cross_weight: Weight of the consistency across modalities.
-        in_weight: Weight of that within modalities; the paper has 0.25 for
-            both.
+        in_weight: Weight of that within modalities; the paper has 0.25 for both.
         **kwargs: As for :class:`CLIPLoss`.
 
     Raises:
         ValueError: On a parameter out of range.
     """
 
-    def __init__(
-        self, cross_weight: float = 0.25, in_weight: float = 0.25, **kwargs
-    ) -> None:
+    def __init__(self, cross_weight: float = 0.25, in_weight: float = 0.25, **kwargs) -> None:
         super().__init__(**kwargs)
-        for name, value in (
-            ('cross_weight', cross_weight),
-            ('in_weight', in_weight),
-        ):
+        for name, value in (('cross_weight', cross_weight), ('in_weight', in_weight)):
             if not value >= 0:
                 raise ValueError(f'{name} must be >= 0, got {value!r}')
         if self.gather != 'all':
@@ -138,9 +122,7 @@ class CyCLIPLoss(CLIPLoss):
             )
         self.cross_weight, self.in_weight = cross_weight, in_weight
 
-    def row_losses(
-        self, batch: ContrastedBatch, sample_idx: Tensor | None, group
-    ) -> Tensor:
+    def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
         """CLIP's loss and the weighted inconsistency of each sample."""
         cross, within = cyclic_consistency(
             batch.view1, batch.view2, batch.all_view1, batch.all_view2
@@ -160,17 +142,15 @@ class CyCLIPLoss(CLIPLoss):
 class IndividualCLIPLoss(ContrastiveLoss):
     """CLIP's loss with a temperature for each image and each text.
 
-    The temperatures are parameters of the optimiser, learned by the gradient
-    of the loss itself. This is what iSogCLR is compared with, not a loss to
+    The temperatures are parameters of the optimiser, learned by the gradient of the loss itself.
+    This is what iSogCLR is compared with, not a loss to
     take: the paper reports that the mean temperature grows and training
     hardly converges. A larger temperature lowers the loss of a pair as long
     as negatives score above it. (The text says "below", with which the
-    sign of its own equation does not agree.) Source: iSogCLR (ICML 2023),
-    appendix C.3.
+    sign of its own equation does not agree.) Source: iSogCLR (ICML 2023), appendix C.3.
 
-    ``forward(images, texts, sample_idx)``, see :class:`ContrastiveLoss`. Spare
-    the temperatures the weight decay:
-    ``paramwise_cfg=dict(custom_keys={'_tau': dict(decay_mult=0)})``.
+    ``forward(images, texts, sample_idx)``, see :class:`ContrastiveLoss`. Spare the temperatures the
+    weight decay: ``paramwise_cfg=dict(custom_keys={'_tau': dict(decay_mult=0)})``.
 
     Args:
         num_samples: Number of pairs in the training set.
@@ -197,12 +177,7 @@ class IndividualCLIPLoss(ContrastiveLoss):
         loss_weight: float = 1.0,
         gather: str = 'all',
     ) -> None:
-        super().__init__(
-            normalize=normalize,
-            scope=scope,
-            loss_weight=loss_weight,
-            gather=gather,
-        )
+        super().__init__(normalize=normalize, scope=scope, loss_weight=loss_weight, gather=gather)
         if not (type(num_samples) is int and num_samples >= 1):
             raise ValueError(
                 f'num_samples must be an int >= 1, got {num_samples!r}; set '
@@ -225,17 +200,15 @@ class IndividualCLIPLoss(ContrastiveLoss):
         """(n,) temperatures of the images and of the texts, >= float32."""
         found = []
         for tau in (self.image_tau, self.text_tau):
-            # The parameter itself is clamped: outside the bounds a clamped
-            # value has no gradient, so it could not return.
+            # The parameter itself is clamped: outside the bounds a clamped value has no gradient,
+            # so it could not return.
             with torch.no_grad():
                 tau.clamp_(min=self.tau_min)
             dtype = torch.promote_types(tau.dtype, torch.float32)
             found.append(tau[sample_idx.to(tau.device)].to(dtype))
         return found
 
-    def row_losses(
-        self, batch: ContrastedBatch, sample_idx: Tensor, group
-    ) -> Tensor:
+    def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor, group) -> Tensor:
         """Mean over image and text of each sample."""
         ids = batch.ids
         fits = ((ids >= 0) & (ids < self.num_samples)).all()
@@ -244,8 +217,7 @@ class IndividualCLIPLoss(ContrastiveLoss):
         elif not fits:
             raise ValueError(
                 f'sample_idx holds indices up to {int(ids.max())}, but '
-                f'num_samples={self.num_samples}; set num_samples to the '
-                'length of the training set'
+                f'num_samples={self.num_samples}; set num_samples to the length of the training set'
             )
         taus = self.temperatures(ids)
         losses = [info_nce_losses(terms) for terms in batch.terms(taus)]

@@ -35,15 +35,14 @@ class ContrastedBatch:
         view1: (n, D) embeddings of this rank.
         view2: (n, D) embeddings of this rank.
         ids: (n,) int64 samples, on the device of the views.
-        all_view1: (M, D) of all ranks, with a gradient that is summed over
-            ranks; or those of this rank.
+        all_view1: (M, D) of all ranks, with a gradient that is summed over ranks; or those of this
+            rank.
         all_view2: (M, D), likewise.
         all_ids: (M,) int64, likewise.
         counts: Rows of each rank; those of this rank alone if not requested.
-        ring: Where the keys of other ranks come from, if they are not
-            gathered; the tensors above are then those of this rank.
-        negatives: Mean number of negatives of an anchor, once :meth:`terms`
-            was called.
+        ring: Where the keys of other ranks come from, if they are not gathered; the tensors above
+            are then those of this rank.
+        negatives: Mean number of negatives of an anchor, once :meth:`terms` was called.
     """
 
     view1: Tensor
@@ -73,8 +72,8 @@ class ContrastedBatch:
             view2: (n, D).
             sample_idx: (n,) samples. None: all rows differ.
             group: Process group; None for a single process.
-            together: Whether negatives come from all ranks. If not, the group
-                only provides its ``counts``.
+            together: Whether negatives come from all ranks. If not, the group only provides its
+                ``counts``.
             gather: ``all`` or ``ring``, see :class:`ContrastiveLoss`.
         """
         n, device = view1.size(0), view1.device
@@ -105,9 +104,9 @@ class ContrastedBatch:
         """Compare the views of this rank with their negatives.
 
         Args:
-            taus: One temperature, or one per sample: every view against both
-                views of all others. Two: the views are modalities, each
-                against the other one, with temperatures of their own.
+            taus: One temperature, or one per sample: every view against both views of all others.
+                Two: the views are modalities, each against the other one, with temperatures of
+                their own.
 
         Returns:
             For one temperature the terms of 2n anchors; for two the terms of
@@ -126,17 +125,16 @@ class ContrastedBatch:
 class ContrastiveLoss(NamedSettings, nn.Module):
     """Base of losses that distinguish the samples of a batch.
 
-    Subclasses implement :meth:`row_losses`. Their docstrings leave out the
-    arguments that this class or another base describes: these are added.
+    Subclasses implement :meth:`row_losses`. Their docstrings leave out the arguments that this
+    class or another base describes: these are added.
 
     Args:
         normalize: Scale embeddings to length 1: similarities are cosines.
-        scope: ``global``: in distributed training the negatives come from the
-            batches of all ranks, exactly as in a single process. ``local``:
-            each rank has its own negatives.
-        gather: How they come. ``all``: every rank gathers the embeddings of
-            all ranks. ``ring``: they pass from rank to rank, so that the
-            memory for them does not grow with the number of ranks; they
+        scope: ``global``: in distributed training the negatives come from the batches of all ranks,
+            exactly as in a single process. ``local``: each rank has its own negatives.
+        gather: How they come. ``all``: every rank gathers the embeddings of all ranks. ``ring``:
+            they pass from rank to rank, so that the memory for them does not grow with the number
+            of ranks; they
             travel once more in backward. The loss is the same.
         loss_weight: Factor of the whole loss.
 
@@ -171,9 +169,7 @@ class ContrastiveLoss(NamedSettings, nn.Module):
         self.diagnostics: dict[str, Tensor] = {}
         self._lone_batches = 0
 
-    def forward(
-        self, view1: Tensor, view2: Tensor, sample_idx: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, view1: Tensor, view2: Tensor, sample_idx: Tensor | None = None) -> Tensor:
         """Compute the loss of a batch.
 
         Args:
@@ -181,21 +177,19 @@ class ContrastiveLoss(NamedSettings, nn.Module):
                 and batch.
             view2: (B, D) embeddings of the same samples: another
                 augmentation, or another modality.
-            sample_idx: (B,) integer index of each sample in the training set.
-                A sample may be there more than once: its rows are no
+            sample_idx: (B,) integer index of each sample in the training set. A sample may be there
+                more than once: its rows are no
                 negatives of each other. None, where the loss keeps nothing
                 per sample: all rows differ.
 
         Returns:
-            Scalar, at least float32; 0, still attached to the graph, when no
-            sample has a negative. In distributed training with
-            ``scope='global'`` all ranks return the loss of the joined batch,
-            with a gradient for DistributedDataParallel, which averages.
+            Scalar, at least float32; 0, still attached to the graph, when no sample has a negative.
+            In distributed training with ``scope='global'`` all ranks return the loss of the joined
+            batch, with a gradient for DistributedDataParallel, which averages.
 
         Raises:
             ValueError: If shapes do not fit or an index is out of range.
-            TypeError: If the embeddings are not of a float dtype or the
-                indices not integers.
+            TypeError: If the embeddings are not of a float dtype or the indices not integers.
             UserError: If several batches of the training had one sample.
         """
         self._check(view1, view2, sample_idx)
@@ -203,9 +197,7 @@ class ContrastiveLoss(NamedSettings, nn.Module):
         world = world_group()
         together = world is not None and self.scope == 'global'
         group = world if together or self.keeps_samples else None
-        batch = ContrastedBatch.of_views(
-            view1, view2, sample_idx, group, together, self.gather
-        )
+        batch = ContrastedBatch.of_views(view1, view2, sample_idx, group, together, self.gather)
         self._refuse_lone_samples(batch)
         losses = self.row_losses(batch, sample_idx, group)
         self._note(batch)
@@ -231,9 +223,7 @@ class ContrastiveLoss(NamedSettings, nn.Module):
         """(n, D) rows that are compared, of the (n, D) rows of the model."""
         return unit_rows(view) if self.normalize else view
 
-    def row_losses(
-        self, batch: ContrastedBatch, sample_idx: Tensor | None, group
-    ) -> Tensor:
+    def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
         """Loss of each sample of this rank; what a subclass has to define.
 
         Args:
@@ -249,9 +239,8 @@ class ContrastiveLoss(NamedSettings, nn.Module):
     def _check(self, view1, view2, sample_idx) -> None:
         if view1.dim() != 2 or view1.shape != view2.shape:
             raise ValueError(
-                'view1 and view2 must be embeddings (samples, length) of the '
-                f'same samples, got shapes {tuple(view1.shape)} and '
-                f'{tuple(view2.shape)}'
+                'view1 and view2 must be embeddings (samples, length) of the same samples, got '
+                f'shapes {tuple(view1.shape)} and {tuple(view2.shape)}'
             )
         for name, view in (('view1', view1), ('view2', view2)):
             if not view.is_floating_point():

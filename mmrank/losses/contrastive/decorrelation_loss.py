@@ -3,10 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.contrastive.decorrelation import (
-    cross_correlation_terms,
-    vicreg_terms,
-)
+from mmrank.functional.contrastive.decorrelation import cross_correlation_terms, vicreg_terms
 from mmrank.registry import MODELS
 
 from .contrastive_loss import ContrastedBatch, ContrastiveLoss
@@ -16,21 +13,17 @@ class DecorrelationLoss(ContrastiveLoss):
     """Base of losses that compare columns of a batch, not its samples.
 
     They have no negatives and use no index: a sample that occurs twice
-    counts twice. With ``scope='global'`` the statistics are those of the
-    batches of all ranks. Subclasses implement :meth:`batch_loss`.
+    counts twice. With ``scope='global'`` the statistics are those of the batches of all ranks.
+    Subclasses implement :meth:`batch_loss`.
 
     Args:
         scope: ``global``: statistics of all ranks. ``local``: of this one.
     """
 
-    def __init__(
-        self, scope: str = 'global', loss_weight: float = 1.0
-    ) -> None:
+    def __init__(self, scope: str = 'global', loss_weight: float = 1.0) -> None:
         super().__init__(normalize=False, scope=scope, loss_weight=loss_weight)
 
-    def row_losses(
-        self, batch: ContrastedBatch, sample_idx: Tensor | None, group
-    ) -> Tensor:
+    def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
         """The loss of the batch, once for each sample of this rank.
 
         So that the mean over all ranks, which the base takes, is the loss.
@@ -61,9 +54,9 @@ class DecorrelationLoss(ContrastiveLoss):
 class BarlowTwinsLoss(DecorrelationLoss):
     """Cross-correlation of two views, drawn to the identity.
 
-    In one process it is mmpretrain's ``LatentCrossCorrelationHead`` with
-    ``CrossCorrelationLoss``. That one standardises each rank by itself and
-    sends no gradient through its sum over ranks; here the batch is that of
+    In one process it is mmpretrain's ``LatentCrossCorrelationHead`` with ``CrossCorrelationLoss``.
+    That one standardises each rank by itself and sends no gradient through its sum over ranks; here
+    the batch is that of
     all ranks. Source: Zbontar et al., Barlow Twins, ICML 2021.
 
     Args:
@@ -74,25 +67,17 @@ class BarlowTwinsLoss(DecorrelationLoss):
     """
 
     def __init__(
-        self,
-        off_diagonal: float = 0.0051,
-        scope: str = 'global',
-        loss_weight: float = 1.0,
+        self, off_diagonal: float = 0.0051, scope: str = 'global', loss_weight: float = 1.0
     ) -> None:
         super().__init__(scope, loss_weight)
         if not off_diagonal >= 0:
-            raise ValueError(
-                f'off_diagonal must be >= 0, got {off_diagonal!r}'
-            )
+            raise ValueError(f'off_diagonal must be >= 0, got {off_diagonal!r}')
         self.off_diagonal = float(off_diagonal)
 
     def batch_loss(self, view1: Tensor, view2: Tensor) -> Tensor:
         """Both parts of the distance from the identity, weighted."""
         own, others = cross_correlation_terms(view1, view2)
-        self.diagnostics |= {
-            'on_diagonal': own.detach(),
-            'off_diagonal': others.detach(),
-        }
+        self.diagnostics |= {'on_diagonal': own.detach(), 'off_diagonal': others.detach()}
         return own + self.off_diagonal * others
 
 
@@ -103,8 +88,8 @@ class VICRegLoss(DecorrelationLoss):
     Source: Bardes et al., VICReg, ICLR 2022, eq. 6; see
     :func:`mmrank.functional.vicreg_terms`. Embeddings are not normalised.
 
-    **Half precision.** The loss is computed in float32. A gradient beyond
-    65504 is infinite in float16, so that a ``GradScaler`` skips the step.
+    **Half precision.** The loss is computed in float32. A gradient beyond 65504 is infinite in
+    float16, so that a ``GradScaler`` skips the step.
 
     Args:
         invariance: Weight of the difference of the views.
@@ -124,9 +109,7 @@ class VICRegLoss(DecorrelationLoss):
         loss_weight: float = 1.0,
     ) -> None:
         super().__init__(scope, loss_weight)
-        self.weights = dict(
-            invariance=invariance, variance=variance, covariance=covariance
-        )
+        self.weights = dict(invariance=invariance, variance=variance, covariance=covariance)
         for name, value in self.weights.items():
             if not value >= 0:
                 raise ValueError(f'{name} must be >= 0, got {value!r}')

@@ -16,13 +16,13 @@ class SigLIPLoss(ContrastiveLoss):
     """Sigmoid loss of images and texts: a pair is judged by itself.
 
     ``softplus(-z_ij (t <x_i, y_j> + b))`` with ``z = 1`` for a pair and -1
-    for all others, summed over texts and averaged over images. There is no
-    softmax, so a pair does not compete with the others. Source: Zhai et al.,
-    Sigmoid Loss for Language Image Pre-Training, ICCV 2023.
+    for all others, summed over texts and averaged over images. There is no softmax, so a pair does
+    not compete with the others. Source: Zhai et al., Sigmoid Loss for Language Image Pre-Training,
+    ICCV 2023.
 
-    ``forward(images, texts, sample_idx)``, see :class:`ContrastiveLoss`. Rows
-    of one sample are no negatives of each other; a sample without negatives
-    still has the loss of its own pair. The texts of other ranks are never
+    ``forward(images, texts, sample_idx)``, see :class:`ContrastiveLoss`. Rows of one sample are no
+    negatives of each other; a sample without negatives still has the loss of its own pair. The
+    texts of other ranks are never
     gathered: they pass from rank to rank
     (:class:`mmrank.functional.KeyRing`), as in the paper.
 
@@ -30,9 +30,8 @@ class SigLIPLoss(ContrastiveLoss):
         tau: Temperature ``1/t`` at the start; the paper takes 0.1.
         bias: b at the start; the paper takes -10, since nearly all pairs of
             a batch are negative.
-        learnable: Learn both: the logarithm of t and b are parameters of the
-            optimiser, to be spared by weight decay
-            (``paramwise_cfg=dict(custom_keys={'log_scale':
+        learnable: Learn both: the logarithm of t and b are parameters of the optimiser, to be
+            spared by weight decay (``paramwise_cfg=dict(custom_keys={'log_scale':
             dict(decay_mult=0), 'logit_bias': dict(decay_mult=0)})``).
 
     Attributes:
@@ -68,10 +67,7 @@ class SigLIPLoss(ContrastiveLoss):
         if not math.isfinite(bias):
             raise ValueError(f'bias must be finite, got {bias!r}')
         self.learnable = learnable
-        for name, value in (
-            ('log_scale', -math.log(tau)),
-            ('logit_bias', float(bias)),
-        ):
+        for name, value in (('log_scale', -math.log(tau)), ('logit_bias', float(bias))):
             start = torch.tensor(value)
             if learnable:
                 self.register_parameter(name, nn.Parameter(start))
@@ -81,18 +77,11 @@ class SigLIPLoss(ContrastiveLoss):
     def extra_repr(self) -> str:
         return f'learnable={self.learnable}, loss_weight={self.loss_weight}'
 
-    def row_losses(
-        self, batch: ContrastedBatch, sample_idx: Tensor | None, group
-    ) -> Tensor:
+    def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
         """Loss of the image of each sample with all texts."""
         dtype = torch.promote_types(self.log_scale.dtype, torch.float32)
         scale = self.log_scale.to(dtype).exp()
         bias = self.logit_bias.to(dtype)
-        losses = sigmoid_losses(
-            batch.view1, batch.view2, scale, bias, batch.ids, batch.ring
-        )
-        self.diagnostics |= {
-            'tau': 1 / scale.detach(),
-            'bias': bias.detach().clone(),
-        }
+        losses = sigmoid_losses(batch.view1, batch.view2, scale, bias, batch.ids, batch.ring)
+        self.diagnostics |= {'tau': 1 / scale.detach(), 'bias': bias.detach().clone()}
         return losses

@@ -19,16 +19,15 @@ from .contrastive_loss import ContrastedBatch, ContrastiveLoss
 class MovingAverageLoss(ContrastiveLoss):
     """Base of SogCLR and iSogCLR.
 
-    The mean of exp over the negatives of a small batch is a poor estimate of
-    that over the data set, so it is averaged over the visits of a sample.
+    The mean of exp over the negatives of a small batch is a poor estimate of that over the data
+    set, so it is averaged over the visits of a sample.
     The two views of a sample share one average s. Each view takes its own
-    step from it for the gradient, and what is kept is their mean; so with
-    ``beta0=1`` the gradient is tau times that of InfoNCE without the positive
-    in the denominator.
+    step from it for the gradient, and what is kept is their mean; so with ``beta0=1`` the gradient
+    is tau times that of InfoNCE without the positive in the denominator.
 
-    The state is the same on all ranks and for any world size with
-    ``scope='global'``. With ``scope='local'`` it is the same on all ranks, of
-    the negatives that each sample met on its own rank.
+    The state is the same on all ranks and for any world size with ``scope='global'``. With
+    ``scope='local'`` it is the same on all ranks, of the negatives that each sample met on its own
+    rank.
     """
 
     keeps_samples = True
@@ -47,9 +46,7 @@ class MovingAverageLoss(ContrastiveLoss):
         """(n,) temperatures of the samples that ``entries`` belong to."""
         raise NotImplementedError
 
-    def tau_gradient(
-        self, terms: NegativeTerms, log_s: Tensor, tau: Tensor
-    ) -> Tensor | None:
+    def tau_gradient(self, terms: NegativeTerms, log_s: Tensor, tau: Tensor) -> Tensor | None:
         """(anchors,) gradient in the temperature, or None if it is fixed."""
         return None
 
@@ -58,9 +55,7 @@ class MovingAverageLoss(ContrastiveLoss):
         for state in self.states():
             state.prefetch(sample_idx, device)
 
-    def row_losses(
-        self, batch: ContrastedBatch, sample_idx: Tensor, group
-    ) -> Tensor:
+    def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor, group) -> Tensor:
         """Losses of the samples; then the state takes in the batch."""
         n, device = batch.ids.numel(), batch.ids.device
         states = self.states()
@@ -69,40 +64,25 @@ class MovingAverageLoss(ContrastiveLoss):
         entries = [x.fetch(sample_idx, device) for x in states]
         taus = [self.temperatures(*x) for x in zip(states, entries)]
         losses = []
-        for state, old, tau, terms in zip(
-            states, entries, taus, batch.terms(taus)
-        ):
+        for state, old, tau, terms in zip(states, entries, taus, batch.terms(taus)):
             views = terms.count.numel() // n if n else 1
             tau = tau.repeat(views)
-            log_s = moving_log_mean(
-                old[0].repeat(views), terms.log_mean, state.beta0
-            )
-            loss = global_contrastive_loss(
-                terms.log_mean, log_s, tau, self.rho, self.tau0
-            )
+            log_s = moving_log_mean(old[0].repeat(views), terms.log_mean, state.beta0)
+            loss = global_contrastive_loss(terms.log_mean, log_s, tau, self.rho, self.tau0)
             losses.append(loss.view(views, n).mean(0))
             log_g = terms.log_mean.detach().view(views, n)
             gradient = self.tau_gradient(terms, log_s, tau)
             if gradient is not None:
                 gradient = gradient.view(views, n).mean(0)
             state.update(
-                batch.ids,
-                old,
-                log_g.logsumexp(0) - math.log(views),
-                gradient,
-                batch.counts,
-                group,
+                batch.ids, old, log_g.logsumexp(0) - math.log(views), gradient, batch.counts, group
             )
             self._note_side(state, tau[:n], log_s, gradient)
         return sum(losses)
 
     @torch.no_grad()
     def _note_side(
-        self,
-        state: SampleLogMean,
-        tau: Tensor,
-        log_s: Tensor,
-        gradient: Tensor | None,
+        self, state: SampleLogMean, tau: Tensor, log_s: Tensor, gradient: Tensor | None
     ) -> None:
         if not tau.numel():
             return
@@ -133,28 +113,26 @@ class SogCLRLoss(MovingAverageLoss):
     """Global contrastive loss with one fixed temperature.
 
     ``tau log mean_z exp(h(z)/tau)`` over the negatives z of the data set,
-    with ``h(z) = <a, z> - <a, a+>``, estimated with a moving average per
-    sample. Source: Yuan et al., Provable Stochastic Optimization for Global
-    Contrastive Learning, ICML 2022; for images and texts Qiu et al., Not All
-    Semantics are Created Equal, ICML 2023, section 3, whose two losses are
-    added.
+    with ``h(z) = <a, z> - <a, a+>``, estimated with a moving average per sample. Source: Yuan et
+    al., Provable Stochastic Optimization for Global Contrastive Learning, ICML 2022; for images and
+    texts Qiu et al., Not All Semantics are Created Equal, ICML 2023, section 3, whose two losses
+    are added.
 
-    For two augmentations this is iSogCLR's form with a fixed temperature.
-    SogCLR's authors average ``exp(<a, z>/tau)`` instead and add the positive
-    outside of the logarithm. The two losses are equal where s is that of the
-    batch (``beta0=1``); here a moving average also holds the positives of
-    earlier visits.
+    For two augmentations this is iSogCLR's form with a fixed temperature. SogCLR's authors average
+    ``exp(<a, z>/tau)`` instead and add the positive outside of the logarithm. The two losses are
+    equal where s is that of the batch (``beta0=1``); here a moving average also holds the positives
+    of earlier visits.
 
     Args:
         num_samples: Number of samples in the training set.
         tau: Temperature > 0.
-        beta0: Weight of the batch in the moving average, in (0, 1]. The
-            iSogCLR paper compares 0.7, 0.8 and 0.9.
-        bimodal: True: the views are modalities; each is contrasted with the
-            other one of all other samples and has an average of its own.
-            False: with both views of them, one average for both.
-        storage: Where the state is kept: ``device``, ``host`` or ``sharded``
-            over the ranks. See :class:`mmrank.state.SampleState`.
+        beta0: Weight of the batch in the moving average, in (0, 1]. The iSogCLR paper compares 0.7,
+            0.8 and 0.9.
+        bimodal: True: the views are modalities; each is contrasted with the other one of all other
+            samples and has an average of its own. False: with both views of them, one average for
+            both.
+        storage: Where the state is kept: ``device``, ``host`` or ``sharded`` over the ranks. See
+            :class:`mmrank.state.SampleState`.
         load_state: False resets the state when a checkpoint is loaded.
 
     Raises:
@@ -174,12 +152,7 @@ class SogCLRLoss(MovingAverageLoss):
         loss_weight: float = 1.0,
         gather: str = 'all',
     ) -> None:
-        super().__init__(
-            normalize=normalize,
-            scope=scope,
-            loss_weight=loss_weight,
-            gather=gather,
-        )
+        super().__init__(normalize=normalize, scope=scope, loss_weight=loss_weight, gather=gather)
         if not tau > 0:
             raise ValueError(f'tau must be > 0, got {tau!r}')
         self.tau, self.bimodal = float(tau), bimodal

@@ -15,10 +15,9 @@ from .contrastive_loss import ContrastedBatch, ContrastiveLoss
 class TaUSimCLRLoss(ContrastiveLoss):
     """SimCLR with a temperature that the network computes of each view.
 
-    The network returns D + 1 numbers: an embedding, and e, from which the
-    temperature of that view as an anchor is ``sigmoid(e) / t``. It is learned
-    by the gradient of the InfoNCE of that anchor. Source: Zhang et al.,
-    Temperature as Uncertainty in Contrastive Learning, 2021, as iSogCLR (ICML
+    The network returns D + 1 numbers: an embedding, and e, from which the temperature of that view
+    as an anchor is ``sigmoid(e) / t``. It is learned by the gradient of the InfoNCE of that anchor.
+    Source: Zhang et al., Temperature as Uncertainty in Contrastive Learning, 2021, as iSogCLR (ICML
     2023), appendix C.3 and table 10, compares it.
 
     Set the ``out_channels`` of the neck to one more than the embedding has.
@@ -41,15 +40,12 @@ class TaUSimCLRLoss(ContrastiveLoss):
         scope: str = 'global',
         loss_weight: float = 1.0,
     ) -> None:
-        super().__init__(
-            normalize=normalize, scope=scope, loss_weight=loss_weight
-        )
+        super().__init__(normalize=normalize, scope=scope, loss_weight=loss_weight)
         if not 0 < scale < float('inf'):
             raise ValueError(f'scale must be > 0 and finite, got {scale!r}')
         if not 0 < tau_min < 0.5 / scale:
             raise ValueError(
-                f'tau_min must be in (0, 0.5/scale), got {tau_min!r} with '
-                f'scale={scale!r}'
+                f'tau_min must be in (0, 0.5/scale), got {tau_min!r} with scale={scale!r}'
             )
         self.scale, self.tau_min = float(scale), float(tau_min)
 
@@ -57,9 +53,8 @@ class TaUSimCLRLoss(ContrastiveLoss):
         """(n, D + 1) rows, of which e is left as it is."""
         if view.size(1) < 2:
             raise UserError(
-                f'TaUSimCLRLoss got views of {view.size(1)} columns, but '
-                'needs an embedding and one more. Fix: out_channels of the '
-                'neck'
+                f'TaUSimCLRLoss got views of {view.size(1)} columns, but needs an embedding and '
+                'one more. Fix: out_channels of the neck'
             )
         rows = super().embedded(view[:, :-1])
         return torch.cat([rows, view[:, -1:].to(rows.dtype)], 1)
@@ -70,9 +65,7 @@ class TaUSimCLRLoss(ContrastiveLoss):
         e = e.to(torch.promote_types(e.dtype, torch.float32))
         return (e.sigmoid() / self.scale).clamp(min=self.tau_min)
 
-    def row_losses(
-        self, batch: ContrastedBatch, sample_idx: Tensor | None, group
-    ) -> Tensor:
+    def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
         """Mean over the two anchors of each sample."""
         tau = self.temperatures(torch.cat([batch.view1, batch.view2]))
         for name in ('view1', 'view2', 'all_view1', 'all_view2'):

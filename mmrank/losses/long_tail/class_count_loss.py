@@ -5,16 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from mmrank.functional.distributed import (
-    all_reduce_sum,
-    scale_gradient,
-    world_group,
-)
-from mmrank.functional.ranking.lists import (
-    check_class_indices,
-    check_classified,
-    one_vs_all,
-)
+from mmrank.functional.distributed import all_reduce_sum, scale_gradient, world_group
+from mmrank.functional.ranking.lists import check_class_indices, check_classified, one_vs_all
 from mmrank.losses.inputs import one_of
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state import LabelCounts
@@ -23,9 +15,9 @@ from mmrank.state import LabelCounts
 class ClassCountLoss(NamedSettings, nn.Module):
     """Base of losses that treat a class by its number of samples.
 
-    With ``use_sigmoid`` every column is a binary problem of its own, in which
-    the class competes with the rest; without it the classes compete by
-    softmax. Subclasses implement :meth:`sigmoid_losses` and
+    With ``use_sigmoid`` every column is a binary problem of its own, in which the class competes
+    with the rest; without it the classes compete by softmax. Subclasses implement
+    :meth:`sigmoid_losses` and
     :meth:`softmax_losses`.
 
     Args:
@@ -33,11 +25,10 @@ class ClassCountLoss(NamedSettings, nn.Module):
         use_sigmoid: See above.
         class_counts: (C,) positives of each class in the training set. None:
             ``mmrank.ClassCountsHook`` sets them.
-        num_samples: Number of samples of the training set, beside
-            ``class_counts``. None: their sum.
+        num_samples: Number of samples of the training set, beside ``class_counts``. None: their
+            sum.
         scope: ``global``: in distributed training the mean is over the rows
-            of all ranks, exactly as in a single process. ``local``: each rank
-            has its own mean.
+            of all ranks, exactly as in a single process. ``local``: each rank has its own mean.
         loss_weight: Factor of the whole loss.
 
     Raises:
@@ -56,10 +47,7 @@ class ClassCountLoss(NamedSettings, nn.Module):
         super().__init__()
         one_of('scope', scope, ('global', 'local'))
         if not use_sigmoid and num_classes == 1:
-            raise ValueError(
-                'num_classes=1 is a binary problem, which needs '
-                'use_sigmoid=True'
-            )
+            raise ValueError('num_classes=1 is a binary problem, which needs use_sigmoid=True')
         self.num_classes, self.use_sigmoid = num_classes, use_sigmoid
         self.scope, self.loss_weight = scope, loss_weight
         self.wants_class_counts = class_counts is None
@@ -91,16 +79,15 @@ class ClassCountLoss(NamedSettings, nn.Module):
 
         Args:
             cls_score: (n, C) raw scores, any float dtype.
-            target: (n,) class indices, or (n, C) of 0 and 1, which softmax
-                does not take. With sigmoid C = no class.
+            target: (n,) class indices, or (n, C) of 0 and 1, which softmax does not take. With
+                sigmoid C = no class.
             weight: (n,) weights of the rows.
-            avg_factor: Accepted because heads pass it, not used: the mean is
-                over the rows.
+            avg_factor: Accepted because heads pass it, not used: the mean is over the rows.
             reduction_override: Likewise; only None is supported.
 
         Returns:
-            Scalar >= 0: sum over the columns of the mean over the rows; 0,
-            still attached to the graph, when there is no row.
+            Scalar >= 0: sum over the columns of the mean over the rows; 0, still attached to the
+            graph, when there is no row.
 
         Raises:
             ValueError: If shapes or labels do not fit.
@@ -108,19 +95,13 @@ class ClassCountLoss(NamedSettings, nn.Module):
             RuntimeError: If the class counts are not set.
         """
         if reduction_override is not None:
-            raise ValueError(
-                f'reduction_override={reduction_override!r} is not supported'
-            )
-        check_classified(
-            cls_score, target, weight, self.num_classes, weight_per_class=False
-        )
+            raise ValueError(f'reduction_override={reduction_override!r} is not supported')
+        check_classified(cls_score, target, weight, self.num_classes, weight_per_class=False)
         group = world_group() if self.scope == 'global' else None
         if group is not None:
             cls_score = scale_gradient(cls_score, group.size())
         # Small probabilities are lost in half precision.
-        cls_score = cls_score.to(
-            torch.promote_types(cls_score.dtype, torch.float32)
-        )
+        cls_score = cls_score.to(torch.promote_types(cls_score.dtype, torch.float32))
         if self.use_sigmoid:
             is_positive = one_vs_all(target, self.num_classes)
             losses, share = self.sigmoid_losses(cls_score, is_positive)
@@ -138,9 +119,7 @@ class ClassCountLoss(NamedSettings, nn.Module):
         loss = (total / rows).sum().to(losses.dtype)
         return self.loss_weight * loss
 
-    def sigmoid_losses(
-        self, scores: Tensor, is_positive: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def sigmoid_losses(self, scores: Tensor, is_positive: Tensor) -> tuple[Tensor, Tensor]:
         """Losses of binary problems; what a subclass has to define.
 
         Args:
@@ -148,14 +127,12 @@ class ClassCountLoss(NamedSettings, nn.Module):
             is_positive: (n, C) bool.
 
         Returns:
-            (n, C) losses, and (n, C) what each counts in the denominator of
-            the mean, without gradient.
+            (n, C) losses, and (n, C) what each counts in the denominator of the mean, without
+            gradient.
         """
         raise NotImplementedError
 
-    def softmax_losses(
-        self, scores: Tensor, labels: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def softmax_losses(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Losses of samples with one class; what a subclass has to define.
 
         Args:
@@ -170,9 +147,8 @@ class ClassCountLoss(NamedSettings, nn.Module):
     def _single_labels(self, target: Tensor) -> Tensor:
         if target.dim() != 1:
             raise ValueError(
-                'softmax needs one class per sample, (n,) indices, got a '
-                f'target of shape {tuple(target.shape)}; set use_sigmoid=True '
-                'for several'
+                'softmax needs one class per sample, (n,) indices, got a target of shape '
+                f'{tuple(target.shape)}; set use_sigmoid=True for several'
             )
         classes = self.num_classes
         check_class_indices(target, classes, classes - 1)

@@ -19,24 +19,23 @@ class LDAMLoss(ClassCountLoss):
     """Cross-entropy with larger margins for rarer classes.
 
     The margin of a class is ``max_margin * (n_rarest / n_c)^(1/4)``. Once
-    ``mmrank.DeferredReweightingHook`` starts the re-weighting, the classes are
-    also weighted by their effective number and the mean is weighted, as in the
-    authors' code. Source: Cao et al., Learning Imbalanced Datasets with
-    Label-Distribution-Aware Margin Loss, NeurIPS 2019.
+    ``mmrank.DeferredReweightingHook`` starts the re-weighting, the classes are also weighted by
+    their effective number and the mean is weighted, as in the authors' code. Source: Cao et al.,
+    Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss, NeurIPS 2019.
 
     Args:
         num_classes: Number of classes C, columns of the scores.
         max_margin: Margin of the rarest class, >= 0.
-        scale: Factor of the scores, > 0. The paper's 30 is for cosines, with
-            weights and features of length 1; take 1 for free scores.
+        scale: Factor of the scores, > 0. The paper's 30 is for cosines, with weights and features
+            of length 1; take 1 for free scores.
         reweight_beta: beta of the deferred weights, in [0, 1).
         **kwargs: ``use_sigmoid``, ``class_counts``, ``num_samples``,
             ``scope`` and ``loss_weight`` of
             :class:`mmrank.losses.ClassCountLoss`.
 
     Attributes:
-        reweighting: () float32 buffer, 1 from the start of the re-weighting
-            on; saved, so that a resumed run continues with it.
+        reweighting: () float32 buffer, 1 from the start of the re-weighting on; saved, so that a
+            resumed run continues with it.
 
     Raises:
         ValueError: On a parameter out of range.
@@ -66,9 +65,7 @@ class LDAMLoss(ClassCountLoss):
         """Weight the classes from now on."""
         self.reweighting.fill_(1)
 
-    def sigmoid_losses(
-        self, scores: Tensor, is_positive: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def sigmoid_losses(self, scores: Tensor, is_positive: Tensor) -> tuple[Tensor, Tensor]:
         """Binary LDAM losses and their weights."""
         counts = self.counts.get()
         margins = ldam_margins(counts, self.max_margin)
@@ -77,9 +74,7 @@ class LDAMLoss(ClassCountLoss):
         weights = torch.where(is_positive, pos, neg)
         return losses * weights, weights
 
-    def softmax_losses(
-        self, scores: Tensor, labels: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def softmax_losses(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """LDAM losses and the weights of their classes."""
         counts = self.counts.get()[:, 1]
         margins = ldam_margins(counts, self.max_margin)

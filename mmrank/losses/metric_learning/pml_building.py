@@ -6,11 +6,7 @@ from torch import nn
 
 INSTALL = "pip install 'pytorch-metric-learning>=2.9'"
 # Options of a loss or miner that are modules, and where these are found.
-_PARTS = {
-    'distance': 'distances',
-    'reducer': 'reducers',
-    'embedding_regularizer': 'regularizers',
-}
+_PARTS = {'distance': 'distances', 'reducer': 'reducers', 'embedding_regularizer': 'regularizers'}
 _TRIPLET_LOSSES = ('TripletMarginLoss', 'MarginLoss')
 
 
@@ -19,8 +15,7 @@ def build_part(place: str, config: Mapping, name: str) -> nn.Module:
 
     Args:
         place: ``losses``, ``miners``, ``distances`` ...
-        config: ``type`` and keyword arguments; those that are modules are
-            configs themselves.
+        config: ``type`` and keyword arguments; those that are modules are configs themselves.
         name: What the config is called in messages.
 
     Returns:
@@ -41,9 +36,7 @@ def build_part(place: str, config: Mapping, name: str) -> nn.Module:
     kind = settings.pop('type')
     part = getattr(package, kind, None) if isinstance(kind, str) else None
     if part is None:
-        raise KeyError(
-            f'{name}.type={kind!r} is not in pytorch_metric_learning.{place}'
-        )
+        raise KeyError(f'{name}.type={kind!r} is not in pytorch_metric_learning.{place}')
     for key, of in _PARTS.items():
         if settings.get(key) is not None:
             settings[key] = build_part(of, settings[key], f'{name}.{key}')
@@ -56,8 +49,8 @@ def check_loss(loss: nn.Module) -> None:
     """Raise for a loss that does not accept the pairs to take.
 
     Raises:
-        ValueError: If it takes its pairs from the labels alone, or with a
-            setting that is wrong for a gallery.
+        ValueError: If it takes its pairs from the labels alone, or with a setting that is wrong for
+            a gallery.
     """
     losses = _package('losses')
     kind = type(loss).__name__
@@ -96,24 +89,14 @@ def check_loss(loss: nn.Module) -> None:
 def takes_triplets(loss: nn.Module) -> bool:
     """Whether a loss is one of triplets, not of pairs."""
     losses = _package('losses')
-    return isinstance(
-        loss, tuple(getattr(losses, name) for name in _TRIPLET_LOSSES)
-    )
+    return isinstance(loss, tuple(getattr(losses, name) for name in _TRIPLET_LOSSES))
 
 
 def _package(place: str):
     try:
-        from pytorch_metric_learning import (
-            distances,
-            losses,
-            miners,
-            reducers,
-            regularizers,
-        )
+        from pytorch_metric_learning import distances, losses, miners, reducers, regularizers
     except ImportError as error:
-        raise ImportError(
-            f'mmrank.PMLLoss needs pytorch-metric-learning: {INSTALL}'
-        ) from error
+        raise ImportError(f'mmrank.PMLLoss needs pytorch-metric-learning: {INSTALL}') from error
     return {
         'distances': distances,
         'losses': losses,

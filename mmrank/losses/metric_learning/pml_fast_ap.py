@@ -13,16 +13,14 @@ from mmrank.functional.ranking.listwise_ap import listwise_ap_lists
 class FastAPOfPairs(FastAPLoss):
     """FastAP of queries that search a gallery.
 
-    The original refuses a gallery and takes all pairs of its batch. Its
-    histogram of squared distances is that of list-wise AP with one bin more,
-    so the same formula is evaluated there for the pairs that are given, and
-    reduced by the original's reducer. Source: Cakir et al., Deep Metric
-    Learning to Rank, CVPR 2019.
+    The original refuses a gallery and takes all pairs of its batch. Its histogram of squared
+    distances is that of list-wise AP with one bin more, so the same formula is evaluated there for
+    the pairs that are given, and reduced by the original's reducer. Source: Cakir et al., Deep
+    Metric Learning to Rank, CVPR 2019.
 
     Args:
         num_bins: Number of bins of the histogram.
-        **kwargs: ``distance``, ``reducer`` and ``embedding_regularizer`` of
-            the original.
+        **kwargs: ``distance``, ``reducer`` and ``embedding_regularizer`` of the original.
     """
 
     def compute_loss(
@@ -38,8 +36,8 @@ class FastAPOfPairs(FastAPLoss):
         Args:
             embeddings: (Q, D) queries.
             labels: Not used; the pairs are sufficient.
-            indices_tuple: Query and gallery indices of the positive pairs,
-                then of the negative ones.
+            indices_tuple: Query and gallery indices of the positive pairs, then of the negative
+                ones.
             ref_emb: (G, D) gallery.
             ref_labels: Not used.
         """

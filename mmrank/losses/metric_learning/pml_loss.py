@@ -3,11 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from mmrank.functional.distributed import (
-    all_gather_rows,
-    rows_and_dtype,
-    world_group,
-)
+from mmrank.functional.distributed import all_gather_rows, rows_and_dtype, world_group
 from mmrank.losses.inputs import EmbeddingBatch, one_of
 from mmrank.registry import MODELS
 
@@ -19,28 +15,26 @@ class PMLLoss(nn.Module):
     """A loss of pytorch-metric-learning for queries and their gallery.
 
     Takes its pair losses (contrastive, multi-similarity, NT-Xent, circle
-    ...), ``TripletMarginLoss``, ``MarginLoss`` and ``FastAPLoss``. A query
-    never meets its own image. For cross-batch memory (XBM) set
-    ``memory`` of ``mmrank.RetrievalHead``: it is saved and resumed, whereas
-    the package's own ``CrossBatchMemory`` keeps its write position and
+    ...), ``TripletMarginLoss``, ``MarginLoss`` and ``FastAPLoss``. A query never meets its own
+    image. For cross-batch memory (XBM) set
+    ``memory`` of ``mmrank.RetrievalHead``: it is saved and resumed, whereas the package's own
+    ``CrossBatchMemory`` keeps its write position and
     whether it is full outside of its ``state_dict``.
 
-    Embeddings are used in float32 at least, also under autocast; a NaN among
-    them makes the loss NaN, where the reducers of the package would drop it.
-    The pairs are read from the device: the host waits for it.
+    Embeddings are used in float32 at least, also under autocast; a NaN among them makes the loss
+    NaN, where the reducers of the package would drop it. The pairs are read from the device: the
+    host waits for it.
 
     Args:
-        loss: Config of the loss: ``type`` and its arguments; ``distance``,
-            ``reducer`` and ``embedding_regularizer`` are configs themselves.
+        loss: Config of the loss: ``type`` and its arguments; ``distance``, ``reducer`` and
+            ``embedding_regularizer`` are configs themselves.
         miner: Config of a miner, which chooses the pairs; None takes all.
             With a memory a miner sees the query's own image as a candidate
             (as in the package's ``CrossBatchMemory``) and the pair is dropped
-            afterwards: do not use one that selects the easiest positive. A
-            random miner draws on every rank for itself, and the gradient is
-            the mean of the draws.
+            afterwards: do not use one that selects the easiest positive. A random miner draws on
+            every rank for itself, and the gradient is the mean of the draws.
         scope: ``global``: in distributed training the batches of all ranks
-            are one, exactly as in a single process. ``local``: each rank has
-            its own.
+            are one, exactly as in a single process. ``local``: each rank has its own.
         loss_weight: Factor of the loss.
 
     Raises:
@@ -56,11 +50,7 @@ class PMLLoss(nn.Module):
     """
 
     def __init__(
-        self,
-        loss: dict,
-        miner: dict | None = None,
-        scope: str = 'global',
-        loss_weight: float = 1.0,
+        self, loss: dict, miner: dict | None = None, scope: str = 'global', loss_weight: float = 1.0
     ) -> None:
         super().__init__()
         one_of('scope', scope, ('global', 'local'))
@@ -72,8 +62,7 @@ class PMLLoss(nn.Module):
         if miner is not None:
             if loss['type'] == 'FastAPLoss':
                 raise ValueError(
-                    f'miner={miner!r} has no effect on FastAPLoss, which '
-                    'ranks all pairs; remove it'
+                    f'miner={miner!r} has no effect on FastAPLoss, which ranks all pairs; remove it'
                 )
             self.miner = build_part('miners', miner, 'miner')
 
@@ -111,9 +100,7 @@ class PMLLoss(nn.Module):
                 )
         return self.loss_weight * value
 
-    def _pairs(
-        self, batch: EmbeddingBatch, queries: Tensor, gallery: Tensor
-    ) -> tuple[Tensor, ...]:
+    def _pairs(self, batch: EmbeddingBatch, queries: Tensor, gallery: Tensor) -> tuple[Tensor, ...]:
         """Indices of pairs or triplets as the loss takes them."""
         is_positive, is_negative = batch.is_positive(), batch.is_negative()
         if self.miner is not None and len(queries):
@@ -130,30 +117,21 @@ class PMLLoss(nn.Module):
             return anchors[pair], positives[pair], negatives
         return anchors, positives, *is_negative.nonzero(as_tuple=True)
 
-    def _mine(
-        self, batch: EmbeddingBatch, queries: Tensor, gallery: Tensor
-    ) -> tuple[Tensor, ...]:
+    def _mine(self, batch: EmbeddingBatch, queries: Tensor, gallery: Tensor) -> tuple[Tensor, ...]:
         """What the miner chooses, without a query's own image."""
         itself = batch.is_itself
         if _is_diagonal(itself):
-            # The miner leaves the own image out by itself, and before it
-            # compares anything.
+            # The miner leaves the own image out by itself, and before it compares anything.
             mined = self.miner(queries, batch.query_labels)
         else:
             # Empty slots of a memory are not passed to the miner.
             columns = (~itself.all(0)).nonzero()[:, 0]
             mined = self.miner(
-                queries,
-                batch.query_labels,
-                gallery[columns],
-                batch.gallery_labels[columns],
+                queries, batch.query_labels, gallery[columns], batch.gallery_labels[columns]
             )
             # Queries are at positions 0 and 2 of pairs, at 0 of triplets.
             of_queries = (0, 2) if len(mined) == 4 else (0,)
-            mined = [
-                x if place in of_queries else columns[x]
-                for place, x in enumerate(mined)
-            ]
+            mined = [x if place in of_queries else columns[x] for place, x in enumerate(mined)]
         if len(mined) == 3:
             anchors, positives, negatives = mined
             keep = ~(itself[anchors, positives] | itself[anchors, negatives])
@@ -177,8 +155,8 @@ def _with_gallery_of_all_ranks(batch: EmbeddingBatch, group) -> EmbeddingBatch:
     """The batch as a single process would have it.
 
     The gradient of the gallery is summed over ranks, as that of the queries
-    is by who gathered them: all ranks compute one loss, and the mean that
-    DistributedDataParallel takes makes it count once.
+    is by who gathered them: all ranks compute one loss, and the mean that DistributedDataParallel
+    takes makes it count once.
     """
     counts, dtype = rows_and_dtype(batch.gallery, group)
     # uint8: not every backend sends bool.

@@ -12,10 +12,9 @@ _BASES = {'BaseDenseHead': 'level', 'DETRHead': 'layer of its decoder'}
 def refuse_stock_dense_head(loss: str) -> None:
     """Refuse the dense head that builds a loss, unless it gathers scores.
 
-    No interface tells a loss what holds it, and a stock head does not show
-    that it is one until it has called the loss for a single level. So this
-    looks at who is building the loss. A head that takes care of that itself
-    says so by a true class attribute ``gathers_scores``.
+    No interface tells a loss what holds it, and a stock head does not show that it is one until it
+    has called the loss for a single level. So this looks at who is building the loss. A head that
+    takes care of that itself says so by a true class attribute ``gathers_scores``.
 
     Args:
         loss: Name of the class that is being built.

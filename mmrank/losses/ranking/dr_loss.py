@@ -3,11 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.ranking.dr_loss import (
-    NEG_LAMBDA,
-    POS_LAMBDA,
-    distributional_ranking,
-)
+from mmrank.functional.ranking.dr_loss import NEG_LAMBDA, POS_LAMBDA, distributional_ranking
 from mmrank.registry import MODELS
 
 from .ranking_loss import PaddedLoss, RankedLists
@@ -17,9 +13,8 @@ from .ranking_loss import PaddedLoss, RankedLists
 class DRLoss(PaddedLoss):
     """Distributional ranking of the sigmoid scores.
 
-    Scores are probabilities with a fixed margin, so they need no centring at
-    test time. Source: Qian et al., DR Loss: Improving Object Detection by
-    Distributional Ranking, CVPR 2020.
+    Scores are probabilities with a fixed margin, so they need no centring at test time. Source:
+    Qian et al., DR Loss: Improving Object Detection by Distributional Ranking, CVPR 2020.
 
     Args:
         pos_lambda: Temperature of the positives, > 0.
@@ -27,11 +22,11 @@ class DRLoss(PaddedLoss):
         margin: Margin between positives and negatives, in probability.
         sharpness: L of the smoothed hinge, > 0.
         scale: Factor of the smoothed hinge (the authors' tau), > 0.
-        **kwargs: ``num_classes``, ``mode``, ``reduction``, ``scope``,
-            ``loss_weight`` and ``use_sigmoid`` of
+        **kwargs: ``num_classes``, ``mode``, ``reduction``, ``scope``, ``loss_weight`` and
+            ``use_sigmoid`` of
             :class:`mmrank.losses.RankingLoss`. The mean of
-            ``per_class`` is over all classes: those without a positive still
-            push their negatives down.
+            ``per_class`` is over all classes: those without a positive still push their negatives
+            down.
 
     Raises:
         ValueError: On a parameter out of range.

@@ -8,23 +8,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from mmrank.errors import UserError
-from mmrank.functional.distributed import (
-    all_gather_lists,
-    join,
-    scale_gradient,
-    world_group,
-)
+from mmrank.functional.distributed import all_gather_lists, join, scale_gradient, world_group
 from mmrank.functional.pairwise.opaque_operator import on_host
-from mmrank.functional.ranking.lists import (
-    check_classified,
-    one_vs_all,
-    positive_index,
-)
-from mmrank.losses.inputs import (
-    EmbeddingBatch,
-    box_values,
-    one_of,
-)
+from mmrank.functional.ranking.lists import check_classified, one_vs_all, positive_index
+from mmrank.losses.inputs import EmbeddingBatch, box_values, one_of
 from mmrank.losses.setting_names import NamedSettings
 
 from .dense_head_check import refuse_stock_dense_head
@@ -48,19 +35,19 @@ class RankedLists:
     """L rankings of a batch, what a listwise loss is computed from.
 
     Attributes:
-        pos: (L, P) activated scores of the positives, padded; those of all
-            ranks when ``group`` is set.
+        pos: (L, P) activated scores of the positives, padded; those of all ranks when ``group`` is
+            set.
         pos_mask: (L, P) bool, False for padding.
         scores: (L, N) activated scores of this rank.
         is_positive: (L, N) bool, True for the positives of this rank.
         neg_mask: (L, N) bool, True for the negatives.
-        values: (L, P) one value for each positive, such as the quality of its
-            box or its box loss, or None.
+        values: (L, P) one value for each positive, such as the quality of its box or its box loss,
+            or None.
         group: Process group over which the negatives are spread, or None.
         state_group: Process group whose ranks hold other positives than
             those in ``pos``, or None.
-        list_classes: (L,) integer class of each list, or None if list i is
-            that of class i or there is one list in all.
+        list_classes: (L,) integer class of each list, or None if list i is that of class i or there
+            is one list in all.
     """
 
     pos: Tensor
@@ -83,36 +70,31 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
 
     Args:
         num_classes: Number of classes C, checked against the scores.
-        mode: ``flatten``: all classes in one ranking, every score counts once
-            per class. ``per_class``: one ranking per class.
+        mode: ``flatten``: all classes in one ranking, every score counts once per class.
+            ``per_class``: one ranking per class.
         activation: ``none`` ranks raw logits, ``sigmoid`` scores in (0, 1).
         scope: ``global``: in distributed training the scores of all ranks
-            form one ranking, exactly as in a single process. ``local``: each
-            rank ranks its own.
+            form one ranking, exactly as in a single process. ``local``: each rank ranks its own.
         loss_weight: Factor of the whole loss.
-        use_sigmoid: Read by mmdet heads from the config: one output channel
-            per class and sigmoid at test time, which keeps the ranking. Only
-            True is supported.
+        use_sigmoid: Read by mmdet heads from the config: one output channel per class and sigmoid
+            at test time, which keeps the ranking. Only True is supported.
         reduction: How the rankings of ``per_class`` are put together:
             ``mean`` over the classes that have a positive, or ``sum``.
 
     Attributes:
-        box_input: What the loss requires of the boxes: None, ``'quality'``
-            ((n_pos,) IoU of each positive's predicted box) or ``'loss'``
-            ((n_pos,) its box loss, with gradient).
+        box_input: What the loss requires of the boxes: None, ``'quality'`` ((n_pos,) IoU of each
+            positive's predicted box) or ``'loss'`` ((n_pos,) its box loss, with gradient).
         diagnostics: Detached scalars of the last forward by name;
-            :class:`mmrank.engine.hooks.RankingMonitorHook` logs them.
-            ``argument`` is what an outer function like ``x/(1 + x)`` is
-            applied to: far above 1 its gradient vanishes.
+            :class:`mmrank.engine.hooks.RankingMonitorHook` logs them. ``argument`` is what an outer
+            function like ``x/(1 + x)`` is applied to: far above 1 its gradient vanishes.
         saturation_advice: What to change when ``argument`` stays far above 1.
-        ignores_empty_lists: Whether a list without a positive has neither a
-            loss nor a gradient. Its scores are then 0: a NaN among them would
-            reach the gradient, but not the loss.
+        ignores_empty_lists: Whether a list without a positive has neither a loss nor a gradient.
+            Its scores are then 0: a NaN among them would reach the gradient, but not the loss.
 
     Raises:
         ValueError: On an unknown choice.
-        UserError: If a dense head of mmdet builds it that does not gather, or
-            ``use_sigmoid`` is False.
+        UserError: If a dense head of mmdet builds it that does not gather, or ``use_sigmoid`` is
+            False.
     """
 
     ignores_empty_lists = False
@@ -137,9 +119,8 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
         one_of('activation', activation, ACTIVATIONS)
         if not use_sigmoid:
             raise UserError(
-                'use_sigmoid=False is not supported: a ranking loss scores '
-                'every class independently. Fix: use_sigmoid=True, or leave '
-                'it out'
+                'use_sigmoid=False is not supported: a ranking loss scores every class '
+                'independently. Fix: use_sigmoid=True, or leave it out'
             )
         self.num_classes, self.mode = num_classes, mode
         self.activation, self.scope = activation, scope
@@ -163,28 +144,24 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
         Args:
             cls_score: (n, C) raw scores, any float dtype.
             target: (n,) class indices, C = background, or (n, C) of 0 and 1.
-            weight: (n,) or (n, C), numbers or bool; entries that are not > 0
-                are ignored.
-            avg_factor: Accepted because mmdet heads pass it. A ranking loss
-                has its own normalisation, so it is not used.
+            weight: (n,) or (n, C), numbers or bool; entries that are not > 0 are ignored.
+            avg_factor: Accepted because mmdet heads pass it. A ranking loss has its own
+                normalisation, so it is not used.
             reduction_override: Likewise; only None is supported.
-            quality: (n_pos,) quality in [0, 1] of each row with a class, in
-                row order; for losses with ``box_input='quality'``.
+            quality: (n_pos,) quality in [0, 1] of each row with a class, in row order; for losses
+                with ``box_input='quality'``.
             box_loss: (n_pos,) box loss of each row with a class, in row
                 order; for losses with ``box_input='loss'``.
 
         Returns:
-            Scalar >= 0; 0, still attached to the graph, when there is no
-            positive. Losses with ``box_input='loss'`` return a dict of
-            ``loss_cls`` and ``loss_bbox``.
+            Scalar >= 0; 0, still attached to the graph, when there is no positive. Losses with
+            ``box_input='loss'`` return a dict of ``loss_cls`` and ``loss_bbox``.
 
         Raises:
             ValueError: If shapes or class counts do not fit.
             TypeError: If the scores are not of a float dtype.
         """
-        lists = self.one_vs_all_lists(
-            cls_score, target, weight, reduction_override
-        )
+        lists = self.one_vs_all_lists(cls_score, target, weight, reduction_override)
         values_at = None
         if any(x is not None for x in (self.box_input, quality, box_loss)):
             values_at = box_values(self, cls_score, target, quality, box_loss)
@@ -212,8 +189,7 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
         """
         if reduction_override is not None:
             raise ValueError(
-                'a ranking loss has no reduction to override, '
-                f'got {reduction_override!r}'
+                f'a ranking loss has no reduction to override, got {reduction_override!r}'
             )
         check_classified(cls_score, target, weight, self.num_classes)
         is_positive = one_vs_all(target, cls_score.size(1))
@@ -222,9 +198,7 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
             taken = weight if weight.dtype == torch.bool else weight > 0
             taken = taken.unsqueeze(1) if taken.dim() == 1 else taken
             is_positive, is_negative = is_positive & taken, is_negative & taken
-        return tuple(
-            self.lists_of(x) for x in (cls_score, is_positive, is_negative)
-        )
+        return tuple(self.lists_of(x) for x in (cls_score, is_positive, is_negative))
 
     def lists_of(self, entries: Tensor) -> Tensor:
         """(n, C) entries as lists: (C, n), or (1, n * C) in one ranking."""
@@ -241,8 +215,7 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
             batch: Queries and gallery of this rank.
 
         Returns:
-            Scalar >= 0; 0, still attached to the graph, when no query has a
-            positive.
+            Scalar >= 0; 0, still attached to the graph, when no query has a positive.
         """
         return self.loss_weight * self.rank(
             batch.scores(),
@@ -261,12 +234,9 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
     ) -> Tensor | dict[str, Tensor]:
         """Loss of L lists of raw scores: classes, or queries of a batch.
 
-        See :meth:`ranked_lists` for the arguments and :meth:`list_losses` for
-        what it returns.
+        See :meth:`ranked_lists` for the arguments and :meth:`list_losses` for what it returns.
         """
-        lists = self.ranked_lists(
-            scores, is_positive, is_negative, values_at, list_classes
-        )
+        lists = self.ranked_lists(scores, is_positive, is_negative, values_at, list_classes)
         return self.list_losses(lists)
 
     def ranked_lists(
@@ -283,10 +253,10 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
             scores: (L, N) raw scores.
             is_positive: (L, N) bool.
             is_negative: (L, N) bool; an entry that is neither is ignored.
-            values_at: Returns one float for each positive, given its column:
-                (L, P) of (L, P). None: the positives have no values.
-            list_classes: (L,) integer class of each list, where the lists are
-                queries, for losses that keep state per class.
+            values_at: Returns one float for each positive, given its column: (L, P) of (L, P).
+                None: the positives have no values.
+            list_classes: (L,) integer class of each list, where the lists are queries, for losses
+                that keep state per class.
 
         Returns:
             What :meth:`list_losses` computes the loss from.
@@ -307,9 +277,7 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
                 parts.append(scale_gradient(values, size))
             # Scores and values travel together: one wait for the width.
             own = join(parts)
-            joined, masks = all_gather_lists(
-                own, pos_mask.repeat(len(parts), 1), group
-            )
+            joined, masks = all_gather_lists(own, pos_mask.repeat(len(parts), 1), group)
             if joined.dtype != own.dtype:
                 # Another rank has wider scores.
                 scores = scores.to(joined.dtype)
@@ -382,8 +350,8 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
     def logit_centre(self) -> Tensor | None:
         """Raw score that heads show as 0.5 at test time.
 
-        The offset of the scores does not change a ranking loss, so a fixed
-        score threshold requires the place of the positives.
+        The offset of the scores does not change a ranking loss, so a fixed score threshold requires
+        the place of the positives.
 
         Returns:
             (1,) or (C,) tensor, or None to leave the scores as they are.
@@ -394,10 +362,10 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
     def shift_logits(self, offset: Tensor) -> None:
         """Move the state with the raw scores of a model.
 
-        A loss with a :meth:`logit_centre` keeps numbers in units of the
-        scores. When a constant is added to the scores of each class, as
-        :func:`mmrank.models.centre_folding.fold_centres` does, they have to
-        follow. The base has no such state.
+        A loss with a :meth:`logit_centre` keeps numbers in units of the scores. When a constant is
+        added to the scores of each class, as
+        :func:`mmrank.models.centre_folding.fold_centres` does, they have to follow. The base has no
+        such state.
 
         Args:
             offset: (1,) or (C,), what is added to the raw scores.
@@ -458,9 +426,7 @@ class PaddedLoss(RankingLoss):
         loss = self.reduce_lists(losses, self.counted(lists))
         return loss.to(torch.promote_types(lists.pos.dtype, torch.float32))
 
-    def extra_diagnostics(
-        self, losses: Tensor, lists: RankedLists
-    ) -> dict[str, Tensor]:
+    def extra_diagnostics(self, losses: Tensor, lists: RankedLists) -> dict[str, Tensor]:
         """Detached scalars to log beside the number of positives.
 
         Args:

@@ -15,21 +15,20 @@ class RoIClassificationMixin:
     """Answers the hooks of mmdet's ``BBoxHead`` for one-vs-all scores.
 
     A stock head then passes C instead of C + 1 score channels to the loss, so
-    ``loss_cls=dict(type='mmrank.StableAPLoss')`` in a stock config is enough.
-    One thing a stock head cannot do: it skips the loss on a rank without a
-    single proposal, for which the others would wait;
+    ``loss_cls=dict(type='mmrank.StableAPLoss')`` in a stock config is enough. One thing a stock
+    head cannot do: it skips the loss on a rank without a single proposal, for which the others
+    would wait;
     :func:`mmrank.models.roi_heads.ListwiseBBoxHead` calls it. Put before
-    :class:`torch.nn.Module`; expects ``num_classes`` (an int or None) and
-    ``logit_centre()``.
+    :class:`torch.nn.Module`; expects ``num_classes`` (an int or None) and ``logit_centre()``.
 
     Attributes:
         custom_cls_channels: Makes the head call :meth:`get_cls_channels` and
             :meth:`get_activation`.
-        custom_activation: Makes the head call :meth:`get_accuracy`, and
-            Cascade R-CNN :meth:`get_activation`.
+        custom_activation: Makes the head call :meth:`get_accuracy`, and Cascade R-CNN
+            :meth:`get_activation`.
         custom_accuracy: Makes ``FCOSHead`` call :meth:`get_accuracy`.
-        roi_classes: Number of classes of the box head that the loss was built
-            into; None in a dense head, which never requests channels.
+        roi_classes: Number of classes of the box head that the loss was built into; None in a dense
+            head, which never requests channels.
     """
 
     custom_cls_channels = True
@@ -45,9 +44,8 @@ class RoIClassificationMixin:
             num_classes: Number of classes C of the head.
 
         Returns:
-            C: there is no background channel, a box without an object is one
-            that no class ranks high. A training set with other classes is
-            refused in the first iteration.
+            C: there is no background channel, a box without an object is one that no class ranks
+            high. A training set with other classes is refused in the first iteration.
 
         Raises:
             ValueError: If the loss was built for another number of classes.
@@ -60,9 +58,7 @@ class RoIClassificationMixin:
             )
         self.roi_classes = num_classes
         where = f'bbox_head, the head of {type(self).__name__}'
-        self.register_forward_pre_hook(
-            ClassesOfTrainingSet(num_classes, where)
-        )
+        self.register_forward_pre_hook(ClassesOfTrainingSet(num_classes, where))
         return num_classes
 
     def get_activation(self, cls_score: Tensor) -> Tensor:
@@ -72,18 +68,16 @@ class RoIClassificationMixin:
             cls_score: (n, C) raw scores, any float dtype.
 
         Returns:
-            In a box head (n, C + 1), of at least float32; the last column is
-            that of the background, 1 - the highest of the others, which NMS
-            drops. In a dense head (n, C).
+            In a box head (n, C + 1), of at least float32; the last column is that of the
+            background, 1 - the highest of the others, which NMS drops. In a dense head (n, C).
 
         Raises:
             ValueError: If the columns are not the classes of the box head.
         """
         if self.roi_classes not in (None, cls_score.size(1)):
             raise ValueError(
-                f'cls_score has {cls_score.size(1)} columns but the box head '
-                f'was built with num_classes={self.roi_classes}; '
-                'a ranking loss takes no background column'
+                f'cls_score has {cls_score.size(1)} columns but the box head was built with '
+                f'num_classes={self.roi_classes}; a ranking loss takes no background column'
             )
         scores = self._centred(cls_score).sigmoid()
         self._warn_of_low_scores(scores)
@@ -93,9 +87,7 @@ class RoIClassificationMixin:
         return torch.cat([scores, background], dim=1)
 
     @torch.no_grad()
-    def get_accuracy(
-        self, cls_score: Tensor, labels: Tensor
-    ) -> dict[str, Tensor]:
+    def get_accuracy(self, cls_score: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """How often the highest class of a box with an object is right.
 
         Args:
@@ -103,8 +95,7 @@ class RoIClassificationMixin:
             labels: (n,) class indices, C = background.
 
         Returns:
-            ``acc_classes``, a scalar in [0, 100], logged but no loss; 0 when
-            no box has an object.
+            ``acc_classes``, a scalar in [0, 100], logged but no loss; 0 when no box has an object.
         """
         has_class = (labels >= 0) & (labels < cls_score.size(1))
         highest = self._centred(cls_score).argmax(dim=1)
@@ -120,19 +111,15 @@ class RoIClassificationMixin:
             self._warned_of_low_scores = True
             name = type(self).__name__
             warnings.warn(
-                f'the highest score of a batch is {float(scores.max()):.2g}: '
-                f'{name} has no logit_centre(), so the scores are wherever '
-                'training left them, and a usual score_thr='
-                f'{_USUAL_THRESHOLD} drops every box. Fix: let '
-                f'{name}.logit_centre() return the mean raw score of the '
-                'positives, or set test_cfg.rcnn.score_thr=0',
+                f'the highest score of a batch is {float(scores.max()):.2g}: {name} has no '
+                'logit_centre(), so the scores are wherever training left them, and a usual '
+                f'score_thr={_USUAL_THRESHOLD} drops every box. Fix: let {name}.logit_centre() '
+                'return the mean raw score of the positives, or set test_cfg.rcnn.score_thr=0',
                 stacklevel=2,
             )
 
     def _centred(self, cls_score: Tensor) -> Tensor:
         """Raw scores, the mean positive score at 0, at least float32."""
-        scores = cls_score.to(
-            torch.promote_types(cls_score.dtype, torch.float32)
-        )
+        scores = cls_score.to(torch.promote_types(cls_score.dtype, torch.float32))
         centre = self.logit_centre()
         return scores if centre is None else scores - centre.to(scores.dtype)

@@ -1,7 +1,7 @@
 """Rankings with a loss and a state each, computed as lists of one call.
 
-The layers of a decoder are a dozen rankings of one size. One by one, each
-costs a thousand small operations, on a GPU a kernel launch each; as lists
+The layers of a decoder are a dozen rankings of one size. One by one, each costs a thousand small
+operations, on a GPU a kernel launch each; as lists
 they share them.
 """
 
@@ -44,19 +44,18 @@ def can_be_separate(losses: Sequence[nn.Module]) -> bool:
 
 
 def separate_rankings(
-    losses: Sequence[RankingLoss],
-    calls: Sequence[tuple[Tensor, Tensor, Tensor | None]],
+    losses: Sequence[RankingLoss], calls: Sequence[tuple[Tensor, Tensor, Tensor | None]]
 ) -> list[Tensor]:
     """Call each loss on its own scores, all at once.
 
     Values, gradients, state and diagnostics are those of
-    ``[loss(*call) for loss, call in zip(losses, calls)]``, the arithmetic in
-    float64 in another order.
+    ``[loss(*call) for loss, call in zip(losses, calls)]``, the arithmetic in float64 in another
+    order.
 
     Args:
         losses: Copies of one loss that :func:`can_be_separate`.
-        calls: (n, C) raw scores, (n,) targets and weights or None for each
-            loss, of the same shapes.
+        calls: (n, C) raw scores, (n,) targets and weights or None for each loss, of the same
+            shapes.
 
     Returns:
         The scalar of each loss.
@@ -66,22 +65,14 @@ def separate_rankings(
         TypeError: If the scores are not of a float dtype.
     """
     first, number = losses[0], len(losses)
-    scores, target, weight = (
-        None if part[0] is None else join(part) for part in zip(*calls)
-    )
+    scores, target, weight = (None if part[0] is None else join(part) for part in zip(*calls))
     lists = [
-        entries.reshape(number, -1)
-        for entries in first.one_vs_all_lists(scores, target, weight)
+        entries.reshape(number, -1) for entries in first.one_vs_all_lists(scores, target, weight)
     ]
     states = [dict(loss.named_buffers()) for loss in losses]
-    joined = {
-        name: torch.cat([state[name] for state in states])
-        for name in states[0]
-    }
+    joined = {name: torch.cat([state[name] for state in states]) for name in states[0]}
     values = functional_call(
-        _Separate(first),
-        {f'loss.{name}': buffer for name, buffer in joined.items()},
-        (lists,),
+        _Separate(first), {f'loss.{name}': buffer for name, buffer in joined.items()}, (lists,)
     )
     with torch.no_grad():
         for name, buffer in joined.items():

@@ -16,29 +16,27 @@ from .ranking_loss import RankedLists, RankingLoss
 class SOAPLoss(RankingLoss):
     """Average precision with moving averages of each positive's ranks.
 
-    ``mean_i 1 - u_i1/u_i2``: u_i1 and u_i2 are moving averages of the
-    surrogate ranks of positive i, among the positives and among all, from the
-    batches that showed it. Source: Qi et al., Stochastic Optimization of
-    Areas Under Precision-Recall Curves with Provable Convergence, NeurIPS
-    2021.
+    ``mean_i 1 - u_i1/u_i2``: u_i1 and u_i2 are moving averages of the surrogate ranks of positive
+    i, among the positives and among all, from the batches that showed it. Source: Qi et al.,
+    Stochastic Optimization of
+    Areas Under Precision-Recall Curves with Provable Convergence, NeurIPS 2021.
 
     The state is saved and the same on all ranks. With ``scope='global'`` it
-    is that of a single process, with ``scope='local'`` each rank ranks the
-    positives that it has.
+    is that of a single process, with ``scope='local'`` each rank ranks the positives that it has.
 
     Args:
         num_samples: Number of samples in the training set, or more.
         num_classes: Number of classes C.
         margin: Margin of the squared hinge in units of the (activated)
             scores, > 0. The authors take 0.6 to 1 for sigmoid scores.
-        gamma: Weight of the batch in the moving averages, in (0, 1]. The
-            authors' code has 0.1 to 0.9, by data set.
+        gamma: Weight of the batch in the moving averages, in (0, 1]. The authors' code has 0.1 to
+            0.9, by data set.
         mode: ``per_class``: one ranking per class. ``flatten``: one in all.
         load_state: False resets the averages when a checkpoint is loaded.
-        storage: ``device``: each rank has all averages. ``sharded``: they are
-            spread over the ranks, see :class:`mmrank.state.SampleState`.
-        **kwargs: ``activation``, ``scope``, ``loss_weight``, ``use_sigmoid``
-            and ``reduction`` of :class:`mmrank.losses.RankingLoss`.
+        storage: ``device``: each rank has all averages. ``sharded``: they are spread over the
+            ranks, see :class:`mmrank.state.SampleState`.
+        **kwargs: ``activation``, ``scope``, ``loss_weight``, ``use_sigmoid`` and ``reduction`` of
+            :class:`mmrank.losses.RankingLoss`.
 
     Raises:
         ValueError: On a parameter out of range.
@@ -66,9 +64,7 @@ class SOAPLoss(RankingLoss):
         super().__init__(num_classes=num_classes, mode=mode, **kwargs)
         self.num_samples = num_samples
         self.margin = SquaredHinge(margin).tau
-        self.ranks = SampleRanks(
-            num_samples, num_classes, gamma, load_state, storage
-        )
+        self.ranks = SampleRanks(num_samples, num_classes, gamma, load_state, storage)
 
     def forward(
         self,
@@ -91,16 +87,14 @@ class SOAPLoss(RankingLoss):
             sample_idx: (n,) integer index of each row in the training set.
 
         Returns:
-            Scalar in [0, 1] times ``loss_weight``; 0, still attached to the
-            graph, when there is no positive.
+            Scalar in [0, 1] times ``loss_weight``; 0, still attached to the graph, when there is no
+            positive.
 
         Raises:
             ValueError: If shapes, class counts or indices do not fit.
             TypeError: If the scores are no floats or the indices no integers.
         """
-        lists = self.one_vs_all_lists(
-            cls_score, target, weight, reduction_override
-        )
+        lists = self.one_vs_all_lists(cls_score, target, weight, reduction_override)
         if sample_idx is None or sample_idx.shape != cls_score.shape[:1]:
             found = None if sample_idx is None else tuple(sample_idx.shape)
             raise ValueError(
@@ -112,9 +106,7 @@ class SOAPLoss(RankingLoss):
         entries = self.ranks.entries_of(sample_idx, cls_score.device)
         # float64 holds every index.
         entries = self.lists_of(entries).double()
-        return self.loss_weight * self.rank(
-            *lists, lambda columns: entries.gather(1, columns)
-        )
+        return self.loss_weight * self.rank(*lists, lambda columns: entries.gather(1, columns))
 
     def embedding_loss(self, batch) -> Tensor:
         """Refuse retrieval: the state is one per sample, not per query.
@@ -146,9 +138,7 @@ class SOAPLoss(RankingLoss):
             'num_positive': pos_mask.sum(),
             'u_positive': self._mean(moving[0], pos_mask),
             'u_all': self._mean(moving[1], pos_mask),
-            'argument': self._mean(
-                moving[1] / moving[0].clamp(min=1e-12) - 1, pos_mask
-            ),
+            'argument': self._mean(moving[1] / moving[0].clamp(min=1e-12) - 1, pos_mask),
         }
         loss = self.reduce_lists(losses, pos_mask.any(1))
         return loss.to(torch.promote_types(lists.scores.dtype, torch.float32))
@@ -159,9 +149,7 @@ class SOAPLoss(RankingLoss):
         if others is not None:
             lists = len(pos_mask)
             joined, masks = all_gather_lists(
-                torch.cat([entries.double(), *batch]),
-                pos_mask.repeat(3, 1),
-                others,
+                torch.cat([entries.double(), *batch]), pos_mask.repeat(3, 1), others
             )
             entries, batch = joined[:lists].long(), joined[lists:]
             batch, pos_mask = batch.view(2, lists, -1), masks[:lists]

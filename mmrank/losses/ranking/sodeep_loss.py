@@ -24,9 +24,7 @@ class _RecurrentNetwork(nn.Module):
 
     def __init__(self, length: int, hidden: int, layers: int) -> None:
         super().__init__()
-        self.lstm = nn.LSTM(
-            1, hidden, layers, batch_first=True, bidirectional=True
-        )
+        self.lstm = nn.LSTM(1, hidden, layers, batch_first=True, bidirectional=True)
         self.to_ranks = nn.Linear(2 * hidden * length, length)
 
     def forward(self, scores: Tensor) -> Tensor:
@@ -58,13 +56,12 @@ NETWORKS = {'lstm': _RecurrentNetwork, 'pairs': _PairNetwork}
 class RankSorter(nn.Module):
     """Network from scores to ranks.
 
-    ``lstm``, a bidirectional LSTM and a linear map of all of its states, is
-    that of Engilberge et al., SoDeep: A Sorting Deep Net to Learn Ranking
+    ``lstm``, a bidirectional LSTM and a linear map of all of its states, is that of Engilberge et
+    al., SoDeep: A Sorting Deep Net to Learn Ranking
     Loss Surrogates, CVPR 2019, with 2 layers of 512 units and lists of 100.
-    It learns slowly: small ones were 0.4 ranks off in lists of 8 after 800
-    batches. ``pairs``, a network of the difference of two scores, whose mean
-    over the list is the rank, was 0.1 off in lists of 32 after as many. It
-    takes n^2 ``hidden`` numbers a list.
+    It learns slowly: small ones were 0.4 ranks off in lists of 8 after 800 batches. ``pairs``, a
+    network of the difference of two scores, whose mean over the list is the rank, was 0.1 off in
+    lists of 32 after as many. It takes n^2 ``hidden`` numbers a list.
 
     A list is brought to mean 0 and variance 1 first.
 
@@ -76,8 +73,7 @@ class RankSorter(nn.Module):
 
     Attributes:
         order: (n,) int64 buffer. The output of an LSTM depends on the order
-            of its input, so :meth:`ranks_of_sorted` always shows a list in
-            this one.
+            of its input, so :meth:`ranks_of_sorted` always shows a list in this one.
 
     Raises:
         ValueError: On a parameter out of range.
@@ -85,13 +81,7 @@ class RankSorter(nn.Module):
 
     order: Tensor
 
-    def __init__(
-        self,
-        length: int,
-        kind: str = 'lstm',
-        hidden: int = 512,
-        layers: int = 2,
-    ) -> None:
+    def __init__(self, length: int, kind: str = 'lstm', hidden: int = 512, layers: int = 2) -> None:
         super().__init__()
         one_of('kind', kind, NETWORKS)
         sizes = dict(length=length, hidden=hidden, layers=layers)
@@ -102,9 +92,7 @@ class RankSorter(nn.Module):
         self.length = length
         self.network = NETWORKS[kind](length, hidden, layers)
         generator = torch.Generator().manual_seed(0)
-        self.register_buffer(
-            'order', torch.randperm(length, generator=generator)
-        )
+        self.register_buffer('order', torch.randperm(length, generator=generator))
 
     def train(self, mode: bool = True):
         """Stay in training mode: cuDNN has no gradient in evaluation."""
@@ -139,9 +127,7 @@ class RankSorter(nn.Module):
         """
         file = io.BytesIO()
         content = dict(
-            settings=self.settings,
-            state_dict=self.state_dict(),
-            rank_error=float(rank_error),
+            settings=self.settings, state_dict=self.state_dict(), rank_error=float(rank_error)
         )
         torch.save(content, file)
         write_atomically(file.getvalue(), path)
@@ -161,9 +147,7 @@ class RankSorter(nn.Module):
             sorter = cls(**content['settings'])
             sorter.load_state_dict(content['state_dict'])
         except Exception as error:
-            raise UserError(
-                f'sorter={str(path)!r} is no sorter: {error}. {fix}'
-            ) from error
+            raise UserError(f'sorter={str(path)!r} is no sorter: {error}. {fix}') from error
         return sorter
 
 
@@ -189,60 +173,50 @@ def below(scores: Tensor) -> Tensor:
 class SoDeepLoss(RankingLoss):
     """Mean rank of the positives, by a network that learned to sort.
 
-    ``mean_i r_i / n``, where the r are what a frozen :class:`RankSorter` makes
-    of the whole list. The gradient is that of the network. Source: Engilberge
-    et al., SoDeep, CVPR 2019, whose loss for average precision is the sum of
-    the ranks of the positives; the mean keeps lists of unequal size apart
+    ``mean_i r_i / n``, where the r are what a frozen :class:`RankSorter` makes of the whole list.
+    The gradient is that of the network. Source: Engilberge et al., SoDeep, CVPR 2019, whose loss
+    for average precision is the sum of the ranks of the positives; the mean keeps lists of unequal
+    size apart
     from each other.
 
-    The sorter is trained beforehand on made-up lists, see
-    ``tools/misc/train_sorter.py``, and takes up to its ``length`` of scores;
-    shorter lists are filled up below. ``rank_error`` in the log is its mean
-    distance to the exact rank: the loss is no better than that.
+    The sorter is trained beforehand on made-up lists, see ``tools/misc/train_sorter.py``, and takes
+    up to its ``length`` of scores; shorter lists are filled up below. ``rank_error`` in the log is
+    its mean distance to the exact rank: the loss is no better than that.
 
-    The output of an LSTM depends on the order of a list. So all lists are
-    shown in one fixed order of their ranks, and the loss does not depend on
-    the order of the batch, nor on how it is spread over GPUs.
+    The output of an LSTM depends on the order of a list. So all lists are shown in one fixed order
+    of their ranks, and the loss does not depend on the order of the batch, nor on how it is spread
+    over GPUs.
 
     Args:
         sorter: File of the sorter. A checkpoint of the model also holds it.
-        score_range: Range of the (activated) scores, mapped to -1 to 1, for
-            which the sorter is trained. Scores beyond twice the range have
+        score_range: Range of the (activated) scores, mapped to -1 to 1, for which the sorter is
+            trained. Scores beyond twice the range have
             no gradient.
-        **kwargs: ``num_classes``, ``mode``, ``reduction``, ``activation``,
-            ``scope``, ``loss_weight`` and ``use_sigmoid`` of
+        **kwargs: ``num_classes``, ``mode``, ``reduction``, ``activation``, ``scope``,
+            ``loss_weight`` and ``use_sigmoid`` of
             :class:`mmrank.losses.RankingLoss`.
 
     Raises:
         ValueError: On a parameter out of range.
-        UserError: If there is no such sorter, or a list is longer than its
-            length.
+        UserError: If there is no such sorter, or a list is longer than its length.
     """
 
     ignores_empty_lists = True
 
     def __init__(
-        self,
-        sorter: str | os.PathLike,
-        score_range: tuple[float, float] = (-1.0, 1.0),
-        **kwargs,
+        self, sorter: str | os.PathLike, score_range: tuple[float, float] = (-1.0, 1.0), **kwargs
     ) -> None:
         super().__init__(**kwargs)
         low, high = score_range
         if not -float('inf') < low < high < float('inf'):
-            raise ValueError(
-                f'score_range must be (low, high) and finite, got '
-                f'{score_range!r}'
-            )
+            raise ValueError(f'score_range must be (low, high) and finite, got {score_range!r}')
         self.score_range = (float(low), float(high))
         self.sorter = RankSorter.load(sorter).requires_grad_(False)
 
     def list_losses(self, lists: RankedLists) -> Tensor:
         """Mean predicted rank of the positives of each list."""
         scores, is_positive, is_real = self._whole_lists(lists)
-        scores, is_positive, is_real = self._sorted(
-            scores, is_positive, is_real
-        )
+        scores, is_positive, is_real = self._sorted(scores, is_positive, is_real)
         ranks = self._ranks(scores)
         num_positive = is_positive.sum(1)
         losses = torch.where(is_positive, ranks, 0).sum(1)
@@ -261,23 +235,18 @@ class SoDeepLoss(RankingLoss):
         if lists.group is None:
             return scores, is_positive, is_real
         rows = torch.cat([scores, is_positive.to(scores.dtype)])
-        joined, mask = all_gather_lists(
-            rows, is_real.repeat(2, 1), lists.group
-        )
+        joined, mask = all_gather_lists(rows, is_real.repeat(2, 1), lists.group)
         scores, is_positive = joined.chunk(2)
         is_real = mask[: scores.size(0)]
         return scores, (is_positive > 0.5) & is_real, is_real
 
-    def _sorted(
-        self, scores: Tensor, is_positive: Tensor, is_real: Tensor
-    ) -> tuple[Tensor, ...]:
+    def _sorted(self, scores: Tensor, is_positive: Tensor, is_real: Tensor) -> tuple[Tensor, ...]:
         """(L, n) of the same in descending order, filled up below."""
         length, width = self.sorter.length, scores.size(1)
         if width > length and int(is_real.sum(1).max()) > length:
             raise UserError(
-                f'a list has {int(is_real.sum(1).max())} scores, but the '
-                f'sorter takes up to {length}. Fix: train one with {TRAIN} '
-                '--length, or make the batches smaller'
+                f'a list has {int(is_real.sum(1).max())} scores, but the sorter takes up to '
+                f'{length}. Fix: train one with {TRAIN} --length, or make the batches smaller'
             )
         low, high = self.score_range
         dtype = torch.promote_types(scores.dtype, torch.float32)
@@ -285,17 +254,14 @@ class SoDeepLoss(RankingLoss):
         scores = (2 * (scores - low) / (high - low) - 1).clamp(-2, 2)
         missing = max(length - width, 0)
         scores, is_positive, is_real = (
-            torch.nn.functional.pad(x, (0, missing))
-            for x in (scores, is_positive, is_real)
+            torch.nn.functional.pad(x, (0, missing)) for x in (scores, is_positive, is_real)
         )
         lowest = torch.where(is_real, scores, torch.inf)
         lowest = torch.where(is_real.any(1, keepdim=True), lowest, 0)
         scores = torch.where(is_real, scores, below(lowest))
         index = scores.detach().argsort(dim=1, descending=True, stable=True)
         index = index[:, :length]
-        return tuple(
-            x.gather(1, index) for x in (scores, is_positive, is_real)
-        )
+        return tuple(x.gather(1, index) for x in (scores, is_positive, is_real))
 
     def _ranks(self, scores: Tensor) -> Tensor:
         sorter = self.sorter
@@ -305,9 +271,7 @@ class SoDeepLoss(RankingLoss):
             return sorter.ranks_of_sorted(scores)
 
     @torch.no_grad()
-    def _note(
-        self, ranks: Tensor, counted: Tensor, num_positive: Tensor
-    ) -> None:
+    def _note(self, ranks: Tensor, counted: Tensor, num_positive: Tensor) -> None:
         length = self.sorter.length
         exact = torch.arange(1, length + 1, device=ranks.device)
         error = (ranks * length - exact).abs()

@@ -17,8 +17,8 @@ from .ranking_loss import RankingLoss
 class SumLoss(RankingLoss):
     """Weighted sum of ranking losses, used in place of one ranking loss.
 
-    ``loss_weight * sum_k weights[k] * losses[k]``, each part with its own
-    ``mode``, ``activation``, ``reduction`` and state::
+    ``loss_weight * sum_k weights[k] * losses[k]``, each part with its own ``mode``, ``activation``,
+    ``reduction`` and state::
 
         loss=dict(
             type='mmrank.SumLoss',
@@ -27,24 +27,19 @@ class SumLoss(RankingLoss):
                 dict(type='mmrank.AUCLoss', tau=1.0)],
             weights=[1.0, 0.2])
 
-    At test time the scores are centred by the :meth:`logit_centre` of the
-    first part that has one.
+    At test time the scores are centred by the :meth:`logit_centre` of the first part that has one.
 
     Args:
-        losses: The parts, at least one: configs or modules of ranking losses
-            that return a scalar. ``num_classes`` is filled in for configs of
-            parts that leave it out.
+        losses: The parts, at least one: configs or modules of ranking losses that return a scalar.
+            ``num_classes`` is filled in for configs of parts that leave it out.
         weights: One finite number >= 0 for each part. None: 1 for each.
-        num_classes: Number of classes C, checked against the scores. None:
-            that of the parts.
+        num_classes: Number of classes C, checked against the scores. None: that of the parts.
         loss_weight: Factor of the whole loss, a finite number.
-        use_sigmoid: Read by mmdet heads from the config. Only True is
-            supported.
+        use_sigmoid: Read by mmdet heads from the config. Only True is supported.
 
     Attributes:
         losses: The parts, whose state is saved under ``losses.0``, ....
-        diagnostics: ``part_0``, ...: the weighted value of each part, which
-            add up to the loss.
+        diagnostics: ``part_0``, ...: the weighted value of each part, which add up to the loss.
         box_input: ``'quality'`` if a part needs the quality of the boxes.
         keeps_samples: Whether a part needs the index of each sample.
 
@@ -69,10 +64,7 @@ class SumLoss(RankingLoss):
         use_sigmoid: bool = True,
     ) -> None:
         _check_parts(losses)
-        parts = [
-            _build_part(f'losses[{i}]', part, num_classes)
-            for i, part in enumerate(losses)
-        ]
+        parts = [_build_part(f'losses[{i}]', part, num_classes) for i, part in enumerate(losses)]
         super().__init__(
             num_classes=_common('num_classes', parts, num_classes),
             scope=_common('scope', parts),
@@ -107,14 +99,13 @@ class SumLoss(RankingLoss):
             weight: (n,) or (n, C); entries that are not > 0 are ignored.
             avg_factor: Not used.
             reduction_override: Only None is supported.
-            quality: (n_pos,) quality in [0, 1] of each row with a class, in
-                row order; for parts with ``box_input='quality'``.
+            quality: (n_pos,) quality in [0, 1] of each row with a class, in row order; for parts
+                with ``box_input='quality'``.
             sample_idx: (n,) integer index of each row in the training set;
                 for parts with ``keeps_samples``.
 
         Returns:
-            Scalar >= 0; 0, still attached to the graph, when there is no
-            positive.
+            Scalar >= 0; 0, still attached to the graph, when there is no positive.
 
         Raises:
             ValueError: If shapes or class counts do not fit.
@@ -122,8 +113,7 @@ class SumLoss(RankingLoss):
         """
         if quality is not None and self.box_input is None:
             raise ValueError(
-                'no part of SumLoss takes quality, got shape '
-                f'{tuple(quality.shape)}; leave it out'
+                f'no part of SumLoss takes quality, got shape {tuple(quality.shape)}; leave it out'
             )
         values = []
         for part in self.losses:
@@ -132,16 +122,7 @@ class SumLoss(RankingLoss):
                 extra['quality'] = quality
             if _keeps_samples(part):
                 extra['sample_idx'] = sample_idx
-            values.append(
-                part(
-                    cls_score,
-                    target,
-                    weight,
-                    avg_factor,
-                    reduction_override,
-                    **extra,
-                )
-            )
+            values.append(part(cls_score, target, weight, avg_factor, reduction_override, **extra))
         return self._sum(values)
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
@@ -151,8 +132,7 @@ class SumLoss(RankingLoss):
             batch: Queries and gallery of this rank.
 
         Returns:
-            Scalar >= 0; 0, still attached to the graph, when no query has a
-            positive.
+            Scalar >= 0; 0, still attached to the graph, when no query has a positive.
 
         Raises:
             TypeError: If a part cannot train embeddings.
@@ -193,9 +173,7 @@ class SumLoss(RankingLoss):
         return bool(self._count_parts())
 
     def set_class_counts(
-        self,
-        counts: Sequence[int] | Tensor,
-        num_samples: int | None = None,
+        self, counts: Sequence[int] | Tensor, num_samples: int | None = None
     ) -> None:
         """Pass the class counts to the parts that need them.
 
@@ -209,8 +187,7 @@ class SumLoss(RankingLoss):
         parts = self._count_parts()
         if not parts:
             raise ValueError(
-                'no part of SumLoss takes class counts; set '
-                "prior='counts' of a mmrank.SOPRCLoss"
+                "no part of SumLoss takes class counts; set prior='counts' of a mmrank.SOPRCLoss"
             )
         for part in parts:
             part.set_class_counts(counts, num_samples)
@@ -231,12 +208,9 @@ class SumLoss(RankingLoss):
                     f'scalar tensor, got {_describe(value)}'
                 )
         values = [
-            self.loss_weight * (weight * value)
-            for weight, value in zip(self.weights, values)
+            self.loss_weight * (weight * value) for weight, value in zip(self.weights, values)
         ]
-        self.diagnostics = {
-            f'part_{i}': value.detach() for i, value in enumerate(values)
-        }
+        self.diagnostics = {f'part_{i}': value.detach() for i, value in enumerate(values)}
         return sum(values[1:], values[0])
 
 
@@ -251,9 +225,7 @@ def _describe(value) -> str:
 
 
 def _check_parts(losses) -> None:
-    if isinstance(losses, str) or not isinstance(
-        losses, (Sequence, nn.ModuleList)
-    ):
+    if isinstance(losses, str) or not isinstance(losses, (Sequence, nn.ModuleList)):
         raise TypeError(
             'losses must be a list of configs or modules, such as '
             "[dict(type='mmrank.StableAPLoss'), "
@@ -272,23 +244,19 @@ def _check_parts(losses) -> None:
         )
 
 
-def _build_part(
-    name: str, part: Mapping | RankingLoss, num_classes: int | None
-) -> RankingLoss:
+def _build_part(name: str, part: Mapping | RankingLoss, num_classes: int | None) -> RankingLoss:
     """The module of a part, checked."""
     if isinstance(part, Mapping):
         part = build_loss(name, part, num_classes)
     if not isinstance(part, RankingLoss):
         raise TypeError(
-            f'{name}={type(part).__name__} is not a ranking loss; use one '
-            'such as mmrank.StableAPLoss, or a subclass of '
-            'mmrank.losses.RankingLoss'
+            f'{name}={type(part).__name__} is not a ranking loss; use one such as '
+            'mmrank.StableAPLoss, or a subclass of mmrank.losses.RankingLoss'
         )
     if part.box_input not in (None, 'quality'):
         raise ValueError(
-            f'{name}={type(part).__name__} has box_input='
-            f'{part.box_input!r}: it returns a classification and a box '
-            'loss, which SumLoss cannot add up; use it alone, or '
+            f'{name}={type(part).__name__} has box_input={part.box_input!r}: it returns a '
+            'classification and a box loss, which SumLoss cannot add up; use it alone, or '
             'mmrank.APLoss or mmrank.RankSortLoss in its place'
         )
     return part
@@ -303,10 +271,7 @@ def _common(field: str, parts: list[RankingLoss], own=None):
             said[f'{field} of losses[{i}] ({type(part).__name__})'] = value
     if len(set(said.values())) > 1:
         listed = ', '.join(f'{name} is {x!r}' for name, x in said.items())
-        raise ValueError(
-            f'SumLoss needs one {field} for all parts, but {listed}; make '
-            'them equal'
-        )
+        raise ValueError(f'SumLoss needs one {field} for all parts, but {listed}; make them equal')
     return next(iter(said.values()), None)
 
 
@@ -315,8 +280,7 @@ def _check_weights(weights, number: int) -> list[float]:
         return [1.0] * number
     if isinstance(weights, str) or not isinstance(weights, Sequence):
         raise TypeError(
-            f'weights must be a list of {number} numbers, one for each part, '
-            f'got {weights!r}'
+            f'weights must be a list of {number} numbers, one for each part, got {weights!r}'
         )
     if len(weights) != number:
         raise ValueError(
@@ -336,7 +300,5 @@ def _check_weights(weights, number: int) -> list[float]:
 def _number(name: str, value) -> float:
     fits = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not (fits and math.isfinite(value)):
-        raise ValueError(
-            f'{name}={value!r} must be a finite number, such as 1.0'
-        )
+        raise ValueError(f'{name}={value!r} must be a finite number, such as 1.0')
     return float(value)

@@ -18,23 +18,21 @@ class InBatchLoss(NamedSettings, nn.Module):
     """Loss of a batch of positive pairs of a two-tower model.
 
     Source: "in-batch bias of two-tower models", appendices D.1 and F.3; see
-    :func:`mmrank.functional.in_batch_loss` for the modes. The counts of the
-    training pairs are set by ``mmrank.PairCountsHook`` or :meth:`set_pairs`;
-    they are not part of a checkpoint.
+    :func:`mmrank.functional.in_batch_loss` for the modes. The counts of the training pairs are set
+    by ``mmrank.PairCountsHook`` or :meth:`set_pairs`; they are not part of a checkpoint.
 
-    **Half precision.** The loss is computed in float32. A gradient beyond
-    65504 is infinite in float16, so that a ``GradScaler`` skips the step.
+    **Half precision.** The loss is computed in float32. A gradient beyond 65504 is infinite in
+    float16, so that a ``GradScaler`` skips the step.
 
     Args:
-        mode: ``unbiased``, ``unbiased_omega``, ``popularity``, ``pos_neg``,
-            ``in_batch``, ``sogram`` or ``in_batch_omega``.
+        mode: ``unbiased``, ``unbiased_omega``, ``popularity``, ``pos_neg``, ``in_batch``,
+            ``sogram`` or ``in_batch_omega``.
         pointwise: ``square``, ``logistic``, or a
             :class:`mmrank.functional.Pointwise`.
-        omega: Weight of the negatives, > 0, only for modes that end in
-            ``_omega``.
-        scope: ``global``: the pairs of all ranks are one batch, sampled
-            together; value and gradient are those of a single process.
-            ``local``: each rank's pairs are a batch of their own.
+        omega: Weight of the negatives, > 0, only for modes that end in ``_omega``.
+        scope: ``global``: the pairs of all ranks are one batch, sampled together; value and
+            gradient are those of a single process. ``local``: each rank's pairs are a batch of
+            their own.
         block_size: See :func:`mmrank.functional.weighted_cross_sum`.
         loss_weight: Factor of the loss.
 
@@ -76,9 +74,7 @@ class InBatchLoss(NamedSettings, nn.Module):
                 "mode='unbiased_omega', or remove omega"
             )
         if block_size < 1:
-            raise ValueError(
-                f'block_size must be at least 1, got {block_size!r}'
-            )
+            raise ValueError(f'block_size must be at least 1, got {block_size!r}')
         self.mode, self.omega, self.scope = mode, omega, scope
         self.pointwise = build_pointwise(pointwise)
         self.block_size, self.loss_weight = block_size, loss_weight
@@ -86,15 +82,11 @@ class InBatchLoss(NamedSettings, nn.Module):
 
     def extra_repr(self) -> str:
         return (
-            f'mode={self.mode!r}, '
-            f'pointwise={type(self.pointwise).__name__}, omega={self.omega}, '
-            f'scope={self.scope!r}, block_size={self.block_size}, '
-            f'loss_weight={self.loss_weight}'
+            f'mode={self.mode!r}, pointwise={type(self.pointwise).__name__}, omega={self.omega}, '
+            f'scope={self.scope!r}, block_size={self.block_size}, loss_weight={self.loss_weight}'
         )
 
-    def set_pairs(
-        self, rows: Tensor, cols: Tensor, shape: tuple[int, int]
-    ) -> None:
+    def set_pairs(self, rows: Tensor, cols: Tensor, shape: tuple[int, int]) -> None:
         """Set the training pairs; see :meth:`PairCounts.set_pairs`."""
         self.counts.set_pairs(rows, cols, shape)
 

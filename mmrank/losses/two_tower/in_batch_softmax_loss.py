@@ -10,10 +10,7 @@ from mmrank.functional.distributed import (
     world_group,
 )
 from mmrank.functional.in_batch.pairs import check_entities
-from mmrank.functional.in_batch.softmax import (
-    corrected_rows,
-    in_batch_softmax_losses,
-)
+from mmrank.functional.in_batch.softmax import corrected_rows, in_batch_softmax_losses
 from mmrank.functional.key_ring import KeyRing
 from mmrank.losses.inputs import check_gather, one_of
 from mmrank.losses.setting_names import NamedSettings
@@ -26,27 +23,27 @@ class InBatchSoftmaxLoss(NamedSettings, nn.Module):
     """Softmax over the right entities of the batch, with the logQ correction.
 
     What most two-tower models in practice are trained with, a rival of
-    :class:`InBatchLoss`. Source: Yi et al., Sampling-Bias-Corrected Neural
-    Modeling for Large Corpus Item Recommendations, RecSys 2019; see
+    :class:`InBatchLoss`. Source: Yi et al., Sampling-Bias-Corrected Neural Modeling for Large
+    Corpus Item Recommendations, RecSys 2019; see
     :func:`mmrank.functional.in_batch_softmax_losses`.
 
     Args:
-        tau: Temperature of the inner products, > 0; the paper takes 0.05 for
-            embeddings of length 1.
+        tau: Temperature of the inner products, > 0; the paper takes 0.05 for embeddings of length
+            1.
         frequency: Where the shares of the right entities come from.
             ``streaming``: estimated while training, as in the paper, see
-            :class:`mmrank.state.StreamingFrequency`. ``counts``: of the
-            training pairs, which ``mmrank.PairCountsHook`` or
+            :class:`mmrank.state.StreamingFrequency`. ``counts``: of the training pairs, which
+            ``mmrank.PairCountsHook`` or
             :meth:`set_pairs` sets. ``none``: no correction.
         num_buckets: Of ``streaming``, where it is required: best the number
             of right entities.
         num_hashes: Of ``streaming``.
         alpha: Of ``streaming``.
-        scope: ``global``: the pairs of all ranks are one batch. ``local``:
-            each rank's pairs are a batch of their own; the shares are those
+        scope: ``global``: the pairs of all ranks are one batch. ``local``: each rank's pairs are a
+            batch of their own; the shares are those
             of all ranks.
-        gather: ``all`` or ``ring``: how the right entities of other ranks
-            come, see :class:`ContrastiveLoss`.
+        gather: ``all`` or ``ring``: how the right entities of other ranks come, see
+            :class:`ContrastiveLoss`.
         loss_weight: Factor of the loss.
 
     Attributes:
@@ -95,14 +92,11 @@ class InBatchSoftmaxLoss(NamedSettings, nn.Module):
 
     def extra_repr(self) -> str:
         return (
-            f'tau={self.tau}, frequency={self.frequency!r}, '
-            f'scope={self.scope!r}, gather={self.gather!r}, '
-            f'loss_weight={self.loss_weight}'
+            f'tau={self.tau}, frequency={self.frequency!r}, scope={self.scope!r}, '
+            f'gather={self.gather!r}, loss_weight={self.loss_weight}'
         )
 
-    def set_pairs(
-        self, rows: Tensor, cols: Tensor, shape: tuple[int, int]
-    ) -> None:
+    def set_pairs(self, rows: Tensor, cols: Tensor, shape: tuple[int, int]) -> None:
         """Set the training pairs; see :meth:`PairCounts.set_pairs`."""
         self.counts.set_pairs(rows, cols, shape)
 
@@ -161,9 +155,7 @@ class InBatchSoftmaxLoss(NamedSettings, nn.Module):
                 ids = all_gather_rows(cols[:, None], sizes, group)[:, 0]
                 keys = all_gather_rows(keys, sizes, group)
                 others = dict(all_keys=keys, all_cols=ids)
-        losses = in_batch_softmax_losses(
-            left, right, cols, log_share, self.tau, **others
-        )
+        losses = in_batch_softmax_losses(left, right, cols, log_share, self.tau, **others)
         return self.loss_weight * mean_over_ranks(losses, total, group)
 
     def _log_share(self, cols: Tensor, sizes: list[int], group):
@@ -179,14 +171,11 @@ class InBatchSoftmaxLoss(NamedSettings, nn.Module):
         return (self.counts.col_counts[cols] / self.counts.num_positives).log()
 
 
-def _of_pairs(
-    name: str, embeddings: Tensor, index, ids: Tensor, ids_name: str
-) -> Tensor:
+def _of_pairs(name: str, embeddings: Tensor, index, ids: Tensor, ids_name: str) -> Tensor:
     """(B, D) embedding of each pair."""
     if embeddings.dim() != 2:
         raise ValueError(
-            f'{name} must be (entities, length) embeddings, got shape '
-            f'{tuple(embeddings.shape)}'
+            f'{name} must be (entities, length) embeddings, got shape {tuple(embeddings.shape)}'
         )
     if not embeddings.is_floating_point():
         raise TypeError(f'{name} must be floats, got {embeddings.dtype}')

@@ -14,12 +14,12 @@ class LabelledPairLoss(NamedSettings, nn.Module):
     """Loss (8) of naive and of cross sampling: ``mean l(Y_ij, s_ij)``.
 
     Source: "in-batch bias of two-tower models", sections 2.1 and 3.2. With
-    ``mmrank.NaivePairSampler`` or ``mmrank.CrossPairSampler`` its expectation
-    is the full objective (5). Over ranks it is a mean, so the ranks' equal
-    shares of a batch return what a single process returns.
+    ``mmrank.NaivePairSampler`` or ``mmrank.CrossPairSampler`` its expectation is the full objective
+    (5). Over ranks it is a mean, so the ranks' equal shares of a batch return what a single process
+    returns.
 
-    **Half precision.** The loss is computed in float32. A gradient beyond
-    65504 is infinite in float16, so that a ``GradScaler`` skips the step.
+    **Half precision.** The loss is computed in float32. A gradient beyond 65504 is infinite in
+    float16, so that a ``GradScaler`` skips the step.
 
     Args:
         pointwise: ``square``, ``logistic``, or a
@@ -29,9 +29,7 @@ class LabelledPairLoss(NamedSettings, nn.Module):
 
     takes_labels = True
 
-    def __init__(
-        self, pointwise: str | Pointwise = 'square', loss_weight: float = 1.0
-    ) -> None:
+    def __init__(self, pointwise: str | Pointwise = 'square', loss_weight: float = 1.0) -> None:
         super().__init__()
         self.pointwise = build_pointwise(pointwise)
         self.loss_weight = loss_weight
@@ -49,8 +47,8 @@ class LabelledPairLoss(NamedSettings, nn.Module):
         Args:
             left: (U, D) embeddings.
             right: (V, D) embeddings.
-            is_positive: (B,) bool, one for each pair of ``left_index`` and
-                ``right_index``; or (R, C), for all combinations of them.
+            is_positive: (B,) bool, one for each pair of ``left_index`` and ``right_index``; or (R,
+                C), for all combinations of them.
             left_index: (B,) or (R,) rows of ``left``.
             right_index: (B,) or (C,) rows of ``right``.
 
@@ -58,8 +56,8 @@ class LabelledPairLoss(NamedSettings, nn.Module):
             Scalar >= 0, times ``loss_weight``.
 
         Raises:
-            ValueError: If the labels do not fit the pairs, there is none, or
-                the embeddings do not fit each other; on a GPU an index out
+            ValueError: If the labels do not fit the pairs, there is none, or the embeddings do not
+                fit each other; on a GPU an index out
                 of range is a device-side assertion.
             TypeError: If the labels are not bool or the indices no integers.
         """
@@ -73,17 +71,12 @@ class LabelledPairLoss(NamedSettings, nn.Module):
             )
         if is_positive.dtype != torch.bool:
             raise TypeError(
-                f'is_positive must be bool, got {is_positive.dtype}; compare '
-                'the labels: labels > 0'
+                f'is_positive must be bool, got {is_positive.dtype}; compare the labels: labels > 0'
             )
-        for name, rows, index in (
-            ('left', left, left_index),
-            ('right', right, right_index),
-        ):
+        for name, rows, index in (('left', left, left_index), ('right', right, right_index)):
             if rows.dim() != 2 or not rows.is_floating_point():
                 raise ValueError(
-                    f'{name} must be a matrix of floats, got '
-                    f'{tuple(rows.shape)} of {rows.dtype}'
+                    f'{name} must be a matrix of floats, got {tuple(rows.shape)} of {rows.dtype}'
                 )
             check_entities(f'{name}_index', index, len(rows))
         if left.size(1) != right.size(1):
@@ -98,8 +91,6 @@ class LabelledPairLoss(NamedSettings, nn.Module):
         with torch.autocast(left.device.type, enabled=False):
             scores = (left * right).sum(1) if paired else left @ right.t()
             losses = torch.where(
-                is_positive,
-                self.pointwise.positive(scores),
-                self.pointwise.negative(scores),
+                is_positive, self.pointwise.positive(scores), self.pointwise.negative(scores)
             )
         return self.loss_weight * losses.mean()

@@ -7,14 +7,11 @@ import torch
 from torch import Tensor
 
 
-def class_mixture(
-    features: Tensor, labels: Tensor, v: Tensor, u: float
-) -> Tensor:
+def class_mixture(features: Tensor, labels: Tensor, v: Tensor, u: float) -> Tensor:
     """Features moved towards a weighted mean of their class.
 
-    ``u z_i + (1-u) sum_j v_j z_j / sum_j v_j`` over the samples j of i's
-    class, i among them. Source: stable AP (2025), section 7.1.1.2 (2), with v
-    normalised.
+    ``u z_i + (1-u) sum_j v_j z_j / sum_j v_j`` over the samples j of i's class, i among them.
+    Source: stable AP (2025), section 7.1.1.2 (2), with v normalised.
 
     Args:
         features: (B, ...) floats.
@@ -43,24 +40,16 @@ class FeatureMixupMixin:
         **kwargs: As for the backbone.
 
     Raises:
-        ValueError: If ``mixup_share`` is out of range or a stage does not
-            exist.
+        ValueError: If ``mixup_share`` is out of range or a stage does not exist.
     """
 
-    def __init__(
-        self,
-        *args,
-        mixup_stages: tuple[str, ...],
-        mixup_share: float,
-        **kwargs,
-    ) -> None:
+    def __init__(self, *args, mixup_stages: tuple[str, ...], mixup_share: float, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         if not 0 <= mixup_share <= 1:
             raise ValueError(f'u must be in [0, 1], got {mixup_share!r}')
         if not mixup_stages:
             raise ValueError(
-                'stages is empty: set a stage, or use the backbone without '
-                'DeepFeatureMixup'
+                'stages is empty: set a stage, or use the backbone without DeepFeatureMixup'
             )
         stages = dict(self.named_modules())
         for name in mixup_stages:
@@ -80,8 +69,7 @@ class FeatureMixupMixin:
     def mixing(self, labels: Tensor) -> Iterator[None]:
         """Within, a forward returns its batch ``copies`` times.
 
-        The originals come first; row i of every copy is of class
-        ``labels[i]``.
+        The originals come first; row i of every copy is of class ``labels[i]``.
 
         Args:
             labels: (B,) integer classes of the batch.
@@ -101,9 +89,8 @@ class FeatureMixupMixin:
         labels = self._labels.repeat(batch // max(self._labels.size(0), 1))
         if labels.size(0) != batch:
             raise RuntimeError(
-                f'a stage got {batch} features for {self._labels.size(0)} '
-                'labels; deep feature mixup requires a backbone with '
-                'sequential stages'
+                f'a stage got {batch} features for {self._labels.size(0)} labels; deep feature '
+                'mixup requires a backbone with sequential stages'
             )
         dtype = torch.promote_types(features.dtype, torch.float32)
         # In (0, 1]: the weights of a class never sum to 0.

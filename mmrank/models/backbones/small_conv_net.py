@@ -11,8 +11,7 @@ class SmallConvNet(BaseModule):
     """Blocks of 3 x 3 convolution, batch norm, ReLU and 2 x 2 max pooling.
 
     With the defaults 28 x 28 grey images become 64 x 1 x 1. Source: Vinyals
-    et al., Matching Networks for One Shot Learning, NeurIPS 2016, section
-    4.1.1.
+    et al., Matching Networks for One Shot Learning, NeurIPS 2016, section 4.1.1.
 
     Args:
         in_channels: Channels of the images.
@@ -46,13 +45,7 @@ class SmallConvNet(BaseModule):
             *(
                 nn.Sequential(
                     # The batch norm has an offset of its own.
-                    nn.Conv2d(
-                        channels if i else in_channels,
-                        channels,
-                        3,
-                        padding=1,
-                        bias=False,
-                    ),
+                    nn.Conv2d(channels if i else in_channels, channels, 3, padding=1, bias=False),
                     nn.BatchNorm2d(channels),
                     nn.ReLU(inplace=True),
                     nn.MaxPool2d(2),

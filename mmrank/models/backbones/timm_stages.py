@@ -13,27 +13,24 @@ from mmrank.registry import MODELS
 class TIMMStages(BaseModule):
     """Stages ``start`` to ``stop`` of an EfficientNet of timm.
 
-    Stage i is ``blocks[i]``, the first one with the stem before it; the last
-    stage is ``conv_head``. Parameters keep the names that they have in
-    ``mmpretrain.TIMMBackbone``, so each part loads the checkpoint of the whole
-    network, and the parts together are the whole network.
+    Stage i is ``blocks[i]``, the first one with the stem before it; the last stage is
+    ``conv_head``. Parameters keep the names that they have in ``mmpretrain.TIMMBackbone``, so each
+    part loads the checkpoint of the whole network, and the parts together are the whole network.
 
-    A network whose first stages stay as they are is trained in one of two
-    ways, with the same values: ``frozen_stages`` on images, or
+    A network whose first stages stay as they are is trained in one of two ways, with the same
+    values: ``frozen_stages`` on images, or
     ``start`` on the stored outputs of these stages, which
-    ``tools/dataset_converters/cache_features.py`` writes and
-    ``mmrank.LoadCachedFeatures`` reads.
+    ``tools/dataset_converters/cache_features.py`` writes and ``mmrank.LoadCachedFeatures`` reads.
 
     Args:
-        model_name: Model of timm with ``conv_stem``, ``blocks`` and
-            ``conv_head``, such as ``'tf_efficientnet_lite0'``.
+        model_name: Model of timm with ``conv_stem``, ``blocks`` and ``conv_head``, such as
+            ``'tf_efficientnet_lite0'``.
         start: First stage; above 0 the input is the output of stage
             ``start - 1``.
         stop: Stage behind the last; None: to the end of the network.
-        frozen_stages: The first stages that are not trained, counted from
-            stage 0. Their batch norm layers stay in evaluation.
-        freeze_bn: All batch norm layers keep their running statistics and
-            their weights.
+        frozen_stages: The first stages that are not trained, counted from stage 0. Their batch norm
+            layers stay in evaluation.
+        freeze_bn: All batch norm layers keep their running statistics and their weights.
         init_cfg: See mmengine's ``BaseModule``.
 
     Raises:
@@ -122,9 +119,7 @@ def _create(model_name: str) -> nn.Module:
     try:
         import timm
     except ImportError as error:
-        raise UserError(
-            f"{error}. Fix: pip install 'mmrank[pretrained]'"
-        ) from error
+        raise UserError(f"{error}. Fix: pip install 'mmrank[pretrained]'") from error
     try:
         model = timm.create_model(model_name)
     except RuntimeError as error:
@@ -132,13 +127,10 @@ def _create(model_name: str) -> nn.Module:
             f'timm has no model {model_name!r}: {error}. '
             "timm.list_models('*efficientnet*') names those it has"
         ) from error
-    if not all(
-        hasattr(model, x) for x in ('conv_stem', 'bn1', 'blocks', 'bn2')
-    ):
+    if not all(hasattr(model, x) for x in ('conv_stem', 'bn1', 'blocks', 'bn2')):
         raise UserError(
-            f'{model_name} of timm is {type(model).__name__}, which has no '
-            'conv_stem, blocks and conv_head. Fix: an EfficientNet; for other '
-            'models mmpretrain.TIMMBackbone'
+            f'{model_name} of timm is {type(model).__name__}, which has no conv_stem, blocks and '
+            'conv_head. Fix: an EfficientNet; for other models mmpretrain.TIMMBackbone'
         )
     model.reset_classifier(0, '')
     return model

@@ -1,13 +1,7 @@
 """Probabilities instead of scores, at test time."""
 
 from .calibrated_model import CalibratedMixin, CalibratedModel, is_calibrated
-from .calibration import (
-    Calibration,
-    ClassMap,
-    affine_logit_map,
-    read_calibration,
-    weights_digest,
-)
+from .calibration import Calibration, ClassMap, affine_logit_map, read_calibration, weights_digest
 
 __all__ = [
     'CalibratedMixin',

@@ -18,11 +18,10 @@ from .calibration import Calibration, read_calibration, weights_digest
 class CalibratedMixin(MadeClass):
     """Put before a detector or classifier: its ``predict`` calibrates.
 
-    Weights, their keys and the forward pass are those of the host. The maps
-    act on what the host predicts, after thresholds, non-maximum suppression
-    and the limit of boxes an image: the same boxes in the same places, with
-    other scores. Within a class their order and ties stay, so that each
-    class's average precision does.
+    Weights, their keys and the forward pass are those of the host. The maps act on what the host
+    predicts, after thresholds, non-maximum suppression and the limit of boxes an image: the same
+    boxes in the same places, with other scores. Within a class their order and ties stay, so that
+    each class's average precision does.
     """
 
     calibration: Calibration
@@ -38,8 +37,7 @@ class CalibratedMixin(MadeClass):
             **kwargs: Likewise.
 
         Returns:
-            Its data samples. The scores are float64: in float32 some would
-            tie.
+            Its data samples. The scores are float64: in float32 some would tie.
 
         Raises:
             UserError: If the calibration is of other weights or classes.
@@ -49,9 +47,7 @@ class CalibratedMixin(MadeClass):
         for sample in samples:
             if self.calibration.task == 'detection':
                 found = sample.pred_instances
-                found.scores = self.calibration.probabilities(
-                    found.scores, found.labels
-                )
+                found.scores = self.calibration.probabilities(found.scores, found.labels)
             else:
                 self._set_score(sample)
         return samples
@@ -103,13 +99,12 @@ def CalibratedModel(
             model_type='mmdet.RetinaNet',
             calibration='work_dirs/calibration/calibration.json')
 
-    ``tools/test.py``, ``DetInferencer`` and all that builds a model from its
-    config then show probabilities. Checkpoints are those of the model itself.
+    ``tools/test.py``, ``DetInferencer`` and all that builds a model from its config then show
+    probabilities. Checkpoints are those of the model itself.
 
     Args:
-        model_type: The model: its class, or registered name with its scope. A
-            detector of mmdet, or ``mmpretrain.ImageClassifier`` with a head of
-            sigmoid scores.
+        model_type: The model: its class, or registered name with its scope. A detector of mmdet, or
+            ``mmpretrain.ImageClassifier`` with a head of sigmoid scores.
         calibration: Calibration file.
         **kwargs: Arguments of the model.
 
@@ -119,8 +114,8 @@ def CalibratedModel(
     Raises:
         KeyError: If ``model_type`` is not registered.
         TypeError: If it is no class with a ``predict``.
-        UserError: If the file cannot be read, or is of another task or number
-            of classes, or the scores are a softmax over classes.
+        UserError: If the file cannot be read, or is of another task or number of classes, or the
+            scores are a softmax over classes.
     """
     host = _host(model_type)
     maps = read_calibration(calibration)
@@ -160,17 +155,15 @@ def _check_task(model: nn.Module, maps: Calibration) -> None:
         )
     if is_classifier and getattr(head, 'thr', None) is None:
         raise UserError(
-            f'the scores of {type(head).__name__} are a softmax over the '
-            'classes, or it has no threshold: maps of single classes would '
-            'not sum to 1 and change the first class. Fix: calibrate '
-            'one-vs-rest scores, as of mmrank.OneVsRestHead'
+            f'the scores of {type(head).__name__} are a softmax over the classes, or it has no '
+            'threshold: maps of single classes would not sum to 1 and change the first class. Fix: '
+            'calibrate one-vs-rest scores, as of mmrank.OneVsRestHead'
         )
     number = getattr(head, 'num_classes', None)
     if number is not None and number != len(maps.maps):
         raise UserError(
-            f'the calibration has {len(maps.maps)} classes '
-            f'({", ".join(maps.classes[:6])}), but the model {number}. Fix: '
-            'use the calibration of this model'
+            f'the calibration has {len(maps.maps)} classes ({", ".join(maps.classes[:6])}), but '
+            f'the model {number}. Fix: use the calibration of this model'
         )
 
 

@@ -33,8 +33,7 @@ class ClassMap:
         name: Of the class.
         count: Scores that it was fitted on.
         positives: Those that are right.
-        pooled: Whether the scores of all classes were taken, since this one
-            has too few.
+        pooled: Whether the scores of all classes were taken, since this one has too few.
         scale: Of the logit, positive; None with knots.
         offset: Added to the scaled logit; None with knots.
         scores: Knots that do not fall; None with a scale.
@@ -95,9 +94,8 @@ class Calibration:
         """
         if labels.numel() and int(labels.max()) >= len(self.maps):
             raise UserError(
-                f'the calibration has {len(self.maps)} classes, but a '
-                f'prediction has the label {int(labels.max())}. Fix: use the '
-                'calibration of this model'
+                f'the calibration has {len(self.maps)} classes, but a prediction has the label '
+                f'{int(labels.max())}. Fix: use the calibration of this model'
             )
         return self._map(scores[:, None], labels)[:, 0]
 
@@ -143,17 +141,14 @@ class Calibration:
         """Both parts of the maps, (C,) each, or (C, K) knots."""
         if device not in self._tables:
             pairs = [
-                (x.scale, x.offset)
-                if x.scale is not None
-                else (x.scores, x.probabilities)
+                (x.scale, x.offset) if x.scale is not None else (x.scores, x.probabilities)
                 for x in self.maps
             ]
             if self.maps[0].scale is None:
                 longest = max(len(knots) for knots, _ in pairs)
                 pairs = [[_padded(x, longest) for x in y] for y in pairs]
             self._tables[device] = tuple(
-                torch.tensor(x, dtype=torch.float64, device=device)
-                for x in zip(*pairs)
+                torch.tensor(x, dtype=torch.float64, device=device) for x in zip(*pairs)
             )
         return self._tables[device]
 
@@ -171,9 +166,8 @@ class Calibration:
             names = names[1:]  # the rest, and the positive class
         if names != self.classes:
             raise UserError(
-                f'the calibration is of the classes {_shown(self.classes)}, '
-                f'the model has {_shown(names)}. Fix: use the calibration of '
-                'this model, or calibrate it'
+                f'the calibration is of the classes {_shown(self.classes)}, the model has '
+                f'{_shown(names)}. Fix: use the calibration of this model, or calibrate it'
             )
 
     def check_weights(self, digest: str) -> None:
@@ -202,10 +196,7 @@ class Calibration:
         Returns:
             ``path``.
         """
-        maps = [
-            {k: v for k, v in asdict(x).items() if v is not None}
-            for x in self.maps
-        ]
+        maps = [{k: v for k, v in asdict(x).items() if v is not None} for x in self.maps]
         head = dict(
             format=FORMAT,
             task=self.task,
@@ -238,13 +229,11 @@ def read_calibration(path: str | os.PathLike) -> Calibration:
         content = json.loads(Path(path).read_text('utf-8'))
     except FileNotFoundError as error:
         raise UserError(
-            f'calibration file {str(path)!r} does not exist. Fix: '
-            f'{_WRITTEN_BY}'
+            f'calibration file {str(path)!r} does not exist. Fix: {_WRITTEN_BY}'
         ) from error
     except (OSError, ValueError) as error:
         raise UserError(
-            f'calibration file {str(path)!r} cannot be read as JSON: {error}. '
-            f'Fix: {_WRITTEN_BY}'
+            f'calibration file {str(path)!r} cannot be read as JSON: {error}. Fix: {_WRITTEN_BY}'
         ) from error
     if not isinstance(content, dict) or content.get('format') != FORMAT:
         raise UserError(
@@ -272,27 +261,22 @@ def read_calibration(path: str | os.PathLike) -> Calibration:
         ) from error
 
 
-def affine_logit_map(
-    path: str | os.PathLike,
-) -> list[tuple[float, float]] | None:
+def affine_logit_map(path: str | os.PathLike) -> list[tuple[float, float]] | None:
     """Scale and offset of the logit of each class, where the map has them.
 
-    ``sigmoid(scale * logit + offset)`` is the probability, so that a layer
-    that gives the logits of sigmoid scores takes the map into itself: its
-    weights and bias of a class times the scale, plus the offset in the bias.
-    The probabilities then differ from those of
-    :class:`mmrank.models.CalibratedModel` by less than 1e-6, which is what
-    keeping ties costs, and by the rounding of float32, which may make ties.
-    A score that is not the sigmoid of one layer's output, such as a product
-    with a centerness, is another function of it: there the map cannot move
-    into the layer.
+    ``sigmoid(scale * logit + offset)`` is the probability, so that a layer that gives the logits of
+    sigmoid scores takes the map into itself: its weights and bias of a class times the scale, plus
+    the offset in the bias. The probabilities then differ from those of
+    :class:`mmrank.models.CalibratedModel` by less than 1e-6, which is what keeping ties costs, and
+    by the rounding of float32, which may make ties.
+    A score that is not the sigmoid of one layer's output, such as a product with a centerness, is
+    another function of it: there the map cannot move into the layer.
 
     Args:
         path: Calibration file.
 
     Returns:
-        (scale, offset) of each class in the order of the model; None for an
-        isotonic map.
+        (scale, offset) of each class in the order of the model; None for an isotonic map.
 
     Raises:
         UserError: See :func:`read_calibration`.
@@ -310,8 +294,7 @@ def weights_digest(state: Mapping[str, Tensor]) -> str:
         state: Its ``state_dict``; a prefix ``module.`` does not count.
 
     Returns:
-        SHA-256 of all tensors with their keys, dtypes and shapes, in
-        hexadecimal.
+        SHA-256 of all tensors with their keys, dtypes and shapes, in hexadecimal.
     """
     digest = hashlib.sha256()
     bare = {key.removeprefix('module.'): x for key, x in state.items()}
@@ -352,15 +335,10 @@ def _class_map(node: Mapping) -> ClassMap:
                 f'{made.name!r} are no rising map'
             )
         return made
-    for name, values in (
-        ('scores', made.scores),
-        ('probabilities', made.probabilities),
-    ):
+    for name, values in (('scores', made.scores), ('probabilities', made.probabilities)):
         rises = all(a <= b for a, b in pairwise(values))
         if not (values and rises and values[0] >= 0 and values[-1] <= 1):
-            raise ValueError(
-                f'{name} of class {made.name!r} do not rise from 0 to 1'
-            )
+            raise ValueError(f'{name} of class {made.name!r} do not rise from 0 to 1')
     if len(made.scores) != len(made.probabilities):
         raise ValueError(
             f'class {made.name!r} has {len(made.scores)} scores and '

@@ -5,9 +5,4 @@ from .level_collector import LevelCollector
 from .listwise_head import ListwiseHead
 from .listwise_mixin import ListwiseMixin
 
-__all__ = [
-    'BoxCollector',
-    'LevelCollector',
-    'ListwiseHead',
-    'ListwiseMixin',
-]
+__all__ = ['BoxCollector', 'LevelCollector', 'ListwiseHead', 'ListwiseMixin']

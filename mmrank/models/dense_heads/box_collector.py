@@ -6,9 +6,7 @@ from torch import Tensor, nn
 from mmrank.functional.ranking.error_driven.box_balance import box_balance
 
 
-def scale_to_classification(
-    losses: dict, cls_keys: list[str], box_keys: list[str]
-) -> dict:
+def scale_to_classification(losses: dict, cls_keys: list[str], box_keys: list[str]) -> dict:
     """Multiply the box losses of a head by :func:`box_balance`.
 
     Args:
@@ -79,23 +77,19 @@ def check_balance(loss: nn.Module, balance_boxes: bool) -> None:
 class BoxCollector(nn.Module):
     """Replaces ``loss_bbox`` of a head and records the boxes it is passed.
 
-    Between :meth:`open` and :meth:`close` each call is recorded, in any order
-    with the calls of the classification loss. Calls with a
-    ``reduction_override`` go straight to the loss.
+    Between :meth:`open` and :meth:`close` each call is recorded, in any order with the calls of the
+    classification loss. Calls with a ``reduction_override`` go straight to the loss.
 
     Args:
         loss: The box loss, an IoU loss on decoded boxes.
-        kind: ``quality``: :meth:`close` returns IoUs and the head's own box
-            loss stays. ``loss``: :meth:`close` returns the box losses and the
-            head gets 0.
+        kind: ``quality``: :meth:`close` returns IoUs and the head's own box loss stays. ``loss``:
+            :meth:`close` returns the box losses and the head gets 0.
     """
 
     def __init__(self, loss: nn.Module, kind: str) -> None:
         super().__init__()
         if kind not in BOX_ARGUMENTS:
-            raise ValueError(
-                f'kind={kind!r} is unknown; use one of {tuple(BOX_ARGUMENTS)}'
-            )
+            raise ValueError(f'kind={kind!r} is unknown; use one of {tuple(BOX_ARGUMENTS)}')
         self.loss, self.kind = loss, kind
         self._calls: list[tuple[Tensor, Tensor]] | None = None
 
@@ -114,8 +108,8 @@ class BoxCollector(nn.Module):
         """Note the boxes of one call.
 
         Args:
-            pred: (n, 4) decoded boxes, of all rows or of the positives alone;
-                (n, 5) where they are oriented.
+            pred: (n, 4) decoded boxes, of all rows or of the positives alone; (n, 5) where they are
+                oriented.
             target: (n, 4) boxes of their objects.
             weight: (n,) or (n, 4) weights or None.
             avg_factor: The head's normaliser.
@@ -128,15 +122,10 @@ class BoxCollector(nn.Module):
         if self._calls is not None and reduction_override is None:
             self._calls.append((pred, target))
             if self.kind == 'loss':
-                # One row keeps the graph; a sum of all may overflow in half
-                # precision and give NaN.
+                # One row keeps the graph; a sum of all may overflow in half precision and give NaN.
                 return pred[:1].sum() * 0
         return self.loss(
-            pred,
-            target,
-            weight,
-            avg_factor=avg_factor,
-            reduction_override=reduction_override,
+            pred, target, weight, avg_factor=avg_factor, reduction_override=reduction_override
         )
 
     def close(self, targets: list[Tensor], num_classes: int) -> Tensor:
@@ -146,8 +135,7 @@ class BoxCollector(nn.Module):
         the positives alone, and then no call where there are none.
 
         Args:
-            targets: (n,) class indices of each call of the classification
-                loss.
+            targets: (n,) class indices of each call of the classification loss.
             num_classes: C; rows with a class in [0, C) are positives.
 
         Returns:
@@ -155,8 +143,8 @@ class BoxCollector(nn.Module):
             [0, 1], or box losses with gradient, weighted by ``loss_weight``.
 
         Raises:
-            RuntimeError: If the boxes do not fit the targets. On a GPU the
-                comparison of counts is a device-side assertion, which does
+            RuntimeError: If the boxes do not fit the targets. On a GPU the comparison of counts is
+                a device-side assertion, which does
                 not make the host wait.
         """
         calls, self._calls = self._calls, None
@@ -165,9 +153,8 @@ class BoxCollector(nn.Module):
         joined = torch.cat(targets)
         if joined.dim() != 1:
             raise RuntimeError(
-                'boxes can be assigned only to positives of one class each, '
-                '(n,) class indices; got targets of shape '
-                f'{tuple(joined.shape)}'
+                'boxes can be assigned only to positives of one class each, (n,) class indices; '
+                f'got targets of shape {tuple(joined.shape)}'
             )
         positive = (joined >= 0) & (joined < num_classes)
         rows = sum(pred.size(0) for pred, _ in calls)
@@ -204,8 +191,7 @@ class BoxCollector(nn.Module):
             torch._assert_async(positives == rows)
         elif positives != rows:
             raise RuntimeError(
-                f'loss_bbox received {rows} boxes, but {int(positives)} of '
-                f'the {total} rows passed to loss_cls are positives: this '
-                'head chooses the boxes differently, so it does not support '
-                'losses with a box_input'
+                f'loss_bbox received {rows} boxes, but {int(positives)} of the {total} rows passed '
+                'to loss_cls are positives: this head chooses the boxes differently, so it does '
+                'not support losses with a box_input'
             )

@@ -5,10 +5,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from mmrank.losses.ranking.separate_rankings import (
-    can_be_separate,
-    separate_rankings,
-)
+from mmrank.losses.ranking.separate_rankings import can_be_separate, separate_rankings
 
 from .level_collector import LevelCollector
 
@@ -30,20 +27,19 @@ class _Waiting(NamedTuple):
 class DecoderLosses(nn.Module):
     """Replaces ``loss_cls`` of a query head: one loss for each ranking.
 
-    The scores of a decoder layer over all queries and images are one ranking.
-    Those of the encoder, of which two-stage detectors take the best as
-    queries, are another, and so are those of the denoising queries of each
-    layer: their positives are objects with noise, which no prediction has to
-    compete with.
+    The scores of a decoder layer over all queries and images are one ranking. Those of the encoder,
+    of which two-stage detectors take the best as queries, are another, and so are those of the
+    denoising queries of each
+    layer: their positives are objects with noise, which no prediction has to compete with.
 
-    Rankings of one size, those of the decoder layers and those of their
-    denoising queries, are computed together where the loss can do it, see
+    Rankings of one size, those of the decoder layers and those of their denoising queries, are
+    computed together where the loss can do it, see
     :func:`mmrank.losses.ranking.separate_rankings.separate_rankings`. The
     head then gets a 0 for each, which :meth:`finish` replaces.
 
     Args:
-        loss: The loss; each ranking gets a copy, so that the EMA state of one
-            ranking never sees the scores of another.
+        loss: The loss; each ranking gets a copy, so that the EMA state of one ranking never sees
+            the scores of another.
         num_layers: Number of decoder layers.
         encoder: Whether the head also trains the proposals of the encoder.
         denoising: Whether it trains denoising queries.
@@ -51,8 +47,7 @@ class DecoderLosses(nn.Module):
             is, so that it can be replaced afterwards.
 
     Attributes:
-        layers: Collectors of the decoder layers, the last one shown at test
-            time.
+        layers: Collectors of the decoder layers, the last one shown at test time.
         encoder: That of the encoder or None.
         denoising: Those of the denoising queries; empty without.
     """
@@ -69,9 +64,7 @@ class DecoderLosses(nn.Module):
         self.use_sigmoid = True
 
         def collectors(number: int) -> nn.ModuleList:
-            return nn.ModuleList(
-                LevelCollector(copy.deepcopy(loss)) for _ in range(number)
-            )
+            return nn.ModuleList(LevelCollector(copy.deepcopy(loss)) for _ in range(number))
 
         self.layers = collectors(num_layers)
         self.encoder = collectors(1)[0] if encoder else None
@@ -100,16 +93,12 @@ class DecoderLosses(nn.Module):
         """
         if not self._current:
             raise RuntimeError(
-                'the classification loss of a listwise head was called '
-                'outside loss_by_feat'
+                'the classification loss of a listwise head was called outside loss_by_feat'
             )
         return self._current[0](*args, **kwargs)
 
     def rank(
-        self,
-        collector: LevelCollector,
-        federated: tuple[Tensor, Tensor] | None,
-        **boxes: Tensor,
+        self, collector: LevelCollector, federated: tuple[Tensor, Tensor] | None, **boxes: Tensor
     ) -> Tensor | dict[str, Tensor]:
         """Loss of a ranking, or a scalar 0 in its place.
 
@@ -142,9 +131,7 @@ class DecoderLosses(nn.Module):
         for group in (self.layers, self.denoising):
             own = [x for x in waiting if any(x.collector is c for c in group)]
             if own:
-                values = separate_rankings(
-                    [x.collector.loss for x in own], [x.call for x in own]
-                )
+                values = separate_rankings([x.collector.loss for x in own], [x.call for x in own])
                 found.update(zip((id(x.shown) for x in own), values))
         lost = found.keys() - set(map(id, losses.values()))
         if lost:

@@ -17,19 +17,16 @@ REFUSED = {
     'BaseMaskHead': 'it predicts masks without boxes',
     'CascadeRPNHead': 'each of its stages is a head of its own',
     'CenterNetHead': 'it regresses a heat map and never calls loss_cls',
-    'CenterNetUpdateHead': 'it regresses a heat map, whose soft targets name '
-    'no negatives to rank',
+    'CenterNetUpdateHead': 'it regresses a heat map, whose soft targets name no negatives to rank',
     'CornerHead': 'it regresses heat maps of corners and never calls loss_cls',
-    'DDQDETRHead': 'its dense queries train on element-wise losses of '
-    'their own',
+    'DDQDETRHead': 'its dense queries train on element-wise losses of their own',
     'EmbeddingRPNHead': 'its proposals are learnt and have no scores',
     'FSAFHead': 'it chooses the level of each object by element-wise losses, '
     'after which a joint ranking cannot be taken apart again',
     'FreeAnchorRetinaHead': 'its loss is a likelihood over bags of anchors, '
     'and it never calls loss_cls',
     'GroundingDINOHead': 'it scores words of a caption instead of classes',
-    'MaskFormerHead': 'it has a classification loss for each layer of its '
-    'decoder',
+    'MaskFormerHead': 'it has a classification loss for each layer of its decoder',
     'PISASSDHead': 'it weighs its samples by a softmax with a background',
     'StageCascadeRPNHead': 'its stages without scores have nothing to rank',
     'YOLACTHead': 'it mines hard negatives by a softmax over the classes',
@@ -41,15 +38,15 @@ class HostTraits:
     """How a head differs from one that calls ``loss_cls`` and ``loss_bbox``.
 
     Attributes:
-        pointwise: It chooses positives by ``loss_cls`` with a
-            ``reduction_override``, so it also needs a pointwise loss.
+        pointwise: It chooses positives by ``loss_cls`` with a ``reduction_override``, so it also
+            needs a pointwise loss.
         probabilities: Its scores are probabilities already.
         other_losses: Further attributes that hold its classification loss.
         boxes: Attribute of the loss on the boxes it predicts.
         box_key: Name of that loss in its output, None if there is just one.
         no_boxes: Why its boxes cannot be passed to losses, None if they can.
-        by_image: Whether it passes the rows of an image together, all levels,
-            to its classification loss; otherwise those of a level, all
+        by_image: Whether it passes the rows of an image together, all levels, to its classification
+            loss; otherwise those of a level, all
             images.
     """
 
@@ -63,31 +60,17 @@ class HostTraits:
 
 
 TRAITS = {
-    'DDODHead': HostTraits(
-        no_boxes='it assigns boxes and classes to different anchors'
-    ),
+    'DDODHead': HostTraits(no_boxes='it assigns boxes and classes to different anchors'),
     'FoveaHead': HostTraits(no_boxes='its box loss is that of box codes'),
     'PAAHead': HostTraits(pointwise=True, by_image=True),
     'PISARetinaHead': HostTraits(
-        pointwise=True,
-        no_boxes='its box loss is that of box codes',
-        by_image=True,
+        pointwise=True, no_boxes='its box loss is that of box codes', by_image=True
     ),
-    'RepPointsHead': HostTraits(
-        boxes='loss_bbox_refine', box_key='loss_pts_refine'
-    ),
-    'SABLRetinaHead': HostTraits(
-        no_boxes='its box losses are those of buckets'
-    ),
-    'TOODHead': HostTraits(
-        probabilities=True, other_losses=('initial_loss_cls',)
-    ),
-    'YOLOV3Head': HostTraits(
-        no_boxes='its box losses are those of offsets and of sizes'
-    ),
-    'YOLOFHead': HostTraits(
-        no_boxes='an anchor near several objects is regressed to each of them'
-    ),
+    'RepPointsHead': HostTraits(boxes='loss_bbox_refine', box_key='loss_pts_refine'),
+    'SABLRetinaHead': HostTraits(no_boxes='its box losses are those of buckets'),
+    'TOODHead': HostTraits(probabilities=True, other_losses=('initial_loss_cls',)),
+    'YOLOV3Head': HostTraits(no_boxes='its box losses are those of offsets and of sizes'),
+    'YOLOFHead': HostTraits(no_boxes='an anchor near several objects is regressed to each of them'),
     'YOLOXHead': HostTraits(by_image=True),
     'VFNetHead': HostTraits(boxes='loss_bbox_refine', box_key='loss_bbox_rf'),
 }

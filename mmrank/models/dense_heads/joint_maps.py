@@ -1,9 +1,8 @@
 """Ranks the product of class and objectness of each anchor of YOLOv3.
 
-One map of YOLOv3 holds boxes, objectness and classes of its anchors. Its
-classes are sigmoids, so an anchor may have several, but they are trained at
-matched anchors alone; the background is left to an objectness loss. As with
-YOLOX, a ranking of the product that is shown trains both.
+One map of YOLOv3 holds boxes, objectness and classes of its anchors. Its classes are sigmoids, so
+an anchor may have several, but they are trained at matched anchors alone; the background is left to
+an objectness loss. As with YOLOX, a ranking of the product that is shown trains both.
 """
 
 import torch
@@ -18,8 +17,8 @@ _BOX, _OBJECTNESS = 4, 1
 class JointMapTargets:
     """Put between ``ListwiseMixin`` and YOLOv3: calls ``loss_cls`` on all.
 
-    Positives are the anchors that YOLOv3 matches; those that it leaves out,
-    since they lie on an object that another anchor has, are left out here.
+    Positives are the anchors that YOLOv3 matches; those that it leaves out, since they lie on an
+    object that another anchor has, are left out here.
     The host's own call on the matched anchors is dropped.
     """
 
@@ -46,9 +45,7 @@ class JointMapTargets:
             matched = target[:, _BOX] > 0
             losses['loss_cls'] = self.loss_cls(
                 joint_logits(rows[:, first:], rows[:, _BOX:first]),
-                torch.where(
-                    matched, target[:, first:].argmax(1), self.num_classes
-                ),
+                torch.where(matched, target[:, first:].argmax(1), self.num_classes),
                 (matched | (negative.flatten() > 0)).to(rows.dtype),
             )
         losses.pop('loss_conf')

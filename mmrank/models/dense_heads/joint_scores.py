@@ -1,9 +1,8 @@
 """Ranks what a head with an objectness shows: the product of two sigmoids.
 
-YOLOX trains its classes at matched points alone and leaves the background to
-an objectness loss. The score it shows is ``sigmoid(class) *
-sigmoid(objectness)``; a listwise loss of its logit over all points trains
-both, and no objectness loss is left.
+YOLOX trains its classes at matched points alone and leaves the background to an objectness loss.
+The score it shows is ``sigmoid(class) * sigmoid(objectness)``; a listwise loss of its logit over
+all points trains both, and no objectness loss is left.
 """
 
 import torch
@@ -13,8 +12,7 @@ from torch import Tensor, nn
 def joint_logits(classes: Tensor, objectness: Tensor) -> Tensor:
     """Logit of ``sigmoid(classes) * sigmoid(objectness)``, without overflow.
 
-    ``-log(exp(-c) + exp(-o) + exp(-c - o))``, which orders boxes and classes
-    as the product does.
+    ``-log(exp(-c) + exp(-o) + exp(-c - o))``, which orders boxes and classes as the product does.
 
     Args:
         classes: (N, C, H, W) raw scores, or of any other shape.
@@ -32,9 +30,7 @@ def joint_logits(classes: Tensor, objectness: Tensor) -> Tensor:
 class NoObjectnessLoss(nn.Module):
     """Takes the place of an objectness loss, whose work the ranking does."""
 
-    def forward(
-        self, pred: Tensor, target: Tensor, weight: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, pred: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Return a scalar 0."""
         return pred.new_zeros(())
 
@@ -42,8 +38,8 @@ class NoObjectnessLoss(nn.Module):
 class _NotingSampler:
     """Keeps the indices a sampler selected last, with their labels.
 
-    The host's targets are IoU times one-hot labels: a point whose box misses
-    its object by far has lost its class there.
+    The host's targets are IoU times one-hot labels: a point whose box misses its object by far has
+    lost its class there.
     """
 
     def __init__(self, sampler) -> None:
@@ -71,9 +67,7 @@ class JointTargets:
     def _get_targets_single(self, *args, **kwargs) -> tuple:
         self.sampler.last = None
         targets = super()._get_targets_single(*args, **kwargs)
-        labels = targets[0].new_full(
-            targets[0].shape, self.num_classes, dtype=torch.long
-        )
+        labels = targets[0].new_full(targets[0].shape, self.num_classes, dtype=torch.long)
         # An image without objects is never sampled.
         if self.sampler.last is not None:
             index, classes = self.sampler.last
@@ -91,18 +85,14 @@ class JointTargets:
     ) -> dict:
         """Losses of YOLOX without that of the objectness."""
         self._assigned = []
-        losses = super().loss_by_feat(
-            cls_scores, bbox_preds, objectnesses, *args, **kwargs
-        )
+        losses = super().loss_by_feat(cls_scores, bbox_preds, objectnesses, *args, **kwargs)
         rows = [
             joint_logits(*pair).permute(0, 2, 3, 1).flatten(1, 2)
             for pair in zip(cls_scores, objectnesses)
         ]
         labels, self._assigned = torch.cat(self._assigned), []
         self.loss_cls.open()
-        losses['loss_cls'] = self.loss_cls(
-            torch.cat(rows, 1).flatten(0, 1), labels
-        )
+        losses['loss_cls'] = self.loss_cls(torch.cat(rows, 1).flatten(0, 1), labels)
         losses.pop('loss_obj')
         return losses
 
@@ -121,6 +111,4 @@ class JointPredictions:
         """Predictions by the joint score, their objectness a sure 1."""
         joint = [joint_logits(*p) for p in zip(cls_scores, objectnesses)]
         sure = [torch.full_like(x, torch.inf) for x in objectnesses]
-        return super().predict_by_feat(
-            joint, bbox_preds, sure, *args, **kwargs
-        )
+        return super().predict_by_feat(joint, bbox_preds, sure, *args, **kwargs)

@@ -15,18 +15,13 @@ class LevelCollector(nn.Module):
 
     Args:
         loss: The loss to call, on ``(scores, target, weight, avg_factor=)``.
-        pointwise: Loss that answers calls with ``reduction_override``, by
-            which some heads choose their positives; None for heads that make
-            none.
-        probabilities: Whether the head passes probabilities; the loss gets
-            their logits.
+        pointwise: Loss that answers calls with ``reduction_override``, by which some heads choose
+            their positives; None for heads that make none.
+        probabilities: Whether the head passes probabilities; the loss gets their logits.
     """
 
     def __init__(
-        self,
-        loss: nn.Module,
-        pointwise: nn.Module | None = None,
-        probabilities: bool = False,
+        self, loss: nn.Module, pointwise: nn.Module | None = None, probabilities: bool = False
     ) -> None:
         super().__init__()
         self.loss, self.pointwise = loss, pointwise
@@ -56,25 +51,23 @@ class LevelCollector(nn.Module):
         Args:
             pred: (n, C) raw scores.
             target: (n,) class indices, or a pair of them and a quality (as
-                the heads of generalised focal loss pass); the quality has no
-                place in a ranking of positives against negatives.
+                the heads of generalised focal loss pass); the quality has no place in a ranking of
+                positives against negatives.
             weight: (n,) weights or None.
             avg_factor: The head's normaliser.
-            reduction_override: A call with one is not a training loss but
-                computes how hard each entry is, with the pointwise loss.
+            reduction_override: A call with one is not a training loss but computes how hard each
+                entry is, with the pointwise loss.
 
         Returns:
-            Scalar 0 in place of the level's loss, or the detached output of
-            the pointwise loss, (n, C) for ``none``.
+            Scalar 0 in place of the level's loss, or the detached output of the pointwise loss, (n,
+            C) for ``none``.
 
         Raises:
-            RuntimeError: If called outside ``loss_by_feat``, or with a
-                ``reduction_override`` and no pointwise loss.
+            RuntimeError: If called outside ``loss_by_feat``, or with a ``reduction_override`` and
+                no pointwise loss.
         """
         if reduction_override is not None:
-            return self._answer(
-                pred, target, weight, avg_factor, reduction_override
-            )
+            return self._answer(pred, target, weight, avg_factor, reduction_override)
         if self._calls is None:
             raise RuntimeError(
                 'the classification loss of a listwise head was called '
@@ -97,8 +90,8 @@ exhaustive_classes` and the (n,) image of each row that was gathered; None
                 where each image is annotated for all classes.
 
         Returns:
-            Arguments of the loss: (n, C) scores, (n,) targets, weights or
-            None, and the head's normaliser.
+            Arguments of the loss: (n, C) scores, (n,) targets, weights or None, and the head's
+            normaliser.
 
         Raises:
             RuntimeError: If the head never called its classification loss,
@@ -107,17 +100,14 @@ exhaustive_classes` and the (n,) image of each row that was gathered; None
         calls, self._calls = self._calls, None
         if not calls:
             raise RuntimeError(
-                'the head computed its losses without calling loss_cls, so '
-                'there is nothing to rank'
+                'the head computed its losses without calling loss_cls, so there is nothing to rank'
             )
         preds, targets, weights, factors = zip(*calls)
         weight = None
         if any(w is not None for w in weights):
             weight = torch.cat(
                 [
-                    t.new_ones(t.size(0), dtype=torch.float)
-                    if w is None
-                    else w
+                    t.new_ones(t.size(0), dtype=torch.float) if w is None else w
                     for w, t in zip(weights, targets)
                 ]
             )
@@ -126,13 +116,10 @@ exhaustive_classes` and the (n,) image of each row that was gathered; None
             exhaustive, images = federated
             if len(images) != len(pred):
                 raise RuntimeError(
-                    f'the head passed {len(pred)} rows to loss_cls, but its '
-                    f'levels have {len(images)}: federated=True does not '
-                    'support this head'
+                    f'the head passed {len(pred)} rows to loss_cls, but its levels have '
+                    f'{len(images)}: federated=True does not support this head'
                 )
-            weight = federated_weight(
-                self.loss, exhaustive, images, target, weight
-            )
+            weight = federated_weight(self.loss, exhaustive, images, target, weight)
         if self.probabilities:
             pred = to_logits(pred)
         return pred, target, weight, factors[0]
@@ -159,9 +146,8 @@ exhaustive_classes` and the (n,) image of each row that was gathered; None
     def _answer(self, pred, target, weight, avg_factor, reduction):
         if self.pointwise is None:
             raise RuntimeError(
-                'this head calls its classification loss with '
-                f'reduction_override={reduction!r}, which a ranking loss does '
-                'not support; ListwiseHead does not support this head'
+                f'this head calls its classification loss with reduction_override={reduction!r}, '
+                'which a ranking loss does not support; ListwiseHead does not support this head'
             )
         centre = None
         if isinstance(self.loss, HasLogitCentre):
@@ -170,11 +156,7 @@ exhaustive_classes` and the (n,) image of each row that was gathered; None
             # The offset of the scores is free in a ranking, not here.
             pred = pred - centre.to(pred.dtype)
         return self.pointwise(
-            pred,
-            target,
-            weight,
-            avg_factor=avg_factor,
-            reduction_override=reduction,
+            pred, target, weight, avg_factor=avg_factor, reduction_override=reduction
         )
 
 

@@ -36,8 +36,8 @@ DECODER_LAYERS = 6
 class ListwiseDETRMixin(MadeClass):
     """Put before a DETR head: one ranking of all queries for each layer.
 
-    The assigner stays the head's own: bipartite matching with its
-    classification cost, on the raw scores.
+    The assigner stays the head's own: bipartite matching with its classification cost, on the raw
+    scores.
 
     Attributes:
         gathers_scores: Tells ranking losses that this head may build them.
@@ -65,9 +65,8 @@ class ListwiseDETRMixin(MadeClass):
         self._exhaustive: Tensor | None = None
         if pointwise_loss is not None:
             raise UserError(
-                f'pointwise_loss={pointwise_loss!r} has no effect: '
-                f'{self.host.__name__} matches its queries one to one; '
-                'remove it'
+                f'pointwise_loss={pointwise_loss!r} has no effect: {self.host.__name__} matches '
+                'its queries one to one; remove it'
             )
         self.centre_scores = centre_scores
         self.balance_boxes = balance_boxes
@@ -86,11 +85,7 @@ class ListwiseDETRMixin(MadeClass):
         # A head of another package may change the losses of its layers.
         of_mmdet = self.host.loss_by_feat.__module__.startswith('mmdet.')
         self.loss_cls = DecoderLosses(
-            loss,
-            self._decoder_layers(num_layers),
-            two_stage,
-            denoising,
-            together=of_mmdet,
+            loss, self._decoder_layers(num_layers), two_stage, denoising, together=of_mmdet
         )
 
     def _decoder_layers(self, num_layers: int | None) -> int:
@@ -132,9 +127,8 @@ class ListwiseDETRMixin(MadeClass):
         """Losses of the host head, each classification loss a ranking.
 
         Raises:
-            UserError: If the training set has another number of classes or
-                does not say which of them an image is annotated for, or the
-                decoder has another number of layers.
+            UserError: If the training set has another number of classes or does not say which of
+                them an image is annotated for, or the decoder has another number of layers.
         """
         name = f'bbox_head ({type(self).__name__})'
         self.training_set.check_classes(self.num_classes, name)
@@ -148,9 +142,7 @@ class ListwiseDETRMixin(MadeClass):
         self._matching = [*self.loss_cls.layers, self.loss_cls.encoder]
         self._denoising = [*self.loss_cls.denoising]
         if self.federated:
-            metas = image_metas(
-                self.host.loss_by_feat, (all_layers_cls_scores, *args), kwargs
-            )
+            metas = image_metas(self.host.loss_by_feat, (all_layers_cls_scores, *args), kwargs)
             self._exhaustive = exhaustive_classes(
                 metas, self.num_classes, all_layers_cls_scores.device, name
             )
@@ -167,12 +159,7 @@ class ListwiseDETRMixin(MadeClass):
         return losses
 
     def loss_by_feat_single(
-        self,
-        cls_scores: Tensor,
-        bbox_preds: Tensor,
-        batch_gt_instances: list,
-        *args,
-        **kwargs,
+        self, cls_scores: Tensor, bbox_preds: Tensor, batch_gt_instances: list, *args, **kwargs
     ):
         """Losses of one decoder layer, or of the encoder."""
         self._warn_of_many_objects(cls_scores.size(1), batch_gt_instances)
@@ -189,20 +176,11 @@ class ListwiseDETRMixin(MadeClass):
     def _loss_dn_single(self, dn_cls_scores: Tensor, *args, **kwargs):
         """Losses of the denoising queries of one decoder layer."""
         return self._ranked(
-            self._denoising.pop(0),
-            super()._loss_dn_single,
-            dn_cls_scores,
-            *args,
-            **kwargs,
+            self._denoising.pop(0), super()._loss_dn_single, dn_cls_scores, *args, **kwargs
         )
 
     def _ranked(
-        self,
-        collector: LevelCollector,
-        host_losses: Callable,
-        cls_scores: Tensor,
-        *args,
-        **kwargs,
+        self, collector: LevelCollector, host_losses: Callable, cls_scores: Tensor, *args, **kwargs
     ) -> tuple:
         """Classification, L1 and IoU loss of one ranking."""
         boxes = self.loss_iou
@@ -212,18 +190,14 @@ class ListwiseDETRMixin(MadeClass):
             boxes.open()
         _, loss_bbox, loss_iou = host_losses(cls_scores, *args, **kwargs)
         if not collector.targets:
-            # No denoising queries, since no image here has an object. Other
-            # ranks may have some, and wait for this one in the loss.
+            # No denoising queries, since no image here has an object. Other ranks may have some,
+            # and wait for this one in the loss.
             scores = cls_scores.reshape(-1, self.cls_out_channels)
             collector(scores, scores.new_zeros(len(scores), dtype=torch.long))
         told = {}
         if boxes is not None:
-            told[BOX_ARGUMENTS[boxes.kind]] = boxes.close(
-                collector.targets, self.num_classes
-            )
-        ranked = self.loss_cls.rank(
-            collector, self._federated(collector, cls_scores), **told
-        )
+            told[BOX_ARGUMENTS[boxes.kind]] = boxes.close(collector.targets, self.num_classes)
+        ranked = self.loss_cls.rank(collector, self._federated(collector, cls_scores), **told)
         if not isinstance(ranked, dict):
             return ranked, loss_bbox, loss_iou
         # The head's own is 0 and keeps every output on the graph.
@@ -233,11 +207,9 @@ class ListwiseDETRMixin(MadeClass):
         self, collector: LevelCollector, cls_scores: Tensor
     ) -> tuple[Tensor, Tensor] | None:
         """What the images are annotated for, and the image of each row."""
-        # Without denoising, the proposals of an encoder are those of any
-        # class: all objects are of its first.
-        any_class = (
-            collector is self.loss_cls.encoder and not self.loss_cls.denoising
-        )
+        # Without denoising, the proposals of an encoder are those of any class: all objects are of
+        # its first.
+        any_class = collector is self.loss_cls.encoder and not self.loss_cls.denoising
         if self._exhaustive is None or any_class:
             return None
         images = torch.arange(len(cls_scores), device=cls_scores.device)
@@ -253,11 +225,7 @@ class ListwiseDETRMixin(MadeClass):
     ) -> tuple:
         """Targets of the host head; warns if it matches no object at all."""
         targets = super().get_targets(
-            cls_scores_list,
-            bbox_preds_list,
-            batch_gt_instances,
-            *args,
-            **kwargs,
+            cls_scores_list, bbox_preds_list, batch_gt_instances, *args, **kwargs
         )
         objects = sum(map(len, batch_gt_instances))
         # The assigner works on the host: this number is there already.
@@ -277,10 +245,9 @@ class ListwiseDETRMixin(MadeClass):
         if objects > queries:
             self._warn_once(
                 'few queries',
-                f'An image has {objects} objects, but the detector only '
-                f'{queries} queries: the objects that are left over train '
-                f'nothing. Fix: model.num_queries={objects} or more, as the '
-                'largest number of objects in an image requires',
+                f'An image has {objects} objects, but the detector only {queries} queries: the '
+                f'objects that are left over train nothing. Fix: model.num_queries={objects} or '
+                'more, as the largest number of objects in an image requires',
             )
 
     def _warn_once(self, what: str, text: str) -> None:
@@ -295,7 +262,5 @@ class ListwiseDETRMixin(MadeClass):
         if self.centre_scores and isinstance(loss, HasLogitCentre):
             centre = loss.logit_centre()
         if centre is not None:
-            all_layers_cls_scores = all_layers_cls_scores - centre.to(
-                all_layers_cls_scores.dtype
-            )
+            all_layers_cls_scores = all_layers_cls_scores - centre.to(all_layers_cls_scores.dtype)
         return super().predict_by_feat(all_layers_cls_scores, *args, **kwargs)

@@ -51,44 +51,39 @@ def ListwiseHead(
             head_type='mmdet.ATSSHead',
             loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss'))
 
-    A head of the DETR family ranks all queries of all images, each decoder
-    layer by itself, and the denoising queries apart from those that predict.
-    Its matching stays as it is.
+    A head of the DETR family ranks all queries of all images, each decoder layer by itself, and the
+    denoising queries apart from those that predict. Its matching stays as it is.
 
-    Some heads give up a part of their own: VFNet its IoU-aware targets
-    (``use_vfl``), TOOD its ``initial_loss_cls``, YOLOX its ``loss_obj`` and
-    YOLOv3 its ``loss_conf``, since there the product of class and objectness
-    is ranked over all points, and SSD its background class and its mining of
-    negatives; it takes a ``loss_bbox``, too.
+    Some heads give up a part of their own: VFNet its IoU-aware targets (``use_vfl``), TOOD its
+    ``initial_loss_cls``, YOLOX its ``loss_obj`` and YOLOv3 its ``loss_conf``, since there the
+    product of class and objectness is ranked over all points, and SSD its background class and its
+    mining of negatives; it takes a ``loss_bbox``, too.
 
     Args:
         head_type: The head: its class, or registered name with its scope, e.g.
             ``mmdet.RetinaHead``, ``mmdet.ATSSHead``, ``mmdet.RTMDetHead``:
-            any head whose ``loss_by_feat`` calls ``self.loss_cls`` on (n, C)
-            scores and class indices. docs/pages/users/detector.md lists
+            any head whose ``loss_by_feat`` calls ``self.loss_cls`` on (n, C) scores and class
+            indices. docs/pages/users/detector.md lists
             those of mmdet.
-        loss_cls: Config of the loss. ``num_classes`` is filled in where the
-            loss takes it and the config does not set it. Losses with a
-            ``box_input`` (Rank & Sort, aLRP) need an IoU loss on decoded
-            boxes.
+        loss_cls: Config of the loss. ``num_classes`` is filled in where the loss takes it and the
+            config does not set it. Losses with a ``box_input`` (Rank & Sort, aLRP) need an IoU loss
+            on decoded boxes.
         centre_scores: At test time show the mean positive score as 0.5
             instead of wherever training left it. The ranking of a class
             stays.
-        balance_boxes: Multiply the box loss by the detached ratio of the
-            classification loss to it (Rank & Sort, ICCV 2021, section 4).
-        pointwise_loss: For heads that choose their positives by an
-            element-wise classification loss (PAA, PISA): config of that loss,
-            which is evaluated on scores centred as at test time and never
-            trained on. None: focal loss.
-        num_layers: For DETRHead, ConditionalDETRHead and DABDETRHead: number
-            of decoder layers if it is not 6. Other heads take no such
-            argument, or know it.
-        federated: For data sets such as LVIS, whose images are annotated for
-            some of the classes only: scores of a class count as negatives
-            where the image is annotated exhaustively for it, see
+        balance_boxes: Multiply the box loss by the detached ratio of the classification loss to it
+            (Rank & Sort, ICCV 2021, section 4).
+        pointwise_loss: For heads that choose their positives by an element-wise classification loss
+            (PAA, PISA): config of that loss, which is evaluated on scores centred as at test time
+            and never trained on. None: focal loss.
+        num_layers: For DETRHead, ConditionalDETRHead and DABDETRHead: number of decoder layers if
+            it is not 6. Other heads take no such argument, or know it.
+        federated: For data sets such as LVIS, whose images are annotated for some of the classes
+            only: scores of a class count as negatives where the image is annotated exhaustively for
+            it, see
             :mod:`mmrank.models.federated_annotations`. The training set is a
-            :class:`mmrank.LVISDataset`, and ``exhaustive_labels`` one of the
-            ``meta_keys`` of ``PackDetInputs``.
+            :class:`mmrank.LVISDataset`, and ``exhaustive_labels`` one of the ``meta_keys`` of
+            ``PackDetInputs``.
         **kwargs: Arguments of the head.
 
     Returns:
@@ -97,8 +92,8 @@ def ListwiseHead(
     Raises:
         KeyError: If ``head_type`` or the loss is not registered.
         TypeError: If the head cannot be served by a listwise loss.
-        ValueError: If the loss needs boxes that the head does not decode, or
-            an option has no place in this head.
+        ValueError: If the loss needs boxes that the head does not decode, or an option has no place
+            in this head.
     """
     host = model_type(head_type)
     if host is None:
@@ -112,8 +107,7 @@ def ListwiseHead(
     if num_layers is not None:
         if not has_queries(host):
             raise ValueError(
-                f'num_layers={num_layers} has no effect: {host.__name__} has '
-                'no decoder; remove it'
+                f'num_layers={num_layers} has no effect: {host.__name__} has no decoder; remove it'
             )
         kwargs['num_layers'] = num_layers
     return listwise_class(host)(

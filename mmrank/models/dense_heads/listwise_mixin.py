@@ -32,9 +32,9 @@ from .level_collector import LevelCollector, to_logits
 class ListwiseMixin(MadeClass):
     """Put before a dense head: one call of the loss per batch.
 
-    The head runs its own ``loss_by_feat`` with a collector in place of
-    ``loss_cls``, and one in place of ``loss_bbox`` if the loss requires the
-    boxes; the gathered scores then go through the real loss once.
+    The head runs its own ``loss_by_feat`` with a collector in place of ``loss_cls``, and one in
+    place of ``loss_bbox`` if the loss requires the boxes; the gathered scores then go through the
+    real loss once.
 
     Attributes:
         gathers_scores: Tells ranking losses that this head may build them.
@@ -66,9 +66,7 @@ class ListwiseMixin(MadeClass):
         if isinstance(loss, TakesBoxValues) and loss.box_input is not None:
             self._collect_boxes(loss.box_input)
         self.loss_cls = LevelCollector(
-            self.loss_cls,
-            self._build_pointwise(pointwise_loss),
-            self.traits.probabilities,
+            self.loss_cls, self._build_pointwise(pointwise_loss), self.traits.probabilities
         )
         for name in self.traits.other_losses:
             if hasattr(self, name):
@@ -78,15 +76,12 @@ class ListwiseMixin(MadeClass):
         if not self.traits.pointwise:
             if config is not None:
                 raise ValueError(
-                    f'pointwise_loss={config!r} has no effect: '
-                    f'{self.host.__name__} does not choose positives with it; '
-                    'remove it'
+                    f'pointwise_loss={config!r} has no effect: {self.host.__name__} does not '
+                    'choose positives with it; remove it'
                 )
             return None
         if config is None:
-            config = dict(
-                type='mmdet.FocalLoss', use_sigmoid=True, gamma=2.0, alpha=0.25
-            )
+            config = dict(type='mmdet.FocalLoss', use_sigmoid=True, gamma=2.0, alpha=0.25)
         return MODELS.build(config)
 
     def _collect_boxes(self, kind: str) -> None:
@@ -139,16 +134,14 @@ class ListwiseMixin(MadeClass):
         return super().loss(*args, **kwargs)
 
     def _check_classes(self) -> None:
-        self.training_set.check_classes(
-            self.num_classes, f'bbox_head ({type(self).__name__})'
-        )
+        self.training_set.check_classes(self.num_classes, f'bbox_head ({type(self).__name__})')
 
     def loss_by_feat(self, *args, **kwargs) -> dict:
         """Losses of the host head, the classification loss listwise.
 
         Raises:
-            UserError: If the training set has another number of classes, or
-                does not say which classes an image is annotated for.
+            UserError: If the training set has another number of classes, or does not say which
+                classes an image is annotated for.
         """
         if self.num_classes > 1:  # of proposals there is one class
             self._check_classes()
@@ -161,9 +154,7 @@ class ListwiseMixin(MadeClass):
         losses = super().loss_by_feat(*args, **kwargs)
         told = {}
         if boxes is not None:
-            told[BOX_ARGUMENTS[boxes.kind]] = boxes.close(
-                self.loss_cls.targets, self.num_classes
-            )
+            told[BOX_ARGUMENTS[boxes.kind]] = boxes.close(self.loss_cls.targets, self.num_classes)
         ranked = self.loss_cls.close(federated, **told)
         if not isinstance(ranked, dict):
             ranked = dict(loss_cls=ranked)
@@ -175,22 +166,14 @@ class ListwiseMixin(MadeClass):
         cls_scores = args[0] if args else kwargs['cls_scores']
         where = f'bbox_head ({type(self).__name__})'
         return (
-            exhaustive_classes(
-                metas, self.num_classes, cls_scores[0].device, where
-            ),
-            images_of_levels(
-                cls_scores, self.num_classes, self.traits.by_image
-            ),
+            exhaustive_classes(metas, self.num_classes, cls_scores[0].device, where),
+            images_of_levels(cls_scores, self.num_classes, self.traits.by_image),
         )
 
-    def _merge(
-        self, losses: dict, ranked: dict, boxes: BoxCollector | None
-    ) -> dict:
+    def _merge(self, losses: dict, ranked: dict, boxes: BoxCollector | None) -> dict:
         """Put what the ranking loss returned under the host's names."""
         cls_key = self._only(
-            losses,
-            [k for k in losses if k.endswith('cls') and 'bbox' not in k],
-            'classification',
+            losses, [k for k in losses if k.endswith('cls') and 'bbox' not in k], 'classification'
         )
         losses[cls_key] = ranked.pop('loss_cls')
         if 'loss_bbox' in ranked:
@@ -203,33 +186,26 @@ class ListwiseMixin(MadeClass):
             losses[key] = loss_bbox
         losses.update(ranked)
         if self.balance_boxes:
-            losses = scale_to_classification(
-                losses, [cls_key], self._box_keys(losses)
-            )
+            losses = scale_to_classification(losses, [cls_key], self._box_keys(losses))
         return losses
 
     def _only(self, losses: dict, keys: list[str], kind: str) -> str:
         if len(keys) != 1:
             raise RuntimeError(
-                f'{self.host.__name__} reports {len(keys)} {kind} losses '
-                f'({keys}) among {list(losses)}; ListwiseHead supports heads '
-                'with exactly one'
+                f'{self.host.__name__} reports {len(keys)} {kind} losses ({keys}) among '
+                f'{list(losses)}; ListwiseHead supports heads with exactly one'
             )
         return keys[0]
 
     @staticmethod
     def _box_keys(losses: dict) -> list[str]:
-        return [
-            name
-            for name in losses
-            if 'loss' in name and ('bbox' in name or 'pts' in name)
-        ]
+        return [name for name in losses if 'loss' in name and ('bbox' in name or 'pts' in name)]
 
     def get_targets(self, *args, **kwargs):
         """Targets of the host head, the box normaliser that of all ranks.
 
-        ``AnchorHead.loss_by_feat`` divides by the rank's own number of
-        positives, so ranks with few boxes would count for more.
+        ``AnchorHead.loss_by_feat`` divides by the rank's own number of positives, so ranks with few
+        boxes would count for more.
         """
         targets = super().get_targets(*args, **kwargs)
         if get_world_size() == 1 or not self._normalises_by_own_rank():

@@ -8,23 +8,17 @@ from mmrank.registry import MODELS
 class SigmoidSSD:
     """Put between ``ListwiseMixin`` and SSD: gives it losses to call.
 
-    SSD computes its losses itself, the classification over the positives and
-    three times as many negatives, which a softmax with a background finds. A
-    ranking takes all anchors and has no background.
+    SSD computes its losses itself, the classification over the positives and three times as many
+    negatives, which a softmax with a background finds. A ranking takes all anchors and has no
+    background.
 
     Args:
         loss_cls: Config of the classification loss.
-        loss_bbox: Config of the box loss; None: the smooth L1 loss of SSD,
-            with ``train_cfg.smoothl1_beta``.
+        loss_bbox: Config of the box loss; None: the smooth L1 loss of SSD, with
+            ``train_cfg.smoothl1_beta``.
     """
 
-    def __init__(
-        self,
-        *args,
-        loss_cls: dict,
-        loss_bbox: dict | None = None,
-        **kwargs,
-    ) -> None:
+    def __init__(self, *args, loss_cls: dict, loss_bbox: dict | None = None, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self.use_sigmoid_cls = True
         self.loss_cls = MODELS.build(loss_cls)
@@ -63,12 +57,8 @@ class SigmoidSSD:
         Returns:
             Classification and box loss, scalars.
         """
-        loss_cls = self.loss_cls(
-            cls_score, labels, label_weights, avg_factor=avg_factor
-        )
+        loss_cls = self.loss_cls(cls_score, labels, label_weights, avg_factor=avg_factor)
         if self.reg_decoded_bbox:
             bbox_pred = self.bbox_coder.decode(anchor, bbox_pred)
-        loss_bbox = self.loss_bbox(
-            bbox_pred, bbox_targets, bbox_weights, avg_factor=avg_factor
-        )
+        loss_bbox = self.loss_bbox(bbox_pred, bbox_targets, bbox_weights, avg_factor=avg_factor)
         return loss_cls, loss_bbox

@@ -33,15 +33,14 @@ class EmbeddingRows:
             group: Process group.
 
         Returns:
-            The rows, those of rank 0 first, with a gradient that is summed
-            over ranks; where this rank's begin; and the rows of each rank.
+            The rows, those of rank 0 first, with a gradient that is summed over ranks; where this
+            rank's begin; and the rows of each rank.
         """
         counts, dtype = rows_and_dtype(self.embeddings, group)
         numbers = torch.stack([self.labels, self.ids], dim=1)
         numbers = all_gather_rows(numbers, counts, group)
         joined = EmbeddingRows(
-            all_gather_rows(self.embeddings.to(dtype), counts, group),
-            *numbers.unbind(1),
+            all_gather_rows(self.embeddings.to(dtype), counts, group), *numbers.unbind(1)
         )
         return joined, sum(counts[: dist.get_rank(group)]), counts
 
@@ -54,13 +53,7 @@ class EmbeddingRows:
         """
         return EmbeddingRows(
             *(
-                torch.cat(
-                    [x[: x.size(0) // copies] for x in values.split(counts)]
-                )
-                for values in (
-                    self.embeddings.detach(),
-                    self.labels,
-                    self.ids,
-                )
+                torch.cat([x[: x.size(0) // copies] for x in values.split(counts)])
+                for values in (self.embeddings.detach(), self.labels, self.ids)
             )
         )

@@ -18,15 +18,13 @@ class ImageTextContrastHead(BaseModule):
     """Passes embeddings and their samples to a contrastive loss.
 
     Args:
-        loss: Config of a loss with ``forward(images, texts, sample_idx)``:
-            ``mmrank.CLIPLoss``, ``CyCLIPLoss``, ``SogCLRLoss`` and
-            ``InfoNCELoss`` with ``bimodal=True``, ``BimodalISogCLRLoss``.
-        id_key: Field of the data samples with the index of the state of the
-            loss; rows with the same index are no negatives of each other.
-            ``sample_idx``: the pair. ``image_id``: the image, whose captions
-            then share a state. Set ``num_samples`` of the loss to the number
-            of images then, and leave out ``mmrank.SampleIndexHook``, which
-            counts ``sample_idx``.
+        loss: Config of a loss with ``forward(images, texts, sample_idx)``: ``mmrank.CLIPLoss``,
+            ``CyCLIPLoss``, ``SogCLRLoss`` and ``InfoNCELoss`` with ``bimodal=True``,
+            ``BimodalISogCLRLoss``.
+        id_key: Field of the data samples with the index of the state of the loss; rows with the
+            same index are no negatives of each other. ``sample_idx``: the pair. ``image_id``: the
+            image, whose captions then share a state. Set ``num_samples`` of the loss to the number
+            of images then, and leave out ``mmrank.SampleIndexHook``, which counts ``sample_idx``.
         init_cfg: See mmengine's ``BaseModule``.
 
     Raises:
@@ -40,10 +38,7 @@ class ImageTextContrastHead(BaseModule):
     """
 
     def __init__(
-        self,
-        loss: dict,
-        id_key: str = 'sample_idx',
-        init_cfg: dict | None = None,
+        self, loss: dict, id_key: str = 'sample_idx', init_cfg: dict | None = None
     ) -> None:
         super().__init__(init_cfg=init_cfg)
         self.loss_module = build_loss('loss', loss)
@@ -56,9 +51,7 @@ class ImageTextContrastHead(BaseModule):
             )
         self.id_key = id_key
 
-    def read_samples(
-        self, data_samples: Sequence, device: torch.device
-    ) -> tuple[Tensor]:
+    def read_samples(self, data_samples: Sequence, device: torch.device) -> tuple[Tensor]:
         """Read what :meth:`loss` needs of a batch, before the encoders run.
 
         The loss fetches the state of the samples meanwhile.
@@ -78,9 +71,7 @@ class ImageTextContrastHead(BaseModule):
         self.loss_module.prefetch(ids, device)
         return (ids,)
 
-    def loss(
-        self, images: Tensor, texts: Tensor, ids: Tensor
-    ) -> dict[str, Tensor]:
+    def loss(self, images: Tensor, texts: Tensor, ids: Tensor) -> dict[str, Tensor]:
         """Loss of a batch.
 
         Args:

@@ -18,22 +18,20 @@ from .sample_fields import ids_of
 class ImageTextInBatchHead(BaseModule):
     """Passes the pairs of a batch to a loss of in-batch sampling.
 
-    Images are its left and captions its right entities. An image may have
-    several captions, and a caption several images: the loss corrects the bias
-    of both counts, which a contrastive loss with the same negatives keeps.
-    The counts are those of the training set:
-    ``custom_hooks=[dict(type='mmrank.PairCountsHook')]``. Draw batches
-    without replacement over all ranks:
-    ``sampler=dict(type='mmrank.InBatchPairSampler', batch_size=...)``. With
-    ``mode='sogram'`` set ``sampling='sogram'`` of the data set too.
+    Images are its left and captions its right entities. An image may have several captions, and a
+    caption several images: the loss corrects the bias of both counts, which a contrastive loss with
+    the same negatives keeps.
+    The counts are those of the training set: ``custom_hooks=[dict(type='mmrank.PairCountsHook')]``.
+    Draw batches
+    without replacement over all ranks: ``sampler=dict(type='mmrank.InBatchPairSampler',
+    batch_size=...)``. With ``mode='sogram'`` set ``sampling='sogram'`` of the data set too.
 
-    The scores are the inner products of the embeddings times ``scale``. Plain
-    inner products (``normalize=False`` of the model) are the paper's; cosines
-    are too narrow a range for the logistic loss.
+    The scores are the inner products of the embeddings times ``scale``. Plain inner products
+    (``normalize=False`` of the model) are the paper's; cosines are too narrow a range for the
+    logistic loss.
 
     Args:
-        loss: Config of ``mmrank.InBatchLoss`` or
-            ``mmrank.InBatchSoftmaxLoss``.
+        loss: Config of ``mmrank.InBatchLoss`` or ``mmrank.InBatchSoftmaxLoss``.
         row_key: Field of the data samples with the image.
         col_key: Field with the caption.
         scale: Factor of the scores, > 0.
@@ -71,9 +69,7 @@ class ImageTextInBatchHead(BaseModule):
             raise ValueError(f'scale must be > 0, got {scale!r}')
         self.row_key, self.col_key, self.scale = row_key, col_key, scale
 
-    def read_samples(
-        self, data_samples: Sequence, device: torch.device
-    ) -> tuple[Tensor, Tensor]:
+    def read_samples(self, data_samples: Sequence, device: torch.device) -> tuple[Tensor, Tensor]:
         """Read what :meth:`loss` needs of a batch, before the encoders run.
 
         Args:
@@ -86,15 +82,10 @@ class ImageTextInBatchHead(BaseModule):
         Raises:
             ValueError: If a data sample lacks a field.
         """
-        rows, cols = (
-            ids_of(data_samples, key, device)
-            for key in (self.row_key, self.col_key)
-        )
+        rows, cols = (ids_of(data_samples, key, device) for key in (self.row_key, self.col_key))
         return rows, cols
 
-    def loss(
-        self, images: Tensor, texts: Tensor, rows: Tensor, cols: Tensor
-    ) -> dict[str, Tensor]:
+    def loss(self, images: Tensor, texts: Tensor, rows: Tensor, cols: Tensor) -> dict[str, Tensor]:
         """Loss of a batch.
 
         Args:

@@ -19,14 +19,13 @@ from .sample_fields import labels_of, sample_ids_of
 class InBatchRetrievalHead(BaseModule):
     """In-batch sampling for retrieval: the label matrix comes from classes.
 
-    Two images of one class are a positive pair, all others negative ones. The
-    cells of an image with itself count as negatives; the cosine there is 1
-    whatever the weights are, so they have no gradient.
+    Two images of one class are a positive pair, all others negative ones. The cells of an image
+    with itself count as negatives; the cosine there is 1 whatever the weights are, so they have no
+    gradient.
 
-    The counts ``|O_i,:|``, class size - 1, are set by
-    ``mmrank.ClassPairsHook`` or :meth:`set_class_labels`, and batches must
-    come from ``mmrank.ClassPairSampler``: the losses assume a uniform sample
-    of positive pairs.
+    The counts ``|O_i,:|``, class size - 1, are set by ``mmrank.ClassPairsHook`` or
+    :meth:`set_class_labels`, and batches must come from ``mmrank.ClassPairSampler``: the losses
+    assume a uniform sample of positive pairs.
 
     Scores are ``scale * cosine + bias``.
 
@@ -52,11 +51,7 @@ class InBatchRetrievalHead(BaseModule):
     wants_class_labels = True
 
     def __init__(
-        self,
-        loss: dict,
-        scale: float = 10.0,
-        bias: float = 0.0,
-        init_cfg: dict | None = None,
+        self, loss: dict, scale: float = 10.0, bias: float = 0.0, init_cfg: dict | None = None
     ) -> None:
         super().__init__(init_cfg=init_cfg)
         if not scale > 0:
@@ -65,8 +60,7 @@ class InBatchRetrievalHead(BaseModule):
         self.loss_module = build_loss('loss', loss)
         # A softmax would push apart the images of a class.
         if isinstance(self.loss_module, InBatchSoftmaxLoss) or not (
-            isinstance(self.loss_module, TakesPairCounts)
-            and self.loss_module.wants_pair_counts
+            isinstance(self.loss_module, TakesPairCounts) and self.loss_module.wants_pair_counts
         ):
             raise TypeError(
                 f'loss.type={loss["type"]!r} is no loss of sampled pairs; '
@@ -87,15 +81,12 @@ class InBatchRetrievalHead(BaseModule):
             ValueError: If no class has two images.
         """
         labels = torch.as_tensor(labels).cpu().long()
-        _, of_image, sizes = labels.unique(
-            return_inverse=True, return_counts=True
-        )
+        _, of_image, sizes = labels.unique(return_inverse=True, return_counts=True)
         counts = sizes[of_image] - 1
         paired = counts > 0
         if not paired.any():
             raise ValueError(
-                'no class of the training set has two images, so there is no '
-                'positive pair'
+                'no class of the training set has two images, so there is no positive pair'
             )
         # An image without a pair is never sampled: it is left out.
         self._places = torch.where(paired, paired.cumsum(0) - 1, -1)
@@ -116,25 +107,21 @@ class InBatchRetrievalHead(BaseModule):
         feats = feats.to(torch.promote_types(feats.dtype, torch.float32))
         return normalize(feats, dim=1)
 
-    def loss(
-        self, feats: Tensor | tuple[Tensor, ...], data_samples: Sequence
-    ) -> dict[str, Tensor]:
+    def loss(self, feats: Tensor | tuple[Tensor, ...], data_samples: Sequence) -> dict[str, Tensor]:
         """Loss of a batch of pairs.
 
         Args:
-            feats: (2 B, D) floats, or a tuple whose last entry is used: the
-                left images of the pairs, then the right ones.
-            data_samples: 2 B data samples with ``gt_label`` and
-                ``sample_idx``.
+            feats: (2 B, D) floats, or a tuple whose last entry is used: the left images of the
+                pairs, then the right ones.
+            data_samples: 2 B data samples with ``gt_label`` and ``sample_idx``.
 
         Returns:
-            ``loss``, and to be logged the mean score of the sampled pairs
-            (``pos_score``).
+            ``loss``, and to be logged the mean score of the sampled pairs (``pos_score``).
 
         Raises:
             RuntimeError: If the classes of the training set are not set.
-            ValueError: If the batch is not one of pairs, or its classes are
-                not those of the training set.
+            ValueError: If the batch is not one of pairs, or its classes are not those of the
+                training set.
         """
         embeddings = self(feats)
         size = len(data_samples) // 2
@@ -180,7 +167,6 @@ class InBatchRetrievalHead(BaseModule):
             )
         elif not agree:
             raise ValueError(
-                'sample_idx and gt_label of the batch differ from those of '
-                'the training set; data sets joined by a ConcatDataset '
-                'repeat their indices: use one data set'
+                'sample_idx and gt_label of the batch differ from those of the training set; data '
+                'sets joined by a ConcatDataset repeat their indices: use one data set'
             )

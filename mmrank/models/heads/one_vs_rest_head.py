@@ -22,21 +22,20 @@ class OneVsRestHead(BaseModule):
     """Binary, one-vs-rest and multi-label classification by sigmoid scores.
 
     For ``mmpretrain.ImageClassifier``. The loss sees the scores of all
-    classes in one call: a ranking loss with ``mode='per_class'`` ranks the
-    batch once for every class, with a state for each. Pointwise losses work
-    too: ``mmrank.LDAMLoss``, ``mmrank.ClassBalancedCELoss``, and mmpretrain's
-    ``CrossEntropyLoss`` with ``use_sigmoid=True`` and ``FocalLoss``.
+    classes in one call: a ranking loss with ``mode='per_class'`` ranks the batch once for every
+    class, with a state for each. Pointwise losses work
+    too: ``mmrank.LDAMLoss``, ``mmrank.ClassBalancedCELoss``, and mmpretrain's ``CrossEntropyLoss``
+    with ``use_sigmoid=True`` and ``FocalLoss``.
 
     Scores at test time are plain sigmoids. A ranking loss trains an order, not
     probabilities: calibrate the scores before you use them as such, see
     :func:`mmrank.models.CalibratedModel`.
 
     Args:
-        num_classes: Number of classes C. With 1 the problem is binary, and
-            ``gt_label`` is 0 or 1.
+        num_classes: Number of classes C. With 1 the problem is binary, and ``gt_label`` is 0 or 1.
         in_channels: Length of the features.
-        loss: Config of the loss. ``num_classes`` is filled in for losses of
-            mmrank whose config leaves it out.
+        loss: Config of the loss. ``num_classes`` is filled in for losses of mmrank whose config
+            leaves it out.
         thr: Lowest score of a predicted label.
         init_cfg: See mmengine's ``BaseModule``.
 
@@ -64,9 +63,7 @@ class OneVsRestHead(BaseModule):
             init_cfg = dict(type='Normal', layer='Linear', std=0.01)
         super().__init__(init_cfg=init_cfg)
         if not (isinstance(num_classes, int) and num_classes >= 1):
-            raise ValueError(
-                f'num_classes must be an int >= 1, got {num_classes!r}'
-            )
+            raise ValueError(f'num_classes must be an int >= 1, got {num_classes!r}')
         self.num_classes, self.thr = num_classes, thr
         self.training_set = TrainingSet()
         self.loss_module = build_loss('loss', loss, num_classes)
@@ -99,9 +96,7 @@ class OneVsRestHead(BaseModule):
         """Raw scores, (n, C)."""
         return self.fc(self.pre_logits(feats))
 
-    def loss(
-        self, feats: Tensor | tuple[Tensor, ...], data_samples: Sequence
-    ) -> dict[str, Tensor]:
+    def loss(self, feats: Tensor | tuple[Tensor, ...], data_samples: Sequence) -> dict[str, Tensor]:
         """Loss of a batch.
 
         Args:
@@ -117,40 +112,25 @@ class OneVsRestHead(BaseModule):
                 set has another number of classes, or the sampler draws
                 batches of another size.
         """
-        self.training_set.check_classes(
-            self.num_classes, 'OneVsRestHead', binary=True
-        )
+        self.training_set.check_classes(self.num_classes, 'OneVsRestHead', binary=True)
         self.training_set.check_batch(len(data_samples))
         scores = self(feats)
         if len(scores) != len(data_samples):
-            raise ValueError(
-                f'{len(scores)} features for {len(data_samples)} data samples'
-            )
-        target = one_vs_rest_targets(
-            data_samples, self.num_classes, scores.device
-        )
+            raise ValueError(f'{len(scores)} features for {len(data_samples)} data samples')
+        target = one_vs_rest_targets(data_samples, self.num_classes, scores.device)
         own = isinstance(self.loss_module, (RankingLoss, ClassCountLoss))
         if not own and self.num_classes == 1:
             # mmpretrain's losses read (n, 1) targets as class indices.
             scores, target = scores.unsqueeze(-1), target.unsqueeze(-1)
         extra = {}
-        if (
-            isinstance(self.loss_module, KeepsSampleState)
-            and self.loss_module.keeps_samples
-        ):
-            extra['sample_idx'] = ids_of(
-                data_samples, 'sample_idx', scores.device
-            )
-        loss = self.loss_module(
-            scores, target, avg_factor=max(len(scores), 1), **extra
-        )
+        if isinstance(self.loss_module, KeepsSampleState) and self.loss_module.keeps_samples:
+            extra['sample_idx'] = ids_of(data_samples, 'sample_idx', scores.device)
+        loss = self.loss_module(scores, target, avg_factor=max(len(scores), 1), **extra)
         return dict(loss=loss)
 
     @torch.no_grad()
     def predict(
-        self,
-        feats: Tensor | tuple[Tensor, ...],
-        data_samples: Sequence | None = None,
+        self, feats: Tensor | tuple[Tensor, ...], data_samples: Sequence | None = None
     ) -> Sequence:
         """Scores of a batch.
 
@@ -160,8 +140,8 @@ class OneVsRestHead(BaseModule):
 
         Returns:
             The data samples with ``pred_score``, (C,) sigmoids, and
-            ``pred_label``: the classes with a score of at least ``thr``, or 0
-            or 1 where there is one class.
+            ``pred_label``: the classes with a score of at least ``thr``, or 0 or 1 where there is
+            one class.
         """
         scores = self(feats)
         # In half precision all scores near 1 would tie.

@@ -6,15 +6,12 @@ import torch
 from torch import Tensor
 
 
-def one_vs_rest_targets(
-    data_samples: Sequence, num_classes: int, device: torch.device
-) -> Tensor:
+def one_vs_rest_targets(data_samples: Sequence, num_classes: int, device: torch.device) -> Tensor:
     """Which classes each sample has.
 
     Args:
         data_samples: Data samples with ``gt_score``, (C,) of 0 and 1, or else
-            ``gt_label``: any number of class indices. With one class
-            ``gt_label`` is 0 or 1.
+            ``gt_label``: any number of class indices. With one class ``gt_label`` is 0 or 1.
         num_classes: Number of classes C.
         device: Where to put the result.
 
@@ -22,17 +19,13 @@ def one_vs_rest_targets(
         (n, C) float32 of 0 and 1.
 
     Raises:
-        ValueError: If a sample has no label, one of another length or out of
-            range; on a GPU the latter is a device-side assertion.
+        ValueError: If a sample has no label, one of another length or out of range; on a GPU the
+            latter is a device-side assertion.
     """
     for key, read in (('gt_score', _scores), ('gt_label', _labels)):
         having = sum(key in sample for sample in data_samples)
         if having == len(data_samples):
-            return read(
-                [sample.get(key) for sample in data_samples],
-                num_classes,
-                device,
-            )
+            return read([sample.get(key) for sample in data_samples], num_classes, device)
         if having:
             raise ValueError(
                 f'{having} of {len(data_samples)} data samples have a {key}; '
@@ -57,10 +50,9 @@ def _scores(scores: list[Tensor], num_classes: int, device) -> Tensor:
     _check(
         (target == 0) | (target == 1),
         lambda: (
-            'gt_score must be 0 or 1, got '
-            f'{target[(target != 0) & (target != 1)][0].item()!r}; map other '
-            'marks (uncertain, difficult) in the data set, and leave out '
-            'transforms that mix labels'
+            f'gt_score must be 0 or 1, got {target[(target != 0) & (target != 1)][0].item()!r}; '
+            'map other marks (uncertain, difficult) in the data set, and leave out transforms that '
+            'mix labels'
         ),
     )
     return target
@@ -77,9 +69,7 @@ def _labels(labels: list[Tensor], num_classes: int, device) -> Tensor:
     sizes = torch.tensor([x.numel() for x in labels], dtype=torch.long)
     columns = torch.cat([*labels, torch.zeros(0, dtype=torch.long)])
     rows = torch.arange(len(labels)).repeat_interleave(sizes)
-    rows, columns = (
-        x.to(device, non_blocking=True) for x in (rows, columns.long())
-    )
+    rows, columns = (x.to(device, non_blocking=True) for x in (rows, columns.long()))
     _check(
         (columns >= 0) & (columns < num_classes),
         lambda: (
@@ -97,9 +87,8 @@ def _binary(labels: list[Tensor], device) -> Tensor:
     wrong = [x.tolist() for x in labels if x.numel() != 1]
     if wrong:
         raise ValueError(
-            'with num_classes=1 gt_label must be 0 or 1, one number for each '
-            f'sample, got {wrong[0]}; change it in the data set, or set '
-            'gt_score'
+            'with num_classes=1 gt_label must be 0 or 1, one number for each sample, got '
+            f'{wrong[0]}; change it in the data set, or set gt_score'
         )
     target = _stacked(labels, 1).to(device, non_blocking=True)
     _check(

@@ -24,27 +24,26 @@ from .sample_fields import labels_of, sample_ids_of
 class RetrievalHead(BaseModule):
     """Every image of the batch searches the others, and a memory.
 
-    The gallery of a query holds the other images of the batch, with gradient,
-    and the entries of earlier batches, without. The query's own image is left
-    out: its own row, and entries of the memory with its ``sample_idx`` and
-    label. (Both, since data sets joined by a ``ConcatDataset`` repeat their
-    indices.) An older entry of another image of the batch stays, as in the
-    paper of the memory: it is one more view of that image.
+    The gallery of a query holds the other images of the batch, with gradient, and the entries of
+    earlier batches, without. The query's own image is left
+    out: its own row, and entries of the memory with its ``sample_idx`` and label. (Both, since data
+    sets joined by a ``ConcatDataset`` repeat their indices.) An older entry of another image of the
+    batch stays, as in the paper of the memory: it is one more view of that image.
 
-    In distributed training with a loss of ``scope='global'`` the batches of
-    all ranks are one, exactly as in a single process; they may differ in
-    size. With ``scope='local'`` each rank searches its own batch. The memory
-    is that of all ranks either way.
+    In distributed training with a loss of ``scope='global'`` the batches of all ranks are one,
+    exactly as in a single process; they may differ in
+    size. With ``scope='local'`` each rank searches its own batch. The memory is that of all ranks
+    either way.
 
     Args:
-        loss: Config of a loss with ``embedding_loss``: any ranking loss of
-            mmrank, or ``mmrank.PMLLoss``. ``num_classes`` is filled in for
-            ranking losses whose config leaves it out.
-        num_classes: Number of classes C of the training set; labels are
-            checked against it. Needed by losses with state per class.
-        memory: Config of a :class:`mmrank.state.CrossBatchMemory`: ``size``,
-            ``dim``, ``start_iter``, ``storage``. The batch is added after its
-            loss was computed. None: no memory.
+        loss: Config of a loss with ``embedding_loss``: any ranking loss of mmrank, or
+            ``mmrank.PMLLoss``. ``num_classes`` is filled in for ranking losses whose config leaves
+            it out.
+        num_classes: Number of classes C of the training set; labels are checked against it. Needed
+            by losses with state per class.
+        memory: Config of a :class:`mmrank.state.CrossBatchMemory`: ``size``, ``dim``,
+            ``start_iter``, ``storage``. The batch is added after its loss was computed. None: no
+            memory.
         normalize: Scale embeddings to length 1, so that scores are cosines.
         init_cfg: See mmengine's ``BaseModule``.
 
@@ -106,49 +105,40 @@ class RetrievalHead(BaseModule):
         return normalize(feats, dim=1) if self.normalize else feats
 
     def loss(
-        self,
-        feats: Tensor | tuple[Tensor, ...],
-        data_samples: Sequence,
-        copies: int = 1,
+        self, feats: Tensor | tuple[Tensor, ...], data_samples: Sequence, copies: int = 1
     ) -> dict[str, Tensor]:
         """Loss of a batch.
 
         Args:
             feats: (copies * B, D) floats, or a tuple whose last entry is
                 used.
-            data_samples: B data samples with ``gt_label`` and, for a memory,
-                ``sample_idx``.
-            copies: Number of copies of the batch in ``feats``: the original
-                first, then mixed features in the same order (see
-                :func:`mmrank.models.backbones.DeepFeatureMixup`). Each row is
-                a sample of its own; only originals go into the memory.
+            data_samples: B data samples with ``gt_label`` and, for a memory, ``sample_idx``.
+            copies: Number of copies of the batch in ``feats``: the original first, then mixed
+                features in the same order (see
+                :func:`mmrank.models.backbones.DeepFeatureMixup`). Each row is a sample of its own;
+                only originals go into the memory.
 
         Returns:
             ``loss``, and to be logged the mean score of the pairs of one
-            class (``pos_score``) and of two (``neg_score``) in this rank's
-            batch.
+            class (``pos_score``) and of two (``neg_score``) in this rank's batch.
 
         Raises:
-            ValueError: If features, labels and indices do not fit, or the
-                training set has another number of classes, or the sampler
-                draws batches of another size.
+            ValueError: If features, labels and indices do not fit, or the training set has another
+                number of classes, or the sampler draws batches of another size.
         """
         self.training_set.check_classes(self.num_classes, 'RetrievalHead')
         self.training_set.check_batch(len(data_samples))
         embeddings = self(feats)
         if embeddings.size(0) != copies * len(data_samples):
             raise ValueError(
-                f'{embeddings.size(0)} features for {len(data_samples)} data '
-                f'samples x {copies}'
+                f'{embeddings.size(0)} features for {len(data_samples)} data samples x {copies}'
             )
         device = embeddings.device
         labels = labels_of(data_samples, self.num_classes, device)
         ids = torch.zeros_like(labels)
         if self.memory is not None:
             ids = sample_ids_of(data_samples, device)
-        own = EmbeddingRows(
-            embeddings, labels.repeat(copies), ids.repeat(copies)
-        )
+        own = EmbeddingRows(embeddings, labels.repeat(copies), ids.repeat(copies))
         group = world_group()
         together = self.loss_module.scope == 'global'
         rows, offset, counts = own, 0, [len(own)]
@@ -179,24 +169,17 @@ class RetrievalHead(BaseModule):
             same_image = (queries.ids[:, None] == entries.sample_ids) & (
                 queries.labels[:, None] == entries.labels
             )
-            is_itself = torch.cat(
-                [is_itself, same_image | ~entries.usable], dim=1
-            )
+            is_itself = torch.cat([is_itself, same_image | ~entries.usable], dim=1)
             gallery = torch.cat([gallery, entries.embeddings.to(gallery)])
             labels = torch.cat([labels, entries.labels])
-        return EmbeddingBatch(
-            queries.embeddings, queries.labels, gallery, labels, is_itself
-        )
+        return EmbeddingBatch(queries.embeddings, queries.labels, gallery, labels, is_itself)
 
 
 @torch.no_grad()
 def _mean_scores(own: EmbeddingRows) -> dict[str, Tensor]:
     batch = EmbeddingBatch.of_one_batch(own.embeddings, own.labels)
     scores, means = batch.scores(), {}
-    for name, pairs in (
-        ('pos_score', batch.is_positive()),
-        ('neg_score', batch.is_negative()),
-    ):
+    for name, pairs in (('pos_score', batch.is_positive()), ('neg_score', batch.is_negative())):
         total = torch.where(pairs, scores, 0).sum()
         means[name] = total / pairs.sum().clamp(min=1)
     return means

@@ -6,24 +6,20 @@ import torch
 from torch import Tensor
 
 
-def labels_of(
-    data_samples: Sequence, num_classes: int | None, device: torch.device
-) -> Tensor:
+def labels_of(data_samples: Sequence, num_classes: int | None, device: torch.device) -> Tensor:
     """Class of each sample.
 
     Args:
-        data_samples: Data samples with ``gt_label``, an int or one-element
-            tensor each.
-        num_classes: Number of classes C that the labels must stay below, or
-            None.
+        data_samples: Data samples with ``gt_label``, an int or one-element tensor each.
+        num_classes: Number of classes C that the labels must stay below, or None.
         device: Where to put them.
 
     Returns:
         (B,) int64.
 
     Raises:
-        ValueError: If a sample has no label or several, or one is out of
-            range; on a GPU the latter is a device-side assertion.
+        ValueError: If a sample has no label or several, or one is out of range; on a GPU the latter
+            is a device-side assertion.
     """
     labels = _column(
         data_samples,
@@ -93,23 +89,12 @@ def ids_of(data_samples: Sequence, key: str, device: torch.device) -> Tensor:
 def _column(data_samples, key: str, device, fix: str) -> Tensor:
     missing = sum(key not in sample for sample in data_samples)
     if missing:
-        raise ValueError(
-            f'{missing} of {len(data_samples)} data samples have no {key}; '
-            f'{fix}'
-        )
-    values = [
-        torch.as_tensor(sample.get(key)).reshape(-1) for sample in data_samples
-    ]
+        raise ValueError(f'{missing} of {len(data_samples)} data samples have no {key}; {fix}')
+    values = [torch.as_tensor(sample.get(key)).reshape(-1) for sample in data_samples]
     wrong = [x.tolist() for x in values if x.numel() != 1]
     if wrong:
-        raise ValueError(
-            f'{key} must be one integer per sample, got {wrong[0]}'
-        )
-    column = (
-        torch.cat(values)
-        if values
-        else torch.zeros(0, dtype=torch.long, device=device)
-    )
+        raise ValueError(f'{key} must be one integer per sample, got {wrong[0]}')
+    column = torch.cat(values) if values else torch.zeros(0, dtype=torch.long, device=device)
     if column.is_floating_point() or column.dtype == torch.bool:
         raise ValueError(f'{key} must be an integer, got {column.dtype}')
     return column.long().to(device, non_blocking=True)

@@ -13,8 +13,7 @@ class ByteTokenizer:
     Tokens are 0 for padding, 1 for the start, 2 for the end and 3 + byte.
 
     Args:
-        max_length: Most tokens of a text, at least 3; a longer one loses its
-            last bytes.
+        max_length: Most tokens of a text, at least 3; a longer one loses its last bytes.
 
     Attributes:
         vocab_size: 259.
@@ -35,8 +34,7 @@ class ByteTokenizer:
     def __init__(self, max_length: int = 77) -> None:
         if max_length < 3:
             raise ValueError(
-                'max_length must be at least 3, for start, end and a byte, '
-                f'got {max_length!r}'
+                f'max_length must be at least 3, for start, end and a byte, got {max_length!r}'
             )
         self.max_length = max_length
 
@@ -47,18 +45,15 @@ class ByteTokenizer:
             texts: n strings.
 
         Returns:
-            (n, L) int64 tokens, with L that of the longest, and (n, L) bool,
-            True where there is one; on the CPU.
+            (n, L) int64 tokens, with L that of the longest, and (n, L) bool, True where there is
+            one; on the CPU.
 
         Raises:
             TypeError: If one is no string.
         """
-        if isinstance(texts, str) or not all(
-            isinstance(x, str) for x in texts
-        ):
+        if isinstance(texts, str) or not all(isinstance(x, str) for x in texts):
             raise TypeError(
-                'texts must be a list of strings, got '
-                f'{type(texts).__name__} of '
+                f'texts must be a list of strings, got {type(texts).__name__} of '
                 f'{sorted({type(x).__name__ for x in texts})}'
             )
         data = [x.encode()[: self.max_length - 2] for x in texts]

@@ -13,12 +13,12 @@ POOLINGS = ('first', 'mean')
 class HuggingFaceTextEncoder(BaseModule):
     """Any ``AutoModel`` whose output has a ``last_hidden_state``.
 
-    It works with transformers 4 and 5, but mmpretrain 1.x cannot be imported
-    beside version 5, nor mmdet where mmpretrain is installed.
+    It works with transformers 4 and 5, but mmpretrain 1.x cannot be imported beside version 5, nor
+    mmdet where mmpretrain is installed.
 
     Args:
-        name_or_path: Name of the model, such as ``distilbert-base-uncased``,
-            or a folder with it. Without a network set the environment
+        name_or_path: Name of the model, such as ``distilbert-base-uncased``, or a folder with it.
+            Without a network set the environment
             variable ``HF_HUB_OFFLINE=1`` and pass a folder or a cached name.
         max_length: Most tokens of a text; 30 is what iSogCLR's authors take.
         pooling: ``first``: state of the first token, as BERT's ``[CLS]``.
@@ -47,13 +47,9 @@ class HuggingFaceTextEncoder(BaseModule):
     ) -> None:
         super().__init__(init_cfg=init_cfg)
         if pooling not in POOLINGS:
-            raise ValueError(
-                f'pooling={pooling!r} is unknown; use one of {POOLINGS}'
-            )
+            raise ValueError(f'pooling={pooling!r} is unknown; use one of {POOLINGS}')
         if max_length < 3:
-            raise ValueError(
-                f'max_length must be at least 3, got {max_length!r}'
-            )
+            raise ValueError(f'max_length must be at least 3, got {max_length!r}')
         try:
             from transformers import AutoConfig, AutoModel, AutoTokenizer
         except ModuleNotFoundError as error:
@@ -64,17 +60,11 @@ class HuggingFaceTextEncoder(BaseModule):
                 "which is not installed. Fix: `pip install 'transformers<5'`, "
                 "or use type='mmrank.TextTransformer'"
             ) from error
-        self.tokenizer = AutoTokenizer.from_pretrained(
-            name_or_path, revision=revision
-        )
+        self.tokenizer = AutoTokenizer.from_pretrained(name_or_path, revision=revision)
         if pretrained:
-            self.model = AutoModel.from_pretrained(
-                name_or_path, revision=revision
-            )
+            self.model = AutoModel.from_pretrained(name_or_path, revision=revision)
         else:
-            config = AutoConfig.from_pretrained(
-                name_or_path, revision=revision
-            )
+            config = AutoConfig.from_pretrained(name_or_path, revision=revision)
             self.model = AutoModel.from_config(config)
         # mmengine would call its init_weights over the weights just read.
         self.model.is_init = True

@@ -20,28 +20,25 @@ _TEXTS = 512
 class ImageTextDualEncoder(GradCacheMixin, BaseModel):
     """Two encoders and a linear projection each, as in CLIP.
 
-    In training a data sample has one ``text``, a string, and the fields that
-    the head requires. In evaluation it may have none, one or a list of them.
+    In training a data sample has one ``text``, a string, and the fields that the head requires. In
+    evaluation it may have none, one or a list of them.
 
     Args:
-        image_encoder: Config of a backbone, or a list of configs that are run
-            one after the other, such as a backbone and mmpretrain's
-            ``GlobalAveragePooling``. Its output, or the last of a tuple, is
-            (B, ``image_channels``).
+        image_encoder: Config of a backbone, or a list of configs that are run one after the other,
+            such as a backbone and mmpretrain's ``GlobalAveragePooling``. Its output, or the last of
+            a tuple, is (B, ``image_channels``).
         image_channels: Width of its output.
-        text_encoder: Config of a module that turns a list of n strings into
-            (n, ``out_channels``): ``mmrank.TextTransformer`` or
-            ``mmrank.HuggingFaceTextEncoder``.
+        text_encoder: Config of a module that turns a list of n strings into (n, ``out_channels``):
+            ``mmrank.TextTransformer`` or ``mmrank.HuggingFaceTextEncoder``.
         embed_channels: Width D of the embeddings.
-        head: Config of ``mmrank.ImageTextContrastHead`` or
-            ``mmrank.ImageTextInBatchHead``; None for a model that is not
-            trained.
+        head: Config of ``mmrank.ImageTextContrastHead`` or ``mmrank.ImageTextInBatchHead``; None
+            for a model that is not trained.
         normalize: Scale embeddings to length 1.
-        zero_shot: Arguments of :class:`ZeroShotPrompts`: ``classes`` and
-            ``templates``. Evaluation then also classifies the images. None:
+        zero_shot: Arguments of :class:`ZeroShotPrompts`: ``classes`` and ``templates``. Evaluation
+            then also classifies the images. None:
             it does not.
-        data_preprocessor: Config of mmpretrain's ``ClsDataPreprocessor``; see
-            mmengine's ``BaseModel``.
+        data_preprocessor: Config of mmpretrain's ``ClsDataPreprocessor``; see mmengine's
+            ``BaseModel``.
         init_cfg: See mmengine's ``BaseModel``.
 
     Example:
@@ -75,21 +72,12 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
         self.text_encoder = MODELS.build(text_encoder)
         self.image_channels, self.normalize = image_channels, normalize
         self.image_projection = nn.Linear(image_channels, embed_channels)
-        self.text_projection = nn.Linear(
-            self.text_encoder.out_channels, embed_channels
-        )
+        self.text_projection = nn.Linear(self.text_encoder.out_channels, embed_channels)
         self.head = None if head is None else MODELS.build(head)
-        self.prompts = (
-            None if zero_shot is None else ZeroShotPrompts(**zero_shot)
-        )
+        self.prompts = None if zero_shot is None else ZeroShotPrompts(**zero_shot)
         self._class_rows = (None, None)
 
-    def forward(
-        self,
-        inputs: Tensor,
-        data_samples: Sequence | None = None,
-        mode: str = 'tensor',
-    ):
+    def forward(self, inputs: Tensor, data_samples: Sequence | None = None, mode: str = 'tensor'):
         """Embed, compute the loss of, or evaluate a batch.
 
         Args:
@@ -98,8 +86,8 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
             mode: ``tensor``, ``loss`` or ``predict``.
 
         Returns:
-            ``tensor``: (B, D) embeddings of the images. ``loss``: dict of
-            losses. ``predict``: the data samples; see :meth:`predict`.
+            ``tensor``: (B, D) embeddings of the images. ``loss``: dict of losses. ``predict``: the
+            data samples; see :meth:`predict`.
 
         Raises:
             ValueError: On an unknown mode.
@@ -110,9 +98,7 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
             return self.loss(inputs, data_samples)
         if mode == 'predict':
             return self.predict(inputs, data_samples)
-        raise ValueError(
-            f"mode={mode!r} is unknown; use 'tensor', 'loss' or 'predict'"
-        )
+        raise ValueError(f"mode={mode!r} is unknown; use 'tensor', 'loss' or 'predict'")
 
     def train(self, mode: bool = True) -> 'ImageTextDualEncoder':
         """Switch the mode, and forget the embeddings of the classes."""
@@ -165,16 +151,9 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
 
     def encoders(self) -> list[nn.Module]:
         """Those of images and texts, with their projections."""
-        return [
-            self.image_encoder,
-            self.image_projection,
-            self.text_encoder,
-            self.text_projection,
-        ]
+        return [self.image_encoder, self.image_projection, self.text_encoder, self.text_projection]
 
-    def loss(
-        self, inputs: Tensor, data_samples: Sequence
-    ) -> dict[str, Tensor]:
+    def loss(self, inputs: Tensor, data_samples: Sequence) -> dict[str, Tensor]:
         """Losses of a batch of pairs.
 
         Args:
@@ -216,9 +195,9 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
 
         Returns:
             The data samples with ``image_feature`` (D,); ``text_feature``
-            (T, D), one row for each text, where there are any; and with
-            ``zero_shot`` also ``pred_score`` (C,), the softmax of the
-            similarities to the classes, and ``pred_label`` (1,).
+            (T, D), one row for each text, where there are any; and with ``zero_shot`` also
+            ``pred_score`` (C,), the softmax of the similarities to the classes, and ``pred_label``
+            (1,).
         """
         images = self.embed_images(inputs)
         texts = [_as_list(x.get('text')) for x in data_samples]
@@ -231,8 +210,8 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
                 sample.set_field(own, 'text_feature')
         if self.prompts is not None:
             scores = (images @ self._classes().t()).softmax(1)
-            # Metrics take what is not positive for no prediction at all:
-            # neither similarities nor an underflow would do.
+            # Metrics take what is not positive for no prediction at all: neither similarities nor
+            # an underflow would do.
             scores = scores.clamp(min=torch.finfo(scores.dtype).tiny)
             for sample, score in zip(data_samples, scores):
                 sample.set_field(score, 'pred_score')
@@ -253,9 +232,7 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
 
     def _embed_in_parts(self, texts: list[str]) -> Tensor:
         parts = range(0, len(texts), _TEXTS)
-        return torch.cat(
-            [self.embed_texts(texts[i : i + _TEXTS]) for i in parts]
-        )
+        return torch.cat([self.embed_texts(texts[i : i + _TEXTS]) for i in parts])
 
     def _finish(self, rows: Tensor) -> Tensor:
         if self.normalize:

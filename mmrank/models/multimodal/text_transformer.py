@@ -13,8 +13,7 @@ from .byte_tokenizer import ByteTokenizer
 class TextTransformer(BaseModule):
     """Text encoder for tests, small data and machines without a network.
 
-    Bytes, learned positions, pre-norm layers, and the mean over the tokens of
-    a text.
+    Bytes, learned positions, pre-norm layers, and the mean over the tokens of a text.
 
     Args:
         channels: Width W.
@@ -47,14 +46,10 @@ class TextTransformer(BaseModule):
                 f'channels={channels!r} and num_heads={num_heads!r}'
             )
         if num_layers < 1:
-            raise ValueError(
-                f'num_layers must be at least 1, got {num_layers!r}'
-            )
+            raise ValueError(f'num_layers must be at least 1, got {num_layers!r}')
         self.out_channels = channels
         self.tokenizer = ByteTokenizer(max_length)
-        self.tokens = nn.Embedding(
-            self.tokenizer.vocab_size, channels, padding_idx=0
-        )
+        self.tokens = nn.Embedding(self.tokenizer.vocab_size, channels, padding_idx=0)
         self.positions = nn.Parameter(torch.empty(max_length, channels))
         for weights in (self.tokens.weight, self.positions):
             nn.init.normal_(weights, std=0.02)
@@ -88,8 +83,7 @@ class TextTransformer(BaseModule):
             TypeError: If one is no string.
         """
         tokens, mask = (
-            x.to(self.positions.device, non_blocking=True)
-            for x in self.tokenizer(texts)
+            x.to(self.positions.device, non_blocking=True) for x in self.tokenizer(texts)
         )
         x = self.tokens(tokens) + self.positions[: tokens.size(1)]
         for layer in self.layers:

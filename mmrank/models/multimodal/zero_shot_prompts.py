@@ -20,9 +20,9 @@ class ZeroShotPrompts:
     """Every class in every template.
 
     Args:
-        classes: Names of the C classes in the order of their labels, or
-            ``'cifar10'``, ``'cifar100'`` or ``'imagenet'`` for the names that
-            mmpretrain has, or a ``.txt`` file with one a line. ``_`` in a
+        classes: Names of the C classes in the order of their labels, or ``'cifar10'``,
+            ``'cifar100'`` or ``'imagenet'`` for the names that mmpretrain has, or a ``.txt`` file
+            with one a line. ``_`` in a
             name is a blank.
         templates: Texts with ``{}`` where the name goes.
 
@@ -40,9 +40,7 @@ class ZeroShotPrompts:
     """
 
     def __init__(
-        self,
-        classes: str | Sequence[str],
-        templates: Sequence[str] = ('a photo of a {}.',),
+        self, classes: str | Sequence[str], templates: Sequence[str] = ('a photo of a {}.',)
     ) -> None:
         if isinstance(classes, str) and classes.endswith('.txt'):
             classes = list_from_file(classes)
@@ -59,23 +57,20 @@ class ZeroShotPrompts:
         wrong = [x for x in templates if x.count('{}') != 1]
         if wrong or not templates or not classes:
             raise ValueError(
-                'classes and templates must not be empty, and each template '
-                f'must have one {{}}, got {len(classes)} classes and '
-                f'templates {wrong or list(templates)}'
+                f'classes and templates must not be empty, and each template must have one {{}}, '
+                f'got {len(classes)} classes and templates {wrong or list(templates)}'
             )
         self.classes = [x.replace('_', ' ') for x in classes]
         self.templates = list(templates)
         self.texts = [
-            template.replace('{}', name)
-            for name in self.classes
-            for template in self.templates
+            template.replace('{}', name) for name in self.classes for template in self.templates
         ]
 
     def class_rows(self, rows: Tensor, unit: bool) -> Tensor:
         """Mean over the templates of each class.
 
-        Source: Radford et al., ICML 2021, section 3.1.4: embeddings are made
-        unit, averaged and made unit again.
+        Source: Radford et al., ICML 2021, section 3.1.4: embeddings are made unit, averaged and
+        made unit again.
 
         Args:
             rows: (C x T, D) embeddings of ``texts``.

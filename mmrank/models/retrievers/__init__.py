@@ -6,9 +6,5 @@ from mmrank.registry import MODELS
 register_optional(
     MODELS,
     'mmpretrain',
-    {
-        'EmbeddingRetriever': (
-            f'{__name__}.embedding_retriever.EmbeddingRetriever'
-        )
-    },
+    {'EmbeddingRetriever': (f'{__name__}.embedding_retriever.EmbeddingRetriever')},
 )

@@ -40,26 +40,21 @@ class EmbeddingRetriever(GradCacheMixin, ImageToImageRetriever):
 
     Two uses, which go together:
 
-    * Same-set retrieval, the benchmarks' protocol: ``prototype=None``.
-      ``predict`` puts the embedding into ``data_sample.feature``, and
-      ``mmrank.RetrievalMetric`` searches.
-    * A fixed gallery: with a ``prototype`` ``predict`` also sets
-      ``pred_score`` (M,) and ``pred_label`` as mmpretrain's retriever does,
-      so that its metrics, its ``PrepareProtoBeforeValLoopHook`` and its
-      inferencer work.
+    * Same-set retrieval, the benchmarks' protocol: ``prototype=None``. ``predict`` puts the
+      embedding into ``data_sample.feature``, and ``mmrank.RetrievalMetric`` searches.
+    * A fixed gallery: with a ``prototype`` ``predict`` also sets ``pred_score`` (M,) and
+      ``pred_label`` as mmpretrain's retriever does,
+      so that its metrics, its ``PrepareProtoBeforeValLoopHook`` and its inferencer work.
 
     Args:
         image_encoder: Config of the encoder, or a list of configs that are
             run one after the other. Its output, or the last of a tuple, is
             (B, D).
-        head: Config of ``mmrank.RetrievalHead``; None for a model that is not
-            trained.
+        head: Config of ``mmrank.RetrievalHead``; None for a model that is not trained.
         prototype: Gallery as in mmpretrain's ``ImageToImageRetriever``: a
-            data loader, its config, a tensor or the path of one. None: no
-            gallery.
-        freeze_bn: Batch norm layers of the encoder keep their running
-            statistics and their weights, as in the papers, which start from
-            pretrained weights. This includes the neck: set
+            data loader, its config, a tensor or the path of one. None: no gallery.
+        freeze_bn: Batch norm layers of the encoder keep their running statistics and their weights,
+            as in the papers, which start from pretrained weights. This includes the neck: set
             ``norm_cfg=None`` of ``LinearNeck``.
         similarity_fn: ``cosine_similarity`` or a function of (N, D) and
             (M, D) to (N, M), between images and prototypes.
@@ -141,14 +136,11 @@ class EmbeddingRetriever(GradCacheMixin, ImageToImageRetriever):
         super().check_separable(batch_norm)
         if self._mixups():
             raise UserError(
-                'the image encoder mixes the features of a batch '
-                '(DeepFeatureMixup), so it cannot embed it in chunks. Fix: '
-                'remove the mixup, or GradCacheOptimWrapper'
+                'the image encoder mixes the features of a batch (DeepFeatureMixup), so it cannot '
+                'embed it in chunks. Fix: remove the mixup, or GradCacheOptimWrapper'
             )
 
-    def loss(
-        self, inputs: Tensor, data_samples: Sequence[DataSample]
-    ) -> dict[str, Tensor]:
+    def loss(self, inputs: Tensor, data_samples: Sequence[DataSample]) -> dict[str, Tensor]:
         """Losses of a batch.
 
         Args:
@@ -178,10 +170,7 @@ class EmbeddingRetriever(GradCacheMixin, ImageToImageRetriever):
         return self.head.loss(feats, data_samples, copies=copies)
 
     def predict(
-        self,
-        inputs: Tensor,
-        data_samples: Sequence[DataSample] | None = None,
-        **kwargs,
+        self, inputs: Tensor, data_samples: Sequence[DataSample] | None = None, **kwargs
     ) -> list[DataSample]:
         """Embeddings of images and, with prototypes, what they match.
 
@@ -191,8 +180,8 @@ class EmbeddingRetriever(GradCacheMixin, ImageToImageRetriever):
             **kwargs: Ignored, as by the host.
 
         Returns:
-            B data samples with ``feature``, (D,), of length 1 unless the head
-            sets ``normalize=False``.
+            B data samples with ``feature``, (D,), of length 1 unless the head sets
+            ``normalize=False``.
         """
         if self.prototype is not None and not self.prototype_inited:
             self.prepare_prototype()
@@ -200,9 +189,7 @@ class EmbeddingRetriever(GradCacheMixin, ImageToImageRetriever):
         if data_samples is None:
             data_samples = [DataSample() for _ in range(feats.size(0))]
         if self.prototype is not None:
-            data_samples = self._get_predictions(
-                self.matching(feats), data_samples
-            )
+            data_samples = self._get_predictions(self.matching(feats), data_samples)
         if isinstance(self.head, RetrievalHead):
             embeddings = self.head(feats)
         else:
@@ -221,15 +208,7 @@ class EmbeddingRetriever(GradCacheMixin, ImageToImageRetriever):
         self.train(training)
 
     def _mixups(self) -> list[FeatureMixupMixin]:
-        return [
-            m
-            for m in self.image_encoder.modules()
-            if isinstance(m, FeatureMixupMixin)
-        ]
+        return [m for m in self.image_encoder.modules() if isinstance(m, FeatureMixupMixin)]
 
     def _batch_norms(self) -> list[_BatchNorm]:
-        return [
-            m
-            for m in self.image_encoder.modules()
-            if isinstance(m, _BatchNorm)
-        ]
+        return [m for m in self.image_encoder.modules() if isinstance(m, _BatchNorm)]

@@ -32,20 +32,17 @@ class FederatedRoIMixin(MadeClass):
         # Cascade R-CNN has one for each stage.
         return [heads] if hasattr(heads, 'loss_cls') else list(heads)
 
-    def loss(
-        self, x: tuple, rpn_results_list: list, batch_data_samples: list
-    ) -> dict:
+    def loss(self, x: tuple, rpn_results_list: list, batch_data_samples: list) -> dict:
         """Losses of the host head.
 
         Args:
             x: Features of each level.
             rpn_results_list: Proposals of N images.
-            batch_data_samples: N data samples whose meta information has
-                ``exhaustive_labels``.
+            batch_data_samples: N data samples whose meta information has ``exhaustive_labels``.
 
         Returns:
-            Its losses, where a score of a class counts as a negative only in
-            images that are annotated exhaustively for it.
+            Its losses, where a score of a class counts as a negative only in images that are
+            annotated exhaustively for it.
 
         Raises:
             UserError: If the meta information is not there.
@@ -64,11 +61,7 @@ def federated_roi_class(host: type) -> type:
     """The class ``Federated<host>``; one and the same for every call."""
     bases = (FederatedRoIMixin, host)
     return make_class(
-        federated_roi_class,
-        host,
-        bases,
-        'with federated annotations',
-        prefix='Federated',
+        federated_roi_class, host, bases, 'with federated annotations', prefix='Federated'
     )
 
 
@@ -76,9 +69,8 @@ def federated_roi_class(host: type) -> type:
 def FederatedRoIHead(head_type: str | type, **kwargs):
     """Build a RoI head of mmdet for federated annotations.
 
-    For data sets such as LVIS, whose images are annotated for some of the
-    classes only: proposals count as negatives of a class where the image is
-    annotated exhaustively for it, see
+    For data sets such as LVIS, whose images are annotated for some of the classes only: proposals
+    count as negatives of a class where the image is annotated exhaustively for it, see
     :mod:`mmrank.models.federated_annotations`::
 
         roi_head=dict(
@@ -89,9 +81,8 @@ def FederatedRoIHead(head_type: str | type, **kwargs):
                 head_type='mmdet.Shared2FCBBoxHead',
                 loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss')))
 
-    The training set is a :class:`mmrank.LVISDataset`, and
-    ``exhaustive_labels`` one of the ``meta_keys`` of ``PackDetInputs``. The
-    RPN finds objects of any class and stays as it is.
+    The training set is a :class:`mmrank.LVISDataset`, and ``exhaustive_labels`` one of the
+    ``meta_keys`` of ``PackDetInputs``. The RPN finds objects of any class and stays as it is.
 
     Args:
         head_type: The head: its class, or registered name with its scope, e.g.

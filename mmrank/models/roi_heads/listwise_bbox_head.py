@@ -11,15 +11,8 @@ from mmrank.losses import RankingLoss
 from mmrank.losses.inputs import one_of
 from mmrank.losses.loss_type import model_type
 from mmrank.made_class import MadeClass, make_class
-from mmrank.models.dense_heads.box_collector import (
-    BOX_ARGUMENTS,
-    BoxCollector,
-    check_box_loss,
-)
-from mmrank.models.federated_annotations import (
-    exhaustive_classes,
-    federated_weight,
-)
+from mmrank.models.dense_heads.box_collector import BOX_ARGUMENTS, BoxCollector, check_box_loss
+from mmrank.models.federated_annotations import exhaustive_classes, federated_weight
 from mmrank.models.head_settings import with_head_settings
 from mmrank.models.uncentred_scores import without_threshold
 from mmrank.registry import MODELS
@@ -32,43 +25,33 @@ class ListwiseBBoxMixin(MadeClass):
 
     Attributes:
         image_metas: Meta information of the images of the batch, which
-            :func:`mmrank.models.roi_heads.FederatedRoIHead` sets; None where
-            each image is annotated for all classes.
+            :func:`mmrank.models.roi_heads.FederatedRoIHead` sets; None where each image is
+            annotated for all classes.
     """
 
     image_metas: Sequence[Mapping] | None = None
 
     def __init__(
-        self,
-        *args,
-        balance_boxes: bool = False,
-        box_average: str = 'rois',
-        **kwargs,
+        self, *args, balance_boxes: bool = False, box_average: str = 'rois', **kwargs
     ) -> None:
         super().__init__(*args, **kwargs)
         one_of('box_average', box_average, _AVERAGES)
         if not isinstance(self.loss_cls, RankingLoss):
             raise TypeError(
-                f'loss_cls={type(self.loss_cls).__name__} is not a ranking '
-                'loss; use the box head itself, or a ranking loss such as '
-                'mmrank.StableAPLoss'
+                f'loss_cls={type(self.loss_cls).__name__} is not a ranking loss; use the box head '
+                'itself, or a ranking loss such as mmrank.StableAPLoss'
             )
         if not self.with_cls:
-            raise ValueError(
-                'with_cls=False leaves no scores to rank; use the box head '
-                'itself'
-            )
+            raise ValueError('with_cls=False leaves no scores to rank; use the box head itself')
         if balance_boxes and box_average != 'rois':
             raise ValueError(
-                f'box_average={box_average!r} scales the box loss and '
-                'balance_boxes=True removes every scale again; set only one '
-                'of them'
+                f'box_average={box_average!r} scales the box loss and balance_boxes=True removes '
+                'every scale again; set only one of them'
             )
         if not self.with_reg and (balance_boxes or box_average != 'rois'):
             raise ValueError(
-                f'balance_boxes={balance_boxes} and box_average='
-                f'{box_average!r} weigh a box loss, but with_reg=False leaves '
-                'the head without one'
+                f'balance_boxes={balance_boxes} and box_average={box_average!r} weigh a box loss, '
+                'but with_reg=False leaves the head without one'
             )
         self.balance_boxes, self.box_average = balance_boxes, box_average
         self._warned = False
@@ -81,18 +64,14 @@ class ListwiseBBoxMixin(MadeClass):
         name = type(self.loss_cls).__name__
         if not (self.with_reg and self.reg_decoded_bbox):
             raise ValueError(
-                f'{name} requires decoded boxes, but the box head has '
-                f'with_reg={self.with_reg} and '
+                f'{name} requires decoded boxes, but the box head has with_reg={self.with_reg} and '
                 f'reg_decoded_bbox={self.reg_decoded_bbox}; set both to True'
             )
         check_box_loss(self.loss_bbox, name)
-        if self.box_input == 'loss' and (
-            self.balance_boxes or self.box_average != 'rois'
-        ):
+        if self.box_input == 'loss' and (self.balance_boxes or self.box_average != 'rois'):
             raise ValueError(
                 f'{name} computes and balances the box loss itself: remove '
-                f'balance_boxes={self.balance_boxes} and '
-                f'box_average={self.box_average!r}'
+                f'balance_boxes={self.balance_boxes} and box_average={self.box_average!r}'
             )
 
     def loss(
@@ -144,11 +123,7 @@ class ListwiseBBoxMixin(MadeClass):
             label_weights = self._federated_weight(rois, labels, label_weights)
         # Also without a single proposal: the other ranks wait for this one.
         ranked = self.loss_cls(
-            cls_score,
-            labels,
-            label_weights,
-            reduction_override=reduction_override,
-            **boxes,
+            cls_score, labels, label_weights, reduction_override=reduction_override, **boxes
         )
         if not isinstance(ranked, dict):
             ranked = dict(loss_cls=ranked)
@@ -163,9 +138,7 @@ class ListwiseBBoxMixin(MadeClass):
             )
         return losses
 
-    def _federated_weight(
-        self, rois: Tensor, labels: Tensor, label_weights: Tensor
-    ) -> Tensor:
+    def _federated_weight(self, rois: Tensor, labels: Tensor, label_weights: Tensor) -> Tensor:
         """(n, C) weights that ignore what the images are not annotated for."""
         exhaustive = exhaustive_classes(
             self.image_metas,
@@ -174,15 +147,13 @@ class ListwiseBBoxMixin(MadeClass):
             f'roi_head.bbox_head ({type(self).__name__})',
         )
         images = rois[:, 0].long()
-        return federated_weight(
-            self.loss_cls, exhaustive, images, labels, label_weights
-        )
+        return federated_weight(self.loss_cls, exhaustive, images, labels, label_weights)
 
     def predict_by_feat(self, *args, **kwargs) -> list:
         """Predictions of the host head.
 
-        Where the loss has no ``logit_centre()`` and ``score_thr`` drops every
-        box of a batch, it is left out.
+        Where the loss has no ``logit_centre()`` and ``score_thr`` drops every box of a batch, it is
+        left out.
         """
         results = super().predict_by_feat(*args, **kwargs)
         if self.loss_cls.logit_centre() is None and not any(map(len, results)):
@@ -220,8 +191,8 @@ def listwise_bbox_class(host: type) -> type:
 def ListwiseBBoxHead(head_type: str | type, *, loss_cls: dict, **kwargs):
     """Build a box head of mmdet that trains on a ranking loss.
 
-    Losses that rank the scores alone also work in the stock head; this one
-    fills in their settings, offers the box weights below, and passes the
+    Losses that rank the scores alone also work in the stock head; this one fills in their settings,
+    offers the box weights below, and passes the
     boxes to the losses that require them (Rank & Sort, aLRP)::
 
         bbox_head=dict(
@@ -229,25 +200,22 @@ def ListwiseBBoxHead(head_type: str | type, *, loss_cls: dict, **kwargs):
             head_type='mmdet.Shared2FCBBoxHead',
             loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss'))
 
-    Keep all proposals: ``train_cfg.rcnn.sampler=dict(num=1000000,
-    pos_fraction=1.0)``.
+    Keep all proposals: ``train_cfg.rcnn.sampler=dict(num=1000000, pos_fraction=1.0)``.
 
     Args:
         head_type: The head: its class, or registered name with its scope, e.g.
             ``mmdet.Shared2FCBBoxHead``, ``mmdet.Shared4Conv1FCBBoxHead``,
-            ``mmdet.DoubleConvFCBBoxHead``: any head that uses
-            ``BBoxHead.loss``.
-        loss_cls: Config of the loss. ``num_classes`` is filled in where the
-            loss takes it and the config does not set it.
+            ``mmdet.DoubleConvFCBBoxHead``: any head that uses ``BBoxHead.loss``.
+        loss_cls: Config of the loss. ``num_classes`` is filled in where the loss takes it and the
+            config does not set it.
         **kwargs: Arguments of the head, and
 
-            - ``balance_boxes`` (bool): multiply the box loss by the detached
-              ratio of the losses (Rank & Sort, ICCV 2021, section 4).
+            - ``balance_boxes`` (bool): multiply the box loss by the detached ratio of the losses
+              (Rank & Sort, ICCV 2021, section 4).
               Defaults to False.
-            - ``box_average`` (str): what the box loss is an average over:
-              ``rois`` as in the host, where the weight of a positive falls
-              with the number of proposals, or ``positives``. Defaults to
-              ``rois``.
+            - ``box_average`` (str): what the box loss is an average over: ``rois`` as in the host,
+              where the weight of a positive falls with the number of proposals, or ``positives``.
+              Defaults to ``rois``.
 
     Returns:
         The head, a subclass of ``head_type``.
@@ -256,8 +224,8 @@ def ListwiseBBoxHead(head_type: str | type, *, loss_cls: dict, **kwargs):
         KeyError: If ``head_type`` or the loss is not registered.
         TypeError: If the head computes its losses in a way of its own, or
             the loss is not a ranking loss.
-        ValueError: If the loss needs boxes that the head does not decode, or
-            an option has no place beside the loss.
+        ValueError: If the loss needs boxes that the head does not decode, or an option has no place
+            beside the loss.
     """
     host = model_type(head_type)
     if host is None:

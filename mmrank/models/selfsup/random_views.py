@@ -7,14 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
-#: Red, green and blue to luma and two chroma axes (YIQ), and back. Inverted
-#: here, since on a GPU an inversion makes the host wait.
+#: Red, green and blue to luma and two chroma axes (YIQ), and back. Inverted here, since on a GPU an
+#: inversion makes the host wait.
 _TO_YIQ = torch.tensor(
-    [
-        [0.299, 0.587, 0.114],
-        [0.595716, -0.274453, -0.321263],
-        [0.211456, -0.522591, 0.311135],
-    ],
+    [[0.299, 0.587, 0.114], [0.595716, -0.274453, -0.321263], [0.211456, -0.522591, 0.311135]],
     dtype=torch.float64,
 )
 _TO_RGB = torch.linalg.inv(_TO_YIQ)
@@ -34,8 +30,8 @@ def random_crops(
     Args:
         images: (B, C, H, W) floats.
         scale: Least and largest share of the area, drawn uniformly.
-        ratio: Least and largest width over height, drawn log-uniformly; where
-            the part would not fit, it is as wide or as high as the image.
+        ratio: Least and largest width over height, drawn log-uniformly; where the part would not
+            fit, it is as wide or as high as the image.
         flip_prob: Probability of a mirror image.
 
     Returns:
@@ -51,16 +47,12 @@ def random_crops(
     zero = torch.zeros_like(width)
     theta = torch.stack(
         [
-            torch.stack(
-                [width * mirror, zero, (1 - width) * (2 * draw[2] - 1)]
-            ),
+            torch.stack([width * mirror, zero, (1 - width) * (2 * draw[2] - 1)]),
             torch.stack([zero, height, (1 - height) * (2 * draw[3] - 1)]),
         ]
     ).permute(2, 0, 1)
     grid = affine_grid(theta.to(images), images.shape, align_corners=False)
-    return grid_sample(
-        images, grid, padding_mode='border', align_corners=False
-    )
+    return grid_sample(images, grid, padding_mode='border', align_corners=False)
 
 
 def random_colours(
@@ -74,11 +66,10 @@ def random_colours(
 ) -> Tensor:
     """Random brightness, contrast, saturation and hue; some images grey.
 
-    In this order and as one matrix product per image: all four are affine in
-    the colours of a pixel, if a hue is turned about the grey axis (in YIQ,
-    not in HSV) and numbers are cut to [0, 1] once, at the end. Source: SimCLR
-    (ICML 2020), appendix A, whose strength is 0.8, 0.8, 0.8 and 0.2 for
-    ImageNet and half of that for CIFAR.
+    In this order and as one matrix product per image: all four are affine in the colours of a
+    pixel, if a hue is turned about the grey axis (in YIQ,
+    not in HSV) and numbers are cut to [0, 1] once, at the end. Source: SimCLR (ICML 2020), appendix
+    A, whose strength is 0.8, 0.8, 0.8 and 0.2 for ImageNet and half of that for CIFAR.
 
     Args:
         images: (B, 3, H, W) floats in [0, 1], red first.
@@ -96,10 +87,7 @@ def random_colours(
     draw = images.new_empty(6, batch).uniform_()
     jittered = draw[4] < jitter_prob
     strengths = (brightness, contrast, saturation, hue)
-    changes = [
-        torch.where(jittered, x * (2 * u - 1), 0)
-        for x, u in zip(strengths, draw)
-    ]
+    changes = [torch.where(jittered, x * (2 * u - 1), 0) for x, u in zip(strengths, draw)]
     bright, contrasted, saturated = (1 + x for x in changes[:3])
     saturated = torch.where(draw[5] < gray_prob, 0, saturated)
     # Chroma is scaled and turned, luma stays.

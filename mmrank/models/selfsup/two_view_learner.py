@@ -19,22 +19,20 @@ from mmrank.models.heads.sample_fields import ids_of
 class TwoViewLearner(GradCacheMixin, BaseSelfSupervisor):
     """Two views through one network; the loss receives the image indices.
 
-    Both views go through backbone and neck as one batch, as in SimCLR. The
-    loss gets the embeddings and ``sample_idx`` of the data samples, by which
-    it finds the state of each image: any loss with
-    ``forward(view1, view2, sample_idx)`` fits. One that also has ``prefetch``
-    may fetch that state meanwhile.
+    Both views go through backbone and neck as one batch, as in SimCLR. The loss gets the embeddings
+    and ``sample_idx`` of the data samples, by which it finds the state of each image: any loss with
+    ``forward(view1, view2, sample_idx)`` fits. One that also has ``prefetch`` may fetch that state
+    meanwhile.
 
-    In evaluation (``mode='predict'``) images come in one view, and what the
-    neck gets, averaged over the image, is put into ``data_sample.feature``
+    In evaluation (``mode='predict'``) images come in one view, and what the neck gets, averaged
+    over the image, is put into ``data_sample.feature``
     for ``mmrank.KNNMetric`` and ``mmrank.LinearProbeMetric``.
 
     Args:
         backbone: Config of the network that is learnt.
-        loss: Config of the loss: ``mmrank.InfoNCELoss``,
-            ``mmrank.ISogCLRLoss`` and others.
-        neck: Config of the projector, such as mmpretrain's ``NonLinearNeck``;
-            it is not used after training. None: averages over the image.
+        loss: Config of the loss: ``mmrank.InfoNCELoss``, ``mmrank.ISogCLRLoss`` and others.
+        neck: Config of the projector, such as mmpretrain's ``NonLinearNeck``; it is not used after
+            training. None: averages over the image.
         data_preprocessor: See mmpretrain's ``BaseSelfSupervisor``; the
             default is its ``SelfSupDataPreprocessor``.
         init_cfg: See mmengine's ``BaseModule``.
@@ -49,18 +47,12 @@ class TwoViewLearner(GradCacheMixin, BaseSelfSupervisor):
         init_cfg: dict | list | None = None,
     ) -> None:
         if not isinstance(data_preprocessor, Module):
-            # The host's default has no scope: any other default scope would
-            # not find it.
+            # The host's default has no scope: any other default scope would not find it.
             data_preprocessor = {
                 'type': 'mmpretrain.SelfSupDataPreprocessor',
                 **(data_preprocessor or {}),
             }
-        super().__init__(
-            backbone,
-            neck,
-            data_preprocessor=data_preprocessor,
-            init_cfg=init_cfg,
-        )
+        super().__init__(backbone, neck, data_preprocessor=data_preprocessor, init_cfg=init_cfg)
         self.data_preprocessor.register_forward_pre_hook(_refuse_unstacked)
         # `loss` is a method of the host.
         self.loss_module = build_loss('loss', loss)
@@ -76,9 +68,7 @@ class TwoViewLearner(GradCacheMixin, BaseSelfSupervisor):
             return self.predict(inputs, data_samples)
         return super().forward(inputs, data_samples, mode)
 
-    def loss(
-        self, inputs: list[Tensor], data_samples: Sequence[DataSample]
-    ) -> dict[str, Tensor]:
+    def loss(self, inputs: list[Tensor], data_samples: Sequence[DataSample]) -> dict[str, Tensor]:
         """Loss of a batch.
 
         Args:
@@ -117,9 +107,7 @@ class TwoViewLearner(GradCacheMixin, BaseSelfSupervisor):
         return [self.backbone, *([self.neck] if self.with_neck else [])]
 
     def predict(
-        self,
-        inputs: Tensor,
-        data_samples: Sequence[DataSample] | None = None,
+        self, inputs: Tensor, data_samples: Sequence[DataSample] | None = None
     ) -> list[DataSample]:
         """Features of images.
 
@@ -150,9 +138,7 @@ def _refuse_unstacked(module: Module, args: tuple) -> None:
     """Refuse views that the data loader has left as lists of images."""
     batch = args[0] if args else None
     inputs = batch.get('inputs') if isinstance(batch, dict) else None
-    if isinstance(inputs, (list, tuple)) and not all(
-        isinstance(view, Tensor) for view in inputs
-    ):
+    if isinstance(inputs, (list, tuple)) and not all(isinstance(view, Tensor) for view in inputs):
         raise UserError(
             'the views of a batch are lists of single images: collate_fn of '
             'the data loader, or its default, has not stacked them. Fix: '

@@ -15,12 +15,11 @@ from .random_views import random_colours, random_crops
 class TwoViewPreprocessor(BaseDataPreprocessor):
     """Augments whole batches where the model is, instead of in the loader.
 
-    For small images, of which a network takes more in a second than a loader
-    augments one by one. In training it returns two views of each image, in
-    evaluation the images. The loader returns ``inputs``, (B, 3, H, W) uint8,
-    and ``data_samples``; its pipeline needs no ``MultiView``. Views are
-    SimCLR's without blur: see :func:`random_crops` and :func:`random_colours`.
-    Random numbers are torch's own, so ``mmrank.RNGStateHook`` resumes them.
+    For small images, of which a network takes more in a second than a loader augments one by one.
+    In training it returns two views of each image, in evaluation the images. The loader returns
+    ``inputs``, (B, 3, H, W) uint8, and ``data_samples``; its pipeline needs no ``MultiView``. Views
+    are SimCLR's without blur: see :func:`random_crops` and :func:`random_colours`. Random numbers
+    are torch's own, so ``mmrank.RNGStateHook`` resumes them.
 
     Args:
         mean: Mean of each channel, red first, in 0 to 255.
@@ -28,8 +27,8 @@ class TwoViewPreprocessor(BaseDataPreprocessor):
         crop: Arguments of :func:`random_crops`.
         colours: Arguments of :func:`random_colours`.
         bgr_to_rgb: Whether the loader returns BGR images.
-        channels_last: Whether images lie pixel by pixel in memory, which
-            convolutions on CPUs and in half precision on GPUs are faster for.
+        channels_last: Whether images lie pixel by pixel in memory, which convolutions on CPUs and
+            in half precision on GPUs are faster for.
         non_blocking: See mmengine's ``BaseDataPreprocessor``.
     """
 
@@ -47,8 +46,7 @@ class TwoViewPreprocessor(BaseDataPreprocessor):
         for name, values in (('mean', mean), ('std', std)):
             if len(values) != 3:
                 raise ValueError(
-                    f'{name} must be three numbers, one for each colour, got '
-                    f'{values!r}'
+                    f'{name} must be three numbers, one for each colour, got {values!r}'
                 )
         self.register_buffer('mean', _column(mean), persistent=False)
         self.register_buffer('std', _column(std), persistent=False)
@@ -78,9 +76,7 @@ class TwoViewPreprocessor(BaseDataPreprocessor):
                 'pipeline and take collate_fn=default_collate'
             )
         if images.size(1) != 3:
-            raise ValueError(
-                f'images must have 3 channels, got {tuple(images.shape)}'
-            )
+            raise ValueError(f'images must have 3 channels, got {tuple(images.shape)}')
         if self.bgr_to_rgb:
             images = images.flip(1)
         images = images.float()
@@ -88,10 +84,7 @@ class TwoViewPreprocessor(BaseDataPreprocessor):
             images = images / 255
             inputs = [
                 self._finished(
-                    255
-                    * random_colours(
-                        random_crops(images, **self.crop), **self.colours
-                    )
+                    255 * random_colours(random_crops(images, **self.crop), **self.colours)
                 )
                 for _ in range(2)
             ]

@@ -14,8 +14,8 @@ _MAX_LEVELS = 12
 def count_level_priors(priors: Tensor) -> list[int]:
     """Number of anchors per level, from the anchors' sizes.
 
-    With one anchor per location all anchors of a level have one size, which
-    doubles from level to level.
+    With one anchor per location all anchors of a level have one size, which doubles from level to
+    level.
 
     Args:
         priors: (n, 4) anchors as x1, y1, x2, y2, level after level.
@@ -30,9 +30,8 @@ def count_level_priors(priors: Tensor) -> list[int]:
     counts = torch.unique_consecutive(widths, return_counts=True)[1].tolist()
     if len(counts) > _MAX_LEVELS:
         raise ValueError(
-            f'the anchors change size {len(counts)} times, so there are '
-            'several per location; ATSS in a RetinaHead needs '
-            'anchor_generator=dict(ratios=[1.0], scales_per_octave=1, ...)'
+            f'the anchors change size {len(counts)} times, so there are several per location; ATSS '
+            'in a RetinaHead needs anchor_generator=dict(ratios=[1.0], scales_per_octave=1, ...)'
         )
     return counts
 
@@ -44,13 +43,7 @@ def _assigner_class() -> type:
     class AnchorATSSAssigner(ATSSAssigner):
         """``ATSSAssigner`` with the call of ``MaxIoUAssigner``."""
 
-        def assign(
-            self,
-            pred_instances,
-            gt_instances,
-            gt_instances_ignore=None,
-            **kwargs,
-        ):
+        def assign(self, pred_instances, gt_instances, gt_instances_ignore=None, **kwargs):
             return super().assign(
                 pred_instances,
                 count_level_priors(pred_instances.priors),
@@ -65,9 +58,9 @@ def _assigner_class() -> type:
 def build_anchor_atss_assigner(**kwargs):
     """Build mmdet's ATSS assigner for a ``RetinaHead``.
 
-    Stable AP (2025), section 7.2, trains RetinaNet with one square anchor per
-    location and the ATSS assigner. mmdet's ``ATSSHead`` adds a centerness
-    branch; its ``RetinaHead`` has none but does not pass the number of
+    Stable AP (2025), section 7.2, trains RetinaNet with one square anchor per location and the ATSS
+    assigner. mmdet's ``ATSSHead`` adds a centerness branch; its ``RetinaHead`` has none but does
+    not pass the number of
     anchors per level, which is read off the anchors here.
 
     Args:

@@ -6,10 +6,4 @@ from .sharded_embedding_tower import ShardedEmbeddingTower
 from .sparse_linear_tower import SparseLinearTower
 from .two_tower import TwoTower
 
-__all__ = [
-    'EmbeddingTower',
-    'MLPTower',
-    'ShardedEmbeddingTower',
-    'SparseLinearTower',
-    'TwoTower',
-]
+__all__ = ['EmbeddingTower', 'MLPTower', 'ShardedEmbeddingTower', 'SparseLinearTower', 'TwoTower']

@@ -13,18 +13,13 @@ class EmbeddingTower(nn.Module):
     Args:
         num_entities: Number of entities.
         channels: Width D of an embedding.
-        init_std: Standard deviation of the initial weights; small, so that
-            scores begin near 0.
-        sparse: Compute the gradient of the batch's entities only, which SGD
-            and Adagrad of PyTorch can take and others refuse.
+        init_std: Standard deviation of the initial weights; small, so that scores begin near 0.
+        sparse: Compute the gradient of the batch's entities only, which SGD and Adagrad of PyTorch
+            can take and others refuse.
     """
 
     def __init__(
-        self,
-        num_entities: int,
-        channels: int,
-        init_std: float = 0.02,
-        sparse: bool = False,
+        self, num_entities: int, channels: int, init_std: float = 0.02, sparse: bool = False
     ) -> None:
         super().__init__()
         self.num_entities = num_entities

@@ -22,14 +22,11 @@ class MLPTower(GradCacheMixin, nn.Module):
         ValueError: If ``channels`` is empty.
     """
 
-    def __init__(
-        self, stem: dict, stem_channels: int, channels: Sequence[int]
-    ) -> None:
+    def __init__(self, stem: dict, stem_channels: int, channels: Sequence[int]) -> None:
         super().__init__()
         if not channels:
             raise ValueError(
-                'channels must name at least one layer; without one use the '
-                'stem alone'
+                'channels must name at least one layer; without one use the stem alone'
             )
         self.stem = MODELS.build(stem)
         widths = [stem_channels, *channels]

@@ -14,20 +14,18 @@ from mmrank.registry import MODELS
 class ShardedEmbeddingTower(EmbeddingTower):
     """``mmrank.EmbeddingTower`` with 1 / W of the rows in each of W processes.
 
-    Weights, gradients and the state of the optimiser are PyTorch's
-    ``DTensor``, sharded by rows (``RowwiseParallel``). A process passes the
-    ids of its part of the batch, and gets their embeddings: the ids of all
+    Weights, gradients and the state of the optimiser are PyTorch's ``DTensor``, sharded by rows
+    (``RowwiseParallel``). A process passes the ids of its part of the batch, and gets their
+    embeddings: the ids of all
     are gathered, each process looks up those that it has, and a
-    reduce-scatter brings the rows to who asked for them. Values are those of
-    the whole table; gradients are divided by W, as
-    ``DistributedDataParallel`` divides those of other weights, which must
-    leave this table alone: take ``mmrank.ShardedTablesParallel`` as the
-    wrapper of the model, and ``mmrank.ShardedTablesHook`` for checkpoints,
-    which hold the whole table.
+    reduce-scatter brings the rows to who asked for them. Values are those of the whole table;
+    gradients are divided by W, as
+    ``DistributedDataParallel`` divides those of other weights, which must leave this table alone:
+    take ``mmrank.ShardedTablesParallel`` as the wrapper of the model, and
+    ``mmrank.ShardedTablesHook`` for checkpoints, which hold the whole table.
 
-    In one process it is an ``EmbeddingTower``, with the same keys in a
-    checkpoint. Every process has to call it equally often. When it is built,
-    each process holds the whole table for a moment.
+    In one process it is an ``EmbeddingTower``, with the same keys in a checkpoint. Every process
+    has to call it equally often. When it is built, each process holds the whole table for a moment.
 
     Args:
         num_entities: Number of entities.
@@ -35,9 +33,7 @@ class ShardedEmbeddingTower(EmbeddingTower):
         init_std: See ``EmbeddingTower``; the weights begin as its weights do.
     """
 
-    def __init__(
-        self, num_entities: int, channels: int, init_std: float = 0.02
-    ) -> None:
+    def __init__(self, num_entities: int, channels: int, init_std: float = 0.02) -> None:
         super().__init__(num_entities, channels, init_std)
         self.world_size = 1
         if dist.is_available() and dist.is_initialized():
@@ -48,16 +44,11 @@ class ShardedEmbeddingTower(EmbeddingTower):
     def _shard(self) -> None:
         # From 2.5 on; import of mmrank.models works with older ones.
         from torch.distributed.tensor import Shard, init_device_mesh
-        from torch.distributed.tensor.parallel import (
-            RowwiseParallel,
-            parallelize_module,
-        )
+        from torch.distributed.tensor.parallel import RowwiseParallel, parallelize_module
 
         device = 'cpu' if dist.get_backend() == 'gloo' else 'cuda'
         mesh = init_device_mesh(device, (self.world_size,))
-        style = RowwiseParallel(
-            input_layouts=Shard(0), output_layouts=Shard(0)
-        )
+        style = RowwiseParallel(input_layouts=Shard(0), output_layouts=Shard(0))
         parallelize_module(self.table, mesh, style)
 
     def forward(self, entities: dict[str, Tensor]) -> Tensor:
@@ -65,8 +56,7 @@ class ShardedEmbeddingTower(EmbeddingTower):
 
         Args:
             entities: Dict with ``ids``: (U,) integers in
-                ``[0, num_entities)``, of this process; U may differ between
-                them.
+                ``[0, num_entities)``, of this process; U may differ between them.
 
         Returns:
             (U, D) floats.
@@ -91,9 +81,7 @@ class ShardedEmbeddingTower(EmbeddingTower):
     def _divide(self, gradient: Tensor) -> Tensor:
         return gradient / self.world_size
 
-    def _load_from_state_dict(
-        self, state_dict: dict, prefix: str, *args, **kwargs
-    ) -> None:
+    def _load_from_state_dict(self, state_dict: dict, prefix: str, *args, **kwargs) -> None:
         """Take the rows of this process from a whole table."""
         key, weight = f'{prefix}table.weight', self.table.weight
         whole = state_dict.get(key)
@@ -107,8 +95,7 @@ def shard_like(whole: Tensor, sharded: Tensor) -> Tensor:
 
     Args:
         whole: A tensor, the same in all processes.
-        sharded: A ``DTensor`` of that shape; where they differ, ``whole``
-            stays as it is.
+        sharded: A ``DTensor`` of that shape; where they differ, ``whole`` stays as it is.
 
     Returns:
         A ``DTensor`` placed as ``sharded``.
@@ -137,7 +124,5 @@ def sharded_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
         module: Any.
     """
     return {
-        name: parameter
-        for name, parameter in module.named_parameters()
-        if is_sharded(parameter)
+        name: parameter for name, parameter in module.named_parameters() if is_sharded(parameter)
     }

@@ -19,8 +19,7 @@ class TwoTower(BaseModel):
     Args:
         left: Config of the tower f.
         right: Config of the tower g; it must embed entities by their ids.
-        loss: Config of ``mmrank.InBatchLoss`` or
-            ``mmrank.InBatchSoftmaxLoss``, or of
+        loss: Config of ``mmrank.InBatchLoss`` or ``mmrank.InBatchSoftmaxLoss``, or of
             ``mmrank.LabelledPairLoss`` for naive and cross sampling.
         top_k: Right entities to find for each left one in evaluation.
         data_preprocessor: See mmengine's ``BaseModel``.
@@ -62,14 +61,13 @@ class TwoTower(BaseModel):
 
         Args:
             mode: ``tensor``, ``loss`` or ``predict``.
-            **batch: What ``mmrank.InteractionDataset`` returns, for
-                ``predict`` ``mmrank.TopKDataset``.
+            **batch: What ``mmrank.InteractionDataset`` returns, for ``predict``
+                ``mmrank.TopKDataset``.
 
         Returns:
             ``tensor``: embeddings of the distinct left and right entities.
-            ``loss``: dict of the loss. ``predict``: one dict for each left
-            entity, with ``top_k``: (K,) int64 right entities, best first, -1
-            where there are no more.
+            ``loss``: dict of the loss. ``predict``: one dict for each left entity, with ``top_k``:
+            (K,) int64 right entities, best first, -1 where there are no more.
 
         Raises:
             ValueError: On an unknown mode.
@@ -80,9 +78,7 @@ class TwoTower(BaseModel):
             return self.predict(**batch)
         if mode == 'tensor':
             return self.left(batch['left']), self.right(batch['right'])
-        raise ValueError(
-            f"mode={mode!r} is unknown; use 'tensor', 'loss' or 'predict'"
-        )
+        raise ValueError(f"mode={mode!r} is unknown; use 'tensor', 'loss' or 'predict'")
 
     def train(self, mode: bool = True) -> 'TwoTower':
         """Switch the mode, and forget what was embedded for evaluation."""
@@ -119,16 +115,12 @@ class TwoTower(BaseModel):
                 tower has another number of entities than the training set.
         """
         self._check_towers()
-        takes_labels = (
-            isinstance(self.pair_loss, TakesPairLabels)
-            and self.pair_loss.takes_labels
-        )
+        takes_labels = isinstance(self.pair_loss, TakesPairLabels) and self.pair_loss.takes_labels
         if takes_labels != (is_positive is not None):
             wanted = "'naive' or 'cross'" if takes_labels else "'in_batch'"
             raise ValueError(
-                f'{type(self.pair_loss).__name__} is for sampling={wanted}, '
-                'but the data set uses another sampling; change its sampling, '
-                'or the loss'
+                f'{type(self.pair_loss).__name__} is for sampling={wanted}, but the data set uses '
+                'another sampling; change its sampling, or the loss'
             )
         f, g = self.left(left), self.right(right)
         if takes_labels:
@@ -150,19 +142,14 @@ class TwoTower(BaseModel):
         Args:
             left: B left entities.
             num_right: Number n of all right entities.
-            seen: ``rows`` and ``cols`` of the training pairs, which are left
-                out.
+            seen: ``rows`` and ``cols`` of the training pairs, which are left out.
             true: The held-out pairs; they matter to the metric only.
 
         Returns:
             See :meth:`forward`.
         """
         best = top_k_inner_product(
-            self.left(left),
-            self._embed_right(num_right),
-            self.top_k,
-            seen['rows'],
-            seen['cols'],
+            self.left(left), self._embed_right(num_right), self.top_k, seen['rows'], seen['cols']
         )
         return [dict(top_k=x) for x in best]
 
@@ -173,10 +160,9 @@ class TwoTower(BaseModel):
             number = getattr(getattr(self, side), 'num_entities', None)
             if None not in (number, known.get(key)) and number != known[key]:
                 raise UserError(
-                    f'model.{side}.num_entities={number}, but the training '
-                    f'set has {known[key]} {side} entities: a table with more '
-                    'rows has some that are never trained. Fix: '
-                    f'model.{side}.num_entities={known[key]}'
+                    f'model.{side}.num_entities={number}, but the training set has {known[key]} '
+                    f'{side} entities: a table with more rows has some that are never trained. '
+                    f'Fix: model.{side}.num_entities={known[key]}'
                 )
 
     def _embed_right(self, number: int) -> Tensor:

@@ -32,15 +32,13 @@ class _LookUp:
 class RowsInFlight:
     """Reads ahead and writes behind, so that neither side waits.
 
-    A look-up is sent to the GPU on a stream of its own, beside whatever runs
-    there. It may be read before earlier batches have been written: what they
-    wrote is still on the GPU, and there it takes the place of what was read,
-    so the answer is that of a table without delay, bit for bit.
+    A look-up is sent to the GPU on a stream of its own, beside whatever runs there. It may be read
+    before earlier batches have been written: what they wrote is still on the GPU, and there it
+    takes the place of what was read, so the answer is that of a table without delay, bit for bit.
 
     Attributes:
         writes: Writes that are not in the table yet, oldest first.
-        look_up: The look-up on its way, or None. The table has not changed
-            since it was read.
+        look_up: The look-up on its way, or None. The table has not changed since it was read.
     """
 
     def __init__(self) -> None:
@@ -61,8 +59,7 @@ class RowsInFlight:
         """What the table has to take in, in order; a look-up is dropped.
 
         Args:
-            wait: Wait for the GPU until nothing is on its way. If not, only
-                what has come.
+            wait: Wait for the GPU until nothing is on its way. If not, only what has come.
 
         Yields:
             (n,) indices and (quantities, n) entries, on the host.
@@ -78,8 +75,7 @@ class RowsInFlight:
 
         Args:
             ids: (n,) on the host.
-            entries: (quantities, n) of the table, which has taken in all that
-                has arrived.
+            entries: (quantities, n) of the table, which has taken in all that has arrived.
             device: The GPU.
         """
         copies, arrival = to_device(device, ids, entries)
@@ -105,9 +101,7 @@ class RowsInFlight:
         return entries
 
 
-def overwritten(
-    entries: Tensor, ids: Tensor, new_ids: Tensor, new_entries: Tensor
-) -> Tensor:
+def overwritten(entries: Tensor, ids: Tensor, new_ids: Tensor, new_entries: Tensor) -> Tensor:
     """Replace the entries of samples that have newer ones.
 
     Args:
@@ -127,15 +121,11 @@ def overwritten(
     return torch.where(new_ids[place] == ids, newer, entries)
 
 
-def to_device(
-    device: torch.device, *tensors: Tensor
-) -> tuple[list[Tensor], torch.cuda.Event]:
+def to_device(device: torch.device, *tensors: Tensor) -> tuple[list[Tensor], torch.cuda.Event]:
     """Copy from the host beside what the GPU does; and when they have come."""
     stream = _look_up_stream(device)
     with torch.cuda.stream(stream):
-        copies = [
-            x.pin_memory().to(device, non_blocking=True) for x in tensors
-        ]
+        copies = [x.pin_memory().to(device, non_blocking=True) for x in tensors]
         arrival = torch.cuda.Event()
         arrival.record(stream)
     return copies, arrival
@@ -153,9 +143,7 @@ def receive(arrival: torch.cuda.Event, *copies: Tensor) -> None:
 def to_host(*tensors: Tensor) -> tuple[list[Tensor], torch.cuda.Event]:
     """Copy from a GPU, after what it does now; and when they have come."""
     copies = [
-        torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(
-            x, non_blocking=True
-        )
+        torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
         for x in tensors
     ]
     arrival = torch.cuda.Event()

@@ -14,10 +14,9 @@ from .sample_state import SampleState
 class SampleLogMean(SampleState):
     """``log s`` of each sample: the log of a moving average of its g.
 
-    ``s <- (1 - beta0) s + beta0 g``, from the first visit on, at whatever
-    epoch that is. Source: SogCLR (ICML 2022), algorithm 1; iSogCLR (ICML
-    2023), eq. 12. A sample that is several times in a batch, also on several
-    ranks, takes one step with the mean of its g. One whose g is not finite
+    ``s <- (1 - beta0) s + beta0 g``, from the first visit on, at whatever epoch that is. Source:
+    SogCLR (ICML 2022), algorithm 1; iSogCLR (ICML 2023), eq. 12. A sample that is several times in
+    a batch, also on several ranks, takes one step with the mean of its g. One whose g is not finite
     takes none: an overflow in half precision must not spoil later batches.
 
     Args:
@@ -29,8 +28,7 @@ class SampleLogMean(SampleState):
         **initial: Further quantities of a subclass.
 
     Attributes:
-        log_s: (size,) float32, -inf before the first visit; of a shard its
-            rows.
+        log_s: (size,) float32, -inf before the first visit; of a shard its rows.
 
     Raises:
         ValueError: On a parameter out of range.
@@ -81,8 +79,7 @@ class SampleLogMean(SampleState):
         Nor does it when a checkpointed forward is recomputed.
 
         Args:
-            ids: (n,) indices that were fetched last, on the device of the
-                batch.
+            ids: (n,) indices that were fetched last, on the device of the batch.
             entries: (quantities, n) what :meth:`fetch` gave for them.
             log_batch: (n,) log g.
             gradient: (n,) a further quantity that a subclass requires per row.
@@ -93,9 +90,7 @@ class SampleLogMean(SampleState):
         if not self.training or inside_backward():
             return
         news = [log_batch] if gradient is None else [log_batch, gradient]
-        ids, entries, news = self.joined(
-            ids, entries, torch.stack(news).double(), counts, group
-        )
+        ids, entries, news = self.joined(ids, entries, torch.stack(news).double(), counts, group)
         groups = SampleGroups(ids)
         usable = news.isfinite().all(0)
         merged = [groups.log_mean_exp(news[0], usable)]

@@ -12,10 +12,10 @@ from .sample_state import SampleState, check_sample_ids
 class SampleRanks(SampleState):
     """``u`` of every sample as a positive of every class.
 
-    8 bytes for each sample and class, 0 before the first visit as a positive,
-    at whatever epoch that is. A positive that is several times in a batch,
-    also on several ranks, takes one step with the mean of its g; one whose g
-    is not finite takes none: an overflow must not spoil later batches.
+    8 bytes for each sample and class, 0 before the first visit as a positive, at whatever epoch
+    that is. A positive that is several times in a batch, also on several ranks, takes one step with
+    the mean of its g; one whose g is not finite takes none: an overflow must not spoil later
+    batches.
 
     Args:
         num_samples: Number of samples in the training set.
@@ -73,8 +73,7 @@ class SampleRanks(SampleState):
 
         Raises:
             TypeError: If they are no integers.
-            ValueError: If one is out of range; on a GPU that is a device-side
-                assertion.
+            ValueError: If one is out of range; on a GPU that is a device-side assertion.
         """
         check_sample_ids(sample_idx, sample_idx.numel())
         fits = ((sample_idx >= 0) & (sample_idx < self.num_samples)).all()
@@ -83,9 +82,8 @@ class SampleRanks(SampleState):
         elif not fits:
             raise ValueError(
                 f'sample_idx holds indices from {int(sample_idx.min())} to '
-                f'{int(sample_idx.max())}, but num_samples='
-                f'{self.num_samples}; set num_samples of the loss to the '
-                'length of the training set'
+                f'{int(sample_idx.max())}, but num_samples={self.num_samples}; set num_samples of '
+                'the loss to the length of the training set'
             )
         first = torch.arange(self.num_classes, device=device)
         ids = sample_idx.to(device, non_blocking=True).long()
@@ -108,8 +106,7 @@ class SampleRanks(SampleState):
     def update(self, entries: Tensor, batch: Tensor, mask: Tensor) -> None:
         """Take in a batch, the same on all ranks.
 
-        Does nothing in eval mode, nor when a checkpointed forward is
-        recomputed.
+        Does nothing in eval mode, nor when a checkpointed forward is recomputed.
 
         Args:
             entries: Indices of the table, any shape S.
@@ -130,6 +127,4 @@ class SampleRanks(SampleState):
         old = self._read(entries.to(self.device)).to(batch.device)
         new = moving_ranks(old, mean, self.gamma).to(old.dtype)
         # Padding may share its index with a positive: both store the same.
-        self.store(
-            entries, torch.where(groups.sum(usable.double()) > 0, new, old)
-        )
+        self.store(entries, torch.where(groups.sum(usable.double()) > 0, new, old))

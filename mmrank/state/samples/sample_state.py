@@ -16,46 +16,40 @@ from mmrank.state.sharding.sharded_state import ShardedState
 from .rows_in_flight import RowsInFlight
 
 STORAGES = ('device', 'host', 'sharded')
-_HALF_RANGE = (
-    torch.finfo(torch.float16).min,
-    torch.finfo(torch.float16).max,
-)
+_HALF_RANGE = (torch.finfo(torch.float16).min, torch.finfo(torch.float16).max)
 
 
 class SampleState(ShardedState):
     """Dense table with one row per quantity, by sample index.
 
-    Rows are float32, or float16 where set in ``dtypes``. The table is saved
-    with the module, but on purpose it is not a buffer: mmengine's
-    ``SyncBuffersHook`` would average it over ranks,
+    Rows are float32, or float16 where set in ``dtypes``. The table is saved with the module, but on
+    purpose it is not a buffer: mmengine's ``SyncBuffersHook`` would average it over ranks,
     ``DistributedDataParallel`` send it around and refuse it on the host
-    beside a model on a GPU, and ``model.half()`` round it. All ranks hold the
-    whole table and store the same numbers, so there is nothing to
+    beside a model on a GPU, and ``model.half()`` round it. All ranks hold the whole table and store
+    the same numbers, so there is nothing to
     synchronise. A checkpoint has one (size,) tensor per quantity.
 
     With ``storage='host'`` the table stays in host memory, regardless of
-    ``model.to``: 4 or 2 bytes per sample and quantity. Only the entries of a
-    batch travel, through pinned memory, and neither side waits:
-    :meth:`prefetch` sends them to the GPU while it is busy with other things,
-    what :meth:`store` sends back is written once it has come, and a look-up
-    that is ahead of it gets the new entries on the GPU; see
-    :class:`RowsInFlight`. Pass the indices as a CPU tensor: the host has to
-    wait for those on a GPU.
+    ``model.to``: 4 or 2 bytes per sample and quantity. Only the entries of a batch travel, through
+    pinned memory, and neither side waits:
+    :meth:`prefetch` sends them to the GPU while it is busy with other things, what :meth:`store`
+    sends back is written once it has come, and a look-up that is ahead of it gets the new entries
+    on the GPU; see
+    :class:`RowsInFlight`. Pass the indices as a CPU tensor: the host has to wait for those on a
+    GPU.
 
-    With ``storage='sharded'`` each of W ranks holds every W-th sample, where
-    the model is. The entries of a batch come from their owners,
-    :meth:`prefetch` starts that, and what a batch has to say of a sample goes
-    to its owner. The numbers are those of a whole table, bit for bit. All
-    ranks have to call the methods in the same order, in evaluation as well;
-    see :class:`ShardedState` for how they are saved.
+    With ``storage='sharded'`` each of W ranks holds every W-th sample, where the model is. The
+    entries of a batch come from their owners,
+    :meth:`prefetch` starts that, and what a batch has to say of a sample goes to its owner. The
+    numbers are those of a whole table, bit for bit. All ranks have to call the methods in the same
+    order, in evaluation as well; see :class:`ShardedState` for how they are saved.
 
     Args:
         size: Number of samples in the training set.
         initial: Quantities and the number that all samples start with.
-        storage: ``device``: where the model is. ``host``. ``sharded``: spread
-            over the ranks.
-        load_state: False resets the state when a checkpoint is loaded: for a
-            model that continues with other data.
+        storage: ``device``: where the model is. ``host``. ``sharded``: spread over the ranks.
+        load_state: False resets the state when a checkpoint is loaded: for a model that continues
+            with other data.
         dtypes: Quantities that are not float32, and their dtype.
 
     Raises:
@@ -76,19 +70,13 @@ class SampleState(ShardedState):
                 'the number of samples in the training set'
             )
         if storage not in STORAGES:
-            raise ValueError(
-                f'storage={storage!r} is unknown; use one of {STORAGES}'
-            )
+            raise ValueError(f'storage={storage!r} is unknown; use one of {STORAGES}')
         super().__init__(size, storage == 'sharded')
         self.size, self.names = size, tuple(initial)
         self.storage, self.load_state = storage, load_state
         dtypes = dtypes or {}
         self._columns = [
-            torch.full(
-                (self.shard.rows,),
-                value,
-                dtype=dtypes.get(name, torch.float32),
-            )
+            torch.full((self.shard.rows,), value, dtype=dtypes.get(name, torch.float32))
             for name, value in initial.items()
         ]
         self._in_flight = RowsInFlight()
@@ -109,10 +97,7 @@ class SampleState(ShardedState):
         return self
 
     def extra_repr(self) -> str:
-        return (
-            f'size={self.size}, quantities={self.names}, '
-            f'storage={self.storage!r}'
-        )
+        return f'size={self.size}, quantities={self.names}, storage={self.storage!r}'
 
     @property
     def device(self) -> torch.device:
@@ -167,11 +152,9 @@ class SampleState(ShardedState):
             ValueError: Always.
         """
         raise ValueError(
-            f'{key} of the checkpoint has {math.prod(shape)} samples, but '
-            f'num_samples={self.size}: the training set is not that of the '
-            'checkpoint. Train on the same data to resume; with other data '
-            'set load_state=False of the loss to start with fresh per-sample '
-            'values'
+            f'{key} of the checkpoint has {math.prod(shape)} samples, but num_samples={self.size}: '
+            'the training set is not that of the checkpoint. Train on the same data to resume; '
+            'with other data set load_state=False of the loss to start with fresh per-sample values'
         )
 
     def check_ids(self, ids: Tensor, count: int) -> None:
@@ -183,8 +166,8 @@ class SampleState(ShardedState):
 
         Raises:
             TypeError: If they are no integers.
-            ValueError: If there are more or fewer than ``count``, or one is
-                out of range; on a GPU the latter is a device-side assertion.
+            ValueError: If there are more or fewer than ``count``, or one is out of range; on a GPU
+                the latter is a device-side assertion.
         """
         check_sample_ids(ids, count)
         if ids.numel() == 0:
@@ -194,10 +177,9 @@ class SampleState(ShardedState):
             torch._assert_async(fits)
         elif not fits:
             raise ValueError(
-                f'sample_idx holds indices from {int(ids.min())} to '
-                f'{int(ids.max())}, but num_samples={self.size}; set '
-                'num_samples to the length of the training set, and let its '
-                'samples be counted from 0'
+                f'sample_idx holds indices from {int(ids.min())} to {int(ids.max())}, but '
+                f'num_samples={self.size}; set num_samples to the length of the training set, and '
+                'let its samples be counted from 0'
             )
 
     def prefetch(self, ids: Tensor, device: torch.device) -> None:
@@ -237,8 +219,7 @@ class SampleState(ShardedState):
             (quantities, n) float32, a copy.
 
         Raises:
-            UserError: In training, if the rows of a checkpoint were never
-                loaded.
+            UserError: In training, if the rows of a checkpoint were never loaded.
         """
         if self.training:
             self.before_training()
@@ -257,12 +238,7 @@ class SampleState(ShardedState):
         return self._read(ids.to(self.device)).to(device)
 
     def joined(
-        self,
-        ids: Tensor,
-        entries: Tensor,
-        news: Tensor,
-        counts: list[int] | None,
-        group,
+        self, ids: Tensor, entries: Tensor, news: Tensor, counts: list[int] | None, group
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Bring together what the ranks have to say of each sample.
 
@@ -275,8 +251,8 @@ class SampleState(ShardedState):
                 these are the whole batch.
 
         Returns:
-            The arguments of all ranks, in float64: all rows on all ranks, or
-            those of its shard on each; for :meth:`store`.
+            The arguments of all ranks, in float64: all rows on all ranks, or those of its shard on
+            each; for :meth:`store`.
         """
         if self.group is not None:
             news = self._route.give(news.t()).t()
@@ -346,9 +322,7 @@ class SampleState(ShardedState):
             return entries
         # An infinite momentum would stay for ever.
         rows = [
-            x.clamp(*_HALF_RANGE).half().float()
-            if column.dtype == torch.float16
-            else x
+            x.clamp(*_HALF_RANGE).half().float() if column.dtype == torch.float16 else x
             for column, x in zip(self._columns, entries)
         ]
         return torch.stack(rows)
@@ -378,10 +352,7 @@ def check_sample_ids(ids: Tensor, count: int) -> None:
             f'{type(ids).__name__}; call torch.as_tensor(sample_idx)'
         )
     if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-        raise TypeError(
-            f'sample_idx must be integers, got {ids.dtype}; call '
-            'sample_idx.long()'
-        )
+        raise TypeError(f'sample_idx must be integers, got {ids.dtype}; call sample_idx.long()')
     if ids.shape != (count,):
         raise ValueError(
             f'sample_idx must be ({count},), one for each sample of the '

@@ -3,10 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.contrastive.global_contrastive import (
-    moving_log_mean,
-    temperature_step,
-)
+from mmrank.functional.contrastive.global_contrastive import moving_log_mean, temperature_step
 
 from .sample_log_mean import SampleLogMean
 
@@ -16,8 +13,8 @@ MOMENTUM_DTYPES = {'float32': torch.float32, 'float16': torch.float16}
 class SampleTemperature(SampleLogMean):
     """Learned temperature, its momentum and log s of each sample.
 
-    Source: iSogCLR (ICML 2023), algorithm 1. With ``beta1=1`` there is no
-    momentum and nothing is kept of it: 8 instead of 12 bytes per sample.
+    Source: iSogCLR (ICML 2023), algorithm 1. With ``beta1=1`` there is no momentum and nothing is
+    kept of it: 8 instead of 12 bytes per sample.
 
     Args:
         size: Number of samples in the training set.
@@ -29,12 +26,11 @@ class SampleTemperature(SampleLogMean):
         tau_max: Largest temperature.
         storage: See :class:`SampleState`.
         load_state: See :class:`SampleState`.
-        momentum_dtype: ``float32`` or ``float16``: 10 instead of 12 bytes per
-            sample, for an error of up to 0.05 % of the momentum in a step.
-            Then runs on different numbers of ranks agree to that only; a
-            resumed run is still the same.
-        gradient_clip: The gradient of a temperature counts as at most this,
-            and at least its negative; None: in full.
+        momentum_dtype: ``float32`` or ``float16``: 10 instead of 12 bytes per sample, for an error
+            of up to 0.05 % of the momentum in a step. Then runs on different numbers of ranks agree
+            to that only; a resumed run is still the same.
+        gradient_clip: The gradient of a temperature counts as at most this, and at least its
+            negative; None: in full.
 
     Attributes:
         tau: (size,) float32.
@@ -60,26 +56,21 @@ class SampleTemperature(SampleLogMean):
         gradient_clip: float | None = None,
     ) -> None:
         if gradient_clip is not None and not gradient_clip > 0:
-            raise ValueError(
-                f'gradient_clip must be > 0 or None, got {gradient_clip!r}'
-            )
+            raise ValueError(f'gradient_clip must be > 0 or None, got {gradient_clip!r}')
         if momentum_dtype not in MOMENTUM_DTYPES:
             raise ValueError(
-                f'momentum_dtype={momentum_dtype!r} is unknown; use one of '
-                f'{tuple(MOMENTUM_DTYPES)}'
+                f'momentum_dtype={momentum_dtype!r} is unknown; use one of {tuple(MOMENTUM_DTYPES)}'
             )
         if not 0 < beta1 <= 1:
             raise ValueError(f'beta1 must be in (0, 1], got {beta1!r}')
         if not eta > 0:
             raise ValueError(
-                f'eta must be > 0, got {eta!r}; for a fixed temperature use '
-                'mmrank.SogCLRLoss'
+                f'eta must be > 0, got {eta!r}; for a fixed temperature use mmrank.SogCLRLoss'
             )
         if not 0 < tau0 <= tau_init <= tau_max < float('inf'):
             raise ValueError(
-                'temperatures must satisfy 0 < tau0 <= tau_init <= tau_max, '
-                f'got tau0={tau0!r}, tau_init={tau_init!r}, '
-                f'tau_max={tau_max!r}'
+                f'temperatures must satisfy 0 < tau0 <= tau_init <= tau_max, got tau0={tau0!r}, '
+                f'tau_init={tau_init!r}, tau_max={tau_max!r}'
             )
         momentum = {} if beta1 == 1 else {'u': 0.0}
         super().__init__(
@@ -92,12 +83,7 @@ class SampleTemperature(SampleLogMean):
             **momentum,
         )
         self.gradient_clip = gradient_clip
-        self.beta1, self.eta, self.tau0, self.tau_max = (
-            beta1,
-            eta,
-            tau0,
-            tau_max,
-        )
+        self.beta1, self.eta, self.tau0, self.tau_max = (beta1, eta, tau0, tau_max)
 
     @property
     def tau(self) -> Tensor:
@@ -109,9 +95,7 @@ class SampleTemperature(SampleLogMean):
         """(size,) of ``momentum_dtype``."""
         return self.column('u')
 
-    def stepped(
-        self, entries: Tensor, log_batch: Tensor, gradient: Tensor
-    ) -> Tensor:
+    def stepped(self, entries: Tensor, log_batch: Tensor, gradient: Tensor) -> Tensor:
         """One step of each entry.
 
         Args:

@@ -18,8 +18,8 @@ class RowRoute:
     All ranks have to make a route, and to use it, in the same order.
 
     Args:
-        ids: (n,) integers in ``[0, size)``, repeated or not; n may differ by
-            rank, also be 0. On a GPU the host waits for them.
+        ids: (n,) integers in ``[0, size)``, repeated or not; n may differ by rank, also be 0. On a
+            GPU the host waits for them.
         shard: What this rank owns.
         device: Where the rows are.
         group: Process group.
@@ -30,9 +30,7 @@ class RowRoute:
             rank and in the order of the batch of each; on ``device``.
     """
 
-    def __init__(
-        self, ids: Tensor, shard: Shard, device: torch.device, group
-    ) -> None:
+    def __init__(self, ids: Tensor, shard: Shard, device: torch.device, group) -> None:
         self.ids, self.shard, self.device = ids, shard, device
         self._version, self._group = ids._version, group
         near = _group_on_host(group)
@@ -44,17 +42,15 @@ class RowRoute:
         dist.all_to_all_single(owed, asked, group=near)
         self._asked, self._owed = asked.tolist(), owed.tolist()
         owned = on_host.new_empty(sum(self._owed))
-        dist.all_to_all_single(
-            owned, on_host[order], self._owed, self._asked, group=near
-        )
+        dist.all_to_all_single(owned, on_host[order], self._owed, self._asked, group=near)
         self.owned = owned.to(device, non_blocking=True)
         self._order = order.to(device, non_blocking=True)
 
     def is_for(self, ids: Tensor, shard: Shard, device, group) -> bool:
         """Whether it was made for these very indices.
 
-        That is the same object on all ranks, or on none. Equal numbers could
-        be equal on some ranks only, and these would wait for the others.
+        That is the same object on all ranks, or on none. Equal numbers could be equal on some ranks
+        only, and these would wait for the others.
         """
         return (
             self.ids is ids
@@ -74,12 +70,7 @@ class RowRoute:
         """
         found = rows.new_empty(len(self._order), rows.size(1))
         work = dist.all_to_all_single(
-            found,
-            rows.contiguous(),
-            self._asked,
-            self._owed,
-            group=self._group,
-            async_op=True,
+            found, rows.contiguous(), self._asked, self._owed, group=self._group, async_op=True
         )
         return LookUp(self, found, self._order, work)
 
@@ -94,11 +85,7 @@ class RowRoute:
         """
         taken = rows.new_empty(len(self.owned), rows.size(1))
         dist.all_to_all_single(
-            taken,
-            rows[self._order].contiguous(),
-            self._owed,
-            self._asked,
-            group=self._group,
+            taken, rows[self._order].contiguous(), self._owed, self._asked, group=self._group
         )
         return taken
 
@@ -122,17 +109,13 @@ class LookUp:
     def answer(self) -> Tensor:
         """(n, k) rows, in the order of the indices."""
         self.work.wait()
-        return torch.empty_like(self.found).index_copy_(
-            0, self.order, self.found
-        )
+        return torch.empty_like(self.found).index_copy_(0, self.order, self.found)
 
 
 _last_route: RowRoute | None = None
 
 
-def route_of(
-    ids: Tensor, shard: Shard, device: torch.device, group
-) -> RowRoute:
+def route_of(ids: Tensor, shard: Shard, device: torch.device, group) -> RowRoute:
     """A :class:`RowRoute`; that of another table of the same batch.
 
     Args:

@@ -12,8 +12,8 @@ from mmrank.functional.distributed import world_group
 class Shard:
     """Every ``parts``-th row of a table, from row ``part`` on.
 
-    Neighbours in a data set are often visited together, such as the captions
-    of an image, so they have different owners.
+    Neighbours in a data set are often visited together, such as the captions of an image, so they
+    have different owners.
 
     Attributes:
         size: Rows of the whole table.
@@ -61,16 +61,11 @@ class Shard:
             other: The other shard.
 
         Returns:
-            Where they are in this shard and in the other one, in one order;
-            None if there are none.
+            Where they are in this shard and in the other one, in one order; None if there are none.
         """
         step = math.lcm(self.parts, other.parts)
         first = next(
-            (
-                row
-                for row in range(self.part, step, self.parts)
-                if row % other.parts == other.part
-            ),
+            (row for row in range(self.part, step, self.parts) if row % other.parts == other.part),
             self.size,
         )
         if first >= self.size:

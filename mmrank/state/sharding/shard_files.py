@@ -1,9 +1,8 @@
 """Files of the shards beside a checkpoint, or in it.
 
-``epoch_3.pth`` has ``epoch_3.pth.<token>.<rank>-of-<W>.shard`` beside it and
-names them. The token is new each time: a file that is saved again under its
-name has other shards, and until it is replaced it is whole with its own. A
-checkpoint that is a folder has ``<rank>-of-<W>.shard`` in it.
+``epoch_3.pth`` has ``epoch_3.pth.<token>.<rank>-of-<W>.shard`` beside it and names them. The token
+is new each time: a file that is saved again under its name has other shards, and until it is
+replaced it is whole with its own. A checkpoint that is a folder has ``<rank>-of-<W>.shard`` in it.
 """
 
 import pickletools
@@ -23,9 +22,7 @@ from .shard import Shard
 
 #: Key of a checkpoint: names of its shards.
 SHARD_FILES_KEY = 'sample_state_shards'
-_NAME = re.compile(
-    r'(?P<checkpoint>[^/\\\x00]+)\.[0-9a-f]{12}\.[0-9]+-of-[0-9]+\.shard'
-)
+_NAME = re.compile(r'(?P<checkpoint>[^/\\\x00]+)\.[0-9a-f]{12}\.[0-9]+-of-[0-9]+\.shard')
 
 
 def shard_names(checkpoint: str, token: str, parts: int) -> list[str]:
@@ -54,8 +51,7 @@ def named_shards(path: str | Path) -> list[str]:
     Its pickle is not run.
 
     Args:
-        path: A whole checkpoint in torch's zip format, or a folder, which
-            needs nothing beside it.
+        path: A whole checkpoint in torch's zip format, or a folder, which needs nothing beside it.
     """
     if Path(path).is_dir():
         return []
@@ -75,9 +71,7 @@ def named_shards(path: str | Path) -> list[str]:
     return []
 
 
-def read_shards(
-    checkpoint: str | Path, names: Collection[str]
-) -> Iterator[Any]:
+def read_shards(checkpoint: str | Path, names: Collection[str]) -> Iterator[Any]:
     """Open the shards of a checkpoint one by one, as data.
 
     Args:
@@ -85,8 +79,7 @@ def read_shards(
         names: What it names.
 
     Yields:
-        Of each what :func:`mmrank.state.save_shard` gave. Rows are read when
-        they are used.
+        Of each what :func:`mmrank.state.save_shard` gave. Rows are read when they are used.
 
     Raises:
         UserError: If a shard is missing or cannot be read.
@@ -97,9 +90,7 @@ def read_shards(
         folder = checkpoint if is_folder else checkpoint.parent
         path = folder / Path(name).name
         try:
-            yield torch.load(
-                path, map_location='cpu', mmap=True, weights_only=True
-            )
+            yield torch.load(path, map_location='cpu', mmap=True, weights_only=True)
         # Damaged bytes raise anything.
         except Exception as error:
             what = (
@@ -108,17 +99,14 @@ def read_shards(
                 else f'cannot be read ({type(error).__name__}: {error})'
             )
             raise UserError(
-                f'checkpoint {checkpoint} keeps its state per sample in '
-                f'{len(names)} files {"in" if is_folder else "beside"} it, '
-                f'and {path.name} {what}. Fix: copy the .shard files into '
-                f'{folder}, where all processes can read it; to start with '
-                'fresh values load_state=False of the loss'
+                f'checkpoint {checkpoint} keeps its state per sample in {len(names)} files '
+                f'{"in" if is_folder else "beside"} it, and {path.name} {what}. Fix: copy the '
+                f'.shard files into {folder}, where all processes can read it; to start with fresh '
+                'values load_state=False of the loss'
             ) from error
 
 
-def whole_tables(
-    checkpoint: str | Path, names: Collection[str]
-) -> dict[str, Tensor]:
+def whole_tables(checkpoint: str | Path, names: Collection[str]) -> dict[str, Tensor]:
     """Put the shards of a checkpoint together.
 
     Args:
@@ -153,11 +141,7 @@ def remove_shards(checkpoint: str | Path, keep: Collection[str] = ()) -> None:
     checkpoint = Path(checkpoint)
     for path in checkpoint.parent.glob(f'{escape(checkpoint.name)}.*.shard'):
         match = _NAME.fullmatch(path.name)
-        if (
-            match is not None
-            and match['checkpoint'] == checkpoint.name
-            and path.name not in keep
-        ):
+        if match is not None and match['checkpoint'] == checkpoint.name and path.name not in keep:
             path.unlink(missing_ok=True)
 
 

@@ -18,15 +18,14 @@ SHARDS_KEY = 'shards'
 class ShardedState(nn.Module):
     """Module with a table by row index, whole or one shard of it.
 
-    Row i is on rank ``i mod W``. The rows of a shard are no buffers:
-    ``DistributedDataParallel`` would send those of rank 0 to the others, and
-    mmengine's ``SyncBuffersHook`` average them.
+    Row i is on rank ``i mod W``. The rows of a shard are no buffers: ``DistributedDataParallel``
+    would send those of rank 0 to the others, and mmengine's ``SyncBuffersHook`` average them.
 
     ``state_dict`` holds a whole table by the names of :meth:`own_rows`, and
     of a shard only how many there are, since mmengine and most loops save
-    that of rank 0. The rows of a shard are saved apart: by
-    ``mmrank.ShardedStateHook``, or :func:`mmrank.state.save_shard`. A whole
-    table loads into shards and shards load into a whole table, of any number.
+    that of rank 0. The rows of a shard are saved apart: by ``mmrank.ShardedStateHook``, or
+    :func:`mmrank.state.save_shard`. A whole table loads into shards and shards load into a whole
+    table, of any number.
 
     Args:
         size: Rows of the whole table.
@@ -34,8 +33,8 @@ class ShardedState(nn.Module):
 
     Attributes:
         shard: The rows that this process has.
-        is_saved: Whether anything saves the rows of a shard. Until then the
-            first use in training warns.
+        is_saved: Whether anything saves the rows of a shard. Until then the first use in training
+            warns.
     """
 
     def __init__(self, size: int, spread: bool) -> None:
@@ -67,8 +66,7 @@ class ShardedState(nn.Module):
         """Process group that the rows are spread over; None: all are here.
 
         Raises:
-            UserError: If the processes are not those that the state was made
-                for.
+            UserError: If the processes are not those that the state was made for.
         """
         if not self.spread:
             return None
@@ -156,29 +154,20 @@ class ShardedState(nn.Module):
     def _save_to_state_dict(self, destination, prefix, keep_vars) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if not self.shard.is_whole:
-            destination[prefix + SHARDS_KEY] = torch.tensor(
-                [self.shard.parts, self.shard.size]
-            )
+            destination[prefix + SHARDS_KEY] = torch.tensor([self.shard.parts, self.shard.size])
             return
         for name, rows in self.own_rows().items():
             destination[prefix + name] = rows
 
     def _load_from_state_dict(
-        self,
-        state_dict,
-        prefix,
-        local_metadata,
-        strict,
-        missing_keys,
-        unexpected_keys,
-        error_msgs,
+        self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
     ) -> None:
         own = self.own_rows()
         saved = {n: state_dict.get(prefix + n) for n in own}
         shards = state_dict.get(prefix + SHARDS_KEY)
         self._awaited = set()
-        # Raised here: mmengine only logs what is put into error_msgs, and
-        # would train on with a fresh table.
+        # Raised here: mmengine only logs what is put into error_msgs, and would train on with a
+        # fresh table.
         if shards is not None:
             parts, size = shards.tolist()
             if size != self.shard.size:
@@ -216,9 +205,7 @@ class ShardedState(nn.Module):
 def sharded_states(model: nn.Module) -> dict[str, ShardedState]:
     """Modules with a table, whole or a shard, by name."""
     return {
-        name: module
-        for name, module in model.named_modules()
-        if isinstance(module, ShardedState)
+        name: module for name, module in model.named_modules() if isinstance(module, ShardedState)
     }
 
 
@@ -247,9 +234,8 @@ def save_shard(model: nn.Module) -> dict[str, dict]:
 def load_shards(model: nn.Module, saved: Iterable[Mapping]) -> None:
     """Load what the processes of a training saved, however many they were.
 
-    Call it after ``model.load_state_dict``. Shards that have nothing for this
-    process are not touched: with ``torch.load(path, mmap=True)`` they are not
-    even read.
+    Call it after ``model.load_state_dict``. Shards that have nothing for this process are not
+    touched: with ``torch.load(path, mmap=True)`` they are not even read.
 
     Args:
         model: A model or loss.
@@ -269,9 +255,7 @@ def load_shards(model: nn.Module, saved: Iterable[Mapping]) -> None:
         state.refuse_missing_rows()
 
 
-def keys_of_other_form(
-    state: ShardedState, prefix: str, here: Mapping, saved: Mapping
-) -> set[str]:
+def keys_of_other_form(state: ShardedState, prefix: str, here: Mapping, saved: Mapping) -> set[str]:
     """Keys that differ only since one side has shards and the other none.
 
     Args:

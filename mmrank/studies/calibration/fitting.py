@@ -25,17 +25,17 @@ def fit_calibration(
 ) -> Calibration:
     """Fit a map for each class.
 
-    A class of which too few scores are right, or too few are wrong, and one
-    whose map would fall, gets the map of all classes together.
+    A class of which too few scores are right, or too few are wrong, and one whose map would fall,
+    gets the map of all classes together.
 
     Args:
         judged: Scores of a validation split.
         method: ``isotonic``: any function that rises, see
-            :func:`mmrank.functional.interpolated_map`. ``platt``: scale and
-            offset of the logit. ``temperature``: the scale alone.
+            :func:`mmrank.functional.interpolated_map`. ``platt``: scale and offset of the logit.
+            ``temperature``: the scale alone.
         target: ``precision``: a probability means the share of right boxes,
-            or of samples with the class. ``iou``: the mean IoU of boxes with
-            their objects, 0 for a wrong box, which LaECE compares.
+            or of samples with the class. ``iou``: the mean IoU of boxes with their objects, 0 for a
+            wrong box, which LaECE compares.
         iou: IoU from which the boxes were judged right, for the file.
         min_each: Right and wrong scores that a class needs, at least 1.
         pooled: One map for all classes.
@@ -46,8 +46,7 @@ def fit_calibration(
         The calibration.
 
     Raises:
-        UserError: If no score is right, none is wrong, or the map of all
-            classes falls.
+        UserError: If no score is right, none is wrong, or the map of all classes falls.
         ImportError: If scikit-learn is not installed.
     """
     targets = _targets(judged, target)
@@ -65,26 +64,15 @@ def fit_calibration(
             own = fit(scores[mine], targets[mine])
         if own is None and shared is None:
             shared = _fit_shared(judged, fit, scores, targets)
-        maps.append(
-            ClassMap(
-                name, int(mine.sum()), right, own is None, **(own or shared)
-            )
-        )
+        maps.append(ClassMap(name, int(mine.sum()), right, own is None, **(own or shared)))
     return Calibration(
-        judged.task,
-        method,
-        _target_words(judged.task, target, iou),
-        tuple(maps),
-        weights_sha256,
+        judged.task, method, _target_words(judged.task, target, iou), tuple(maps), weights_sha256
     )
 
 
 def _targets(judged: JudgedScores, target: str) -> np.ndarray:
     if target == 'iou' and judged.task == 'classification':
-        raise UserError(
-            "target='iou' is for boxes, and samples have none. Fix: "
-            "target='precision'"
-        )
+        raise UserError("target='iou' is for boxes, and samples have none. Fix: target='precision'")
     values = judged.is_right if target == 'precision' else judged.ious
     return values.double().numpy()
 
@@ -103,18 +91,16 @@ def _fit_shared(judged: JudgedScores, fit: Callable, scores, targets) -> dict:
     right = int(judged.is_right.sum())
     if right in (0, len(judged.is_right)):
         raise UserError(
-            f'{"no" if right == 0 else "every"} {what} of the validation '
-            f'split is right, of {len(judged.is_right)}: there is nothing to '
-            'fit. Fix: pass the predictions of a trained model on its '
-            'validation split'
+            f'{"no" if right == 0 else "every"} {what} of the validation split is right, of '
+            f'{len(judged.is_right)}: there is nothing to fit. Fix: pass the predictions of a '
+            'trained model on its validation split'
         )
     shared = fit(scores, targets)
     if shared is None:
         raise UserError(
-            f'higher scores are not more often right, of {len(scores)} '
-            'scores: no map that keeps their order makes probabilities of '
-            'them. Fix: check that predictions and annotations are of one '
-            'split; method isotonic fits any scores'
+            f'higher scores are not more often right, of {len(scores)} scores: no map that keeps '
+            'their order makes probabilities of them. Fix: check that predictions and annotations '
+            'are of one split; method isotonic fits any scores'
         )
     return shared
 

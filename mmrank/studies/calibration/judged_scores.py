@@ -20,10 +20,8 @@ class JudgedScores:
         classes: Names of the classes, in the order of the model.
         scores: (n,) float32 in [0, 1].
         labels: (n,) int64 class of each score.
-        is_right: (n,) bool: whether the box matches an object, or the sample
-            has the class.
-        ious: (n,) float64 IoU of a box with its object, 0 for none; for
-            samples as ``is_right``.
+        is_right: (n,) bool: whether the box matches an object, or the sample has the class.
+        ious: (n,) float64 IoU of a box with its object, 0 for none; for samples as ``is_right``.
     """
 
     task: str
@@ -62,10 +60,7 @@ class SplitFigures:
 
     def equals(self, other: 'SplitFigures') -> bool:
         """Whether all numbers are the same, to the last bit."""
-        return all(
-            one.tobytes() == two.tobytes()
-            for one, two in zip(self.details, other.details)
-        )
+        return all(one.tobytes() == two.tobytes() for one, two in zip(self.details, other.details))
 
 
 class Split(Protocol):
@@ -93,8 +88,7 @@ def as_float32(scores: np.ndarray, labels: np.ndarray, where: str) -> Tensor:
         (n,) float32.
 
     Raises:
-        UserError: If one is outside [0, 1], or different scores of a class
-            would become equal.
+        UserError: If one is outside [0, 1], or different scores of a class would become equal.
     """
     scores = np.asarray(scores, np.float64)
     if scores.size and not ((scores >= 0) & (scores <= 1)).all():

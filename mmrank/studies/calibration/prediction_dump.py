@@ -19,8 +19,7 @@ def read_dump(path: str | os.PathLike) -> list[dict]:
     """Read a dump of predictions.
 
     Args:
-        path: A ``.pkl`` file of mmengine's ``DumpResults`` or mmdet's
-            ``DumpDetResults``.
+        path: A ``.pkl`` file of mmengine's ``DumpResults`` or mmdet's ``DumpDetResults``.
 
     Returns:
         A dict for each sample.
@@ -29,17 +28,12 @@ def read_dump(path: str | os.PathLike) -> list[dict]:
         UserError: If there is no such file, it holds anything but data, or
             no predictions.
     """
-    fix = (
-        'Fix: pass the file that `tools/test.py CONFIG CHECKPOINT --out '
-        'predictions.pkl` writes'
-    )
+    fix = 'Fix: pass the file that `tools/test.py CONFIG CHECKPOINT --out predictions.pkl` writes'
     try:
         with open(path, 'rb') as file:
             samples = _DataReader(file).load()
     except FileNotFoundError as error:
-        raise UserError(
-            f'prediction file {str(path)!r} does not exist. {fix}'
-        ) from error
+        raise UserError(f'prediction file {str(path)!r} does not exist. {fix}') from error
     except Exception as error:
         raise UserError(
             f'prediction file {str(path)!r} cannot be read as data: '
@@ -56,10 +50,7 @@ def read_dump(path: str | os.PathLike) -> list[dict]:
             f'each sample needs {" or ".join(kinds)}. {fix}'
         )
     if not samples:
-        raise UserError(
-            f'{str(path)!r} has no sample: there is nothing to calibrate. '
-            f'{fix}'
-        )
+        raise UserError(f'{str(path)!r} has no sample: there is nothing to calibrate. {fix}')
     return samples
 
 
@@ -87,7 +78,5 @@ _CALLED = {
 class _DataReader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _CALLED:
-            raise pickle.UnpicklingError(
-                f'it calls {module}.{name}, and predictions are data only'
-            )
+            raise pickle.UnpicklingError(f'it calls {module}.{name}, and predictions are data only')
         return _CALLED[module, name]

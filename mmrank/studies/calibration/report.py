@@ -14,10 +14,7 @@ from mmrank.functional import (
     reliability_bins,
 )
 from mmrank.models.calibration import Calibration
-from mmrank.visualization.reliability_diagram import (
-    ReliabilityPanel,
-    plot_reliability,
-)
+from mmrank.visualization.reliability_diagram import ReliabilityPanel, plot_reliability
 from mmrank.visualization.tables import write_table
 
 from .judged_scores import JudgedScores, Split, SplitFigures
@@ -47,11 +44,7 @@ class CalibrationReport:
 
     @classmethod
     def of(
-        cls,
-        name: str,
-        split: Split,
-        calibration: Calibration,
-        num_bins: int = 25,
+        cls, name: str, split: Split, calibration: Calibration, num_bins: int = 25
     ) -> 'CalibrationReport':
         """Judge a split.
 
@@ -99,16 +92,11 @@ class CalibrationReport:
     def _row(self, name: str, mine: Tensor, aps) -> list:
         scores, right = self.judged.scores[mine], self.judged.is_right[mine]
         both = (scores, self.probabilities[mine])
-        errors = [
-            expected_calibration_error(x, right, self.num_bins) for x in both
-        ]
+        errors = [expected_calibration_error(x, right, self.num_bins) for x in both]
         if self.judged.task == 'detection':
             ious, labels = self.judged.ious[mine], self.judged.labels[mine]
             errors += [
-                localisation_aware_calibration_error(
-                    x, ious, labels, self.num_bins
-                )
-                for x in both
+                localisation_aware_calibration_error(x, ious, labels, self.num_bins) for x in both
             ]
         figures = [100 * float(x) for x in (*errors, *aps)]
         return [name, len(scores), int(right.sum()), *figures]
@@ -127,10 +115,7 @@ class CalibrationReport:
         Returns:
             The files.
         """
-        note = (
-            f'In percent; {self.num_bins} bins. A probability means: '
-            f'{target}. {self.verdict()}'
-        )
+        note = f'In percent; {self.num_bins} bins. A probability means: {target}. {self.verdict()}'
         stem = Path(folder) / self.name
         files = write_table(
             self.header(),
@@ -154,9 +139,7 @@ class CalibrationReport:
 
     def panels(self) -> list[ReliabilityPanel]:
         """All classes together, then each, those with most scores first."""
-        counts = np.bincount(
-            self.judged.labels.numpy(), minlength=len(self.judged.classes)
-        )
+        counts = np.bincount(self.judged.labels.numpy(), minlength=len(self.judged.classes))
         parts = [('all classes', self.judged.labels >= 0)]
         parts += [
             (self.judged.classes[i], self.judged.labels == int(i))
@@ -169,15 +152,11 @@ class CalibrationReport:
             ReliabilityPanel(
                 name,
                 *(
-                    reliability_bins(
-                        x[mine], self.judged.is_right[mine], self.num_bins
-                    )
+                    reliability_bins(x[mine], self.judged.is_right[mine], self.num_bins)
                     for x in (self.judged.scores, self.probabilities)
                 ),
                 self._errors()[0],
-                'precision'
-                if self.judged.task == 'detection'
-                else 'share of positives',
+                'precision' if self.judged.task == 'detection' else 'share of positives',
             )
             for name, mine in parts
         ]

@@ -48,12 +48,10 @@ class SampleSplit:
             The split.
 
         Raises:
-            UserError: If there is no sample, the samples have no labels, the
-                scores are a softmax, or the number of classes is another.
+            UserError: If there is no sample, the samples have no labels, the scores are a softmax,
+                or the number of classes is another.
         """
-        scores = torch.stack(
-            [torch.as_tensor(x['pred_score']) for x in samples]
-        )
+        scores = torch.stack([torch.as_tensor(x['pred_score']) for x in samples])
         number = scores.size(1)
         names = list(classes or map(str, range(number)))
         if number == 1 and len(names) == 2:
@@ -66,22 +64,17 @@ class SampleSplit:
         sums = scores.double().sum(1)
         if number > 1 and bool(((sums - 1).abs() < _SUM).all()):
             raise UserError(
-                'the scores of every sample sum to 1: they are a softmax over '
-                'the classes, which maps of single classes would break. Fix: '
-                'calibrate one-vs-rest scores, as of mmrank.OneVsRestHead; '
-                'for a softmax fit one temperature'
+                'the scores of every sample sum to 1: they are a softmax over the classes, which '
+                'maps of single classes would break. Fix: calibrate one-vs-rest scores, as of '
+                'mmrank.OneVsRestHead; for a softmax fit one temperature'
             )
         try:
             target = one_vs_rest_targets(samples, number, torch.device('cpu'))
         except ValueError as error:
-            raise UserError(
-                f'the predictions cannot be judged: {error}'
-            ) from (error)
+            raise UserError(f'the predictions cannot be judged: {error}') from (error)
         columns = np.arange(number)[None].repeat(len(scores), 0)
         flat = as_float32(scores.flatten().numpy(), columns.ravel(), 'samples')
-        paths = frozenset(
-            x['img_path'] for x in samples if x.get('img_path') is not None
-        )
+        paths = frozenset(x['img_path'] for x in samples if x.get('img_path') is not None)
         return cls(flat.view_as(scores), target > 0, tuple(names), paths)
 
     @property
@@ -112,9 +105,7 @@ class SampleSplit:
             scores = calibration.columns(scores)
         found = class_figures(scores, self.is_positive, list(self.classes))
         return SplitFigures(
-            found.ap.numpy(),
-            found.mean_ap,
-            (found.ap.numpy(), found.auroc.numpy()),
+            found.ap.numpy(), found.mean_ap, (found.ap.numpy(), found.auroc.numpy())
         )
 
     def same_as(self, other: 'SampleSplit') -> bool:

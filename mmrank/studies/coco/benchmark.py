@@ -12,15 +12,8 @@ from mmrank.errors import UserError
 from mmrank.studies.coco.benchmark_table import BenchmarkRow
 from mmrank.studies.coco.box_evaluation import class_average_precision, summary
 from mmrank.studies.coco.entries import ModelResult
-from mmrank.studies.coco.evaluators import (
-    BoxEvaluator,
-    check_equality,
-    find_evaluators,
-)
-from mmrank.studies.coco.fixed_and_pooled_ap import (
-    describe_limit,
-    fixed_and_pooled_ap,
-)
+from mmrank.studies.coco.evaluators import BoxEvaluator, check_equality, find_evaluators
+from mmrank.studies.coco.fixed_and_pooled_ap import describe_limit, fixed_and_pooled_ap
 from mmrank.studies.coco.lvis_evaluation import (
     evaluate_lvis,
     lvis_class_average_precision,
@@ -64,10 +57,7 @@ class CocoBenchmark:
 
 
 def read_models(
-    results: Sequence[ModelResult],
-    document: Mapping,
-    *,
-    allow_empty: bool = False,
+    results: Sequence[ModelResult], document: Mapping, *, allow_empty: bool = False
 ) -> tuple[dict[str, list[dict]], list[str]]:
     """Read and check the predictions of all models.
 
@@ -80,8 +70,8 @@ def read_models(
         The boxes by model name, and notes on images without any.
 
     Raises:
-        UserError: If predictions are malformed or do not belong to the
-            annotations, or there is none.
+        UserError: If predictions are malformed or do not belong to the annotations, or there is
+            none.
     """
     image_ids = {image['id'] for image in document['images']}
     category_ids = {cat['id'] for cat in document['categories']}
@@ -92,17 +82,15 @@ def read_models(
         check_predictions(boxes, image_ids, category_ids, where)
         if not boxes and not allow_empty:
             raise UserError(
-                f'there are no boxes in the {where}. Fix: lower '
-                'test_cfg.score_thr of the detector; --allow-empty shows it '
-                'with an AP of 0.'
+                f'there are no boxes in the {where}. Fix: lower test_cfg.score_thr of the '
+                'detector; --allow-empty shows it with an AP of 0.'
             )
         bare = sorted(image_ids - {box['image_id'] for box in boxes})
         if bare:
             notes.append(
-                f'{result.name}: {len(bare)} of {len(image_ids)} images have '
-                f'no prediction, for example image_id {bare[0]}. Their '
-                'objects count as missed. If these images were not tested, '
-                'test the whole split.'
+                f'{result.name}: {len(bare)} of {len(image_ids)} images have no prediction, for '
+                f'example image_id {bare[0]}. Their objects count as missed. If these images were '
+                'not tested, test the whole split.'
             )
         models[result.name] = boxes
     return models, notes
@@ -131,8 +119,8 @@ def run_benchmark(
         The figures.
 
     Raises:
-        UserError: If the annotations are bad, or those of LVIS without the
-            classes that each image lacks.
+        UserError: If the annotations are bad, or those of LVIS without the classes that each image
+            lacks.
         UserError: See :func:`read_models`.
         UserError: If an evaluator is absent, or two do not agree.
         UserError: If the package ``lvis`` is needed and absent.
@@ -143,9 +131,8 @@ def run_benchmark(
         require_federated(document, ann_file)
         if evaluator != 'auto':
             raise UserError(
-                f'evaluator {evaluator!r} does not support LVIS, and '
-                f'{ann_file} has LVIS annotations. Fix: remove --evaluator; '
-                'lvis evaluates them.'
+                f'evaluator {evaluator!r} does not support LVIS, and {ann_file} has LVIS '
+                'annotations. Fix: remove --evaluator; lvis evaluates them.'
             )
         require_lvis()
         evaluators = []
@@ -155,10 +142,7 @@ def run_benchmark(
     on_step('reading predictions')
     models, notes = read_models(results, document, allow_empty=allow_empty)
     benchmark = CocoBenchmark(
-        ann_file,
-        len(document['images']),
-        evaluators[0].name if evaluators else 'lvis',
-        notes=notes,
+        ann_file, len(document['images']), evaluators[0].name if evaluators else 'lvis', notes=notes
     )
     evaluate = _evaluate_coco if evaluators else _evaluate_lvis
     evaluate(benchmark, evaluators, models, results, on_step)
@@ -201,9 +185,8 @@ def _evaluate_coco(
         slow, fast = (sum(t.values()) for t in benchmark.seconds.values())
         names = ' and '.join(benchmark.seconds)
         benchmark.notes.append(
-            f'{names} agree on every figure (largest difference '
-            f'{largest:.1e}); {slow:.2f} s against {fast:.2f} s, a ratio of '
-            f'{slow / fast:.1f}.'
+            f'{names} agree on every figure (largest difference {largest:.1e}); {slow:.2f} s '
+            f'against {fast:.2f} s, a ratio of {slow / fast:.1f}.'
         )
 
 
@@ -220,9 +203,7 @@ def _evaluate_lvis(
         evaluation = evaluate_lvis(benchmark.ann_file, boxes)
         on_step(f'{result.name}: AP-fixed and AP-pool')
         figures = lvis_summary(evaluation)
-        figures |= fixed_and_pooled_ap(
-            read_coco_json(benchmark.ann_file), boxes
-        )
+        figures |= fixed_and_pooled_ap(read_coco_json(benchmark.ann_file), boxes)
         limit = describe_limit(boxes)
         if limit is not None:
             benchmark.notes.append(f'{result.name}: {limit}')
@@ -244,8 +225,6 @@ def _add(
     classes: Mapping[str, float],
     curves: PRCurves,
 ) -> None:
-    benchmark.rows.append(
-        BenchmarkRow(result.name, figures, classes, result.record)
-    )
+    benchmark.rows.append(BenchmarkRow(result.name, figures, classes, result.record))
     benchmark.curves[result.name] = curves
     benchmark.evaluations[result.name] = evaluation

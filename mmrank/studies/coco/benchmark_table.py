@@ -20,8 +20,7 @@ class BenchmarkRow:
 
     Attributes:
         name: Name of the model.
-        metrics: COCO's or LVIS's figures by name, in [0, 1]; NaN where no
-            object has that size.
+        metrics: COCO's or LVIS's figures by name, in [0, 1]; NaN where no object has that size.
         classes: Average precision by class, likewise.
         record: What its run measured; None where that is not known.
     """
@@ -48,12 +47,7 @@ _TEXTS = (
     _Column('test size', 'test_size', lambda r: r.test_size),
 )
 _NUMBERS = (
-    _Column(
-        'img/s',
-        'images_per_second',
-        lambda r: r.images_per_second,
-        lambda v: f'{v:.1f}',
-    ),
+    _Column('img/s', 'images_per_second', lambda r: r.images_per_second, lambda v: f'{v:.1f}'),
     _Column(
         'img/s with data',
         'images_per_second_with_data',
@@ -61,17 +55,9 @@ _NUMBERS = (
         lambda v: f'{v:.1f}',
     ),
     _Column(
-        'memory (MiB)',
-        'memory_bytes',
-        lambda r: r.memory_bytes,
-        lambda v: f'{v / 2**20:,.0f}',
+        'memory (MiB)', 'memory_bytes', lambda r: r.memory_bytes, lambda v: f'{v / 2**20:,.0f}'
     ),
-    _Column(
-        'parameters (M)',
-        'parameters',
-        lambda r: r.parameters,
-        lambda v: f'{v / 1e6:.2f}',
-    ),
+    _Column('parameters (M)', 'parameters', lambda r: r.parameters, lambda v: f'{v / 1e6:.2f}'),
 )
 
 
@@ -102,11 +88,7 @@ def table_cells(
         known = [v for v in values if v not in (None, '', '-')]
         if known:
             shown = ['-' if v is None else text(v) for v in values]
-            marks = (
-                best_cells(shown, values)
-                if marks_best
-                else [False] * len(rows)
-            )
+            marks = best_cells(shown, values) if marks_best else [False] * len(rows)
             columns.append((title, shown, marks))
 
     def of(column) -> list:
@@ -148,8 +130,7 @@ def class_cells(
 def rich_benchmark(rows: Sequence[BenchmarkRow]) -> Table:
     """The table for the console, a model a column; the best is bold.
 
-    Turned round because a console has room for a few models but not for
-    seventeen columns.
+    Turned round because a console has room for a few models but not for seventeen columns.
 
     Args:
         rows: The models.
@@ -164,9 +145,7 @@ def rich_benchmark(rows: Sequence[BenchmarkRow]) -> Table:
         table.add_column(escape(row[0]), justify='right')
     for index, name in enumerate(header[1:], 1):
         values = [
-            f'[bold]{escape(row[index])}[/]'
-            if marks[index]
-            else escape(row[index])
+            f'[bold]{escape(row[index])}[/]' if marks[index] else escape(row[index])
             for row, marks in zip(cells, best)
         ]
         table.add_row(name, *values)
@@ -187,9 +166,8 @@ def describe_runs(rows: Sequence[BenchmarkRow]) -> list[str]:
         if row.record is not None:
             r = row.record
             text = (
-                f'Speed: {r.device}, batches of {r.batch_size}, mean over '
-                f'{r.timed_images} images, without loading images unless it '
-                f'says so. Memory: {r.memory_kind}.'
+                f'Speed: {r.device}, batches of {r.batch_size}, mean over {r.timed_images} images, '
+                f'without loading images unless it says so. Memory: {r.memory_kind}.'
             )
             notes.setdefault(text, []).append(row.name)
     if len(notes) < 2:
@@ -198,15 +176,12 @@ def describe_runs(rows: Sequence[BenchmarkRow]) -> list[str]:
 
 
 def write_benchmark(
-    rows: Sequence[BenchmarkRow],
-    folder: str | os.PathLike,
-    title: str,
-    notes: Sequence[str] = (),
+    rows: Sequence[BenchmarkRow], folder: str | os.PathLike, title: str, notes: Sequence[str] = ()
 ) -> list[Path]:
     """Write ``coco_table.md``, ``coco_table.csv`` and ``classes.csv``.
 
-    Markdown has percentages with one decimal, CSV the unrounded figures: AP
-    and AR in [0, 1], bytes, images a second.
+    Markdown has percentages with one decimal, CSV the unrounded figures: AP and AR in [0, 1],
+    bytes, images a second.
 
     Args:
         rows: The models, at least one.
@@ -237,20 +212,14 @@ def write_benchmark(
     table = write_csv_atomically(
         [
             ['method', *rows[0].metrics, *(column.key for column in columns)],
-            *(
-                [row.name, *row.metrics.values(), *values]
-                for row, values in zip(rows, records)
-            ),
+            *([row.name, *row.metrics.values(), *values] for row, values in zip(rows, records)),
         ],
         folder / 'coco_table.csv',
     )
     classes = write_csv_atomically(
         [
             ['class', *(row.name for row in rows)],
-            *(
-                [name, *(row.classes[name] for row in rows)]
-                for name in rows[0].classes
-            ),
+            *([name, *(row.classes[name] for row in rows)] for name in rows[0].classes),
         ],
         folder / 'classes.csv',
     )

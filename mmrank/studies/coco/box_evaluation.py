@@ -28,9 +28,7 @@ STAT_NAMES = (
 )
 
 
-def load_ground_truth(
-    ann_file: str | os.PathLike | COCO, coco_class: type = COCO
-) -> COCO:
+def load_ground_truth(ann_file: str | os.PathLike | COCO, coco_class: type = COCO) -> COCO:
     """Read an annotation file, quietly.
 
     Args:
@@ -48,8 +46,7 @@ def load_ground_truth(
 
 
 def evaluate_boxes(
-    ground_truth: str | os.PathLike | COCO,
-    predictions: str | os.PathLike | list[dict],
+    ground_truth: str | os.PathLike | COCO, predictions: str | os.PathLike | list[dict]
 ) -> COCOeval:
     """Match predictions to ground truth as COCO does.
 
@@ -71,9 +68,7 @@ def evaluate_boxes(
     return match_boxes(truth, boxes)
 
 
-def match_boxes(
-    truth: COCO, boxes: list[dict], eval_class: type = COCOeval
-) -> COCOeval:
+def match_boxes(truth: COCO, boxes: list[dict], eval_class: type = COCOeval) -> COCOeval:
     """Evaluate checked boxes, quietly.
 
     Args:
@@ -121,8 +116,7 @@ def class_average_precision(evaluation: COCOeval) -> dict[str, float]:
         evaluation: An accumulated ``COCOeval`` of boxes.
 
     Returns:
-        AP averaged over IoU 0.5 to 0.95 by class name, in [0, 1]; NaN for a
-        class without objects.
+        AP averaged over IoU 0.5 to 0.95 by class name, in [0, 1]; NaN for a class without objects.
     """
     # (IoU, recall, class, area range, max boxes): all areas, most boxes.
     precision = evaluation.eval['precision'][:, :, :, 0, -1]
@@ -192,9 +186,7 @@ def paired_iou(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.where(either > 0, both / np.where(either > 0, either, 1), 0.0)
 
 
-def class_matches(
-    evaluation: COCOeval, cat_id: int, level: int
-) -> ClassMatches:
+def class_matches(evaluation: COCOeval, cat_id: int, level: int) -> ClassMatches:
     """Take the matches of one class over all sizes of objects.
 
     Args:
@@ -225,9 +217,7 @@ def class_matches(
         )
         num_objects += int((np.asarray(image['gtIgnore']) == 0).sum())
     scores, is_right, found, objects = map(np.concatenate, zip(*parts))
-    return ClassMatches(
-        scores, is_right.astype(bool), found, objects, num_objects
-    )
+    return ClassMatches(scores, is_right.astype(bool), found, objects, num_objects)
 
 
 def judge_boxes(truth: COCO, boxes: list[dict], iou: float) -> COCOeval:
@@ -239,8 +229,8 @@ def judge_boxes(truth: COCO, boxes: list[dict], iou: float) -> COCOeval:
         iou: IoU from which a box counts as found.
 
     Returns:
-        A ``COCOeval`` that has been evaluated at this threshold, at most 100
-        boxes of a class in an image.
+        A ``COCOeval`` that has been evaluated at this threshold, at most 100 boxes of a class in an
+        image.
     """
     with contextlib.redirect_stdout(io.StringIO()):
         evaluation = COCOeval(truth, truth.loadRes(boxes), 'bbox')

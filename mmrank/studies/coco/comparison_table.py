@@ -12,17 +12,14 @@ from mmrank.studies.coco.box_evaluation import class_average_precision, summary
 from mmrank.visualization.tables import write_table
 
 
-def comparison_rows(
-    models: Mapping[str, COCOeval],
-) -> tuple[list[str], list[list[str]]]:
+def comparison_rows(models: Mapping[str, COCOeval]) -> tuple[list[str], list[list[str]]]:
     """Figures of each model in percent: COCO's twelve, then mAP per class.
 
     Args:
         models: Summarised evaluations by model name.
 
     Returns:
-        The header and the rows, all text; ``n/a`` where no object has that
-        size or class.
+        The header and the rows, all text; ``n/a`` where no object has that size or class.
     """
     columns = []
     for evaluation in models.values():
@@ -31,10 +28,7 @@ def comparison_rows(
         figures.update({f'mAP {name}': ap for name, ap in classes.items()})
         columns.append(figures)
     header = ['metric (%)', *models]
-    rows = [
-        [metric, *(_percent(figures[metric]) for figures in columns)]
-        for metric in columns[0]
-    ]
+    rows = [[metric, *(_percent(figures[metric]) for figures in columns)] for metric in columns[0]]
     return header, rows
 
 
@@ -67,10 +61,7 @@ def rich_table(header: list[str], rows: list[list[str]], title: str) -> Table:
 
 
 def write_tables(
-    header: list[str],
-    rows: list[list[str]],
-    folder: str | os.PathLike,
-    title: str,
+    header: list[str], rows: list[list[str]], folder: str | os.PathLike, title: str
 ) -> tuple[Path, Path]:
     """Write ``results.md`` and ``results.csv``.
 
@@ -84,9 +75,5 @@ def write_tables(
         The Markdown and the CSV file.
     """
     return write_table(
-        header,
-        rows,
-        Path(folder) / 'results',
-        title,
-        align='l' + 'r' * (len(header) - 1),
+        header, rows, Path(folder) / 'results', title, align='l' + 'r' * (len(header) - 1)
     )

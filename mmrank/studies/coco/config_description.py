@@ -13,9 +13,8 @@ def describe_loss(model: Mapping[str, Any]) -> str:
         model: ``model`` of an mmdet config.
 
     Returns:
-        Type of the loss without ``Loss`` and scope: ``'StableAP'``,
-        ``'Focal'``; the R-CNN's for a two-stage detector; ``'-'`` where the
-        config names none.
+        Type of the loss without ``Loss`` and scope: ``'StableAP'``, ``'Focal'``; the R-CNN's for a
+        two-stage detector; ``'-'`` where the config names none.
     """
     head = _first(model.get('bbox_head'))
     if head is None:
@@ -48,8 +47,8 @@ def describe_test_size(dataset: Mapping[str, Any]) -> str:
         dataset: ``test_dataloader.dataset`` of a config.
 
     Returns:
-        Longest and shortest side of the first resize: ``'1333 x 800'``;
-        ``'-'`` where the pipeline has none.
+        Longest and shortest side of the first resize: ``'1333 x 800'``; ``'-'`` where the pipeline
+        has none.
     """
     for step in walk_pipeline(dataset):
         scale = step.get('scale') or step.get('img_scale')

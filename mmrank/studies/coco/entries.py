@@ -7,16 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from mmrank.errors import UserError
-from mmrank.studies.common.model_entry import (
-    Entry,
-    find_checkpoint,
-    split_entry,
-)
-from mmrank.studies.common.run_record import (
-    PREDICTIONS_NAME,
-    RunRecord,
-    read_record,
-)
+from mmrank.studies.common.model_entry import Entry, find_checkpoint, split_entry
+from mmrank.studies.common.run_record import PREDICTIONS_NAME, RunRecord, read_record
 
 
 @dataclass(frozen=True)
@@ -62,18 +54,15 @@ def _parse(word: str) -> Entry:
     path = Path(text)
     if not text or not path.exists():
         raise UserError(
-            f'{word!r}: {text!r} does not exist. Fix: pass NAME=PATH of a '
-            '*.bbox.json, of a folder with one, or NAME=CONFIG.py,CHECKPOINT '
-            f'(paths start at {Path.cwd()}).'
+            f'{word!r}: {text!r} does not exist. Fix: pass NAME=PATH of a *.bbox.json, of a folder '
+            f'with one, or NAME=CONFIG.py,CHECKPOINT (paths start at {Path.cwd()}).'
         )
     if checkpoint is not None and path.suffix != '.py':
         raise UserError(
             f'{word!r} has a checkpoint but {text!r} is not a config. Fix: '
             'pass NAME=CONFIG.py,CHECKPOINT.'
         )
-    checkpoint = find_checkpoint(
-        word, checkpoint, '; leave it and the comma out to train first'
-    )
+    checkpoint = find_checkpoint(word, checkpoint, '; leave it and the comma out to train first')
     stem = path.name if path.is_dir() else path.stem.removesuffix('.bbox')
     return Entry(name or stem, path, checkpoint)
 
@@ -110,11 +99,7 @@ def read_result(entry: Entry) -> ModelResult:
     return ModelResult(entry.name, files[0], record)
 
 
-def check_pair(
-    results: Sequence[ModelResult],
-    names: Sequence[str],
-    image_dir: str | None,
-) -> None:
+def check_pair(results: Sequence[ModelResult], names: Sequence[str], image_dir: str | None) -> None:
     """Check that two models can be drawn side by side.
 
     Args:
@@ -134,19 +119,14 @@ def check_pair(
                 f'{list(records)}. Fix: pass two of their names.'
             )
     if len(set(names)) < 2:
-        raise UserError(
-            f'--side-by-side has {names[0]!r} twice. Fix: pass two models.'
-        )
+        raise UserError(f'--side-by-side has {names[0]!r} twice. Fix: pass two models.')
     if image_dir is None and not any(records[name] for name in names):
         raise UserError(
-            'the image folder is unknown: prediction files do not name it. '
-            'Fix: pass --image-dir.'
+            'the image folder is unknown: prediction files do not name it. Fix: pass --image-dir.'
         )
 
 
-def find_annotations(
-    results: Sequence[ModelResult], given: str | None
-) -> Path:
+def find_annotations(results: Sequence[ModelResult], given: str | None) -> Path:
     """Find the annotation file of all models, and check that it is one.
 
     Args:
@@ -163,8 +143,7 @@ def find_annotations(
     recorded = {r.name: Path(r.record.ann_file) for r in results if r.record}
     if given is None and not recorded:
         raise UserError(
-            'the annotation file is unknown: the predictions do not name it. '
-            'Fix: pass --ann-file.'
+            'the annotation file is unknown: the predictions do not name it. Fix: pass --ann-file.'
         )
     files = dict(recorded)
     if given is not None:

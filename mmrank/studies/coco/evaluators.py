@@ -1,8 +1,7 @@
 """COCO's box evaluation by pycocotools or by faster-coco-eval.
 
-Both return an object with the interface of ``COCOeval``, so that what reads
-its figures (:mod:`mmrank.studies.coco.box_evaluation`, the curves, the tables)
-does not care which it was.
+Both return an object with the interface of ``COCOeval``, so that what reads its figures
+(:mod:`mmrank.studies.coco.box_evaluation`, the curves, the tables) does not care which it was.
 """
 
 import contextlib
@@ -81,8 +80,8 @@ def find_evaluators(choice: str = 'auto') -> list[BoxEvaluator]:
     """Return the evaluators of a choice.
 
     Args:
-        choice: ``'auto'`` is faster-coco-eval where it is installed, else
-            pycocotools; ``'both'`` is both, pycocotools first.
+        choice: ``'auto'`` is faster-coco-eval where it is installed, else pycocotools; ``'both'``
+            is both, pycocotools first.
 
     Returns:
         One evaluator, or two.
@@ -92,10 +91,7 @@ def find_evaluators(choice: str = 'auto') -> list[BoxEvaluator]:
             where it is not installed.
     """
     if choice not in CHOICES:
-        raise UserError(
-            f'evaluator {choice!r} is unknown. Fix: use one of '
-            f'{", ".join(CHOICES)}.'
-        )
+        raise UserError(f'evaluator {choice!r} is unknown. Fix: use one of {", ".join(CHOICES)}.')
     slow = BoxEvaluator(PYCOCOTOOLS, COCO, COCOeval)
     if choice == PYCOCOTOOLS:
         return [slow]
@@ -106,21 +102,18 @@ def find_evaluators(choice: str = 'auto') -> list[BoxEvaluator]:
         if choice == 'auto':
             return [slow]
         raise UserError(
-            f'evaluator {choice!r} requires the package faster-coco-eval, '
-            f'which cannot be imported ({error}). Fix: pip install '
-            f'faster-coco-eval, or choose {PYCOCOTOOLS!r}.'
+            f'evaluator {choice!r} requires the package faster-coco-eval, which cannot be imported '
+            f'({error}). Fix: pip install faster-coco-eval, or choose {PYCOCOTOOLS!r}.'
         ) from error
     fast = BoxEvaluator(FASTER, FastCOCO, COCOeval_faster)
     return [slow, fast] if choice == 'both' else [fast]
 
 
-def check_equality(
-    reference: Any, other: Any, where: str, tolerance: float = 1e-6
-) -> float:
+def check_equality(reference: Any, other: Any, where: str, tolerance: float = 1e-6) -> float:
     """Check that two evaluations have the same figures.
 
-    Compared are COCO's twelve figures and the whole arrays behind them:
-    precision at each recall and recall, of each IoU threshold, class, size
+    Compared are COCO's twelve figures and the whole arrays behind them: precision at each recall
+    and recall, of each IoU threshold, class, size
     and number of boxes.
 
     Args:
@@ -141,9 +134,8 @@ def check_equality(
         one, two = (np.asarray(e.eval[key]) for e in (reference, other))
         if one.shape != two.shape:
             raise UserError(
-                f'{where}: the evaluators disagree on the shape of {key}, '
-                f'{one.shape} against {two.shape}. Fix: pass --evaluator '
-                'pycocotools and report this file.'
+                f'{where}: the evaluators disagree on the shape of {key}, {one.shape} against '
+                f'{two.shape}. Fix: pass --evaluator pycocotools and report this file.'
             )
         gap = float(np.abs(one - two).max(initial=0.0))
         largest = max(largest, gap)
@@ -159,8 +151,7 @@ def check_equality(
 
 def _disagreement(where: str, name: str, gap: float) -> str:
     return (
-        f'{where}: the evaluators differ by {gap:.3g} in {name}. Fix: trust '
-        '--evaluator pycocotools, the reference, and check the annotations '
-        'with tools/dataset_converters/check_coco.py (an annotation id of 0 '
-        'means "unmatched" to them).'
+        f'{where}: the evaluators differ by {gap:.3g} in {name}. Fix: trust --evaluator '
+        'pycocotools, the reference, and check the annotations with '
+        'tools/dataset_converters/check_coco.py (an annotation id of 0 means "unmatched" to them).'
     )

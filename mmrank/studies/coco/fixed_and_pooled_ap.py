@@ -1,18 +1,16 @@
 """AP-fixed and AP-pool of LVIS predictions.
 
-LVIS's AP takes the best 300 boxes of an image, so the classes compete for
-places and a class is measured by the scores of the others. Dave et al.,
-Evaluating Large-Vocabulary Object Detectors: The Devil is in the Details,
-arXiv 2102.01066, 2021, instead take the best 10,000 boxes of a class in the
-whole data set:
+LVIS's AP takes the best 300 boxes of an image, so the classes compete for places and a class is
+measured by the scores of the others. Dave et al., Evaluating Large-Vocabulary Object Detectors: The
+Devil is in the Details, arXiv 2102.01066, 2021, instead take the best 10,000 boxes of a class in
+the whole data set:
 
-- *AP-fixed* (section 4): the mean of the classes' AP, independent of each
-  other;
-- *AP-pool* (section 5): the AP of one ranking of the boxes of all classes,
-  which depends on how the scores of different classes compare.
+- *AP-fixed* (section 4): the mean of the classes' AP, independent of each other;
+- *AP-pool* (section 5): the AP of one ranking of the boxes of all classes, which depends on how the
+  scores of different classes compare.
 
-Boxes are matched class by class and ignored as LVIS does (Gupta et al., CVPR
-2019, section 3); see :mod:`mmrank.models.federated_annotations`.
+Boxes are matched class by class and ignored as LVIS does (Gupta et al., CVPR 2019, section 3); see
+:mod:`mmrank.models.federated_annotations`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,11 +23,7 @@ import numpy as np
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from mmrank.datasets.lvis_annotations import (
-    INCOMPLETE,
-    NEGATIVE,
-    complete_lvis,
-)
+from mmrank.datasets.lvis_annotations import INCOMPLETE, NEGATIVE, complete_lvis
 from mmrank.studies.coco.evaluators import index_quietly
 
 PER_CLASS = 10_000
@@ -78,17 +72,13 @@ class Matches:
             np.mean(
                 [
                     _interpolated_precision(true, false, self.num_objects)
-                    for true, false in zip(
-                        self.is_true[:, order], self.is_false[:, order]
-                    )
+                    for true, false in zip(self.is_true[:, order], self.is_false[:, order])
                 ]
             )
         )
 
 
-def _interpolated_precision(
-    is_true: np.ndarray, is_false: np.ndarray, num_objects: int
-) -> float:
+def _interpolated_precision(is_true: np.ndarray, is_false: np.ndarray, num_objects: int) -> float:
     """Mean precision at 101 recalls of (D,) boxes in descending order."""
     true, false = is_true.cumsum(), is_false.cumsum()
     precision = true / np.maximum(true + false, 1)
@@ -119,8 +109,7 @@ def match_classes(document: dict, boxes: list[dict]) -> dict:
     """Match boxes to objects by LVIS's rules.
 
     Args:
-        document: LVIS annotations; what they leave out of COCO's form is
-            filled in.
+        document: LVIS annotations; what they leave out of COCO's form is filled in.
         boxes: Checked predictions; keys are added to them.
 
     Returns:
@@ -141,11 +130,7 @@ def match_classes(document: dict, boxes: list[dict]) -> dict:
     places = {place for place, own in evaluation._gts.items() if own}
     absent = {i: set(image[NEGATIVE]) for i, image in truth.imgs.items()}
     partial = {i: set(image[INCOMPLETE]) for i, image in truth.imgs.items()}
-    places |= {
-        (image, kind)
-        for image, kind in evaluation._dts
-        if kind in absent[image]
-    }
+    places |= {(image, kind) for image, kind in evaluation._dts if kind in absent[image]}
     parts: dict = {}
     for image, kind in sorted(places, key=itemgetter(1, 0)):
         evaluation.ious[image, kind] = evaluation.computeIoU(image, kind)
@@ -176,8 +161,8 @@ def fixed_and_pooled_ap(
         per_class: Boxes of a class in the whole data set.
 
     Returns:
-        ``AP-fixed``, ``APr-fixed``, ``APc-fixed``, ``APf-fixed`` and
-        ``AP-pool``, in [0, 1]; NaN where there is no object.
+        ``AP-fixed``, ``APr-fixed``, ``APc-fixed``, ``APf-fixed`` and ``AP-pool``, in [0, 1]; NaN
+        where there is no object.
     """
     matches = match_classes(document, best_of_class(boxes, per_class))
     frequency = {c['id']: c.get('frequency') for c in document['categories']}
@@ -198,8 +183,8 @@ def describe_limit(boxes: Iterable[Mapping]) -> str | None:
         boxes: Checked predictions.
 
     Returns:
-        A sentence if the largest number of boxes of an image is that of
-        several images; None otherwise.
+        A sentence if the largest number of boxes of an image is that of several images; None
+        otherwise.
     """
     _, counts = np.unique([b['image_id'] for b in boxes], return_counts=True)
     largest = counts.max(initial=0)

@@ -11,14 +11,12 @@ from mmengine.hooks import Hook
 class InferenceMeter(Hook):
     """Measures a test loop: images a second and peak memory.
 
-    Register it with ``runner.register_hook`` before ``runner.test()``. The
-    first batches are left out: they allocate, and choose algorithms. Only the
-    reading of the clock waits for the device.
+    Register it with ``runner.register_hook`` before ``runner.test()``. The first batches are left
+    out: they allocate, and choose algorithms. Only the reading of the clock waits for the device.
 
-    Memory is the peak of the allocator on CUDA. On a CPU it is the growth of
-    the process's resident memory over the loop plus the size of the model,
-    which was there before; read from Linux's ``/proc``, where there is none it
-    stays unknown.
+    Memory is the peak of the allocator on CUDA. On a CPU it is the growth of the process's resident
+    memory over the loop plus the size of the model, which was there before; read from Linux's
+    ``/proc``, where there is none it stays unknown.
 
     Args:
         warmup: Batches to leave out; at most half of them are.
@@ -84,9 +82,7 @@ class InferenceMeter(Hook):
         if self._is_cuda:
             torch.cuda.synchronize()
 
-    def after_test_iter(
-        self, runner, batch_idx, data_batch=None, outputs=None
-    ) -> None:
+    def after_test_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
         """Count a batch.
 
         Args:
@@ -114,9 +110,7 @@ class InferenceMeter(Hook):
             tensors = [*self._model.parameters(), *self._model.buffers()]
             size = sum(t.numel() * t.element_size() for t in tensors)
             self.memory_bytes = max(0, peak - self._rest) + size
-            self.memory_kind = (
-                'CPU, growth + model' if self._is_exact else 'CPU, upper bound'
-            )
+            self.memory_kind = 'CPU, growth + model' if self._is_exact else 'CPU, upper bound'
 
     def after_test(self, runner) -> None:
         """Restore the model's own ``test_step``.

@@ -1,9 +1,8 @@
 """LVIS figures by the evaluator that mmdet's ``LVISMetric`` calls.
 
-The package ``lvis`` is optional. Its release on PyPI (0.5.3) uses
-``np.float``, which numpy has not had since 1.24; :func:`require_lvis` gives it
-back to that one module, and so to ``LVISMetric``. A config does this by
-``custom_imports = dict(imports=['mmrank.studies.coco.lvis_numpy'])``.
+The package ``lvis`` is optional. Its release on PyPI (0.5.3) uses ``np.float``, which numpy has not
+had since 1.24; :func:`require_lvis` gives it back to that one module, and so to ``LVISMetric``. A
+config does this by ``custom_imports = dict(imports=['mmrank.studies.coco.lvis_numpy'])``.
 """
 
 import logging
@@ -97,8 +96,8 @@ def lvis_summary(evaluation: Any) -> dict[str, float]:
         evaluation: A summarised ``LVISEval``.
 
     Returns:
-        ``mAP``, ``AP50``, ... and ``APr``, ``APc``, ``APf`` of rare, common
-        and frequent classes, in [0, 1]; NaN where there is no such object.
+        ``mAP``, ``AP50``, ... and ``APr``, ``APc``, ``APf`` of rare, common and frequent classes,
+        in [0, 1]; NaN where there is no such object.
     """
     results = evaluation.get_results()
     return {

@@ -1,8 +1,8 @@
 """Importing this makes ``lvis`` work with today's numpy.
 
-For ``custom_imports`` of configs whose evaluator is mmdet's ``LVISMetric``.
-Without the package ``lvis`` nothing happens here: training does not need it
-until mmdet requires it, with its own message.
+For ``custom_imports`` of configs whose evaluator is mmdet's ``LVISMetric``. Without the package
+``lvis`` nothing happens here: training does not need it until mmdet requires it, with its own
+message.
 """
 
 from contextlib import suppress

@@ -1,8 +1,7 @@
 """COCO prediction files: reading, and checks against the annotations.
 
-Both COCO evaluators take a wrong file silently (a box of an unknown category
-is dropped, a negative width scores zero), so a table would be made of
-nonsense. Here each of these is one error.
+Both COCO evaluators take a wrong file silently (a box of an unknown category is dropped, a negative
+width scores zero), so a table would be made of nonsense. Here each of these is one error.
 """
 
 import json
@@ -17,15 +16,12 @@ from mmrank.errors import UserError
 KEYS = ('image_id', 'category_id', 'bbox', 'score')
 
 
-def load_predictions(
-    predictions: str | os.PathLike | list[dict],
-) -> list[dict]:
+def load_predictions(predictions: str | os.PathLike | list[dict]) -> list[dict]:
     """Read a COCO results file (``CocoMetric``'s ``*.bbox.json``).
 
     Args:
-        predictions: File, or its content: dicts with ``image_id``,
-            ``category_id``, ``bbox`` [x, y, width, height] in pixels and
-            ``score``.
+        predictions: File, or its content: dicts with ``image_id``, ``category_id``, ``bbox`` [x, y,
+            width, height] in pixels and ``score``.
 
     Returns:
         A list of dicts to which the caller may add keys.
@@ -40,13 +36,11 @@ def load_predictions(
         predictions = _read(Path(predictions), where)
     is_list = isinstance(predictions, list)
     if not is_list or not all(
-        isinstance(box, dict) and box.keys() >= set(KEYS)
-        for box in predictions
+        isinstance(box, dict) and box.keys() >= set(KEYS) for box in predictions
     ):
         raise UserError(
-            f'{where} must be a list of objects with the keys '
-            f'{", ".join(KEYS)}. Fix: pass the *.bbox.json that CocoMetric '
-            'writes with outfile_prefix=..., not the annotation file.'
+            f'{where} must be a list of objects with the keys {", ".join(KEYS)}. Fix: pass the '
+            '*.bbox.json that CocoMetric writes with outfile_prefix=..., not the annotation file.'
         )
     # Evaluators add keys such as id and area to each box.
     return [dict(box) for box in predictions]
@@ -62,9 +56,8 @@ def _read(path: Path, where: str) -> object:
         return json.loads(path.read_text('utf-8'))
     except ValueError as error:  # bad UTF-8 and bad JSON
         raise UserError(
-            f'{where} ({path.stat().st_size:,} bytes) is not JSON: {error}. '
-            'Fix: if the evaluation that writes it was interrupted, run it '
-            'again.'
+            f'{where} ({path.stat().st_size:,} bytes) is not JSON: {error}. Fix: if the evaluation '
+            'that writes it was interrupted, run it again.'
         ) from error
 
 
@@ -102,24 +95,20 @@ def check_predictions(
     if not boxes:
         return
     try:
-        numbers = np.array(
-            [[*box['bbox'], box['score']] for box in boxes], dtype=float
-        )
+        numbers = np.array([[*box['bbox'], box['score']] for box in boxes], dtype=float)
         shape_is_right = numbers.shape == (len(boxes), 5)
     except (TypeError, ValueError):
         shape_is_right = False
     if not shape_is_right:
         raise UserError(
-            f'bbox or score of the {where} is not always four numbers and one '
-            'number. Fix: write bbox as [x, y, width, height] and score as a '
-            'number.'
+            f'bbox or score of the {where} is not always four numbers and one number. Fix: write '
+            'bbox as [x, y, width, height] and score as a number.'
         )
     bad = np.flatnonzero(~np.isfinite(numbers).all(axis=1))
     if bad.size:
         raise UserError(
-            f'{bad.size} of the {where} are not finite, the first at index '
-            f'{bad[0]}: {_shown(boxes[bad[0]])}. Fix: check the model for '
-            'NaN; such a box cannot be ranked.'
+            f'{bad.size} of the {where} are not finite, the first at index {bad[0]}: '
+            f'{_shown(boxes[bad[0]])}. Fix: check the model for NaN; such a box cannot be ranked.'
         )
     bad = np.flatnonzero((numbers[:, 2:4] < 0).any(axis=1))
     if bad.size:
@@ -138,29 +127,21 @@ def check_types(boxes: list[dict], where: str) -> None:
         where: What to call the boxes in an error.
 
     Raises:
-        UserError: At the first box with an id that is no integer, or with a
-            box or score that is no number.
+        UserError: At the first box with an id that is no integer, or with a box or score that is no
+            number.
     """
     for index, box in enumerate(boxes):
         ids = [box['image_id'], box['category_id']]
-        numbers = [
-            *(box['bbox'] if isinstance(box['bbox'], list) else ['']),
-            box['score'],
-        ]
-        if all(type(x) is int for x in ids) and all(
-            type(x) in (int, float) for x in numbers
-        ):
+        numbers = [*(box['bbox'] if isinstance(box['bbox'], list) else ['']), box['score']]
+        if all(type(x) is int for x in ids) and all(type(x) in (int, float) for x in numbers):
             continue
         raise UserError(
-            f'{where}, box {index}: {_shown(box)}. Fix: image_id and '
-            'category_id have to be integers, bbox a list of four numbers and '
-            'score a number'
+            f'{where}, box {index}: {_shown(box)}. Fix: image_id and category_id have to be '
+            'integers, bbox a list of four numbers and score a number'
         )
 
 
-def _check_ids(
-    ids: Iterable[int], known: Container[int], what: str, fix: str
-) -> None:
+def _check_ids(ids: Iterable[int], known: Container[int], what: str, fix: str) -> None:
     strangers = [i for i in dict.fromkeys(ids) if i not in known]
     if strangers:
         raise UserError(

@@ -11,11 +11,7 @@ from pathlib import Path
 from mmrank.errors import UserError
 from mmrank.studies.coco.entries import ModelResult
 from mmrank.studies.common.model_entry import Entry
-from mmrank.studies.common.run_record import (
-    PREDICTIONS_NAME,
-    digest_run,
-    read_record,
-)
+from mmrank.studies.common.run_record import PREDICTIONS_NAME, digest_run, read_record
 from mmrank.studies.seeds.executors.local import end_process
 from mmrank.studies.seeds.runs import LOG_NAME, parse_progress, read_tail
 
@@ -28,8 +24,7 @@ def plan_run(
 ) -> tuple[Path, str]:
     """Return the folder of a run and the digest that identifies it.
 
-    A changed config, override, checkpoint or kind of device has a folder of
-    its own.
+    A changed config, override, checkpoint or kind of device has a folder of its own.
 
     Args:
         entry: A config, with a checkpoint or without.
@@ -64,9 +59,7 @@ def describe_progress(log: str) -> str:
 
 
 def run_command(
-    command: Sequence[str],
-    folder: Path,
-    on_progress: Callable[[str], None] = lambda text: None,
+    command: Sequence[str], folder: Path, on_progress: Callable[[str], None] = lambda text: None
 ) -> None:
     """Run a command with its output in a log, and end it when interrupted.
 
@@ -148,7 +141,6 @@ def measure(
     result = find_finished(entry.name, folder, digest)
     if result is None:
         raise UserError(
-            f'{entry.name}: the run left no result in {folder}. Fix: see '
-            f'{folder / LOG_NAME}.'
+            f'{entry.name}: the run left no result in {folder}. Fix: see {folder / LOG_NAME}.'
         )
     return result

@@ -6,13 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mmrank.errors import UserError
 from mmrank.files.archive import ArchiveLimits, extract_archive
@@ -45,8 +39,7 @@ def add_archive_options(parser: argparse.ArgumentParser) -> None:
         '--max-ratio',
         type=float,
         default=default.max_ratio,
-        help='size of the files over that of the archive (default: '
-        '%(default)g)',
+        help='size of the files over that of the archive (default: %(default)g)',
     )
 
 
@@ -64,8 +57,7 @@ def archive_limits(args: argparse.Namespace) -> ArchiveLimits:
         if not value > 0:
             option = '--' + name.replace('_', '-')
             raise UserError(
-                f'{option} must be above 0, got {value:g}. Fix: leave it out '
-                'for the default'
+                f'{option} must be above 0, got {value:g}. Fix: leave it out for the default'
             )
     return ArchiveLimits(
         max_bytes=round(min(args.max_gigabytes, 1e9) * 1e9),
@@ -84,8 +76,8 @@ def unpacked(
     """Give the folder of a source that is a folder or a zip archive.
 
     An archive is unpacked beside the result, with a bar, and what was
-    unpacked is removed in the end. A :class:`~mmrank.errors.UserError` of the
-    block names the archive then, not the folder that the user never sees.
+    unpacked is removed in the end. A :class:`~mmrank.errors.UserError` of the block names the
+    archive then, not the folder that the user never sees.
 
     Args:
         source: Folder or archive.
@@ -109,12 +101,7 @@ def unpacked(
             f'{source} does not exist. Fix: pass a folder or a zip file; '
             f'relative paths start at the working directory {Path.cwd()}'
         )
-    columns = (
-        TextColumn('Unpacking'),
-        BarColumn(),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-    )
+    columns = (TextColumn('Unpacking'), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     limits = archive_limits(args)
     with temporary_folder(beside) as temp:
         folder = temp / 'archive'
@@ -125,9 +112,7 @@ def unpacked(
                 folder,
                 select=select,
                 limits=limits,
-                progress=lambda done, total: bar.update(
-                    task, completed=done, total=total
-                ),
+                progress=lambda done, total: bar.update(task, completed=done, total=total),
             )
         try:
             yield folder

@@ -10,17 +10,15 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 
-def on_ranks(
-    function: Callable, ranks: int, *args: Any, method: str = 'spawn'
-) -> list:
+def on_ranks(function: Callable, ranks: int, *args: Any, method: str = 'spawn') -> list:
     """Call ``function(rank, *args)`` in a process group, on one thread each.
 
     Args:
         function: What a module has at its top level. Its result is sent.
         ranks: Number of processes.
         *args: What all of them get.
-        method: How processes start: ``spawn``; or ``fork``, which keeps what
-            is imported, where torch has done nothing yet.
+        method: How processes start: ``spawn``; or ``fork``, which keeps what is imported, where
+            torch has done nothing yet.
 
     Returns:
         Results by rank.
@@ -34,9 +32,7 @@ def on_ranks(
     context = mp.get_context(method)
     queue = context.Queue()
     workers = [
-        context.Process(
-            target=_work, args=(rank, ranks, port, queue, function, args)
-        )
+        context.Process(target=_work, args=(rank, ranks, port, queue, function, args))
         for rank in range(ranks)
     ]
     for process in workers:
@@ -51,9 +47,7 @@ def on_ranks(
             if failed:
                 for process in workers:
                     process.terminate()
-                raise ChildProcessError(
-                    f'a process ended with {failed[0]}'
-                ) from None
+                raise ChildProcessError(f'a process ended with {failed[0]}') from None
     for process in workers:
         process.join()
     return [results[rank] for rank in range(ranks)]
@@ -62,10 +56,7 @@ def on_ranks(
 def _work(rank, ranks, port, queue, function, args) -> None:
     torch.set_num_threads(1)
     dist.init_process_group(
-        'gloo',
-        init_method=f'tcp://127.0.0.1:{port}',
-        rank=rank,
-        world_size=ranks,
+        'gloo', init_method=f'tcp://127.0.0.1:{port}', rank=rank, world_size=ranks
     )
     queue.put((rank, function(rank, *args)))
     dist.barrier()

@@ -1,7 +1,6 @@
 """Progress of an mmengine run on the console: a bar, or a line now and then.
 
-mmengine logs for files; on a console the user needs to see progress and the
-time left.
+mmengine logs for files; on a console the user needs to see progress and the time left.
 """
 
 import time
@@ -9,13 +8,7 @@ from collections.abc import Mapping
 
 from mmengine.hooks import Hook
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 # Seconds between updates of a bar, and between lines without a terminal.
 _REFRESH = 0.2
@@ -53,8 +46,7 @@ class LiveProgressHook(Hook):
         self._first_iter = runner.iter
         if self._first_iter:
             self.console.print(
-                f'{self.title}: continues at iteration {self._first_iter} of '
-                f'{runner.max_iters}',
+                f'{self.title}: continues at iteration {self._first_iter} of {runner.max_iters}',
                 highlight=False,
             )
         if self.console.is_terminal:
@@ -67,16 +59,11 @@ class LiveProgressHook(Hook):
                 console=self.console,
             )
             self._task = self._bar.add_task(
-                self.title,
-                total=runner.max_iters,
-                completed=self._first_iter,
-                status='',
+                self.title, total=runner.max_iters, completed=self._first_iter, status=''
             )
             self._bar.start()
 
-    def after_train_iter(
-        self, runner, batch_idx, data_batch=None, outputs=None
-    ) -> None:
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
         """Show loss and time left.
 
         Args:
@@ -103,10 +90,7 @@ class LiveProgressHook(Hook):
         if self._bar:
             self._bar.update(self._task, completed=done, status=status)
         else:
-            self.console.print(
-                f'{self.title}: iteration {done}/{total}, {status}',
-                highlight=False,
-            )
+            self.console.print(f'{self.title}: iteration {done}/{total}, {status}', highlight=False)
 
     def before_val(self, runner) -> None:
         """Show that evaluation runs.

@@ -53,9 +53,7 @@ def split_entry(word: str) -> tuple[str, str, str | None]:
     return name, path, checkpoint if comma else None
 
 
-def find_checkpoint(
-    word: str, checkpoint: str | None, otherwise: str = ''
-) -> Path | None:
+def find_checkpoint(word: str, checkpoint: str | None, otherwise: str = '') -> Path | None:
     """Check that the checkpoint is there.
 
     Args:

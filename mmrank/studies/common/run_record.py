@@ -18,8 +18,7 @@ class RunRecord:
     """One test run.
 
     Attributes:
-        digest: Identifies config, overrides, checkpoint and kind of device;
-            see :func:`digest_run`.
+        digest: Identifies config, overrides, checkpoint and kind of device; see :func:`digest_run`.
         config: Path of the config, as it was given.
         checkpoint: Path of the checkpoint.
         ann_file: Annotation file of the test data.
@@ -32,8 +31,7 @@ class RunRecord:
         timed_images: Images that the speeds are means over.
         images_per_second: Model, post-processing included; no data loading.
         images_per_second_with_data: The whole loop with data loading.
-        memory_bytes: Peak of the test loop; None where the system does not
-            tell.
+        memory_bytes: Peak of the test loop; None where the system does not tell.
         memory_kind: What that peak is of.
         parameters: Numbers in the model.
     """
@@ -56,11 +54,7 @@ class RunRecord:
     parameters: int
 
 
-def digest_run(
-    config: Mapping,
-    checkpoint: str | os.PathLike | None,
-    device: str,
-) -> str:
+def digest_run(config: Mapping, checkpoint: str | os.PathLike | None, device: str) -> str:
     """Digest what a test run's figures depend on.
 
     Args:
@@ -118,6 +112,5 @@ def read_record(folder: str | os.PathLike) -> RunRecord | None:
         return RunRecord(**{k: content[k] for k in content if k in known})
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f'{path} is not a record of a test run ({error}). Fix: delete it '
-            'to run the test again.'
+            f'{path} is not a record of a test run ({error}). Fix: delete it to run the test again.'
         ) from error

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch.utils.benchmark import Timer
 
-#: Seconds of one turn, at least. A longer function runs twice in a turn, of
-#: which the second run counts; a shorter one in blocks.
+#: Seconds of one turn, at least. A longer function runs twice in a turn, of which the second run
+#: counts; a shorter one in blocks.
 TURN = 0.02
 
 Steps = Mapping[str, tuple[Callable, tuple]]
@@ -39,8 +39,8 @@ def times_in_turn(steps: Steps, repeats: int) -> dict[str, list[float]]:
     for _ in range(repeats):
         for name, timer in timers.items():
             turn = timer.blocked_autorange(min_run_time=TURN)
-            # The median would leave out the waits for a busy machine, but of
-            # the short functions only.
+            # The median would leave out the waits for a busy machine, but of the short functions
+            # only.
             times[name].append(turn.mean)
     return times
 
@@ -53,8 +53,8 @@ def in_turn(steps: Steps, repeats: int) -> dict[str, tuple[float, float]]:
         repeats: See there.
 
     Returns:
-        By name the median of the seconds, and the median of the ratios to the
-        first function in the same turn.
+        By name the median of the seconds, and the median of the ratios to the first function in the
+        same turn.
     """
     return _medians(times_in_turn(steps, repeats))
 
@@ -72,9 +72,7 @@ class Times:
     cpu: list[float]
 
 
-def both_times_in_turn(
-    steps: Steps, repeats: int, long: float = 1.0
-) -> dict[str, Times]:
+def both_times_in_turn(steps: Steps, repeats: int, long: float = 1.0) -> dict[str, Times]:
     """Run functions in turn and measure wall time and CPU time together.
 
     A turn repeats a function until it lasts :data:`TURN`.
@@ -82,8 +80,8 @@ def both_times_in_turn(
     Args:
         steps: See :func:`times_in_turn`.
         repeats: Turns of each function.
-        long: The first run of a function warms it up and does not count,
-            unless it takes more seconds than this. Then it is the first turn.
+        long: The first run of a function warms it up and does not count, unless it takes more
+            seconds than this. Then it is the first turn.
 
     Returns:
         Times by name, ``repeats`` of each.
@@ -142,11 +140,6 @@ def _seconds(function: Callable, args: tuple, calls: int) -> tuple:
     return (time.perf_counter() - wall) / calls, cpu / calls
 
 
-def _medians(
-    times: Mapping[str, list[float]],
-) -> dict[str, tuple[float, float]]:
+def _medians(times: Mapping[str, list[float]]) -> dict[str, tuple[float, float]]:
     first = next(iter(times.values()))
-    return {
-        name: (statistics.median(own), median_ratio(own, first))
-        for name, own in times.items()
-    }
+    return {name: (statistics.median(own), median_ratio(own, first)) for name, own in times.items()}

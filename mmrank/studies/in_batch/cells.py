@@ -6,22 +6,12 @@ from dataclasses import asdict, dataclass, field, replace
 from mmrank.studies.in_batch.data import TwoTowerData
 from mmrank.studies.in_batch.expected_objective import emulated_omega
 from mmrank.studies.in_batch.full_gradient import minimise_by_lbfgs
-from mmrank.studies.in_batch.learning_rate_search import (
-    SearchRule,
-    search_learning_rate,
-)
+from mmrank.studies.in_batch.learning_rate_search import SearchRule, search_learning_rate
 from mmrank.studies.in_batch.stepwise_training import StepwiseTraining
 
-#: Losses of batches, in the order of the work: the weight of unbiased_omega
-#: comes from the results of pos_neg.
-SAMPLED_MODES = (
-    'pos_neg',
-    'unbiased',
-    'in_batch',
-    'popularity',
-    'unbiased_omega',
-    'sogram',
-)
+#: Losses of batches, in the order of the work: the weight of unbiased_omega comes from the results
+#: of pos_neg.
+SAMPLED_MODES = ('pos_neg', 'unbiased', 'in_batch', 'popularity', 'unbiased_omega', 'sogram')
 #: Losses of all pairs; those in the second line have an emulated ratio.
 FULL_MODES = ('unbiased', 'popularity')
 FULL_OMEGA_MODES = ('unbiased_omega', 'in_batch_omega')
@@ -36,8 +26,7 @@ class Cell:
     Attributes:
         pointwise: ``square`` or ``logistic``.
         mode: Of ``mmrank.InBatchLoss``.
-        batch_ratio: ``|Ohat|^2 / |O|^2``; None for a full objective that has
-            none to emulate.
+        batch_ratio: ``|Ohat|^2 / |O|^2``; None for a full objective that has none to emulate.
         full: Whether all pairs are used, by L-BFGS.
     """
 
@@ -82,9 +71,7 @@ class StudySettings:
         """What the result of a cell depends on, fit for JSON."""
         if cell.full:
             return dict(
-                max_iterations=self.max_iterations,
-                tolerance=self.tolerance,
-                seed=self.seed,
+                max_iterations=self.max_iterations, tolerance=self.tolerance, seed=self.seed
             )
         settings = dict(asdict(self.rule_of(cell)), seed=self.seed)
         if cell.mode == 'unbiased_omega' and self.omega is not None:
@@ -122,9 +109,7 @@ def study_cells(
                 yield from (Cell(name, mode, x, True) for x in ratios)
 
 
-def chosen_omega(
-    cell: Cell, results: Mapping[str, Mapping], data: TwoTowerData
-) -> float:
+def chosen_omega(cell: Cell, results: Mapping[str, Mapping], data: TwoTowerData) -> float:
     """Weight of the negatives: that of pos_neg at its best batch ratio.
 
     Source: the paper's section 6.1.2.
@@ -175,9 +160,7 @@ def run_cell(
     size = None
     if cell.batch_ratio is not None:
         size = data.batch_size(cell.batch_ratio)
-    loss = dict(
-        type='mmrank.InBatchLoss', mode=cell.mode, pointwise=cell.pointwise
-    )
+    loss = dict(type='mmrank.InBatchLoss', mode=cell.mode, pointwise=cell.pointwise)
     if cell.mode.endswith('_omega'):
         if cell.full:
             loss['omega'] = emulated_omega(size, data.num_positives)
@@ -199,24 +182,18 @@ def run_cell(
 
 def _run_sampled(cell, data, settings, loss, size, all_pairs, report):
     def start(lr):
-        training = StepwiseTraining(
-            data, loss, size, lr, settings.seed, settings.device
-        )
+        training = StepwiseTraining(data, loss, size, lr, settings.seed, settings.device)
         training.objective(all_pairs)
         return training
 
-    training, diverged = search_learning_rate(
-        start, settings.rule_of(cell), report
-    )
+    training, diverged = search_learning_rate(start, settings.rule_of(cell), report)
     return dict(asdict(training), diverged=[x.lr for x in diverged])
 
 
 def _run_full(cell, data, settings, loss, size, all_pairs, report):
     del cell, size
     # It draws no batch; 2 pairs are always there to draw.
-    training = StepwiseTraining(
-        data, loss, 2, None, settings.seed, settings.device
-    )
+    training = StepwiseTraining(data, loss, 2, None, settings.seed, settings.device)
     objective = training.full_objective(all_pairs)
     result = minimise_by_lbfgs(
         training.model.double(),

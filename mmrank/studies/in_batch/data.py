@@ -13,8 +13,8 @@ class TwoTowerData:
     """Training pairs, held-out pairs and metric of a config, read once.
 
     Args:
-        cfg: A config of ``mmrank.TwoTower`` on ``mmrank.InteractionDataset``
-            and ``mmrank.TopKDataset``.
+        cfg: A config of ``mmrank.TwoTower`` on ``mmrank.InteractionDataset`` and
+            ``mmrank.TopKDataset``.
 
     Attributes:
         cfg: The config.
@@ -28,15 +28,11 @@ class TwoTowerData:
         self.cfg = cfg
         self.train = DATASETS.build(cfg.train_dataloader.dataset)
         held_out = DATASETS.build(cfg.val_dataloader.dataset)
-        for dataset, wanted in (
-            (self.train, InteractionDataset),
-            (held_out, TopKDataset),
-        ):
+        for dataset, wanted in ((self.train, InteractionDataset), (held_out, TopKDataset)):
             if not isinstance(dataset, wanted):
                 raise TypeError(
-                    f'the config has a {type(dataset).__name__} where a '
-                    f'{wanted.__name__} is required; use a config of '
-                    'configs/in_batch'
+                    f'the config has a {type(dataset).__name__} where a {wanted.__name__} is '
+                    'required; use a config of configs/in_batch'
                 )
         self._test = held_out.__getitems__(range(len(held_out)))
         self.metric = METRICS.build(cfg.val_evaluator)
@@ -63,9 +59,7 @@ class TwoTowerData:
 
     def all_pairs(self) -> dict:
         """The batch of all training pairs."""
-        return self.sampled_as('in_batch').__getitems__(
-            range(self.num_positives)
-        )
+        return self.sampled_as('in_batch').__getitems__(range(self.num_positives))
 
     @torch.no_grad()
     def evaluate(self, model) -> dict[str, float]:

@@ -16,13 +16,11 @@ def emulated_omega(batch_size: int, num_positives: int) -> float:
     return (batch_size - 1) / (num_positives - 1)
 
 
-def full_form(
-    mode: str, omega: float, batch_size: int, num_positives: int
-) -> tuple[str, float]:
+def full_form(mode: str, omega: float, batch_size: int, num_positives: int) -> tuple[str, float]:
     """Mode and omega whose loss of all pairs is the expected objective.
 
-    Source: "in-batch bias of two-tower models", equations (5), (13), (15),
-    (16), (19) and appendix G.2.
+    Source: "in-batch bias of two-tower models", equations (5), (13), (15), (16), (19) and appendix
+    G.2.
 
     Args:
         mode: Of the loss of a batch.
@@ -46,8 +44,7 @@ def full_form(
 class ExpectedObjective(nn.Module):
     """Mean of the losses over all batches, from all training pairs.
 
-    Costs O(m n D) for the logistic loss and O((m + n + |O|) D^2) or less for
-    the square one.
+    Costs O(m n D) for the logistic loss and O((m + n + |O|) D^2) or less for the square one.
 
     Args:
         loss: The ``mmrank.InBatchLoss``; it knows the training pairs.

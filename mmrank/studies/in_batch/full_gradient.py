@@ -44,8 +44,8 @@ def minimise_by_lbfgs(
 ) -> FullGradientResult:
     """Limited-memory BFGS with a strong Wolfe line search.
 
-    Source: "in-batch bias of two-tower models", appendix G.2; the paper ends
-    at a gradient norm of 1e-7. Use a model of float64.
+    Source: "in-batch bias of two-tower models", appendix G.2; the paper ends at a gradient norm of
+    1e-7. Use a model of float64.
 
     Args:
         model: Holds the parameters.

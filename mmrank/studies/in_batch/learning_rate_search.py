@@ -17,11 +17,10 @@ class SearchRule:
         last_exponent: The last one that is tried.
         divergence: A learning rate is given up when the objective is more
             than so many times its first value, or NaN.
-        patience: Epochs without an improvement of any metric that end a
-            training.
+        patience: Epochs without an improvement of any metric that end a training.
         checks_per_epoch: Objective and metrics are computed so often, at
-            most once a step. The objective also after 1, 2, 4, 8, ... steps,
-            so that a hopeless learning rate costs a step, not an epoch.
+            most once a step. The objective also after 1, 2, 4, 8, ... steps, so that a hopeless
+            learning rate costs a step, not an epoch.
         max_steps: Steps that end a training; None: no limit.
     """
 
@@ -42,14 +41,11 @@ class SearchRule:
         ):
             value = getattr(self, name)
             if value is not None and value < least:
-                raise ValueError(
-                    f'{name} must be at least {least}, got {value}'
-                )
+                raise ValueError(f'{name} must be at least {least}, got {value}')
         if self.last_exponent > self.first_exponent:
             raise ValueError(
                 f'last_exponent={self.last_exponent} must not be above '
-                f'first_exponent={self.first_exponent}: learning rates are '
-                'halved'
+                f'first_exponent={self.first_exponent}: learning rates are halved'
             )
 
 
@@ -80,16 +76,13 @@ class Training:
 
 
 def train_until_it_ends(
-    loop,
-    lr: float,
-    rule: SearchRule,
-    report: Callable[[Training], None] | None = None,
+    loop, lr: float, rule: SearchRule, report: Callable[[Training], None] | None = None
 ) -> Training:
     """Train at one learning rate, by the rule.
 
     Args:
-        loop: Fresh, with ``steps_per_epoch``, ``train(steps)``,
-            ``objective()`` and ``evaluate()``, larger metrics better, as
+        loop: Fresh, with ``steps_per_epoch``, ``train(steps)``, ``objective()`` and ``evaluate()``,
+            larger metrics better, as
             :class:`.stepwise_training.StepwiseTraining` has them.
         lr: Its learning rate, to be noted.
         rule: When to end.
@@ -131,13 +124,7 @@ def train_until_it_ends(
 
 def _note_metrics(training: Training, metrics: dict[str, float]) -> bool:
     """Whether any metric is better than ever before."""
-    training.history.append(
-        dict(
-            step=training.steps,
-            objective=training.last_objective,
-            **metrics,
-        )
-    )
+    training.history.append(dict(step=training.steps, objective=training.last_objective, **metrics))
     improved = False
     for name, value in metrics.items():
         if value > training.best.get(name, -math.inf):
@@ -158,8 +145,7 @@ def search_learning_rate(
         report: Called after each check of a training.
 
     Returns:
-        The training at the first usable learning rate, and those that
-        diverged.
+        The training at the first usable learning rate, and those that diverged.
 
     Raises:
         RuntimeError: If all learning rates diverge.
@@ -172,7 +158,6 @@ def search_learning_rate(
             return training, diverged
         diverged.append(training)
     raise RuntimeError(
-        'the training diverges at every learning rate from '
-        f'2^{rule.first_exponent} to 2^{rule.last_exponent}; lower '
-        'last_exponent, or check the data for NaN'
+        f'the training diverges at every learning rate from 2^{rule.first_exponent} to '
+        f'2^{rule.last_exponent}; lower last_exponent, or check the data for NaN'
     )

@@ -20,8 +20,8 @@ class ObjectiveCurve:
 
     Attributes:
         steps: Steps done, from 0.
-        values: Objective of all pairs at these steps, the same one for every
-            training of a pointwise loss.
+        values: Objective of all pairs at these steps, the same one for every training of a
+            pointwise loss.
         seconds: CPU seconds of all its steps, without the objective.
         metrics: On the held-out pairs, at the end.
     """
@@ -63,8 +63,7 @@ def train_in_turn(
     """
     every_pair = data.all_pairs()
     trainings = {
-        name: StepwiseTraining(data, loss, batch_size, lr, seed)
-        for name, loss in losses.items()
+        name: StepwiseTraining(data, loss, batch_size, lr, seed) for name, loss in losses.items()
     }
     curves = {name: ObjectiveCurve() for name in trainings}
     for done in range(0, num_steps + 1, every):
@@ -84,25 +83,19 @@ def size_row(data: TwoTowerData) -> dict[str, float]:
     """What the paper's table 3 has of a data set.
 
     Returns:
-        ``m``, ``n``, ``|O|`` and the mean of ``|O_i,:| |O_:,j|`` over all
-        users i and items j (not over the pairs).
+        ``m``, ``n``, ``|O|`` and the mean of ``|O_i,:| |O_:,j|`` over all users i and items j (not
+        over the pairs).
     """
     pairs = data.train.interactions
     m, n = pairs.shape
     users = np.bincount(pairs.rows, minlength=m)
     items = np.bincount(pairs.cols, minlength=n)
     popularity = float(users.mean() * items.mean())
-    return {
-        'm': m,
-        'n': n,
-        '|O|': len(pairs),
-        'mean |O_i,:| |O_:,j|': popularity,
-    }
+    return {'m': m, 'n': n, '|O|': len(pairs), 'mean |O_i,:| |O_:,j|': popularity}
 
 
 def plot_objectives(
-    curves: Mapping[str, Mapping[str, ObjectiveCurve]],
-    path: str | os.PathLike,
+    curves: Mapping[str, Mapping[str, ObjectiveCurve]], path: str | os.PathLike
 ) -> Path:
     """Draw a panel for each pointwise loss, a curve for each loss.
 

@@ -4,12 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mmrank.visualization.figures import (
-    label_panels,
-    legend_above,
-    new_panels,
-    save,
-)
+from mmrank.visualization.figures import label_panels, legend_above, new_panels, save
 from mmrank.visualization.palette import LOSS_STYLES, dash
 from mmrank.visualization.tables import write_table
 
@@ -41,8 +36,8 @@ def write_study_tables(
     Args:
         results: Finished cells by key; see
             :func:`mmrank.studies.in_batch.cells.run_cell`.
-        folder: Where to write ``sampled.{md,csv}``, ``full_gradient.{md,csv}``
-            and ``cells.{md,csv}``; tables without a cell are not written.
+        folder: Where to write ``sampled.{md,csv}``, ``full_gradient.{md,csv}`` and
+            ``cells.{md,csv}``; tables without a cell are not written.
         note: Paragraph below the headings.
 
     Returns:
@@ -110,10 +105,7 @@ def _heads(cells: Sequence[Mapping]) -> list[str]:
 
 
 def _rows(cells: Sequence[Mapping], names: Mapping[str, str]) -> list[list]:
-    by_place = {
-        (x['mode'], x['batch_ratio'], x['pointwise']): _metrics(x)
-        for x in cells
-    }
+    by_place = {(x['mode'], x['batch_ratio'], x['pointwise']): _metrics(x) for x in cells}
     rows = []
     for mode, name in names.items():
         ratios = {x['batch_ratio'] for x in cells if x['mode'] == mode}
@@ -146,9 +138,7 @@ def _how(cell: Mapping) -> list:
 
 
 def plot_study(
-    results: Mapping[str, Mapping],
-    path: str | os.PathLike,
-    metric: str = 'top_k/precision@5',
+    results: Mapping[str, Mapping], path: str | os.PathLike, metric: str = 'top_k/precision@5'
 ) -> Path:
     """A metric against the batch ratio; figure 3 of the paper.
 
@@ -200,10 +190,7 @@ def plot_study(
 
 def _full_mode(mode: str) -> str:
     """The full objective that has the colour of a loss of batches."""
-    return {
-        'pos_neg': 'unbiased_omega',
-        'in_batch': 'in_batch_omega',
-    }.get(mode, '')
+    return {'pos_neg': 'unbiased_omega', 'in_batch': 'in_batch_omega'}.get(mode, '')
 
 
 def _draw(axis, results, pointwise, mode, full, metric, index) -> None:

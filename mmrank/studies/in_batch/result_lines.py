@@ -49,9 +49,8 @@ class ResultLines:
             return None
         if result['settings'] != json.loads(json.dumps(settings)):
             raise ValueError(
-                f'{self._path}: {key} was made with the settings '
-                f'{result["settings"]}, now they are {settings}. Fix: use '
-                'another file, or the settings of before'
+                f'{self._path}: {key} was made with the settings {result["settings"]}, now they '
+                f'are {settings}. Fix: use another file, or the settings of before'
             )
         return result
 

@@ -23,9 +23,8 @@ _DEFAULT_HOOKS = (
 class _QuietRunner(Runner):
     """A Runner that writes no file.
 
-    A study has a thousand of them in one process, and mmengine keeps the
-    logger of each, with its open log file, until the process ends: they share
-    one.
+    A study has a thousand of them in one process, and mmengine keeps the logger of each, with its
+    open log file, until the process ends: they share one.
     """
 
     def build_logger(self, log_level='ERROR', **kwargs) -> MMLogger:
@@ -43,8 +42,8 @@ class _QuietRunner(Runner):
 class StepwiseTraining:
     """Trains a config's model with its loss, sampler and optimiser.
 
-    mmengine's IterBasedTrainLoop makes the steps, with its default hooks off.
-    Objective and metrics are computed between steps, without an effect on the
+    mmengine's IterBasedTrainLoop makes the steps, with its default hooks off. Objective and metrics
+    are computed between steps, without an effect on the
     weights: they are those of ``tools/train.py`` with the same seeds.
 
     Args:
@@ -130,8 +129,7 @@ class StepwiseTraining:
         """Expected objective of the loss at the present weights.
 
         Args:
-            all_pairs: The batch of all training pairs, where trainings share
-                it.
+            all_pairs: The batch of all training pairs, where trainings share it.
         """
         if self._objective is None:
             if all_pairs is None:

@@ -1,7 +1,7 @@
 """GPU code of the Triton kernels, and the resources that it takes.
 
-No GPU is needed: triton compiles for any architecture, and its assembler
-counts registers and what it spills. Imports triton, without its interpreter.
+No GPU is needed: triton compiles for any architecture, and its assembler counts registers and what
+it spills. Imports triton, without its interpreter.
 """
 
 import re
@@ -12,10 +12,7 @@ from typing import NamedTuple
 
 import triton
 from triton.backends.compiler import GPUTarget
-from triton.backends.nvidia.compiler import (
-    get_ptxas,
-    sm_arch_from_capability,
-)
+from triton.backends.nvidia.compiler import get_ptxas, sm_arch_from_capability
 from triton.compiler import ASTSource, CompiledKernel
 
 from mmrank.functional.pairwise.triton import gradient, moments, tables
@@ -27,15 +24,11 @@ _STREAM = dict(HAS_MASK=True, neg_col=1, mask_col=1)
 KERNELS = {
     tables.rank_kernel: dict(BI=16, BK=32),
     tables.table_kernel: dict(BLOCK=256),
-    moments.moment_kernel: dict(
-        BLOCK=SIZES.block, TILES=SIZES.tiles, **_STREAM, **_PACKED
-    ),
+    moments.moment_kernel: dict(BLOCK=SIZES.block, TILES=SIZES.tiles, **_STREAM, **_PACKED),
     moments.collect_kernel: dict(BLOCK=128, **_PACKED),
     moments.evaluate_kernel: dict(BI=16, BK=64),
     gradient.coefficient_kernel: dict(BK=32, BI=64),
-    gradient.gradient_kernel: dict(
-        BLOCK=SIZES.gradient_block, out_col=1, **_STREAM
-    ),
+    gradient.gradient_kernel: dict(BLOCK=SIZES.gradient_block, out_col=1, **_STREAM),
 }
 _INTEGERS = {
     '*u8': ['mask_ptr'],
@@ -79,12 +72,8 @@ def signature_of(kernel, form: ScoreFormat) -> dict[str, str]:
     """Type of each argument, as a launch would find it."""
     constants = constants_of(kernel, form)
     types = {name: t for t, names in _INTEGERS.items() for name in names}
-    types |= dict.fromkeys(
-        ('pos_ptr', 'neg_ptr', 'out_ptr'), f'*{form.scores}'
-    )
-    types |= dict.fromkeys(
-        ('cut_ptr', 'tab_ptr', 'coef_ptr'), f'*{form.compared}'
-    )
+    types |= dict.fromkeys(('pos_ptr', 'neg_ptr', 'out_ptr'), f'*{form.scores}')
+    types |= dict.fromkeys(('cut_ptr', 'tab_ptr', 'coef_ptr'), f'*{form.compared}')
     return {
         name: 'constexpr'
         if name in constants
@@ -93,9 +82,7 @@ def signature_of(kernel, form: ScoreFormat) -> dict[str, str]:
     }
 
 
-def compile_kernel(
-    kernel, form: ScoreFormat, capability: int
-) -> CompiledKernel:
+def compile_kernel(kernel, form: ScoreFormat, capability: int) -> CompiledKernel:
     """Compile down to the assembler.
 
     Args:
@@ -106,9 +93,7 @@ def compile_kernel(
     names = kernel.arg_names
     constants = constants_of(kernel, form)
     source = ASTSource(
-        kernel,
-        signature_of(kernel, form),
-        {(names.index(k),): v for k, v in constants.items()},
+        kernel, signature_of(kernel, form), {(names.index(k),): v for k, v in constants.items()}
     )
     warps = SIZES.warps
     if kernel is gradient.gradient_kernel:
@@ -116,9 +101,7 @@ def compile_kernel(
     elif kernel is not moments.moment_kernel:
         warps = 4
     return triton.compile(
-        source,
-        target=GPUTarget('cuda', capability, 32),
-        options=dict(num_warps=warps),
+        source, target=GPUTarget('cuda', capability, 32), options=dict(num_warps=warps)
     )
 
 
@@ -127,8 +110,7 @@ class Resources(NamedTuple):
 
     Attributes:
         registers: 32-bit registers of a thread.
-        spill_stores: Bytes that a thread writes to memory for want of
-            registers.
+        spill_stores: Bytes that a thread writes to memory for want of registers.
         spill_loads: Bytes that it reads back.
         stack: Bytes of a thread's stack.
         shared: Bytes of shared memory of a program.
@@ -183,6 +165,4 @@ def resources_of(compiled: CompiledKernel, capability: int) -> Resources:
         raise RuntimeError(f'no resources in the report: {done.stderr!r}')
     stack, stores, loads, registers = (int(x) for x in found.groups())
     data = compiled.metadata
-    return Resources(
-        registers, stores, loads, stack, data.shared, 32 * data.num_warps
-    )
+    return Resources(registers, stores, loads, stack, data.shared, 32 * data.num_warps)

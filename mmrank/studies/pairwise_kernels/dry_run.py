@@ -1,9 +1,9 @@
 """A GPU step without a GPU: its operators and launches, on meta tensors.
 
-Tensors of the meta device have shapes and no values. Code takes the branches
-of an accelerator, and whatever needs a value on the host, such as ``item()``
-or ``nonzero()``, raises an error: a step that runs does not wait for the
-device there. What does not raise, a copy between host and device, is among
+Tensors of the meta device have shapes and no values. Code takes the branches of an accelerator, and
+whatever needs a value on the host, such as ``item()`` or ``nonzero()``, raises an error: a step
+that runs does not wait for the device there. What does not raise, a copy between host and device,
+is among
 the operators: as itself, as an operator that is given tensors of both, or as
 a tensor made of numbers. Launches are recorded and not run.
 """
@@ -38,11 +38,7 @@ class Launch(NamedTuple):
 
     def numbers(self) -> dict[str, Any]:
         """What a CUDA graph would hold fixed: all but the tensors."""
-        return {
-            k: v
-            for k, v in self.arguments.items()
-            if not isinstance(v, Tensor)
-        }
+        return {k: v for k, v in self.arguments.items() if not isinstance(v, Tensor)}
 
 
 class _RecordedKernel:
@@ -89,12 +85,7 @@ def recorded_launches(on_launch: Callable) -> Iterator[None]:
 
 
 _COPIES = ('aten._to_copy', 'aten.copy_', 'torch.')
-_MADE_OF_NUMBERS = (
-    torch.tensor,
-    torch.as_tensor,
-    torch.asarray,
-    Tensor.new_tensor,
-)
+_MADE_OF_NUMBERS = (torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor)
 
 
 class Operator(NamedTuple):
@@ -134,25 +125,15 @@ class _Operators(TorchDispatchMode):
 
         def tensors(values):
             return [
-                (x.device.type, x.numel())
-                for x in tree_leaves(values)
-                if isinstance(x, Tensor)
+                (x.device.type, x.numel()) for x in tree_leaves(values) if isinstance(x, Tensor)
             ]
 
         returns = func._schema.returns
-        is_view = any(
-            r.alias_info is not None and not r.alias_info.is_write
-            for r in returns
-        )
+        is_view = any(r.alias_info is not None and not r.alias_info.is_write for r in returns)
         name = str(func)
         is_empty = 'empty' in name or name.startswith('aten.detach')
         self.found.append(
-            Operator(
-                name,
-                tensors((args, kwargs)),
-                tensors(result),
-                not (is_view or is_empty),
-            )
+            Operator(name, tensors((args, kwargs)), tensors(result), not (is_view or is_empty))
         )
         return result
 
@@ -197,25 +178,18 @@ class DryRun(NamedTuple):
 
     def copies_between_devices(self) -> list[str]:
         """Operators at which host and device wait for each other."""
-        return [
-            op.name for op in self.operators if op.copies_between_devices()
-        ]
+        return [op.name for op in self.operators if op.copies_between_devices()]
 
     def passes_over(self, entries: int) -> list[str]:
         """Operators of torch that move at least so many entries."""
-        return [
-            op.name
-            for op in self.operators
-            if op.moves_data and op.size() >= entries
-        ]
+        return [op.name for op in self.operators if op.moves_data and op.size() >= entries]
 
 
 def dry_run(step: Callable[[], object]) -> DryRun:
     """Run a step on meta tensors as if they lay on a GPU.
 
     Args:
-        step: Makes its tensors on the meta device, and calls what is to be
-            recorded.
+        step: Makes its tensors on the meta device, and calls what is to be recorded.
 
     Raises:
         NotImplementedError, RuntimeError: Where the step needs a value on

@@ -1,14 +1,14 @@
 """Bytes that the Triton kernels read and write, counted in the interpreter.
 
-A GPU moves memory in sectors of 32 bytes. For each launch, and each tensor
-that it is given, two things are counted:
+A GPU moves memory in sectors of 32 bytes. For each launch, and each tensor that it is given, two
+things are counted:
 
 * the sectors that are read and written at least once: what must go through
   the memory of the device, if what is used again stays in its cache;
 * the bytes that the instructions ask for, from caches for the most part.
 
-The logits and their gradient are used once a launch: for them the two agree.
-Needs ``TRITON_INTERPRET=1`` before triton is imported.
+The logits and their gradient are used once a launch: for them the two agree. Needs
+``TRITON_INTERPRET=1`` before triton is imported.
 """
 
 import os
@@ -42,10 +42,7 @@ class _TensorAccess:
         self.begin = tensor.data_ptr()
         self.end = self.begin + tensor.nbytes
         sectors = (self.end - 1) // SECTOR - self.begin // SECTOR + 1
-        self.touched = {
-            'read': np.zeros(sectors, bool),
-            'write': np.zeros(sectors, bool),
-        }
+        self.touched = {'read': np.zeros(sectors, bool), 'write': np.zeros(sectors, bool)}
         self.asked = {'read': 0, 'write': 0}
 
     def add(self, kind: str, addresses: np.ndarray, size: int) -> None:
@@ -112,11 +109,7 @@ class StepTraffic(NamedTuple):
     def asked_per_score(self) -> float:
         """Bytes that instructions for a score read and write, all caches."""
         return (
-            sum(
-                x.asked_read + x.asked_written
-                for x in self.by_tensor
-                if x.kernel in SCORE_KERNELS
-            )
+            sum(x.asked_read + x.asked_written for x in self.by_tensor if x.kernel in SCORE_KERNELS)
             / self.scores
         )
 
@@ -164,18 +157,11 @@ def _counted(launch: Launch, found: list[TensorTraffic]):
     ):
         yield
     for t in tensors.values():
-        read, written = (
-            SECTOR * int(t.touched[kind].sum()) for kind in ('read', 'write')
-        )
+        read, written = (SECTOR * int(t.touched[kind].sum()) for kind in ('read', 'write'))
         if read or written:
             found.append(
                 TensorTraffic(
-                    launch.kernel,
-                    t.name,
-                    read,
-                    written,
-                    t.asked['read'],
-                    t.asked['write'],
+                    launch.kernel, t.name, read, written, t.asked['read'], t.asked['write']
                 )
             )
 
@@ -205,9 +191,7 @@ def step_traffic(
 
     def on_launch(launch: Launch, run: Callable[[], object]) -> None:
         if launch.kernel == 'moment_kernel':
-            sums, crowd = (
-                launch.arguments[k] for k in ('sum_ptr', 'crowd_ptr')
-            )
+            sums, crowd = (launch.arguments[k] for k in ('sum_ptr', 'crowd_ptr'))
             cleared.append(sums.nbytes + crowd.nbytes)
         launches.append(launch)
         with _counted(launch, found):
@@ -216,11 +200,7 @@ def step_traffic(
     pos, neg = (x.detach().clone().requires_grad_() for x in (pos, neg))
     with recorded_launches(on_launch):
         total = pairwise_surrogate_sum(
-            pos,
-            neg,
-            OneSidedHuber(tau),
-            neg_mask=neg_mask,
-            method='triton',
+            pos, neg, OneSidedHuber(tau), neg_mask=neg_mask, method='triton'
         )
         torch.autograd.grad(total.sum(), (pos, neg))
     return StepTraffic(

@@ -19,10 +19,7 @@ _MOST_SCORES = 2**18
 STAGES = (
     ('forward', dict(block=(256, 512, 1024), warps=(2, 4, 8))),
     ('forward', dict(tiles=(4, 8, 16, 32, 64), copies=(8, 32, 128))),
-    (
-        'backward',
-        dict(gradient_block=(256, 512, 1024, 2048), gradient_warps=(2, 4, 8)),
-    ),
+    ('backward', dict(gradient_block=(256, 512, 1024, 2048), gradient_warps=(2, 4, 8))),
 )
 
 
@@ -54,9 +51,7 @@ def candidates(stage: int, best: LaunchSizes) -> list[LaunchSizes]:
     return found
 
 
-def tune(
-    pos: Tensor, neg: Tensor, tau: float, repeats: int
-) -> Iterator[TimedSizes]:
+def tune(pos: Tensor, neg: Tensor, tau: float, repeats: int) -> Iterator[TimedSizes]:
     """Time all candidates, stage by stage.
 
     Args:
@@ -66,8 +61,8 @@ def tune(
         repeats: Turns of each candidate.
 
     Yields:
-        Lines of the table. Each stage starts from the fastest of the one
-        before, which is its first line, of the ratio 1.
+        Lines of the table. Each stage starts from the fastest of the one before, which is its first
+        line, of the ratio 1.
     """
     mask = torch.ones_like(pos, dtype=torch.bool)
     total, _, *extra = sums.launch_sums(pos, mask, neg, None, tau)

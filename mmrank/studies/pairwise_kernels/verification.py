@@ -13,17 +13,9 @@ from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum
 from mmrank.functional.ranking.error_driven.update import StepSums
 
 #: Kinds of scores, see :func:`make_scores`.
-KINDS = (
-    'random',
-    'tied',
-    'huge',
-    'tiny range',
-    'far apart',
-    'all below',
-    'all above',
-)
-#: Largest error of sums and gradients, relative to the largest entry. Half
-#: precision rounds the gradient of a score to its own dtype.
+KINDS = ('random', 'tied', 'huge', 'tiny range', 'far apart', 'all below', 'all above')
+#: Largest error of sums and gradients, relative to the largest entry. Half precision rounds the
+#: gradient of a score to its own dtype.
 LIMITS = {
     torch.float32: 5e-7,
     torch.float64: 1e-11,
@@ -106,19 +98,13 @@ def pair_sum_results(
     """
     pos = pos.detach().clone().requires_grad_()
     neg = neg.detach().requires_grad_()
-    total = pairwise_surrogate_sum(
-        pos, neg, OneSidedHuber(tau), method=method, **masks
-    )
-    weight = torch.linspace(
-        0.5, 1.5, pos.size(1), dtype=torch.float64, device=pos.device
-    )
+    total = pairwise_surrogate_sum(pos, neg, OneSidedHuber(tau), method=method, **masks)
+    weight = torch.linspace(0.5, 1.5, pos.size(1), dtype=torch.float64, device=pos.device)
     grads = torch.autograd.grad((total * weight).sum(), (pos, neg))
     return Results(total.detach(), *grads)
 
 
-def relative_errors(
-    pos: Tensor, neg: Tensor, tau: float, **masks: Tensor | None
-) -> list[float]:
+def relative_errors(pos: Tensor, neg: Tensor, tau: float, **masks: Tensor | None) -> list[float]:
     """Largest errors relative to the largest entry, and the dtypes kept."""
     got = pair_sum_results('triton', pos, neg, tau, **masks)
     want = pair_sum_results('pairs', pos.double(), neg.double(), tau, **masks)
@@ -135,9 +121,7 @@ def unequal_bits(one: Results, two: Results) -> int:
     return sum(not torch.equal(a, b) for a, b in zip(one, two))
 
 
-def accuracy_checks(
-    device: str, positives: int, negatives: int
-) -> Iterator[CheckResult]:
+def accuracy_checks(device: str, positives: int, negatives: int) -> Iterator[CheckResult]:
     """Every kind of scores in float32, random ones in every dtype."""
     for dtype, limit in LIMITS.items():
         for kind in KINDS if dtype == torch.float32 else KINDS[:1]:
@@ -145,9 +129,7 @@ def accuracy_checks(
             pos, neg = (x.to(dtype) for x in scores)
             name = str(dtype).removeprefix('torch.')
             yield CheckResult(
-                f'{kind} scores, {name}, error',
-                max(relative_errors(pos, neg, 1.0)),
-                limit,
+                f'{kind} scores, {name}, error', max(relative_errors(pos, neg, 1.0)), limit
             )
 
 
@@ -172,8 +154,7 @@ def _masked_error(device: str, width: int) -> float:
     if got.grad_neg[~masks['neg_mask']].any():
         return float('inf')
     return max(
-        ((a.double() - b.double()).abs().max() / b.abs().max()).item()
-        for a, b in zip(got, want)
+        ((a.double() - b.double()).abs().max() / b.abs().max()).item() for a, b in zip(got, want)
     )
 
 
@@ -189,8 +170,7 @@ def _infinite_and_nan(device: str) -> float:
     return sum(
         not true
         for true in (
-            (outer.total[0] - outer.total.new_tensor([2.0, 0])).abs().max()
-            < 1e-6,
+            (outer.total[0] - outer.total.new_tensor([2.0, 0])).abs().max() < 1e-6,
             outer.grad_neg.isfinite().all(),
             total([0.0], [inf, 0.0]).total.item() > 1e29,
             total([0.0, 1.0], [nan, 0.0]).total.isnan().all(),
@@ -199,9 +179,7 @@ def _infinite_and_nan(device: str) -> float:
     )
 
 
-def step_error(
-    device: str, positives: int, negatives: int, delta: float = 0.5
-) -> float:
+def step_error(device: str, positives: int, negatives: int, delta: float = 0.5) -> float:
     """Error of the counts that AP-Loss, aLRP and Rank & Sort require."""
     scores = make_scores('random', positives, negatives, device)
     pos, neg = (x.float() for x in scores)
@@ -212,23 +190,13 @@ def step_error(
         steps = StepSums(delta, method)
         count, extra = steps.count(pos, mask, neg, None)
         results.append((count, steps.spread(weight, neg, *extra)))
-    return max(
-        ((a - b).abs().max() / b.abs().max()).item() for a, b in zip(*results)
-    )
+    return max(((a - b).abs().max() / b.abs().max()).item() for a, b in zip(*results))
 
 
-def special_checks(
-    device: str, positives: int, negatives: int
-) -> Iterator[CheckResult]:
+def special_checks(device: str, positives: int, negatives: int) -> Iterator[CheckResult]:
     """Masks and strides, infinite scores, steps, and equal bits."""
-    yield CheckResult(
-        'masked lists of columns, error',
-        _masked_error(device, negatives),
-        5e-7,
-    )
-    yield CheckResult(
-        'infinite and NaN scores, failures', _infinite_and_nan(device), 0
-    )
+    yield CheckResult('masked lists of columns, error', _masked_error(device, negatives), 5e-7)
+    yield CheckResult('infinite and NaN scores, failures', _infinite_and_nan(device), 0)
     yield CheckResult(
         'counts of AP-Loss and their transpose, error',
         step_error(device, positives, negatives),
@@ -239,10 +207,7 @@ def special_checks(
     first = pair_sum_results('triton', pos, neg, 1.0)
     yield CheckResult(
         'repeated, tensors that differ in a bit',
-        max(
-            unequal_bits(first, pair_sum_results('triton', pos, neg, 1.0))
-            for _ in range(2)
-        ),
+        max(unequal_bits(first, pair_sum_results('triton', pos, neg, 1.0)) for _ in range(2)),
         0,
     )
     # The sum of what lies above all positives depends on the order.
@@ -299,9 +264,7 @@ def device_checks(positives: int, negatives: int) -> Iterator[CheckResult]:
         0,
     )
     compiled = torch.compile(
-        lambda p, n: pairwise_surrogate_sum(
-            p, n, OneSidedHuber(1.0), method='triton'
-        ),
+        lambda p, n: pairwise_surrogate_sum(p, n, OneSidedHuber(1.0), method='triton'),
         fullgraph=True,
     )
     yield CheckResult(
@@ -311,9 +274,7 @@ def device_checks(positives: int, negatives: int) -> Iterator[CheckResult]:
     )
 
 
-def all_checks(
-    device: str, positives: int, negatives: int
-) -> Iterator[CheckResult]:
+def all_checks(device: str, positives: int, negatives: int) -> Iterator[CheckResult]:
     """Every check that the device allows.
 
     Args:

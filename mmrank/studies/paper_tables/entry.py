@@ -25,12 +25,11 @@ class PaperTable:
     """A table or figure of a paper.
 
     Attributes:
-        name: ``paper/table2``, or ``paper/table2@data`` for a further way to
-            make it.
+        name: ``paper/table2``, or ``paper/table2@data`` for a further way to make it.
         title: What it shows.
         state: One of :data:`STATES`.
-        commands: What runs it, one after the other, with ``python`` left out;
-            with ``data`` the first of the trainings that it takes. A word
+        commands: What runs it, one after the other, with ``python`` left out; with ``data`` the
+            first of the trainings that it takes. A word
             with ``*`` stands for the one file that it matches then.
         needs: Data that has to be there.
         note: What differs from the paper, or why it is not there.
@@ -55,7 +54,4 @@ class PaperTable:
 
 def of_paper(paper: str, *rows: PaperTable) -> list[PaperTable]:
     """The rows with the name of the paper before theirs."""
-    return [
-        PaperTable(**{**vars(row), 'name': f'{paper}/{row.name}'})
-        for row in rows
-    ]
+    return [PaperTable(**{**vars(row), 'name': f'{paper}/{row.name}'}) for row in rows]

@@ -12,8 +12,7 @@ _SAMPLED = (
     '--first-exponent 0 --max-steps 316 160 90 60 60',
 )
 _FULL = tuple(
-    f'{_TABLE} --modes --ratios 1e-5 1e-3 1e-1 --pointwise {name} '
-    f'--max-iterations {limit}'
+    f'{_TABLE} --modes --ratios 1e-5 1e-3 1e-1 --pointwise {name} --max-iterations {limit}'
     for name, limit in (('square', 80), ('logistic', 40))
 )
 _RESULTS = 'configs/in_batch/README.md'
@@ -28,10 +27,7 @@ TABLES = of_paper(
         'table1',
         'batch losses and their expected objectives',
         'here',
-        (
-            '-m pytest -o addopts= -q '
-            'tests/test_functional/test_in_batch/test_in_batch_loss.py',
-        ),
+        ('-m pytest -o addopts= -q tests/test_functional/test_in_batch/test_in_batch_loss.py',),
         '',
         'every batch of a small matrix is enumerated',
         results=PAGE,
@@ -94,12 +90,6 @@ TABLES = of_paper(
         _RESULTS,
     ),
     PaperTable(
-        'table6',
-        'full gradient, all metrics',
-        'small',
-        _FULL,
-        'data/ml1m',
-        _LIMITS,
-        _RESULTS,
+        'table6', 'full gradient, all metrics', 'small', _FULL, 'data/ml1m', _LIMITS, _RESULTS
     ),
 )

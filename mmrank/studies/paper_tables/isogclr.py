@@ -34,18 +34,11 @@ def _pretrainings(
     count: int, data: tuple[str, ...] | list[str], number: int = 400
 ) -> tuple[Training, ...]:
     """Trainings of so many epochs on each data set."""
-    return tuple(
-        Training(epochs(_DATA[name][0], number), _DATA[name][1], count)
-        for name in data
-    )
+    return tuple(Training(epochs(_DATA[name][0], number), _DATA[name][1], count) for name in data)
 
 
 def _views_run(method: str) -> str:
-    return (
-        f'{method}=configs/isogclr/conv3_{method}_cifar10-lt.py,'
-        f'work_dirs/cifar10-lt_contrastive/final/{method}/seed_0-*/'
-        'epoch_*.pth'
-    )
+    return f'{method}=configs/isogclr/conv3_{method}_cifar10-lt.py,work_dirs/cifar10-lt_contrastive/final/{method}/seed_0-*/epoch_*.pth'  # noqa: E501
 
 
 TABLES = of_paper(
@@ -72,9 +65,8 @@ TABLES = of_paper(
         'small',
         (_VIEWS,),
         'data/cifar10_16',
-        'CIFAR-10-LT at 16 x 16, 12 epochs; SimCLR, SogCLR and iSogCLR of '
-        'eight methods; the published sets take r18_*_128-400e_*.py and '
-        'r50_*_256-400e_*.py',
+        'CIFAR-10-LT at 16 x 16, 12 epochs; SimCLR, SogCLR and iSogCLR of eight methods; the '
+        'published sets take r18_*_128-400e_*.py and r50_*_256-400e_*.py',
         _RESULTS,
         _pretrainings(9, list(_DATA)),
     ),
@@ -144,8 +136,7 @@ TABLES = of_paper(
         (_ABLATION,),
         'data/cifar10_16',
         'CIFAR-10-LT at 16 x 16, 12 epochs; the published set takes '
-        'configs/isogclr/r18_isogclr_128-400e_cifar10.py with '
-        'model.loss.tau_init by --cfg-options',
+        'configs/isogclr/r18_isogclr_128-400e_cifar10.py with model.loss.tau_init by --cfg-options',
         trainings=_pretrainings(8, ['CIFAR-10']),
     ),
     PaperTable(
@@ -179,9 +170,7 @@ TABLES = of_paper(
         'CIFAR, iNaturalist-2018',
         'SimCLR, SogCLR and iSogCLR of eight methods, three seeds',
         trainings=(
-            *_pretrainings(
-                9, ['CIFAR-10-LT', 'CIFAR-100-LT', 'iNaturalist-2018']
-            ),
+            *_pretrainings(9, ['CIFAR-10-LT', 'CIFAR-100-LT', 'iNaturalist-2018']),
             *_pretrainings(9, ['CIFAR-10-LT', 'CIFAR-100-LT'], 800),
             *_pretrainings(9, ['iNaturalist-2018'], 200),
         ),
@@ -208,9 +197,8 @@ TABLES = of_paper(
         'ready',
         (_ABLATION,),
         'data/cifar10_16',
-        'CIFAR-10-LT at 16 x 16, 12 epochs; the published sets (CIFAR, '
-        'ImageNet-100) take r18_*_128-400e_*.py and '
-        'r50_*_256-400e_imagenet100.py with model.loss.tau and tau_init',
+        'CIFAR-10-LT at 16 x 16, 12 epochs; the published sets (CIFAR, ImageNet-100) take '
+        'r18_*_128-400e_*.py and r50_*_256-400e_imagenet100.py with model.loss.tau and tau_init',
         trainings=_pretrainings(8, ['CIFAR-10', 'CIFAR-100', 'ImageNet-100']),
     ),
     PaperTable(
@@ -229,9 +217,8 @@ TABLES = of_paper(
         'ready',
         (_ABLATION,),
         'data/cifar10_16',
-        'CIFAR-10-LT at 16 x 16, 12 epochs; the published sets take '
-        'r18_simclr_128-400e_*.py with the loss and the neck of '
-        'configs/isogclr/conv3_tau-simclr_cifar10-lt.py',
+        'CIFAR-10-LT at 16 x 16, 12 epochs; the published sets take r18_simclr_128-400e_*.py with '
+        'the loss and the neck of configs/isogclr/conv3_tau-simclr_cifar10-lt.py',
         trainings=_pretrainings(2, _CIFAR),
     ),
     PaperTable(
@@ -242,10 +229,7 @@ TABLES = of_paper(
         f'{_EVERY_DATA}, CC3M',
         'then tools/analysis_tools/temperatures.py; the trainings of table8 '
         'have such checkpoints of CIFAR-10-LT',
-        trainings=(
-            *_pretrainings(4, list(_DATA)),
-            Training(_CC3M_IMAGES, _BIMODAL, 4),
-        ),
+        trainings=(*_pretrainings(4, list(_DATA)), Training(_CC3M_IMAGES, _BIMODAL, 4)),
     ),
     *(
         PaperTable(

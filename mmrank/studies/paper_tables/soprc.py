@@ -20,8 +20,7 @@ _SIMULATIONS = 'configs/soprc/README.md'
 _NETWORK = 'ResNet-50, 224 px'
 _INAT = f'{TRAIN}soprc/r50_soprc_56x4-130k_inaturalist.py'
 _TRAINVAL = (
-    'train_dataloader.dataset.split=trainval, and num_classes of the head: '
-    '11318, 13134, 5690'
+    'train_dataloader.dataset.split=trainval, and num_classes of the head: 11318, 13134, 5690'
 )
 _FIGURE2 = 'omniglot_figure2'
 _CURVES_OF = ('soprc', 'batch_56', 'batch_224', 'smooth_ap', 'fast_ap')
@@ -68,8 +67,7 @@ TABLES = of_paper(
         'small',
         (OMNIGLOT,),
         'data/omniglot',
-        'Omniglot; the published sets take r50_*_56x4-*.py of each loss '
-        f'({RETRIEVAL})',
+        f'Omniglot; the published sets take r50_*_56x4-*.py of each loss ({RETRIEVAL})',
         OMNIGLOT_RESULTS,
         on_each(10),
     ),
@@ -130,8 +128,7 @@ TABLES = of_paper(
         'data',
         (f'{TRAIN}soprc/r50_soprc_56x4-50k_sop.py',),
         RETRIEVAL,
-        'then tools/analysis_tools/retrieval_report.py; figure2 has that of '
-        'Omniglot',
+        'then tools/analysis_tools/retrieval_report.py; figure2 has that of Omniglot',
         trainings=on_each(10),
     ),
     PaperTable(

@@ -1,11 +1,7 @@
 """Rows of stable AP (Chinese Journal of Computers, 2025)."""
 
 from mmrank.studies.paper_tables.entry import PAGE, PaperTable, of_paper
-from mmrank.studies.paper_tables.gpu_hours import (
-    Training,
-    epochs,
-    iterations,
-)
+from mmrank.studies.paper_tables.gpu_hours import Training, epochs, iterations
 from mmrank.studies.paper_tables.starting_points import (
     CURVES,
     MAP,
@@ -92,8 +88,7 @@ TABLES = of_paper(
         'small',
         (OMNIGLOT,),
         'data/omniglot',
-        'Omniglot, without SoDeep; the published sets take r50_*.py of each '
-        f'loss ({RETRIEVAL})',
+        f'Omniglot, without SoDeep; the published sets take r50_*.py of each loss ({RETRIEVAL})',
         OMNIGLOT_RESULTS,
         (*_OURS, *on_each(10)),
     ),
@@ -104,24 +99,13 @@ TABLES = of_paper(
         (
             f'{SEEDS}stable_ap/omniglot_figure3.yaml --forked',
             f'{CURVES}work_dirs/{_FIGURE3}/convergence.png '
-            + ' '.join(
-                f'{name}=work_dirs/{_FIGURE3}/final/{name}'
-                for name in _CURVES_OF
-            ),
+            + ' '.join(f'{name}=work_dirs/{_FIGURE3}/final/{name}' for name in _CURVES_OF),
             f'{REPORT}work_dirs/{_FIGURE3}/report '
             + ' '.join(
                 (
                     omniglot_run('tau_0.1', _FIGURE3, _CONV4),
-                    omniglot_run(
-                        'smooth_ap',
-                        _FIGURE3,
-                        'smooth_ap/conv4_smooth-ap_omniglot',
-                    ),
-                    omniglot_run(
-                        'fast_ap',
-                        _FIGURE3,
-                        'metric_learning/conv4_fast-ap_omniglot',
-                    ),
+                    omniglot_run('smooth_ap', _FIGURE3, 'smooth_ap/conv4_smooth-ap_omniglot'),
+                    omniglot_run('fast_ap', _FIGURE3, 'metric_learning/conv4_fast-ap_omniglot'),
                 )
             ),
         ),
@@ -139,15 +123,12 @@ TABLES = of_paper(
         'time of forward, loss and backward',
         'small',
         (
-            'tools/benchmarks/training_step.py --parts --threads 1 '
-            '--batch-size 112 --image-size 28 28 '
-            'configs/smooth_ap/conv4_smooth-ap_omniglot.py '
+            'tools/benchmarks/training_step.py --parts --threads 1 --batch-size 112 --image-size '
+            '28 28 configs/smooth_ap/conv4_smooth-ap_omniglot.py '
             'configs/listwise_ap/conv4_listwise-ap_omniglot.py '
             'configs/metric_learning/conv4_fast-ap_omniglot.py '
-            'configs/blackbox_ap/conv4_blackbox-ap_omniglot.py '
-            f'configs/{_CONV4}.py',
-            'tools/benchmarks/training_step.py --parts --threads 1 '
-            '--repeats 9',
+            f'configs/blackbox_ap/conv4_blackbox-ap_omniglot.py configs/{_CONV4}.py',
+            'tools/benchmarks/training_step.py --parts --threads 1 --repeats 9',
         ),
         '',
         'a small network on a CPU, made-up images, and a small detector; on '
@@ -185,8 +166,7 @@ TABLES = of_paper(
         'small',
         (f'{SEEDS}long_tail/cifar10_losses_ir100.yaml --forked',),
         'data/cifar10_16',
-        'small images, one binary task; the published sets take '
-        'configs/long_tail/resnet*.py',
+        'small images, one binary task; the published sets take configs/long_tail/resnet*.py',
         'configs/long_tail/README.md',
         # Nine losses, four seeds.
         (
@@ -205,10 +185,7 @@ TABLES = of_paper(
         'figure3 has such sheets of Omniglot',
         trainings=_OURS,
     ),
-    *(
-        _map(f'figure{5 + number}', data, number)
-        for number, data in enumerate(_MAPPED)
-    ),
+    *(_map(f'figure{5 + number}', data, number) for number, data in enumerate(_MAPPED)),
     PaperTable(
         'figure5@omniglot',
         'map of the embeddings, unseen characters',
@@ -219,11 +196,7 @@ TABLES = of_paper(
             + ' '.join(
                 (
                     omniglot_run('tau_0.1', _FIGURE3, _CONV4),
-                    omniglot_run(
-                        'smooth_ap',
-                        _FIGURE3,
-                        'smooth_ap/conv4_smooth-ap_omniglot',
-                    ),
+                    omniglot_run('smooth_ap', _FIGURE3, 'smooth_ap/conv4_smooth-ap_omniglot'),
                 )
             ),
         ),
@@ -234,14 +207,9 @@ TABLES = of_paper(
         'figure8',
         'detections on COCO',
         'data',
-        (
-            f'{TRAIN}stable_ap/'
-            'retinanet_r50_fpn_atss_stable-ap_4xb8-512-100e_coco.py',
-        ),
+        (f'{TRAIN}stable_ap/retinanet_r50_fpn_atss_stable-ap_4xb8-512-100e_coco.py',),
         'COCO',
         'then tools/analysis_tools/draw_detections.py',
-        trainings=(
-            Training(_COCO_IMAGES, 'RetinaNet, ResNet-50 FPN, 512 px'),
-        ),
+        trainings=(Training(_COCO_IMAGES, 'RetinaNet, ResNet-50 FPN, 512 px'),),
     ),
 )

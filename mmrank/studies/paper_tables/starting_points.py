@@ -22,10 +22,7 @@ SOPRC_IMAGES = {
 
 def on_each(count: int) -> tuple[Training, ...]:
     """Trainings of ResNet-50 on each data set, by SOPRC's schedules."""
-    return tuple(
-        Training(images, 'ResNet-50, 224 px', count)
-        for images in SOPRC_IMAGES.values()
-    )
+    return tuple(Training(images, 'ResNet-50, 224 px', count) for images in SOPRC_IMAGES.values())
 
 
 def omniglot_run(method: str, plan: str, config: str) -> str:
@@ -36,7 +33,4 @@ def omniglot_run(method: str, plan: str, config: str) -> str:
         plan: Its ``out_dir`` in ``work_dirs``.
         config: In ``configs``, without ``.py``.
     """
-    return (
-        f'{method}=configs/{config}.py,'
-        f'work_dirs/{plan}/final/{method}/seed_0-*/iter_*.pth'
-    )
+    return f'{method}=configs/{config}.py,work_dirs/{plan}/final/{method}/seed_0-*/iter_*.pth'

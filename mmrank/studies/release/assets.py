@@ -17,8 +17,8 @@ class DataSource:
         folder: Its folder in the data root of the user.
         needed: A file of that folder.
         target: Folder in ``data/`` that the configs name.
-        converter: Tool of ``tools/dataset_converters`` that makes the target
-            from ``needed``, and its options. Empty: the folder is the target.
+        converter: Tool of ``tools/dataset_converters`` that makes the target from ``needed``, and
+            its options. Empty: the folder is the target.
     """
 
     folder: str
@@ -47,9 +47,8 @@ class DataSource:
         source = data_root / self.folder
         if not self.is_there(data_root):
             raise UserError(
-                f'{source / self.needed} does not exist.\n  Fix: pass the '
-                'folder with the data sets, --data-root DIR, or name the '
-                'models to build; --list shows what is there'
+                f'{source / self.needed} does not exist.\n  Fix: pass the folder with the data '
+                'sets, --data-root DIR, or name the models to build; --list shows what is there'
             )
         target.parent.mkdir(parents=True, exist_ok=True)
         if not self.converter:
@@ -70,8 +69,7 @@ class DataSource:
         )
         if done.returncode:
             raise UserError(
-                f'{tool} cannot convert {source / self.needed}: '
-                f'{done.stderr.strip()[-500:]}'
+                f'{tool} cannot convert {source / self.needed}: {done.stderr.strip()[-500:]}'
             )
 
 
@@ -85,8 +83,7 @@ class Asset:
         data: What it is trained on.
         dataset: Name of the data in tables, with its split.
         task: Task, as model indices name it.
-        metrics: Names in tables by key of the evaluator; the first is shown
-            first.
+        metrics: Names in tables by key of the evaluator; the first is shown first.
         scale: Factor of the metrics, 100 where they are shares.
         cfg_options: What differs from the config.
         seed: Seed of the training.
@@ -121,32 +118,18 @@ ASSETS = (
         name='conv4_smooth-ap_omniglot',
         config='configs/smooth_ap/conv4_smooth-ap_omniglot.py',
         data=DataSource(
-            'omniglot',
-            'images_background_small1.zip',
-            'omniglot',
-            ('omniglot.py', '--size', '28'),
+            'omniglot', 'images_background_small1.zip', 'omniglot', ('omniglot.py', '--size', '28')
         ),
         dataset='Omniglot, unseen alphabets',
         task='Image Retrieval',
-        metrics={
-            'retrieval/mAP': 'mAP',
-            'retrieval/recall@1': 'Recall@1',
-        },
+        metrics={'retrieval/mAP': 'mAP', 'retrieval/recall@1': 'Recall@1'},
         # As tuned by configs/soprc/omniglot_losses.yaml.
-        cfg_options={
-            'optim_wrapper.optimizer.lr': '0.01',
-            'model.head.loss.tau': '0.03',
-        },
+        cfg_options={'optim_wrapper.optimizer.lr': '0.01', 'model.head.loss.tau': '0.03'},
     ),
     Asset(
         name='smallconv_stable-ap_cifar10-binary-lt-16',
         config='configs/long_tail/smallconv_stable-ap_cifar10-binary-lt-16.py',
-        data=DataSource(
-            'cifar10',
-            'cifar10_jpg.zip',
-            'cifar10_16',
-            ('cifar10.py', '--size', '16'),
-        ),
+        data=DataSource('cifar10', 'cifar10_jpg.zip', 'cifar10_16', ('cifar10.py', '--size', '16')),
         dataset='CIFAR-10-LT, birds against the rest',
         task='Image Classification',
         metrics={'ranking/AP': 'AP', 'ranking/AUROC': 'AUROC'},
@@ -166,17 +149,12 @@ ASSETS = (
         data=DataSource('ml1m', 'train.csv.gz', 'ml1m'),
         dataset='MovieLens-1M, any rating',
         task='Recommendation',
-        metrics={
-            'top_k/precision@5': 'Precision@5',
-            'top_k/recall@25': 'Recall@25',
-        },
+        metrics={'top_k/precision@5': 'Precision@5', 'top_k/recall@25': 'Recall@25'},
     ),
 )
 
 
-def chosen_assets(
-    names: list[str], assets: tuple[Asset, ...] = ASSETS
-) -> list[Asset]:
+def chosen_assets(names: list[str], assets: tuple[Asset, ...] = ASSETS) -> list[Asset]:
     """The assets of these names, all without a name.
 
     Args:
@@ -193,7 +171,6 @@ def chosen_assets(
     for name in names:
         if name not in known:
             raise UserError(
-                f'{name!r} is no model of the release.\n  Fix: take one of '
-                + ', '.join(known)
+                f'{name!r} is no model of the release.\n  Fix: take one of ' + ', '.join(known)
             )
     return [asset for asset in assets if not names or asset.name in names]

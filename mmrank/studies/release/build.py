@@ -1,8 +1,7 @@
 """Train a model of a release, publish its weights, measure what was published.
 
-What was built is described by a record beside the file, ``<name>.json``. A
-record of the same config, options and code is kept; a training that was
-interrupted continues.
+What was built is described by a record beside the file, ``<name>.json``. A record of the same
+config, options and code is kept; a training that was interrupted continues.
 """
 
 import hashlib
@@ -20,11 +19,7 @@ import torch
 from rich.console import Console
 
 import mmrank
-from mmrank.apis.publishing import (
-    SHORT_HASH,
-    describe_centre,
-    publish_model,
-)
+from mmrank.apis.publishing import SHORT_HASH, describe_centre, publish_model
 from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 from mmrank.errors import UserError
 from mmrank.files.atomic_file import write_atomically
@@ -36,15 +31,7 @@ from mmrank.studies.seeds.runs import RunQueue, train_command
 from .assets import Asset
 
 #: Parts of the package that decide what a training gives.
-_DECISIVE = (
-    'functional',
-    'state',
-    'losses',
-    'datasets',
-    'models',
-    'engine',
-    'evaluation',
-)
+_DECISIVE = ('functional', 'state', 'losses', 'datasets', 'models', 'engine', 'evaluation')
 #: Metrics of a published file may differ by what a tie of scores decides.
 _TOLERANCE = 1e-3
 
@@ -59,8 +46,7 @@ class Record:
         file: Name of the file.
         sha256: Its hash.
         size: Its bytes.
-        metrics: What the published file has on test data, by key of the
-            evaluator.
+        metrics: What the published file has on test data, by key of the evaluator.
         seconds: Time that this took, without that of an earlier start.
         versions: Versions of the packages.
     """
@@ -119,8 +105,7 @@ def state_of(asset: Asset, out: Path, root: Path) -> str:
         root: The checkout.
 
     Returns:
-        ``built``, ``absent``, ``outdated`` (of another config, options or
-        code) or ``damaged``.
+        ``built``, ``absent``, ``outdated`` (of another config, options or code) or ``damaged``.
     """
     record = read_record(asset.name, out)
     if record is None or not (out / record.file).is_file():
@@ -133,13 +118,11 @@ def state_of(asset: Asset, out: Path, root: Path) -> str:
     return 'built'
 
 
-def build(
-    asset: Asset, out: Path, root: Path, console: Console, forked: bool = False
-) -> Record:
+def build(asset: Asset, out: Path, root: Path, console: Console, forked: bool = False) -> Record:
     """Train, publish and measure an asset.
 
-    The trainings run in the current folder, with the data in ``data/``, so
-    that no path of this machine gets into the weights.
+    The trainings run in the current folder, with the data in ``data/``, so that no path of this
+    machine gets into the weights.
 
     Args:
         asset: The asset.
@@ -152,8 +135,8 @@ def build(
         The record, which is written, too.
 
     Raises:
-        UserError: If the training fails, or the published file has other
-            metrics than the checkpoint.
+        UserError: If the training fails, or the published file has other metrics than the
+            checkpoint.
     """
     start = time.monotonic()
     digest = digest_of(asset, root)  # the code may change meanwhile
@@ -178,9 +161,7 @@ def build(
     (run,) = runs
     checkpoint = find_last_whole_checkpoint(run.folder)
     published = publish_model(
-        checkpoint,
-        run.folder / 'published' / f'{asset.name}.pth',
-        config=config,
+        checkpoint, run.folder / 'published' / f'{asset.name}.pth', config=config
     )
     for centre in published.centres:
         console.print(describe_centre(centre), highlight=False)
@@ -203,9 +184,7 @@ def build(
         metrics={key: metrics[key] for key in asset.metrics},
         seconds=round(time.monotonic() - start, 1),
         versions=dict(
-            mmrank=mmrank.__version__,
-            torch=torch.__version__,
-            mmengine=mmengine.__version__,
+            mmrank=mmrank.__version__, torch=torch.__version__, mmengine=mmengine.__version__
         ),
     )
     os.replace(published.path, out / record.file)
@@ -237,7 +216,5 @@ def _measure(run: Run, weights: Path, root: Path) -> dict[str, float]:
         command += ['--cfg-options', *options]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        raise UserError(
-            f'{weights} cannot be tested: {done.stderr.strip()[-1000:]}'
-        )
+        raise UserError(f'{weights} cannot be tested: {done.stderr.strip()[-1000:]}')
     return json.loads(result.read_text())

@@ -26,9 +26,7 @@ class _Indented(yaml.SafeDumper):
         return super().increase_indent(flow, False)
 
 
-def register(
-    assets: Sequence[Asset], out: Path, root: Path, url: str = ''
-) -> list[Path]:
+def register(assets: Sequence[Asset], out: Path, root: Path, url: str = '') -> list[Path]:
     """Write the records of a folder into the model index and the docs.
 
     Args:
@@ -69,13 +67,9 @@ def register(
     return [*dict.fromkeys(written), page]
 
 
-def _with_entry(
-    path: Path, text: str, asset: Asset, record: Record, url: str
-) -> str:
+def _with_entry(path: Path, text: str, asset: Asset, record: Record, url: str) -> str:
     """The metafile with what was built; other entries keep their lines."""
-    block = re.compile(
-        rf'^  - Name: {re.escape(asset.name)}\n(?:    .*\n?|\n)*', re.M
-    )
+    block = re.compile(rf'^  - Name: {re.escape(asset.name)}\n(?:    .*\n?|\n)*', re.M)
     match = block.search(text)
     if match is None:
         raise UserError(
@@ -102,15 +96,9 @@ def _with_entry(
             },
         }
     ]
-    entry['Weights'] = (
-        f'{url.rstrip("/")}/{record.file}' if url else record.file
-    )
+    entry['Weights'] = f'{url.rstrip("/")}/{record.file}' if url else record.file
     dumped = yaml.dump(
-        {'Models': [entry]},
-        Dumper=_Indented,
-        sort_keys=False,
-        allow_unicode=True,
-        width=1000,
+        {'Models': [entry]}, Dumper=_Indented, sort_keys=False, allow_unicode=True, width=1000
     )
     block_text = dumped.partition('\n')[2]
     return text[: match.start()] + block_text + text[match.end() :]
@@ -123,9 +111,7 @@ def models_table(entries: Iterable[dict]) -> str:
         if not entry.get('Weights'):
             continue
         result, meta = entry['Results'][0], entry['Metadata']
-        metrics = ', '.join(
-            f'{name} {value:.2f}' for name, value in result['Metrics'].items()
-        )
+        metrics = ', '.join(f'{name} {value:.2f}' for name, value in result['Metrics'].items())
         settings = meta.get('Settings', '')
         rows.append(
             (

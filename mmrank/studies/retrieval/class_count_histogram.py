@@ -16,9 +16,7 @@ from mmrank.visualization.palette import colour
 _SINGLE_BARS = 40
 
 
-def plot_class_counts(
-    histograms: Mapping[str, Mapping[int, int]], path: str | os.PathLike
-) -> Path:
+def plot_class_counts(histograms: Mapping[str, Mapping[int, int]], path: str | os.PathLike) -> Path:
     """Draw a histogram for each split, one above the other.
 
     Args:
@@ -29,17 +27,12 @@ def plot_class_counts(
     Returns:
         ``path``.
     """
-    figure = Figure(
-        figsize=(6.4, 0.4 + 2.1 * max(len(histograms), 1)),
-        layout='constrained',
-    )
+    figure = Figure(figsize=(6.4, 0.4 + 2.1 * max(len(histograms), 1)), layout='constrained')
     FigureCanvasAgg(figure)
     axes = figure.subplots(max(len(histograms), 1), 1, squeeze=False).ravel()
     largest = max((max(h) for h in histograms.values() if h), default=1)
     edges = _edges(largest)
-    for index, (axis, (name, histogram)) in enumerate(
-        zip(axes, histograms.items())
-    ):
+    for index, (axis, (name, histogram)) in enumerate(zip(axes, histograms.items())):
         sizes = list(histogram)
         axis.hist(
             sizes,
@@ -58,11 +51,7 @@ def plot_class_counts(
         axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
         classes = sum(histogram.values())
         images = sum(size * n for size, n in histogram.items())
-        axis.set_title(
-            f'{name}: {classes:,} classes, {images:,} images',
-            fontsize=9,
-            loc='left',
-        )
+        axis.set_title(f'{name}: {classes:,} classes, {images:,} images', fontsize=9, loc='left')
         axis.set_ylabel('classes', fontsize=9)
         axis.tick_params(labelsize=8)
         axis.spines[['top', 'right']].set_visible(False)

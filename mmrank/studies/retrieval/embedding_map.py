@@ -24,8 +24,8 @@ class EmbeddingMap:
         name: Of the model.
         places: (n, 2) floats.
         labels: (n,) class indices.
-        purity: Share of samples whose nearest neighbour by cosine, among the
-            samples of the map, is of their class, in percent.
+        purity: Share of samples whose nearest neighbour by cosine, among the samples of the map, is
+            of their class, in percent.
         map_purity: The same by distance on the map.
     """
 
@@ -36,15 +36,12 @@ class EmbeddingMap:
     map_purity: float
 
 
-def choose_samples(
-    labels: np.ndarray, num_classes: int, per_class: int, seed: int
-) -> np.ndarray:
+def choose_samples(labels: np.ndarray, num_classes: int, per_class: int, seed: int) -> np.ndarray:
     """Rows of some samples of the largest classes.
 
     Args:
         labels: (N,) class indices.
-        num_classes: How many classes, at most; of equally large ones those
-            with the smaller index.
+        num_classes: How many classes, at most; of equally large ones those with the smaller index.
         per_class: How many samples of each, at most, drawn at random.
         seed: Of the draw, which depends on the labels alone.
 
@@ -55,8 +52,7 @@ def choose_samples(
     found, counts = np.unique(labels, return_counts=True)
     classes = found[np.argsort(-counts, kind='stable')][:num_classes]
     rows = [
-        rng.permutation(np.flatnonzero(labels == label))[:per_class]
-        for label in sorted(classes)
+        rng.permutation(np.flatnonzero(labels == label))[:per_class] for label in sorted(classes)
     ]
     return np.sort(np.concatenate(rows))
 
@@ -82,8 +78,7 @@ def make_map(
 ) -> EmbeddingMap:
     """Place samples on a plane by t-SNE of their cosine distances.
 
-    Source: van der Maaten and Hinton, Visualizing Data using t-SNE, 2008, by
-    scikit-learn.
+    Source: van der Maaten and Hinton, Visualizing Data using t-SNE, 2008, by scikit-learn.
 
     Args:
         name: Of the model.
@@ -107,9 +102,8 @@ def make_map(
         ) from error
     if len(rows) <= 3 * perplexity:
         raise UserError(
-            f'{name}: {len(rows)} samples are too few for '
-            f'perplexity={perplexity:g}. Fix: more samples of a class, more '
-            'classes, or a smaller perplexity'
+            f'{name}: {len(rows)} samples are too few for perplexity={perplexity:g}. Fix: more '
+            'samples of a class, more classes, or a smaller perplexity'
         )
     vectors = features.features.double().numpy()[rows]
     labels = features.labels.numpy()[rows]
@@ -118,12 +112,7 @@ def make_map(
     # Of unit vectors, half the square of the Euclidean one.
     distances = np.clip(1 - vectors @ vectors.T, 0, None)
     np.fill_diagonal(distances, 0)
-    tsne = TSNE(
-        perplexity=perplexity,
-        init='random',
-        metric='precomputed',
-        random_state=seed,
-    )
+    tsne = TSNE(perplexity=perplexity, init='random', metric='precomputed', random_state=seed)
     places = tsne.fit_transform(distances)
     offsets = places[:, None] - places
     return EmbeddingMap(
@@ -158,18 +147,12 @@ def plot_maps(
         for label, name, shade in zip(found, names, colours):
             chosen = one.labels == label
             axis.scatter(
-                *one.places[chosen].T,
-                s=7,
-                color=shade,
-                linewidths=0,
-                label=shorten(name, 20),
+                *one.places[chosen].T, s=7, color=shade, linewidths=0, label=shorten(name, 20)
             )
         axis.set(xticks=[], yticks=[])
         axis.spines[['left', 'bottom']].set_visible(False)
         axis.set_title(
-            f'{one.name}: {one.purity:.0f} % nearest of the class',
-            fontsize=9,
-            loc='left',
+            f'{one.name}: {one.purity:.0f} % nearest of the class', fontsize=9, loc='left'
         )
     if len(found) <= _NAMED_CLASSES:
         handles, labels = axes[0, 0].get_legend_handles_labels()

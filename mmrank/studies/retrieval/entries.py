@@ -6,11 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mmrank.errors import UserError
-from mmrank.studies.common.model_entry import (
-    Entry,
-    find_checkpoint,
-    split_entry,
-)
+from mmrank.studies.common.model_entry import Entry, find_checkpoint, split_entry
 from mmrank.studies.common.run_record import digest_run
 
 _METRIC = 'mmrank.RetrievalMetric'
@@ -44,9 +40,8 @@ def _parse(word: str) -> Entry:
     path = Path(text)
     if not path.is_file() or path.suffix not in ('.py', '.npz'):
         raise UserError(
-            f'{word!r}: {text!r} is not an existing .npz or .py file. Fix: '
-            'pass NAME=FEATURES.npz or NAME=CONFIG.py,CHECKPOINT (paths start '
-            f'at {Path.cwd()}).'
+            f'{word!r}: {text!r} is not an existing .npz or .py file. Fix: pass NAME=FEATURES.npz '
+            f'or NAME=CONFIG.py,CHECKPOINT (paths start at {Path.cwd()}).'
         )
     if (path.suffix == '.py') != (checkpoint is not None):
         raise UserError(
@@ -56,9 +51,7 @@ def _parse(word: str) -> Entry:
     return Entry(name or path.stem, path, find_checkpoint(word, checkpoint))
 
 
-def plan_features(
-    entry: Entry, config: dict, device: str, out_dir: str | os.PathLike
-) -> Path:
+def plan_features(entry: Entry, config: dict, device: str, out_dir: str | os.PathLike) -> Path:
     """Return the file of a config's features.
 
     A changed config, override, checkpoint or kind of device has a file of

@@ -39,8 +39,7 @@ class Neighbours:
         model: Name of the model.
         path: Image file of the query.
         label: Name of its class.
-        average_precision: Of this query, in [0, 1]; NaN where an index
-            searched.
+        average_precision: Of this query, in [0, 1]; NaN where an index searched.
         num_positives: Right images in the gallery.
         found: Best first.
     """
@@ -121,9 +120,7 @@ def find_neighbours(
                 if s > float('-inf')  # an index may find fewer
             ),
         )
-        for query, row, of_query, of_scores in zip(
-            queries, rows.tolist(), found, scores.tolist()
-        )
+        for query, row, of_query, of_scores in zip(queries, rows.tolist(), found, scores.tolist())
     ]
 
 

@@ -42,15 +42,14 @@ def draw_sheets(
         models: Features with paths by model name, all of one test set.
         results: Their figures, in the same order.
         folder: Where to write. Sheets of an earlier call are removed.
-        sheets: Choices of queries; ``'differing'`` is left out for a single
-            model.
+        sheets: Choices of queries; ``'differing'`` is left out for a single model.
         num_queries: Queries of a sheet at most.
         top_k: Images for each query.
         seed: Seed of random choices.
         root: Folder that relative paths start from.
-        indices: What searches, by model name; None compares with all images.
-            Their results have no average precision, so only ``'random'`` is
-            drawn, and the titles name what is approximate.
+        indices: What searches, by model name; None compares with all images. Their results have no
+            average precision, so only ``'random'`` is drawn, and the titles name what is
+            approximate.
 
     Returns:
         The files.
@@ -71,9 +70,8 @@ def draw_sheets(
     ]
     if indices and set(sheets) - {'random'}:
         raise UserError(
-            f'sheets {sorted(set(sheets) - {"random"})} choose queries by '
-            'average precision, which an index does not give. Fix: leave '
-            'out --index, or draw --sheets random'
+            f'sheets {sorted(set(sheets) - {"random"})} choose queries by average precision, which '
+            'an index does not give. Fix: leave out --index, or draw --sheets random'
         )
     paths = []
 
@@ -96,9 +94,7 @@ def draw_sheets(
                 for row in search(result, [query])
             ]
             path = folder / 'sheet_differing.png'
-            paths.append(
-                draw_retrieval_sheet(rows, path, _TITLES[how].capitalize())
-            )
+            paths.append(draw_retrieval_sheet(rows, path, _TITLES[how].capitalize()))
             continue
         for result, own in zip(results, precision):
             chosen = select_queries([own], labels, how, num_queries, seed)

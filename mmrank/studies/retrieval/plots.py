@@ -18,9 +18,7 @@ from mmrank.visualization.palette import colours_of, dash
 _LONGEST_NAME = 32
 
 
-def plot_precision_recall(
-    results: Sequence[RetrievalResult], path: str | os.PathLike
-) -> Path:
+def plot_precision_recall(results: Sequence[RetrievalResult], path: str | os.PathLike) -> Path:
     """Draw a mean precision-recall curve for each model.
 
     Args:
@@ -43,18 +41,11 @@ def plot_precision_recall(
             zorder=3,
             **style,
         )
-    axis.set(
-        xlim=(0, 1),
-        ylim=(0, 1),
-        xlabel='recall',
-        ylabel='precision, mean over queries',
-    )
+    axis.set(xlim=(0, 1), ylim=(0, 1), xlabel='recall', ylabel='precision, mean over queries')
     return _save(figure, axis, path)
 
 
-def plot_recall_at_k(
-    results: Sequence[RetrievalResult], path: str | os.PathLike
-) -> Path:
+def plot_recall_at_k(results: Sequence[RetrievalResult], path: str | os.PathLike) -> Path:
     """Draw Recall@K over K for each model.
 
     Args:
@@ -69,11 +60,7 @@ def plot_recall_at_k(
         axis.plot(
             result.cutoffs,
             result.recall_at,
-            label=_label(
-                result,
-                '≈R@1' if result.is_approximate else 'R@1',
-                result.recall_at[0],
-            ),
+            label=_label(result, '≈R@1' if result.is_approximate else 'R@1', result.recall_at[0]),
             clip_on=False,
             zorder=3,
             **style,
@@ -93,9 +80,7 @@ def plot_recall_at_k(
     return _save(figure, axis, path)
 
 
-def write_curves(
-    results: Sequence[RetrievalResult], path: str | os.PathLike
-) -> Path:
+def write_curves(results: Sequence[RetrievalResult], path: str | os.PathLike) -> Path:
     """Write what the curves show as JSON, by name of the model.
 
     Args:
@@ -131,8 +116,7 @@ def _figure() -> tuple[Figure, Axes]:
 def _styles(results: Sequence[RetrievalResult]) -> list[dict]:
     colours = colours_of([result.name for result in results])
     return [
-        dict(color=own, linestyle=dash(index), linewidth=1.8)
-        for index, own in enumerate(colours)
+        dict(color=own, linestyle=dash(index), linewidth=1.8) for index, own in enumerate(colours)
     ]
 
 
@@ -145,12 +129,7 @@ def _save(figure: Figure, axis: Axes, path: str | os.PathLike) -> Path:
     # Above the axes: inside, it would cover curves of some models.
     handles, names = axis.get_legend_handles_labels()
     figure.legend(
-        handles,
-        names,
-        loc='outside upper left',
-        fontsize=9,
-        frameon=False,
-        handlelength=3,
+        handles, names, loc='outside upper left', fontsize=9, frameon=False, handlelength=3
     )
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,23 +8,18 @@ CHOICES = ('random', 'worst', 'best', 'differing')
 
 
 def select_queries(
-    average_precision: Sequence[np.ndarray],
-    labels: np.ndarray,
-    how: str,
-    count: int,
-    seed: int = 0,
+    average_precision: Sequence[np.ndarray], labels: np.ndarray, how: str, count: int, seed: int = 0
 ) -> list[int]:
     """Choose queries, of as many different classes as there are.
 
-    Queries without a positive are never chosen. Equal ones are chosen at
-    random, not by their place in the data set, where one class follows the
-    other.
+    Queries without a positive are never chosen. Equal ones are chosen at random, not by their place
+    in the data set, where one class follows the other.
 
     Args:
         average_precision: (Q,) for each model, NaN without a positive.
         labels: (Q,) class of each query.
-        how: ``'random'``; ``'best'`` or ``'worst'`` by the mean over the
-            models; ``'differing'``: those on which models differ most.
+        how: ``'random'``; ``'best'`` or ``'worst'`` by the mean over the models; ``'differing'``:
+            those on which models differ most.
         count: Queries at most, at least 1.
         seed: Seed of random choices.
 

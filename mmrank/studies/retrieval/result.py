@@ -6,11 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmrank.errors import UserError
-from mmrank.evaluation.gallery_index import (
-    GalleryIndex,
-    index_figures,
-    index_summary,
-)
+from mmrank.evaluation.gallery_index import GalleryIndex, index_figures, index_summary
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.functional import recall_curve, retrieval_curves
 
@@ -37,9 +33,8 @@ class RetrievalResult:
         num_positives: (Q,) per query.
         is_approximate: Whether an index may have missed a neighbour.
 
-    Of an index there are no figures of the whole ranking: ``metrics`` has
-    Recall@K alone, ``recall``, ``precision`` and ``average_precision`` are
-    empty.
+    Of an index there are no figures of the whole ranking: ``metrics`` has Recall@K alone,
+    ``recall``, ``precision`` and ``average_precision`` are empty.
     """
 
     name: str
@@ -113,13 +108,10 @@ def evaluate_features(
     without = summary.pop('queries_without_positive')
     if queries == 0:
         raise UserError(
-            f'{name}: none of {without} queries has another sample of its '
-            f'class among {size} of the gallery. Fix: check labels and '
-            'in_gallery of the features.'
+            f'{name}: none of {without} queries has another sample of its class among {size} of '
+            'the gallery. Fix: check labels and in_gallery of the features.'
         )
-    cutoffs = np.unique(
-        np.geomspace(1, min(size, max(recall_at)), _CUTOFFS).round()
-    )
+    cutoffs = np.unique(np.geomspace(1, min(size, max(recall_at)), _CUTOFFS).round())
     cutoffs = [int(k) for k in cutoffs]
     return RetrievalResult(
         name=name,
@@ -127,14 +119,8 @@ def evaluate_features(
         queries=queries,
         queries_without_positive=without,
         gallery_size=rows.numel(),
-        recall=(
-            np.empty(0) if index is not None else curves.recall.cpu().numpy()
-        ),
-        precision=(
-            np.empty(0)
-            if index is not None
-            else curves.mean_precision().cpu().numpy()
-        ),
+        recall=(np.empty(0) if index is not None else curves.recall.cpu().numpy()),
+        precision=(np.empty(0) if index is not None else curves.mean_precision().cpu().numpy()),
         cutoffs=cutoffs,
         recall_at=recall_curve(figures, cutoffs),
         average_precision=figures.average_precision.cpu().numpy(),

@@ -15,8 +15,8 @@ from PIL import Image, ImageOps
 from mmrank.studies.retrieval.neighbours import Neighbour, Neighbours
 from mmrank.visualization.figures import fit_text, fit_two_lines
 
-# Okabe and Ito's bluish green and vermilion, which differ for any colour
-# vision; the dashes and the marks show the same without colour.
+# Okabe and Ito's bluish green and vermilion, which differ for any colour vision; the dashes and the
+# marks show the same without colour.
 _RIGHT, _WRONG, _QUERY = '#009E73', '#D55E00', '#555555'
 _BACKGROUND = 242
 # Pixels of an image's side, and inches of it on the sheet.
@@ -31,14 +31,12 @@ _DPI = 140
 
 
 def draw_retrieval_sheet(
-    rows: Sequence[Neighbours],
-    path: str | os.PathLike,
-    title: str = '',
+    rows: Sequence[Neighbours], path: str | os.PathLike, title: str = ''
 ) -> Path:
     """Draw a sheet: a row a query, the query first, the best image next.
 
-    Right images have a solid frame and a tick, wrong ones a dashed frame, a
-    cross and the name of their class. Scores are below.
+    Right images have a solid frame and a tick, wrong ones a dashed frame, a cross and the name of
+    their class. Scores are below.
 
     Args:
         rows: Queries, at least one; several rows may show one query by
@@ -63,22 +61,13 @@ def draw_retrieval_sheet(
     figure = Figure(figsize=(width, height), facecolor='white')
     FigureCanvasAgg(figure)
     several = len({row.model for row in rows}) > 1
-    figure.text(
-        0.08 / width, 1 - 0.2 / height, title, fontsize=10, va='center'
-    )
+    figure.text(0.08 / width, 1 - 0.2 / height, title, fontsize=10, va='center')
     _draw_key(figure, width, height)
     pictures: dict[Path, np.ndarray] = {}
 
     def place(column: float, top: float) -> Axes:
         bottom = height - top - _CELL
-        return figure.add_axes(
-            (
-                column / width,
-                bottom / height,
-                _CELL / width,
-                _CELL / height,
-            )
-        )
+        return figure.add_axes((column / width, bottom / height, _CELL / width, _CELL / height))
 
     for top, row in zip(tops, rows):
         axis = place(_LEFT, top)
@@ -100,9 +89,7 @@ def _row_tops(rows: Sequence[Neighbours]) -> list[float]:
     tops, top = [], _TOP
     for index, row in enumerate(rows):
         follows = index > 0 and row.path == rows[index - 1].path
-        next_follows = (
-            index + 1 < len(rows) and rows[index + 1].path == row.path
-        )
+        next_follows = index + 1 < len(rows) and rows[index + 1].path == row.path
         if index > 0 and not follows and next_follows:
             top += _APART
         tops.append(top)
@@ -133,9 +120,7 @@ def _draw_key(figure: Figure, width: float, height: float) -> None:
         )
         figure.text((x + 0.27) / width, y, text, fontsize=8, va='center')
         x += 1.35
-    figure.text(
-        x / width, y, 'similarity below', fontsize=8, va='center', color='#555'
-    )
+    figure.text(x / width, y, 'similarity below', fontsize=8, va='center', color='#555')
 
 
 def _show(axis: Axes, path: Path, pictures: dict[Path, np.ndarray]) -> None:
@@ -179,9 +164,7 @@ def _frame(axis: Axes, colour: str, line, width: float) -> None:
 
 def _describe_query(axis: Axes, row: Neighbours, with_model: bool) -> None:
     lines = [
-        ''
-        if math.isnan(row.average_precision)
-        else f'AP {100 * row.average_precision:.1f}',
+        '' if math.isnan(row.average_precision) else f'AP {100 * row.average_precision:.1f}',
         f'{row.num_positives:,} in gallery',
     ]
     if with_model:
@@ -219,14 +202,7 @@ def _describe(axis: Axes, neighbour: Neighbour) -> None:
     number = f'{score:.3f}' if abs(score) < 10 else f'{score:.4g}'
     text = f'{"✓" if right else "✗"} {number}'
     axis.text(
-        0.5,
-        -0.05,
-        text,
-        transform=axis.transAxes,
-        ha='center',
-        va='top',
-        fontsize=8,
-        color=colour,
+        0.5, -0.05, text, transform=axis.transAxes, ha='center', va='top', fontsize=8, color=colour
     )
     if not right:
         axis.text(

@@ -11,11 +11,7 @@ from mmrank.files.atomic_file import write_atomically, write_csv_atomically
 from mmrank.studies.retrieval.result import RetrievalResult
 from mmrank.visualization.tables import best_cells, markdown_table
 
-_TITLES = {
-    'mAP': 'mAP',
-    'R_precision': 'R-Precision',
-    'MAP_at_R': 'MAP@R',
-}
+_TITLES = {'mAP': 'mAP', 'R_precision': 'R-Precision', 'MAP_at_R': 'MAP@R'}
 
 
 def metric_title(name: str) -> str:
@@ -51,11 +47,7 @@ def retrieval_cells(
         header.append(metric_title(name))
         columns.append(shown)
         marks.append(best_cells(shown, values))
-    return (
-        header,
-        [list(row) for row in zip(*columns)],
-        [list(row) for row in zip(*marks)],
-    )
+    return (header, [list(row) for row in zip(*columns)], [list(row) for row in zip(*marks)])
 
 
 def describe_test_set(result: RetrievalResult) -> str:
@@ -70,10 +62,7 @@ def describe_test_set(result: RetrievalResult) -> str:
     elif not result.has_ranking:
         text += ', searched by an exact index; mAP is not computed'
     if result.queries_without_positive:
-        text += (
-            f'; {result.queries_without_positive:,} queries without a '
-            'positive are left out'
-        )
+        text += f'; {result.queries_without_positive:,} queries without a positive are left out'
     return text + '.'
 
 
@@ -102,14 +91,11 @@ def rich_retrieval(results: Sequence[RetrievalResult]) -> Table:
 
 
 def write_retrieval_table(
-    results: Sequence[RetrievalResult],
-    folder: str | os.PathLike,
-    title: str = 'Retrieval',
+    results: Sequence[RetrievalResult], folder: str | os.PathLike, title: str = 'Retrieval'
 ) -> list[Path]:
     """Write ``retrieval.md`` and ``retrieval.csv``.
 
-    Markdown has percentages with two decimals, CSV the unrounded figures in
-    [0, 1].
+    Markdown has percentages with two decimals, CSV the unrounded figures in [0, 1].
 
     Args:
         results: The models, at least one.
@@ -127,10 +113,7 @@ def write_retrieval_table(
     table = write_csv_atomically(
         [
             ['method', *results[0].metrics, 'queries', 'gallery_size'],
-            *(
-                [r.name, *r.metrics.values(), r.queries, r.gallery_size]
-                for r in results
-            ),
+            *([r.name, *r.metrics.values(), r.queries, r.gallery_size] for r in results),
         ],
         folder / 'retrieval.csv',
     )

@@ -5,23 +5,11 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mmrank.apis.entry_point import (
-    add_checkpoint_options,
-    add_config_option,
-    build_runner,
-    load,
-)
+from mmrank.apis.entry_point import add_checkpoint_options, add_config_option, build_runner, load
 from mmrank.errors import UserError
-from mmrank.evaluation.retrieval_features import (
-    RetrievalFeatures,
-    load_features,
-)
+from mmrank.evaluation.retrieval_features import RetrievalFeatures, load_features
 from mmrank.studies.common.model_entry import Entry
-from mmrank.studies.retrieval.entries import (
-    parse_entries,
-    plan_features,
-    use_retrieval_metric,
-)
+from mmrank.studies.retrieval.entries import parse_entries, plan_features, use_retrieval_metric
 from mmrank.studies.retrieval.result import check_same_test_set
 
 
@@ -31,8 +19,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         'models',
         nargs='+',
         metavar='[NAME=]PATH[,CHECKPOINT]',
-        help='config with checkpoint, or .npz file of features; the name '
-        "defaults to the path's",
+        help="config with checkpoint, or .npz file of features; the name defaults to the path's",
     )
     parser.add_argument(
         '--cfg-options',
@@ -59,8 +46,7 @@ def features_by_name(
         stored: Leave the embeddings in their files.
 
     Raises:
-        UserError: If a config cannot be tested, or the models have several
-            test sets.
+        UserError: If a config cannot be tested, or the models have several test sets.
     """
     models = {
         entry.name: features_of(

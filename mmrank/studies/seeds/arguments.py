@@ -37,28 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser, train_command: str) -> None:
         parser: Where to.
         train_command: The default of ``--train-command``.
     """
-    parser.add_argument(
-        'configs', nargs='*', help='config files, a method each'
-    )
-    parser.add_argument(
-        '--plan', help='plan file (.yaml, .json, .py) instead of configs'
-    )
-    parser.add_argument(
-        '--names', nargs='+', help='names of the configs (default: file names)'
-    )
+    parser.add_argument('configs', nargs='*', help='config files, a method each')
+    parser.add_argument('--plan', help='plan file (.yaml, .json, .py) instead of configs')
+    parser.add_argument('--names', nargs='+', help='names of the configs (default: file names)')
     parser.add_argument('--seeds', nargs='+', type=int, help='seeds to test')
+    parser.add_argument('--metrics', nargs='+', help='metric keys, for example coco/bbox_mAP')
     parser.add_argument(
-        '--metrics', nargs='+', help='metric keys, for example coco/bbox_mAP'
+        '--lower-better', nargs='+', metavar='METRIC', help='metrics of which less is better'
     )
-    parser.add_argument(
-        '--lower-better',
-        nargs='+',
-        metavar='METRIC',
-        help='metrics of which less is better',
-    )
-    parser.add_argument(
-        '--baseline', help='name to test against (default: the first method)'
-    )
+    parser.add_argument('--baseline', help='name to test against (default: the first method)')
     parser.add_argument(
         '--tune',
         action='append',
@@ -66,27 +53,18 @@ def add_arguments(parser: argparse.ArgumentParser, train_command: str) -> None:
         help='tune this config key over these values, in ascending order; '
         'repeat it for another key (all combinations are tried)',
     )
-    parser.add_argument(
-        '--tune-seeds', nargs='+', type=int, help='seeds of the tuning'
-    )
-    parser.add_argument(
-        '--tune-metric', help='metric that decides (default: the first)'
-    )
+    parser.add_argument('--tune-seeds', nargs='+', type=int, help='seeds of the tuning')
+    parser.add_argument('--tune-metric', help='metric that decides (default: the first)')
     parser.add_argument(
         '--allow-shared-split',
         action='store_true',
         help='tune even where the test data is the validation data',
     )
     parser.add_argument(
-        '--cfg-options',
-        nargs='+',
-        metavar='KEY=VALUE',
-        help='overrides for all configs',
+        '--cfg-options', nargs='+', metavar='KEY=VALUE', help='overrides for all configs'
     )
     parser.add_argument('--scale', type=float, help='100 reports percent')
-    parser.add_argument(
-        '--out-dir', help='folder of everything (default: work_dirs/seeds)'
-    )
+    parser.add_argument('--out-dir', help='folder of everything (default: work_dirs/seeds)')
     parser.add_argument(
         '--executor',
         choices=EXECUTORS,
@@ -134,12 +112,9 @@ def add_arguments(parser: argparse.ArgumentParser, train_command: str) -> None:
     parser.add_argument(
         '--forked',
         action='store_true',
-        help='do the imports once for all trainings; the train command must '
-        'be a Python script',
+        help='do the imports once for all trainings; the train command must be a Python script',
     )
-    parser.add_argument(
-        '--dry-run', action='store_true', help='list the trainings and stop'
-    )
+    parser.add_argument('--dry-run', action='store_true', help='list the trainings and stop')
     parser.add_argument(
         '--report-only',
         action='store_true',
@@ -167,14 +142,11 @@ def make_plan(args: argparse.Namespace) -> SeedPlan:
         return read_plan(args.plan)
     names = args.names or [Path(path).stem for path in args.configs]
     if len(names) != len(args.configs):
-        raise UserError(
-            f'--names has {len(names)} names for {len(args.configs)} configs.'
-        )
+        raise UserError(f'--names has {len(names)} names for {len(args.configs)} configs.')
     return parse_plan(
         {
             'methods': [
-                {'name': name, 'config': config}
-                for name, config in zip(names, args.configs)
+                {'name': name, 'config': config} for name, config in zip(names, args.configs)
             ],
             'seeds': args.seeds or (),
             'metrics': args.metrics or (),
@@ -186,8 +158,7 @@ def make_plan(args: argparse.Namespace) -> SeedPlan:
             'allow_shared_split': args.allow_shared_split,
             'tune': {
                 'grid': {
-                    key: values.split(',')
-                    for key, values in map(_split_pair, args.tune or ())
+                    key: values.split(',') for key, values in map(_split_pair, args.tune or ())
                 },
                 'seeds': args.tune_seeds or (),
                 'metric': args.tune_metric or '',
@@ -200,8 +171,8 @@ def make_executor(args: argparse.Namespace, plan: SeedPlan) -> Executor:
     """Make what runs the trainings.
 
     Args:
-        args: Of :func:`add_arguments`. Options given there win over those of
-            the plan, unless it names another executor.
+        args: Of :func:`add_arguments`. Options given there win over those of the plan, unless it
+            names another executor.
         plan: The plan.
 
     Raises:
@@ -225,9 +196,8 @@ def make_executor(args: argparse.Namespace, plan: SeedPlan) -> Executor:
         return LocalExecutor(jobs or 1, args.gpus, args.forked)
     if args.gpus or args.forked:
         raise UserError(
-            f'--gpus and --forked are for this machine, not for --executor '
-            f'{name}: remove them; --executor-options gpus=1 requests a GPU '
-            'for each training.'
+            f'--gpus and --forked are for this machine, not for --executor {name}: remove them; '
+            '--executor-options gpus=1 requests a GPU for each training.'
         )
     if name == 'slurm':
         return SlurmExecutor(plan.out_dir / '.slurm', options, jobs)

@@ -53,9 +53,7 @@ def draw_box_plot(
     if len(metrics) == 4:
         columns = 2
     rows = math.ceil(len(metrics) / columns)
-    figure, axes = new_panels(
-        rows, columns, _WIDTH / columns, 0.9 + 0.27 * len(names)
-    )
+    figure, axes = new_panels(rows, columns, _WIDTH / columns, 0.9 + 0.27 * len(names))
     for index, (axis, metric) in enumerate(zip(axes.ravel(), metrics)):
         _draw_panel(axis, [values[name][metric] for name in names])
         for box, name in zip(axis.patches, names):
@@ -82,9 +80,7 @@ def draw_box_plot(
     return save(figure, path, dpi=_DPI)
 
 
-def read_values(
-    path: str | os.PathLike, metrics: Sequence[str] = (), scale: float = 1.0
-) -> Values:
+def read_values(path: str | os.PathLike, metrics: Sequence[str] = (), scale: float = 1.0) -> Values:
     """Read the final runs of a ``runs.csv``.
 
     Args:
@@ -115,8 +111,7 @@ def read_values(
             f' Fix: pass some of: {", ".join(known) or "none there"}'
         )
     return {
-        method: {metric: own.get(metric, {}) for metric in metrics}
-        for method, own in found.items()
+        method: {metric: own.get(metric, {}) for metric in metrics} for method, own in found.items()
     }
 
 
@@ -147,14 +142,7 @@ def _draw_panel(axis: Axes, methods: Sequence[dict[int, float]]) -> None:
     for place, numbers in enumerate(data):
         # Spread over the box so that equal values stay visible.
         shift = np.linspace(-0.2, 0.2, len(numbers) + 2)[1:-1]
-        axis.scatter(
-            numbers,
-            place + shift,
-            s=20,
-            edgecolor='black',
-            linewidth=0.5,
-            zorder=3,
-        )
+        axis.scatter(numbers, place + shift, s=20, edgecolor='black', linewidth=0.5, zorder=3)
     # Not by the limits of the data: a method without any keeps its row.
     axis.set_ylim(len(data) - 0.5, -0.5)
     axis.locator_params(axis='x', nbins=5, min_n_ticks=3)

@@ -24,9 +24,7 @@ from .runs import RunQueue
 from .statistics import collect_values, summarise
 
 
-def work_off(
-    console: Console, queue: RunQueue, runs: Sequence[Run], title: str
-) -> list[Outcome]:
+def work_off(console: Console, queue: RunQueue, runs: Sequence[Run], title: str) -> list[Outcome]:
     """Run a stage with a line per active training and one for all.
 
     Args:
@@ -52,9 +50,7 @@ def work_off(
         overall = progress.add_task(title, total=len(runs), text='')
 
         def start(run) -> None:
-            lines[run.label] = progress.add_task(
-                f'  {run.label}', total=1, text='starting'
-            )
+            lines[run.label] = progress.add_task(f'  {run.label}', total=1, text='starting')
             console.print(f'started {run.label}: {run.folder}')
 
         def again(run, fault) -> None:
@@ -85,9 +81,7 @@ def work_off(
                 return
             keys = queue.plan.metrics
             values = ', '.join(
-                f'{key} {outcome.metrics[key]:.4f}'
-                for key in keys
-                if key in outcome.metrics
+                f'{key} {outcome.metrics[key]:.4f}' for key in keys if key in outcome.metrics
             )
             took = f' in {outcome.seconds:.0f} s' if outcome.seconds else ''
             console.print(f'done{took} {label}: {values}')
@@ -121,9 +115,7 @@ def report(
     files = [
         folder / 'report.md',
         write_csv(cells, folder / 'summary.csv'),
-        write_runs_csv(
-            plan, [*tuning_outcomes, *outcomes], folder / 'runs.csv'
-        ),
+        write_runs_csv(plan, [*tuning_outcomes, *outcomes], folder / 'runs.csv'),
         folder / 'boxplot.png',
     ]
     write_atomically(text.encode(), files[0])
@@ -145,12 +137,7 @@ def report(
             str(cell.n),
             *(
                 '' if value != value else f'{value:.4g}'
-                for value in (
-                    cell.mean,
-                    cell.std,
-                    cell.difference,
-                    cell.p_value,
-                )
+                for value in (cell.mean, cell.std, cell.difference, cell.p_value)
             ),
         )
     console.print(table)

@@ -55,8 +55,4 @@ def read_result(run: Run, metrics: Sequence[str] = ()) -> dict | None:
             f'{run.result_file} has no metric {missing}; it has '
             f'{sorted(found)}. Change `metrics`; nothing is trained again.'
         )
-    return {
-        key: float(value)
-        for key, value in found.items()
-        if isinstance(value, (int, float))
-    }
+    return {key: float(value) for key, value in found.items() if isinstance(value, (int, float))}

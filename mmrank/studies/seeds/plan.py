@@ -1,8 +1,8 @@
 """What a comparison over seeds runs: methods, seeds, tuning, folders.
 
 A plan keeps two rules that make its table worth something: a value is tuned
-on the validation data with tuning seeds only, and what was tuned is measured
-on the test data with seeds that no tuning has seen.
+on the validation data with tuning seeds only, and what was tuned is measured on the test data with
+seeds that no tuning has seen.
 """
 
 import hashlib
@@ -93,8 +93,8 @@ class SeedPlan:
         methods: What is compared.
         seeds: Seeds of the final runs.
         metrics: Keys of the metrics in the table, as the evaluator names
-            them (``'coco/bbox_mAP'``); the first decides when tuning, unless
-            ``tune_metric`` sets another.
+            them (``'coco/bbox_mAP'``); the first decides when tuning, unless ``tune_metric`` sets
+            another.
         lower_better: Those of the metrics of which less is better.
         baseline: Name of the method that the others are tested against.
         tune_seeds: Seeds of the tuning; none of ``seeds``.
@@ -102,13 +102,13 @@ class SeedPlan:
         allow_shared_split: Whether tuned methods may be measured on data
             that they were tuned on. The report then notes it.
         scale: Factor of the metrics in the report, 100 for percent.
-        folds: Overrides of each fold of a cross-validation. The i-th seed
-            trains and tests the i-th fold. Empty: seeds alone differ.
-        tune_folds: Numbers of the folds whose validation data decide for all
-            folds, by the mean over them; other folds may test on these
+        folds: Overrides of each fold of a cross-validation. The i-th seed trains and tests the i-th
+            fold. Empty: seeds alone differ.
+        tune_folds: Numbers of the folds whose validation data decide for all folds, by the mean
+            over them; other folds may test on these
             data. Empty: each fold is tuned on its own.
-        tune_options: Overrides of the tuning runs alone, such as a training
-            split without the validation classes.
+        tune_options: Overrides of the tuning runs alone, such as a training split without the
+            validation classes.
         executor: Where the runs are executed, a key of
             :data:`.arguments.EXECUTORS`. It changes no result and no folder.
         executor_options: Options of the executor.
@@ -154,17 +154,13 @@ class SeedPlan:
                 'would be one. Name each differently.'
             )
         if self.baseline not in names:
-            raise UserError(
-                f'`baseline` {self.baseline!r} is not one of the methods '
-                f'{names}.'
-            )
+            raise UserError(f'`baseline` {self.baseline!r} is not one of the methods {names}.')
         if not self.seeds:
             raise UserError('`seeds` is empty: set one or more integers.')
         if self.folds and len(self.folds) != len(self.seeds):
             raise UserError(
-                f'`folds` has {len(self.folds)} entries and `seeds` '
-                f'{len(self.seeds)}: each fold is trained with one seed. '
-                'Leave out `seeds` to number them 0, 1, ...'
+                f'`folds` has {len(self.folds)} entries and `seeds` {len(self.seeds)}: each fold '
+                'is trained with one seed. Leave out `seeds` to number them 0, 1, ...'
             )
         absent = set(self.tune_folds) - set(range(len(self.folds)))
         if absent:
@@ -193,9 +189,8 @@ class SeedPlan:
         common = set(self.seeds) & set(self.tune_seeds)
         if common:
             raise UserError(
-                f'`seeds` and `tune.seeds` share {sorted(common)}: a seed '
-                'used for tuning must not be used for measuring. Use other '
-                'seeds.'
+                f'`seeds` and `tune.seeds` share {sorted(common)}: a seed used for tuning must not '
+                'be used for measuring. Use other seeds.'
             )
 
     def tuning_runs(self) -> list[Run]:
@@ -218,9 +213,7 @@ class SeedPlan:
         return tuple(range(len(self.folds))) or (None,)
 
     def final_runs(
-        self,
-        chosen: Mapping[tuple[str, int | None], Mapping[str, str]]
-        | None = None,
+        self, chosen: Mapping[tuple[str, int | None], Mapping[str, str]] | None = None
     ) -> list[Run]:
         """All runs that are measured on test data.
 
@@ -229,13 +222,9 @@ class SeedPlan:
                 method that has a grid and is not here has no run.
         """
         chosen = chosen or {}
-        numbers = (
-            self.fold_numbers if self.folds else (None,) * len(self.seeds)
-        )
+        numbers = self.fold_numbers if self.folds else (None,) * len(self.seeds)
         return [
-            self._run(
-                method, FINAL, seed, chosen.get((method.name, fold), {}), fold
-            )
+            self._run(method, FINAL, seed, chosen.get((method.name, fold), {}), fold)
             # Seed by seed, so that an early look at the table is paired.
             for seed, fold in zip(self.seeds, numbers)
             for method in self.methods
@@ -243,12 +232,7 @@ class SeedPlan:
         ]
 
     def _run(
-        self,
-        method: Method,
-        stage: str,
-        seed: int,
-        choice: Mapping[str, str],
-        fold: int | None,
+        self, method: Method, stage: str, seed: int, choice: Mapping[str, str], fold: int | None
     ) -> Run:
         options = {**method.cfg_options, **choice}
         if fold is not None:
@@ -257,13 +241,11 @@ class SeedPlan:
             options.update(self.tune_options)
         digest = hashlib.sha256(
             json.dumps(
-                [load_config(method.config), options, stage],
-                sort_keys=True,
-                default=str,
+                [load_config(method.config), options, stage], sort_keys=True, default=str
             ).encode()
         ).hexdigest()[:8]
-        # A changed config or option changes the folder: results of two
-        # versions cannot end up in one row.
+        # A changed config or option changes the folder: results of two versions cannot end up in
+        # one row.
         name = f'seed_{seed}-{digest}'
         if fold is not None:
             name = f'fold_{fold}-{name}'
@@ -284,9 +266,7 @@ class SeedPlan:
 
 def choice_label(choice: Mapping[str, str]) -> str:
     """Write tuned values shortly: ``lr=1e-4, weight_decay=0.05``."""
-    return ', '.join(
-        f'{key.rpartition(".")[2]}={value}' for key, value in choice.items()
-    )
+    return ', '.join(f'{key.rpartition(".")[2]}={value}' for key, value in choice.items())
 
 
 _CONFIGS: dict[tuple[str, float], dict] = {}
@@ -307,8 +287,7 @@ def load_config(path: str) -> dict:
             config = Config.fromfile(path, import_custom_modules=False)
         except Exception as error:  # a config is a program
             raise UserError(
-                f'{path} cannot be read as a config: '
-                f'{type(error).__name__}: {error}'
+                f'{path} cannot be read as a config: {type(error).__name__}: {error}'
             ) from error
         _CONFIGS[key] = config.to_dict()
     return _CONFIGS[key]

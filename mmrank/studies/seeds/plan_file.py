@@ -31,10 +31,7 @@ def parse_plan(plan: Mapping[str, Any]) -> SeedPlan:
     executor = _read_options(executor, 'executor')
     shared_grid = _read_grid(grid.pop('grid', {}), 'tune.grid')
     options = _read_options(plan.pop('cfg_options', {}), 'cfg_options')
-    methods = tuple(
-        _read_method(entry, options, shared_grid)
-        for entry in plan.pop('methods', ())
-    )
+    methods = tuple(_read_method(entry, options, shared_grid) for entry in plan.pop('methods', ()))
     folds = tuple(
         _read_options(fold, f'folds[{index}]')
         for index, fold in enumerate(plan.pop('folds', None) or ())
@@ -45,27 +42,23 @@ def parse_plan(plan: Mapping[str, Any]) -> SeedPlan:
         seeds=_read_seeds(plan.pop('seeds', range(len(folds))), 'seeds'),
         metrics=_read_names(plan.pop('metrics', ())),
         lower_better=frozenset(_read_names(plan.pop('lower_better', ()))),
-        baseline=plan.pop('baseline', '')
-        or (methods[0].name if methods else ''),
+        baseline=plan.pop('baseline', '') or (methods[0].name if methods else ''),
         tune_seeds=_read_seeds(grid.pop('seeds', ()), 'tune.seeds'),
         tune_metric=grid.pop('metric', ''),
         allow_shared_split=bool(plan.pop('allow_shared_split', False)),
         scale=float(plan.pop('scale', 1.0)),
         folds=folds,
         tune_folds=_read_seeds(grid.pop('folds', ()), 'tune.folds'),
-        tune_options=_read_options(
-            grid.pop('cfg_options', {}), 'tune.cfg_options'
-        ),
+        tune_options=_read_options(grid.pop('cfg_options', {}), 'tune.cfg_options'),
         executor=executor.pop('type', 'local'),
         executor_options=executor,
     )
     unknown = [*plan, *(f'tune.{key}' for key in grid)]
     if unknown:
         raise UserError(
-            f'The plan has unknown fields {unknown}; known are methods, '
-            'seeds, folds, metrics, lower_better, baseline, cfg_options, '
-            'tune (grid, seeds, metric, folds, cfg_options), out_dir, '
-            'scale, allow_shared_split, executor.'
+            f'The plan has unknown fields {unknown}; known are methods, seeds, folds, metrics, '
+            'lower_better, baseline, cfg_options, tune (grid, seeds, metric, folds, cfg_options), '
+            'out_dir, scale, allow_shared_split, executor.'
         )
     made.check()
     return made
@@ -80,18 +73,13 @@ def read_plan(path: str | Path) -> SeedPlan:
     path = Path(path)
     if not path.is_file():
         raise UserError(f'Plan file {str(path)!r} does not exist.')
-    if path.suffix == '.py':
-        content = Config.fromfile(path).to_dict()
-    else:
-        content = mmengine.load(path)
+    content = Config.fromfile(path).to_dict() if path.suffix == '.py' else mmengine.load(path)
     if not isinstance(content, Mapping):
         raise UserError(f'The plan {path} is not a mapping of fields.')
     return parse_plan(content)
 
 
-def _read_method(
-    entry: Any, options: Mapping[str, str], grid: Mapping[str, tuple]
-) -> Method:
+def _read_method(entry: Any, options: Mapping[str, str], grid: Mapping[str, tuple]) -> Method:
     if isinstance(entry, str):
         entry = {'config': entry}
     entry = dict(entry)
@@ -126,9 +114,7 @@ def _read_grid(grid: Any, where: str) -> dict[str, tuple[str, ...]]:
     made = {}
     for key, values in grid.items():
         if isinstance(values, (str, int, float)) or not values:
-            raise UserError(
-                f'`{where}.{key}` is {values!r}: set a list of values.'
-            )
+            raise UserError(f'`{where}.{key}` is {values!r}: set a list of values.')
         made[str(key)] = tuple(_text(value) for value in values)
     return made
 
@@ -139,9 +125,7 @@ def _read_seeds(seeds: Any, where: str) -> tuple[int, ...]:
     try:
         made = tuple(int(seed) for seed in seeds)
     except (TypeError, ValueError) as error:
-        raise UserError(
-            f'`{where}` is {seeds!r}: set a list of integers.'
-        ) from error
+        raise UserError(f'`{where}` is {seeds!r}: set a list of integers.') from error
     if len(set(made)) < len(made):
         raise UserError(f'`{where}` {list(made)} has a seed twice.')
     return made

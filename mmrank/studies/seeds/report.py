@@ -20,9 +20,7 @@ def write_csv(cells: Sequence[Summary], path: str | os.PathLike) -> Path:
     return write_csv_atomically([rows[0], *(x.values() for x in rows)], path)
 
 
-def write_runs_csv(
-    plan: SeedPlan, outcomes: Sequence[Outcome], path: str | os.PathLike
-) -> Path:
+def write_runs_csv(plan: SeedPlan, outcomes: Sequence[Outcome], path: str | os.PathLike) -> Path:
     """Write the single runs as CSV, for statistics of the reader's own."""
     rows = [['stage', 'method', 'choice', 'seed', 'metric', 'value']]
     for outcome in outcomes:
@@ -84,17 +82,13 @@ def write_markdown(
     text = [
         *markdown_table(header, rows, marks, 'llrrrr'),
         '',
-        f'Test data; {unit}s {seeds}; std with ddof=1; the differences are '
-        f'paired by {unit}. No p-value is corrected for the number of methods '
-        'or metrics.',
+        f'Test data; {unit}s {seeds}; std with ddof=1; the differences are paired by {unit}. No '
+        'p-value is corrected for the number of methods or metrics.',
     ]
     if plan.scale != 1:
         text += ['', f'Metrics are multiplied by {plan.scale:g}.']
     if any(cell.n < len(plan.seeds) for cell in cells):
-        text += [
-            '',
-            f'Some {unit}s are missing: see n, and the failures below.',
-        ]
+        text += ['', f'Some {unit}s are missing: see n, and the failures below.']
     text += _tuning_section(plan, tuning, digits)
     if failures:
         text += ['', '## Failures', '']
@@ -104,9 +98,7 @@ def write_markdown(
     return '\n'.join(text) + '\n'
 
 
-def _best(
-    plan: SeedPlan, metric: str, cells: Sequence[Summary]
-) -> Summary | None:
+def _best(plan: SeedPlan, metric: str, cells: Sequence[Summary]) -> Summary | None:
     sign = -1 if plan.is_lower_better(metric) else 1
     measured = [cell for cell in cells if not math.isnan(cell.mean)]
     return max(measured, key=lambda cell: sign * cell.mean, default=None)
@@ -133,9 +125,7 @@ def _p_value(value: float) -> str:
     return '< 0.001' if value < 0.001 else f'{value:.3f}'
 
 
-def _tuning_section(
-    plan: SeedPlan, tuning: Sequence[Mapping], digits: int
-) -> list[str]:
+def _tuning_section(plan: SeedPlan, tuning: Sequence[Mapping], digits: int) -> list[str]:
     if not tuning:
         return []
     seeds = ', '.join(map(str, plan.tune_seeds))

@@ -21,9 +21,7 @@ _EPOCH = re.compile(
     r'Epoch\(train\)\s+\[\s*(\d+)\]\[\s*(\d+)/(\d+)\].*?'
     r'eta: ((?:\d+ days?, )?[\d:]+)'
 )
-_ITER = re.compile(
-    r'Iter\(train\)\s+\[\s*(\d+)/(\d+)\].*?eta: ((?:\d+ days?, )?[\d:]+)'
-)
+_ITER = re.compile(r'Iter\(train\)\s+\[\s*(\d+)/(\d+)\].*?eta: ((?:\d+ days?, )?[\d:]+)')
 
 
 def train_command(script: Path) -> str:
@@ -46,8 +44,8 @@ def build_command(template: str, run: Run) -> list[str]:
     """Fill in the command of a run.
 
     Args:
-        template: Command line with the placeholders ``{python}``,
-            ``{config}``, ``{work_dir}``, ``{split}``, ``{result}``,
+        template: Command line with the placeholders ``{python}``, ``{config}``, ``{work_dir}``,
+            ``{split}``, ``{result}``,
             ``{seed}`` and, as a word of its own, ``{cfg_options}``.
         run: The run.
 
@@ -55,8 +53,8 @@ def build_command(template: str, run: Run) -> list[str]:
         The words of the command.
 
     Raises:
-        UserError: When the template has an unknown placeholder or does not
-            pass on the seed or the result's file.
+        UserError: When the template has an unknown placeholder or does not pass on the seed or the
+            result's file.
     """
     for needed in ('{seed}', '{result}'):
         if needed not in template:
@@ -109,10 +107,9 @@ class RunQueue:
     """Execute runs, some at a time; continue when one fails.
 
     A run whose result file is there is not run again; one that was
-    interrupted is started with the same folder, from which its command
-    resumes. A run that ends without a result, whatever ended it, is started
-    once more behind all others; then its outcome says what went wrong.
-    Interrupting the queue ends the commands it started.
+    interrupted is started with the same folder, from which its command resumes. A run that ends
+    without a result, whatever ended it, is started once more behind all others; then its outcome
+    says what went wrong. Interrupting the queue ends the commands it started.
 
     Args:
         plan: The plan that the runs belong to.
@@ -120,8 +117,7 @@ class RunQueue:
         executor: What runs the commands; None: this machine, one at a time.
         retries: How often a run without a result is started again.
         on_start: Called with a run when its command starts.
-        on_again: Called with a run and its fault when it will be started
-            again.
+        on_again: Called with a run and its fault when it will be started again.
         on_progress: Called with a run and its progress, now and then.
         on_end: Called with each outcome.
 
@@ -187,8 +183,7 @@ class RunQueue:
                         self.on_progress(run, text)
                         continue
                     del active[index]
-                    # The result is written last, so it counts however its
-                    # command went on to end.
+                    # The result is written last, so it counts however its command went on to end.
                     fault = self._missing_result(run, fault)
                     if fault and attempts[index] <= self.retries:
                         self.on_again(run, fault)
@@ -231,11 +226,7 @@ class RunQueue:
             tail = read_tail(run.folder / LOG_NAME).splitlines()[-15:]
             error = '\n'.join([f'{fault}; {run.folder / LOG_NAME}:', *tail])
         else:
-            needed = (
-                self.plan.metrics
-                if run.split == 'test'
-                else (self.plan.decisive_metric,)
-            )
+            needed = self.plan.metrics if run.split == 'test' else (self.plan.decisive_metric,)
             try:
                 metrics = read_result(run, needed)
             except UserError as problem:
@@ -259,9 +250,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
     try:
         lock.acquire()
     except FolderHeldError as error:
-        raise UserError(
-            f'{error}: wait for it, or choose another folder.'
-        ) from None
+        raise UserError(f'{error}: wait for it, or choose another folder.') from None
     with ExitStack() as stack:
         stack.callback(lock.release)
         yield

@@ -19,16 +19,14 @@ def read_setting_runs(path: str | os.PathLike, metric: str) -> SettingRuns:
     """Read the ``runs.csv`` of ``tools/benchmarks/run_seeds.py``.
 
     Args:
-        path: The file. Its methods are named ``<method>-<value>``, as in
-            ``soprc-0.25``.
+        path: The file. Its methods are named ``<method>-<value>``, as in ``soprc-0.25``.
         metric: Key of the metric.
 
     Returns:
         Values of the final runs.
 
     Raises:
-        ValueError: If a method has no value in its name, or there is no run
-            with the metric.
+        ValueError: If a method has no value in its name, or there is no run with the metric.
     """
     found: dict[str, dict[float, list[float]]] = {}
     with open(path, newline='', encoding='utf-8') as file:
@@ -83,9 +81,7 @@ def plot_setting(
         x = np.array(sorted(by_setting))
         mean = [np.mean(by_setting[value]) for value in x]
         spread = [
-            np.std(by_setting[value], ddof=1)
-            if len(by_setting[value]) > 1
-            else math.nan
+            np.std(by_setting[value], ddof=1) if len(by_setting[value]) > 1 else math.nan
             for value in x
         ]
         axis.errorbar(

@@ -24,8 +24,7 @@ class Summary:
         n: Number of seeds.
         mean: Mean over the seeds; NaN for none.
         std: Standard deviation, ``ddof=1``; NaN for fewer than two.
-        pairs: Number of seeds that the baseline has as well; 0 for the
-            baseline itself.
+        pairs: Number of seeds that the baseline has as well; 0 for the baseline itself.
         difference: Mean over the pairs of value minus baseline.
         ci_low: Lower end of its 95 % confidence interval.
         ci_high: Upper end.
@@ -54,8 +53,7 @@ def collect_values(plan: SeedPlan, outcomes: Sequence[Outcome]) -> Values:
             metric: {
                 outcome.run.seed: outcome.metrics[metric] * plan.scale
                 for outcome in outcomes
-                if outcome.run.method == method.name
-                and outcome.metrics is not None
+                if outcome.run.method == method.name and outcome.metrics is not None
             }
             for metric in plan.metrics
         }
@@ -64,9 +62,7 @@ def collect_values(plan: SeedPlan, outcomes: Sequence[Outcome]) -> Values:
 
 
 def compare_paired(
-    values: Mapping[int, float],
-    baseline: Mapping[int, float],
-    level: float = 0.95,
+    values: Mapping[int, float], baseline: Mapping[int, float], level: float = 0.95
 ) -> dict[str, float]:
     """Compare two methods by the seeds that both have.
 
@@ -76,9 +72,9 @@ def compare_paired(
         level: Confidence level of the interval.
 
     Returns:
-        ``pairs``, ``difference``, ``ci_low``, ``ci_high``, ``p_value`` and
-        ``p_wilcoxon``, as in :class:`Summary`. Fewer than two pairs have no
-        interval and no p-value. Where all differences are equal the test
+        ``pairs``, ``difference``, ``ci_low``, ``ci_high``, ``p_value`` and ``p_wilcoxon``, as in
+        :class:`Summary`. Fewer than two pairs have no interval and no p-value. Where all
+        differences are equal the test
         has nothing to go by: the interval is a point, and the p-value 1 for
         no difference and 0 otherwise.
     """
@@ -91,9 +87,7 @@ def compare_paired(
     if len(seeds) < 2:
         return made
     # Equal up to the rounding of the subtraction.
-    scale = max(
-        abs(value) for s in seeds for value in (values[s], baseline[s])
-    )
+    scale = max(abs(value) for s in seeds for value in (values[s], baseline[s]))
     rounding = 4 * np.finfo(float).eps * scale
     if np.ptp(differences) <= rounding:
         p_value = 1.0 if abs(mean) <= rounding else 0.0
@@ -101,9 +95,7 @@ def compare_paired(
     test = stats.ttest_1samp(differences, 0.0)
     interval = test.confidence_interval(level)
     made.update(
-        ci_low=float(interval.low),
-        ci_high=float(interval.high),
-        p_value=float(test.pvalue),
+        ci_low=float(interval.low), ci_high=float(interval.high), p_value=float(test.pvalue)
     )
     if len(seeds) >= 6:
         made['p_wilcoxon'] = float(stats.wilcoxon(differences).pvalue)

@@ -23,10 +23,9 @@ def check_splits(plan: SeedPlan) -> None:
     for method in plan.methods:
         if method.grid and has_shared_split(load_config(method.config)):
             raise UserError(
-                f'{method.config} tests on its validation data, on which '
-                f'{list(method.grid)} is tuned: the measured value would be '
-                'too good. Add a separate `test_dataloader` to the config, or '
-                'set `allow_shared_split` (the report notes it).'
+                f'{method.config} tests on its validation data, on which {list(method.grid)} is '
+                'tuned: the measured value would be too good. Add a separate `test_dataloader` to '
+                'the config, or set `allow_shared_split` (the report notes it).'
             )
 
 
@@ -52,10 +51,9 @@ def choose(
         outcomes: Outcomes of :meth:`SeedPlan.tuning_runs`.
 
     Returns:
-        The chosen values by method and fold, and a row per combination and
-        fold with ``method``, ``fold``, ``choice``, ``n``, ``mean``,
-        ``values``, ``chosen`` and ``at_edge``. Combinations of which a run
-        failed are not chosen.
+        The chosen values by method and fold, and a row per combination and fold with ``method``,
+        ``fold``, ``choice``, ``n``, ``mean``, ``values``, ``chosen`` and ``at_edge``. Combinations
+        of which a run failed are not chosen.
     """
     metric = plan.decisive_metric
     sign = -1 if plan.is_lower_better(metric) else 1
@@ -89,11 +87,7 @@ def choose(
                     ),
                 }
             )
-        whole = [
-            row
-            for row in own
-            if row['n'] == trials and row['mean'] == row['mean']
-        ]
+        whole = [row for row in own if row['n'] == trials and row['mean'] == row['mean']]
         if whole:
             best = max(whole, key=lambda row: sign * row['mean'])
             best['chosen'] = True

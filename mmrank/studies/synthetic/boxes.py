@@ -8,15 +8,13 @@ import numpy as np
 _WIDTH, _HEIGHT = 640, 480
 
 
-def make_annotations(
-    *, images: int, classes: int, objects: float, seed: int = 0
-) -> dict:
+def make_annotations(*, images: int, classes: int, objects: float, seed: int = 0) -> dict:
     """Make annotations with small to large objects, a few of them crowds.
 
     Args:
         images: Number of images, 640 x 480.
-        classes: Number of classes, equally frequent; their ids are multiples
-            of three, so that an id is no index.
+        classes: Number of classes, equally frequent; their ids are multiples of three, so that an
+            id is no index.
         objects: Mean number of objects an image (Poisson).
         seed: Equal arguments return equal annotations.
 
@@ -26,17 +24,10 @@ def make_annotations(
     rng = np.random.default_rng(seed)
     document = {
         'images': [
-            {
-                'id': i,
-                'file_name': f'{i}.jpg',
-                'width': _WIDTH,
-                'height': _HEIGHT,
-            }
+            {'id': i, 'file_name': f'{i}.jpg', 'width': _WIDTH, 'height': _HEIGHT}
             for i in range(1, images + 1)
         ],
-        'categories': [
-            {'id': 3 * i, 'name': f'class {i}'} for i in range(1, classes + 1)
-        ],
+        'categories': [{'id': 3 * i, 'name': f'class {i}'} for i in range(1, classes + 1)],
         'annotations': [],
     }
     for image in document['images']:
@@ -61,12 +52,7 @@ def make_annotations(
 
 
 def make_predictions(
-    document: dict,
-    *,
-    jitter: float = 0.05,
-    missed: float = 0.1,
-    false: int = 2,
-    seed: int = 0,
+    document: dict, *, jitter: float = 0.05, missed: float = 0.1, false: int = 2, seed: int = 0
 ) -> list[dict]:
     """Make predictions from annotations: moved, missed and false boxes.
 

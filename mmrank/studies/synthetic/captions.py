@@ -82,18 +82,13 @@ def class_captions(
         words = SYNONYMS.get(name, (name,))
         word = words[rng.integers(len(words))].replace('_', ' ')
         captions.append(
-            template.format(
-                article=_article(word), name=word, tone=tone, colour=colour
-            )
+            template.format(article=_article(word), name=word, tone=tone, colour=colour)
         )
     return captions
 
 
 def object_captions(
-    counts: Mapping[str, int],
-    image: np.ndarray,
-    number: int,
-    rng: np.random.Generator,
+    counts: Mapping[str, int], image: np.ndarray, number: int, rng: np.random.Generator
 ) -> list[str]:
     """Write captions that count the objects of an image.
 
@@ -115,25 +110,16 @@ def object_captions(
     captions = []
     for template in _draw(_OBJECT_TEMPLATES, number, rng):
         kinds = list(counts)
-        parts = [
-            _counted(kinds[i], counts[kinds[i]])
-            for i in rng.permutation(len(kinds))
-        ]
+        parts = [_counted(kinds[i], counts[kinds[i]]) for i in rng.permutation(len(kinds))]
         head, last = ', '.join(parts[:-1]), parts[-1]
         objects = f'{head} and {last}' if head else last
-        captions.append(
-            template.format(objects=objects, tone=tone, colour=colour)
-        )
+        captions.append(template.format(objects=objects, tone=tone, colour=colour))
     return captions
 
 
-def _draw(
-    templates: tuple[str, ...], number: int, rng: np.random.Generator
-) -> list[str]:
+def _draw(templates: tuple[str, ...], number: int, rng: np.random.Generator) -> list[str]:
     if not 1 <= number <= len(templates):
-        raise ValueError(
-            f'number of captions must be 1 to {len(templates)}, got {number}'
-        )
+        raise ValueError(f'number of captions must be 1 to {len(templates)}, got {number}')
     return [templates[i] for i in rng.permutation(len(templates))[:number]]
 
 

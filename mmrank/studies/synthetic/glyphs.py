@@ -1,8 +1,8 @@
 """A made-up alphabet: random strokes, drawn by a shaky hand.
 
 Everything follows from the seed. One class is one glyph, a few polylines;
-its samples are drawings with moved corners, turned, scaled and shifted. Small
-enough for tests and demos, and not solved by pixels alone.
+its samples are drawings with moved corners, turned, scaled and shifted. Small enough for tests and
+demos, and not solved by pixels alone.
 """
 
 from collections.abc import Callable
@@ -52,9 +52,7 @@ class GlyphsSpec:
         ):
             value = getattr(self, name)
             if value < least:
-                raise ValueError(
-                    f'{name} must be at least {least}, got {value}'
-                )
+                raise ValueError(f'{name} must be at least {least}, got {value}')
 
 
 def draw_glyph(spec: GlyphsSpec, label: int, sample: int) -> np.ndarray:
@@ -94,15 +92,12 @@ def draw_glyph(spec: GlyphsSpec, label: int, sample: int) -> np.ndarray:
 
 
 def write_glyphs(
-    out_dir: str | Path,
-    spec: GlyphsSpec,
-    progress: Callable[[int, int], None] | None = None,
+    out_dir: str | Path, spec: GlyphsSpec, progress: Callable[[int, int], None] | None = None
 ) -> None:
     """Write ``glyph_<class>/<drawing>.png`` for every drawing.
 
     Args:
-        out_dir: Folder to write to; it is made if needed, files of the same
-            names are replaced.
+        out_dir: Folder to write to; it is made if needed, files of the same names are replaced.
         spec: What to draw.
         progress: Called as ``progress(done, total)`` per class.
 
@@ -117,8 +112,7 @@ def write_glyphs(
             path = folder / f'{sample:0{digits}d}.png'
             if not cv2.imwrite(str(path), draw_glyph(spec, label, sample)):
                 raise OSError(
-                    f'cannot write image {path}: is the disk full or the '
-                    'folder read-only?'
+                    f'cannot write image {path}: is the disk full or the folder read-only?'
                 )
         if progress is not None:
             progress(label + 1, spec.num_classes)
@@ -127,8 +121,8 @@ def write_glyphs(
 def _invent(rng: np.random.Generator) -> list[np.ndarray]:
     """Two or three strokes over the nodes of a bent 3 x 3 grid.
 
-    No stroke visits a node twice, and none goes from corner to corner: the
-    glyphs stay as open as letters are.
+    No stroke visits a node twice, and none goes from corner to corner: the glyphs stay as open as
+    letters are.
     """
     grid = np.stack(np.meshgrid([0.2, 0.5, 0.8], [0.2, 0.5, 0.8]), axis=-1)
     nodes = grid.reshape(9, 2) + rng.uniform(-0.07, 0.07, (9, 2))

@@ -46,9 +46,7 @@ class InteractionsSpec:
         ):
             value = getattr(self, name)
             if value < least:
-                raise ValueError(
-                    f'{name} must be at least {least}, got {value}'
-                )
+                raise ValueError(f'{name} must be at least {least}, got {value}')
         if self.num_items > self.num_users:
             raise ValueError(
                 f'num_items={self.num_items} must not exceed num_users='
@@ -56,22 +54,17 @@ class InteractionsSpec:
             )
         if self.per_user > self.num_items / 2:
             raise ValueError(
-                f'per_user={self.per_user:g} must be at most half of '
-                f'num_items={self.num_items}'
+                f'per_user={self.per_user:g} must be at most half of num_items={self.num_items}'
             )
         if not 0 < self.held_out < 1:
-            raise ValueError(
-                f'held_out must be in (0, 1), got {self.held_out}'
-            )
+            raise ValueError(f'held_out must be in (0, 1), got {self.held_out}')
 
 
-def make_interactions(
-    spec: InteractionsSpec,
-) -> tuple[np.ndarray, np.ndarray]:
+def make_interactions(spec: InteractionsSpec) -> tuple[np.ndarray, np.ndarray]:
     """Training and held-out pairs.
 
-    A pair's log odds are the inner product of two hidden vectors, plus the
-    activity of the user and the popularity of the item.
+    A pair's log odds are the inner product of two hidden vectors, plus the activity of the user and
+    the popularity of the item.
 
     Args:
         spec: What to make up.

@@ -8,16 +8,14 @@ from torch import Tensor
 from mmrank.losses.ranking.sodeep_loss import RankSorter, below, exact_ranks
 
 
-def made_up_lists(
-    count: int, length: int, generator: torch.Generator
-) -> Tensor:
+def made_up_lists(count: int, length: int, generator: torch.Generator) -> Tensor:
     """Lists of scores as losses meet them, and as SoDeep draws them.
 
     A list is uniform in [-1, 1], normal, evenly spaced within a random
-    range, or one of these in a random narrow range, as cosines of a trained
-    network are. Half of the lists have a random number of entries that fill
-    them up, see :func:`mmrank.losses.ranking.sodeep_loss.below`. Source:
-    Engilberge et al., SoDeep, CVPR 2019, section 3.3.
+    range, or one of these in a random narrow range, as cosines of a trained network are. Half of
+    the lists have a random number of entries that fill them up, see
+    :func:`mmrank.losses.ranking.sodeep_loss.below`. Source: Engilberge et al., SoDeep, CVPR 2019,
+    section 3.3.
 
     Args:
         count: Number of lists L.
@@ -43,9 +41,7 @@ def made_up_lists(
     lists = torch.where(kind == 3, narrow, lists).clamp(-2, 2)
     order = uniform(count, length).argsort(1)
     lists = lists.gather(1, order)
-    filled = torch.randint(
-        max(length // 2, 1), (count, 1), generator=generator
-    )
+    filled = torch.randint(max(length // 2, 1), (count, 1), generator=generator)
     filled = filled * (uniform(count, 1) < 0.5)
     is_fill = torch.arange(length) >= length - filled
     real = torch.where(is_fill, torch.inf, lists)
@@ -86,14 +82,12 @@ def train_sorter(
         interval: Steps between two yields.
 
     Yields:
-        Number of steps done and the mean rank error on lists of their own,
-        every ``interval`` steps and at the end.
+        Number of steps done and the mean rank error on lists of their own, every ``interval`` steps
+        and at the end.
     """
     device = sorter.order.device
     generator = torch.Generator().manual_seed(seed)
-    held_out = made_up_lists(
-        512, sorter.length, torch.Generator().manual_seed(seed + 1)
-    ).to(device)
+    held_out = made_up_lists(512, sorter.length, torch.Generator().manual_seed(seed + 1)).to(device)
     optimizer = torch.optim.Adam(sorter.parameters(), learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for step in range(1, steps + 1):

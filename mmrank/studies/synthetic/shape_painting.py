@@ -7,30 +7,18 @@ paint in place on a float32 BGR canvas in [0, 255].
 import cv2
 import numpy as np
 
-SHAPES = (
-    'disk',
-    'square',
-    'triangle',
-    'star',
-    'ring',
-    'cross',
-    'hexagon',
-    'crescent',
-)
+SHAPES = ('disk', 'square', 'triangle', 'star', 'ring', 'cross', 'hexagon', 'crescent')
 # Sub-pixel positions for cv2.fillPoly: coordinates carry 4 fractional bits.
 _SHIFT = 4
 # A pixel belongs to a shape where its anti-aliased cover is at least half.
 _HALF_COVER = 0.5
-# OpenCV's hue circle. Each class has a typical hue with a spread of half the
-# step between classes: colour helps, as it does in the wild, but neighbours
-# overlap and clutter comes in all hues.
+# OpenCV's hue circle. Each class has a typical hue with a spread of half the step between classes:
+# colour helps, as it does in the wild, but neighbours overlap and clutter comes in all hues.
 _HUES = 180
 _HUE_SPREAD = 11.0
 
 
-def paint_background(
-    rng: np.random.Generator, width: int, height: int
-) -> np.ndarray:
+def paint_background(rng: np.random.Generator, width: int, height: int) -> np.ndarray:
     """Paint a coloured gradient with low-frequency blotches.
 
     Args:
@@ -46,20 +34,13 @@ def paint_background(
     canvas = cv2.resize(corners.astype(np.float32), (width, height))
     for cells in (4, 12):
         blotches = rng.normal(0, 10, (cells, cells, 1))
-        blotches = (blotches + rng.normal(0, 5, (cells, cells, 3))).astype(
-            np.float32
-        )
-        canvas += cv2.resize(
-            blotches, (width, height), interpolation=cv2.INTER_CUBIC
-        )
+        blotches = (blotches + rng.normal(0, 5, (cells, cells, 3))).astype(np.float32)
+        canvas += cv2.resize(blotches, (width, height), interpolation=cv2.INTER_CUBIC)
     return np.clip(canvas, 0, 255)
 
 
 def paint_distractors(
-    rng: np.random.Generator,
-    canvas: np.ndarray,
-    min_size: float,
-    max_size: float,
+    rng: np.random.Generator, canvas: np.ndarray, min_size: float, max_size: float
 ) -> None:
     """Paint clutter that carries no annotation.
 
@@ -90,18 +71,11 @@ def paint_distractors(
             letter = 'AEFGHKMNPRSWZ'[rng.integers(13)]
             scale = float(rng.uniform(0.5, 1.4))
             font = cv2.FONT_HERSHEY_SIMPLEX
-            cv2.putText(
-                canvas, letter, start, font, scale, colour, 2, cv2.LINE_AA
-            )
+            cv2.putText(canvas, letter, start, font, scale, colour, 2, cv2.LINE_AA)
 
 
 def paint_object(
-    rng: np.random.Generator,
-    canvas: np.ndarray,
-    shape: str,
-    x: float,
-    y: float,
-    size: float,
+    rng: np.random.Generator, canvas: np.ndarray, shape: str, x: float, y: float, size: float
 ) -> np.ndarray:
     """Paint one object with a random rotation, colour and texture.
 
@@ -194,11 +168,7 @@ def _paint_outlines(
 
 
 def _cover(
-    shape: tuple,
-    parts: list[tuple[np.ndarray, int]],
-    x: float,
-    y: float,
-    size: float,
+    shape: tuple, parts: list[tuple[np.ndarray, int]], x: float, y: float, size: float
 ) -> np.ndarray:
     """Anti-aliased cover of each pixel, float32 in [0, 1], (H, W)."""
     cover = np.zeros(shape, np.uint8)
@@ -217,9 +187,7 @@ def _colour(rng: np.random.Generator, hue: float) -> np.ndarray:
     return cv2.cvtColor(hsv, cv2.COLOR_HSV2BGR)[0, 0].astype(np.float32)
 
 
-def _texture(
-    rng: np.random.Generator, shape: tuple, x: float, y: float, size: float
-) -> np.ndarray:
+def _texture(rng: np.random.Generator, shape: tuple, x: float, y: float, size: float) -> np.ndarray:
     """Mix between an object's two colours, float32 in [0, 1], (H, W, 1)."""
     height, width = shape[:2]
     angle = rng.uniform(0, np.pi)

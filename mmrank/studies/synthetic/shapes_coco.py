@@ -1,10 +1,9 @@
 """A seeded, COCO-format data set of textured shapes on cluttered ground.
 
-It replaces a real detection set where none can be downloaded: class
-frequencies have a long tail, most objects are small, objects occlude each
-other, and some of the clutter resembles them without being annotated. Each
-image draws from a generator seeded by ``(seed, split, index)``, so image 7
-of a split is the same whether 10 or 1,000 images are requested.
+It replaces a real detection set where none can be downloaded: class frequencies have a long tail,
+most objects are small, objects occlude each other, and some of the clutter resembles them without
+being annotated. Each image draws from a generator seeded by ``(seed, split, index)``, so image 7 of
+a split is the same whether 10 or 1,000 images are requested.
 """
 
 import json
@@ -39,8 +38,8 @@ class ShapesSpec:
         height: Image height in pixels, at least 64.
         num_classes: Classes used, the first so many of
             :data:`~mmrank.studies.synthetic.shape_painting.SHAPES`.
-        imbalance: How many times more frequent the first class is than the
-            last; frequencies in between fall geometrically. At least 1.
+        imbalance: How many times more frequent the first class is than the last; frequencies in
+            between fall geometrically. At least 1.
         mean_objects: Mean number of objects in an image that has any.
         empty_fraction: Share of images with clutter but no object, [0, 1).
         min_size: Smallest object diameter in pixels, at least 6.
@@ -90,24 +89,17 @@ class ShapesSpec:
             ('min_size', self.min_size >= 6, 'at least 6 pixels'),
             (
                 'max_size',
-                self.min_size
-                <= self.max_size
-                <= 0.8 * min(self.width, self.height),
+                self.min_size <= self.max_size <= 0.8 * min(self.width, self.height),
                 'from min_size to 0.8 of the shorter image side',
             ),
             ('min_visible', 0 < self.min_visible <= 1, 'in (0, 1]'),
             ('seed', self.seed >= 0, '0 or more'),
-            (
-                'image_format',
-                self.image_format in ('jpg', 'png'),
-                "'jpg' or 'png'",
-            ),
+            ('image_format', self.image_format in ('jpg', 'png'), "'jpg' or 'png'"),
         )
         for field, good, allowed in rules:
             if not good:
                 raise ValueError(
-                    f'ShapesSpec.{field} is {getattr(self, field)!r}; '
-                    f'it must be {allowed}.'
+                    f'ShapesSpec.{field} is {getattr(self, field)!r}; it must be {allowed}.'
                 )
 
     @property
@@ -128,9 +120,7 @@ class ShapesSpec:
         return {s: n for s, n in zip(SPLITS, sizes) if n > 0}
 
 
-def render_image(
-    spec: ShapesSpec, split: str, index: int
-) -> tuple[np.ndarray, list[dict]]:
+def render_image(spec: ShapesSpec, split: str, index: int) -> tuple[np.ndarray, list[dict]]:
     """Paint one image.
 
     Args:
@@ -139,21 +129,18 @@ def render_image(
         index: Image number within the split, from 0.
 
     Returns:
-        The image, uint8 BGR of shape (height, width, 3), and its objects:
-        dicts with ``label`` (0-based), ``bbox`` [x, y, width, height] of the
-        visible part in pixels and ``area``, the visible pixels.
+        The image, uint8 BGR of shape (height, width, 3), and its objects: dicts with ``label``
+        (0-based), ``bbox`` [x, y, width, height] of the visible part in pixels and ``area``, the
+        visible pixels.
     """
     rng = np.random.default_rng([spec.seed, SPLITS.index(split), index])
     canvas = paint_background(rng, spec.width, spec.height)
     paint_distractors(rng, canvas, spec.min_size, spec.max_size)
     labels = _draw_labels(rng, spec)
-    # 0 is background, i is the i-th object: what is left of i at the end is
-    # what can be seen of it.
+    # 0 is background, i is the i-th object: what is left of i at the end is what can be seen of it.
     owner = np.zeros((spec.height, spec.width), np.uint8)
     full_area = {}
-    for number, (label, x, y, size) in enumerate(
-        _place(rng, spec, labels), start=1
-    ):
+    for number, (label, x, y, size) in enumerate(_place(rng, spec, labels), start=1):
         mask = paint_object(rng, canvas, spec.classes[label], x, y, size)
         owner[mask] = number
         full_area[number] = (label, int(mask.sum()))
@@ -170,8 +157,8 @@ def write_shapes_coco(
     """Write images and annotation files.
 
     Args:
-        out_dir: Receives ``<split>/000000.jpg ...`` and
-            ``annotations/<split>.json``. Files of the same names are
+        out_dir: Receives ``<split>/000000.jpg ...`` and ``annotations/<split>.json``. Files of the
+            same names are
             replaced.
         spec: The data set's specification.
         progress: Called as ``progress(split, done, total)`` per image.
@@ -194,16 +181,14 @@ def write_shapes_coco(
             path = out_dir / split / file_name
             if not cv2.imwrite(str(path), image):
                 raise OSError(
-                    f'cannot write image {path}: the disk is full, or the '
-                    'folder is read-only. Fix: free some disk space, or write '
-                    'to another folder'
+                    f'cannot write image {path}: the disk is full, or the folder is read-only. '
+                    'Fix: free some disk space, or write to another folder'
                 )
             _append(document, file_name, image.shape, objects)
             if progress is not None:
                 progress(split, index + 1, total)
         files[split] = out_dir / 'annotations' / f'{split}.json'
-        # Through a temporary name: an interrupted run leaves no file that
-        # looks whole.
+        # Through a temporary name: an interrupted run leaves no file that looks whole.
         partial = files[split].with_suffix('.json.part')
         partial.write_text(json.dumps(document), encoding='utf-8')
         partial.replace(files[split])
@@ -242,9 +227,7 @@ def _place(
                 break
 
 
-def _visible_objects(
-    owner: np.ndarray, full_area: dict, min_visible: float
-) -> list[dict]:
+def _visible_objects(owner: np.ndarray, full_area: dict, min_visible: float) -> list[dict]:
     """Boxes of what each object still shows in the ``owner`` map."""
     objects = []
     for number, (label, area) in full_area.items():
@@ -278,19 +261,12 @@ def _empty_document(spec: ShapesSpec, split: str) -> dict:
     }
 
 
-def _append(
-    document: dict, file_name: str, shape: tuple, objects: list[dict]
-) -> None:
+def _append(document: dict, file_name: str, shape: tuple, objects: list[dict]) -> None:
     """Add one image and its objects to a COCO document."""
     image_id = len(document['images']) + 1
     height, width = shape[:2]
     document['images'].append(
-        {
-            'id': image_id,
-            'file_name': file_name,
-            'width': width,
-            'height': height,
-        }
+        {'id': image_id, 'file_name': file_name, 'width': width, 'height': height}
     )
     for item in objects:
         document['annotations'].append(

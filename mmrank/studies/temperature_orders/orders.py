@@ -1,7 +1,7 @@
 """Whether rare classes get smaller temperatures, over random class orders.
 
-In one training the frequency of a class and what its images show cannot be
-separated. Where several trainings draw at random which class is how rare, they
+In one training the frequency of a class and what its images show cannot be separated. Where several
+trainings draw at random which class is how rare, they
 can: the draw itself is the null distribution.
 """
 
@@ -38,12 +38,11 @@ class OrderTest:
     """What :func:`order_test` finds.
 
     Attributes:
-        slope: Change of the log of the temperature per factor ten of class
-            size, with what is due to class and training taken out.
+        slope: Change of the log of the temperature per factor ten of class size, with what is due
+            to class and training taken out.
         chance: 2.5 and 97.5 % quantile of it, if sizes did not matter.
         p_value: Two-sided.
-        relative: (R, C) log temperatures, less the mean of their class and of
-            their training.
+        relative: (R, C) log temperatures, less the mean of their class and of their training.
         draws: Number of random orders that were compared.
     """
 
@@ -55,14 +54,11 @@ class OrderTest:
 
     def __str__(self) -> str:
         """As a text to print."""
-        slope, low, high = (
-            100 * np.expm1(x) for x in (self.slope, *self.chance)
-        )
+        slope, low, high = (100 * np.expm1(x) for x in (self.slope, *self.chance))
         runs, classes = self.relative.shape
         return (
-            f'{slope:+.1f} % temperature per ten-fold class size '
-            f'(p = {self.p_value:.2g}; by chance {low:+.1f} to {high:+.1f}; '
-            f'{runs} orders of {classes} classes)'
+            f'{slope:+.1f} % temperature per ten-fold class size (p = {self.p_value:.2g}; by '
+            f'chance {low:+.1f} to {high:+.1f}; {runs} orders of {classes} classes)'
         )
 
 
@@ -73,8 +69,8 @@ def read_order_runs(paths: Sequence[str | os.PathLike]) -> OrderRuns:
         paths: One file for each training.
 
     Raises:
-        ValueError: If a file is of another kind, lacks a class that others
-            have, or has a class without a visited sample.
+        ValueError: If a file is of another kind, lacks a class that others have, or has a class
+            without a visited sample.
     """
     tables = [_read_classes(path) for path in paths]
     classes = tuple(tables[0])
@@ -88,17 +84,15 @@ def read_order_runs(paths: Sequence[str | os.PathLike]) -> OrderRuns:
     return OrderRuns(classes, numbers[..., 0], numbers[..., 1])
 
 
-def order_test(
-    runs: OrderRuns, draws: int = DRAWS, seed: int = 0
-) -> OrderTest:
+def order_test(runs: OrderRuns, draws: int = DRAWS, seed: int = 0) -> OrderTest:
     """Randomisation test of class size against temperature.
 
-    The slope is least squares of log temperature on log10 of class size, with
-    a constant for each class and each training. If sizes did not matter, the
-    temperatures would be the same whatever the order, and any order was as
+    The slope is least squares of log temperature on log10 of class size, with a constant for each
+    class and each training. If sizes did not matter, the temperatures would be the same whatever
+    the order, and any order was as
     likely: so sizes are permuted within each training. The p-value is
-    exact for any number of classes and trainings, apart from the number of
-    draws, if the orders were drawn at random.
+    exact for any number of classes and trainings, apart from the number of draws, if the orders
+    were drawn at random.
 
     Args:
         runs: Of at least two trainings.
@@ -106,8 +100,8 @@ def order_test(
         seed: Of the draws.
 
     Raises:
-        ValueError: If all trainings have the same class sizes, or there are
-            less than two trainings or classes.
+        ValueError: If all trainings have the same class sizes, or there are less than two trainings
+            or classes.
     """
     if min(runs.counts.shape) < 2:
         raise ValueError(
@@ -119,26 +113,18 @@ def order_test(
     spread = _centred(sizes)
     if not (spread**2).sum() > 1e-9:
         raise ValueError(
-            'all trainings have the same class sizes, so size and content of '
-            'a class cannot be separated. Fix: pass trainings with different '
-            'order_seed of the data set'
+            'all trainings have the same class sizes, so size and content of a class cannot be '
+            'separated. Fix: pass trainings with different order_seed of the data set'
         )
     slope = _slopes(spread, relative)
     slopes = np.concatenate(
-        [
-            _slopes(_centred(dealt), relative)
-            for dealt in permuted_blocks(sizes, draws, seed)
-        ]
+        [_slopes(_centred(dealt), relative) for dealt in permuted_blocks(sizes, draws, seed)]
     )
     # Rounding must not tell an order from one that equals it.
     as_extreme = int((np.abs(slopes) >= abs(slope) - 1e-12).sum())
     low, high = np.quantile(slopes, (0.025, 0.975))
     return OrderTest(
-        float(slope),
-        (float(low), float(high)),
-        (as_extreme + 1) / (draws + 1),
-        relative,
-        draws,
+        float(slope), (float(low), float(high)), (as_extreme + 1) / (draws + 1), relative, draws
     )
 
 
@@ -164,14 +150,11 @@ def _read_classes(path: str | os.PathLike) -> dict[str, tuple[float, float]]:
         try:
             count, mean = int(row['samples']), float(row['mean'] or 'nan')
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(
-                f'{path} is not a table of classes: {error!r}. {fix}'
-            ) from error
+            raise ValueError(f'{path} is not a table of classes: {error!r}. {fix}') from error
         if count < 1 or not 0 < mean < np.inf:
             raise ValueError(
-                f'{path}: class {row["class"]!r} has {count} visited samples '
-                f'and the mean temperature {mean}. Fix: remove trainings that '
-                'have not seen all classes'
+                f'{path}: class {row["class"]!r} has {count} visited samples and the mean '
+                f'temperature {mean}. Fix: remove trainings that have not seen all classes'
             )
         table[row['class']] = (count, mean)
     if not table:

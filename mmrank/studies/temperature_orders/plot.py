@@ -11,15 +11,12 @@ from mmrank.visualization.figures import new_panels, save, shorten
 from mmrank.visualization.palette import colour
 
 
-def plot_orders(
-    runs: OrderRuns, found: OrderTest, path: str | os.PathLike
-) -> Path:
+def plot_orders(runs: OrderRuns, found: OrderTest, path: str | os.PathLike) -> Path:
     """What the size of a class does, and what its images do.
 
-    Left: temperature over the mean of its class and training; every class of
-    every training is a point, the mean over trainings has its 95 % interval.
-    Right: temperature of a class over the mean of all classes, in single
-    trainings and on average.
+    Left: temperature over the mean of its class and training; every class of every training is a
+    point, the mean over trainings has its 95 % interval.
+    Right: temperature of a class over the mean of all classes, in single trainings and on average.
 
     Args:
         runs: The trainings.
@@ -68,8 +65,7 @@ def plot_orders(
     by_size.set(
         xlabel='samples of the class',
         ylabel='temperature over mean of its class, %',
-        title=f'{100 * np.expm1(found.slope):+.1f} % per ten-fold size, '
-        f'p = {found.p_value:.2g}',
+        title=f'{100 * np.expm1(found.slope):+.1f} % per ten-fold size, p = {found.p_value:.2g}',
     )
     by_size.title.set_fontsize(9)
     by_size.legend(fontsize=7, frameon=False)
@@ -82,32 +78,12 @@ def plot_orders(
     by_class.axhline(0, color='black', linewidth=0.6)
     for row in rows:
         by_class.plot(
-            places,
-            row[hottest],
-            linestyle='',
-            marker='o',
-            markersize=3,
-            color='#999999',
-            alpha=0.7,
+            places, row[hottest], linestyle='', marker='o', markersize=3, color='#999999', alpha=0.7
         )
-    by_class.plot(
-        places,
-        means[hottest],
-        linestyle='',
-        marker='_',
-        markersize=14,
-        color=colour(1),
-    )
-    by_class.set(
-        ylabel='temperature over mean of the training, %',
-        title='what images show',
-    )
+    by_class.plot(places, means[hottest], linestyle='', marker='_', markersize=14, color=colour(1))
+    by_class.set(ylabel='temperature over mean of the training, %', title='what images show')
     by_class.title.set_fontsize(9)
     by_class.set_xticks(
-        places,
-        [shorten(runs.classes[i], 14) for i in hottest],
-        rotation=60,
-        ha='right',
-        fontsize=7,
+        places, [shorten(runs.classes[i], 14) for i in hottest], rotation=60, ha='right', fontsize=7
     )
     return save(figure, path)

@@ -10,8 +10,8 @@ from torch import Tensor
 class ZeroOne:
     """``l01(x) = 1 if x <= 0 else 0``, which the surrogates approximate.
 
-    With it a loss shows what its estimator does, apart from what its
-    surrogates do. It has no gradient, so it trains nothing.
+    With it a loss shows what its estimator does, apart from what its surrogates do. It has no
+    gradient, so it trains nothing.
     """
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -47,10 +47,10 @@ class DifferenceSetting:
     def limit(self, count: int, replaced: str) -> float:
         """Largest change that lemma 1 allows.
 
-        ``rho B Bw / (eps n)`` as the paper has it. Weights of mean 1 obey a
-        tighter limit: h is ``1/(2 eps)``-Lipschitz, a replaced negative moves
-        the weighted mean of l by ``B/n``, whatever the weights are, and a
-        replaced positive by ``B Bw/(n - 1 + Bw)``, its largest share.
+        ``rho B Bw / (eps n)`` as the paper has it. Weights of mean 1 obey a tighter limit: h is
+        ``1/(2 eps)``-Lipschitz, a replaced negative moves the weighted mean of l by ``B/n``,
+        whatever the weights are, and a replaced positive by ``B Bw/(n - 1 + Bw)``, its largest
+        share.
 
         Args:
             count: Samples of the class, n.
@@ -105,15 +105,11 @@ def stable_ap_of_lists(
 
 
 def difference_rows(
-    nums_pos: tuple[int, ...],
-    trials: int,
-    seed: int,
-    setting: DifferenceSetting | None = None,
+    nums_pos: tuple[int, ...], trials: int, seed: int, setting: DifferenceSetting | None = None
 ) -> Iterator[DifferenceRow]:
     """Replace the lowest or the highest sample of a class.
 
-    It goes to either end of the score range, a margin of tau from it, or to
-    the middle.
+    It goes to either end of the score range, a margin of tau from it, or to the middle.
 
     Args:
         nums_pos: Numbers of positives; there are rho times as many negatives.
@@ -128,10 +124,7 @@ def difference_rows(
     for num_pos in nums_pos:
         num_neg = max(round(setting.rho * num_pos), 1)
         g = torch.Generator().manual_seed(seed + num_pos)
-        lists = (
-            random_scores(trials, num_pos, g),
-            random_scores(trials, num_neg, g),
-        )
+        lists = (random_scores(trials, num_pos, g), random_scores(trials, num_neg, g))
         random = *lists, lists[0].mean(1)
         worst = _lists_on_a_grid(num_pos, num_neg, setting.tau)
         for replaced, count in (('positive', num_pos), ('negative', num_neg)):
@@ -153,22 +146,16 @@ def _places(tau: float) -> list[float]:
     return [low, low + tau, 0.0, high - tau, high]
 
 
-def _lists_on_a_grid(
-    num_pos: int, num_neg: int, tau: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def _lists_on_a_grid(num_pos: int, num_neg: int, tau: float) -> tuple[Tensor, Tensor, Tensor]:
     """Positives, negatives and mu, each in one place or spread over a few.
 
-    The worst cases are of this kind: a list that is perfect by a margin of
-    tau, where h is steepest, and a mu so low that the replaced sample weighs
-    most.
+    The worst cases are of this kind: a list that is perfect by a margin of tau, where h is
+    steepest, and a mu so low that the replaced sample weighs most.
     """
     low, high = SCORE_RANGE
     places = torch.tensor(_places(tau), dtype=torch.float64)
     p, n, mu, width = torch.cartesian_prod(
-        places,
-        places,
-        places[:3],
-        torch.tensor([0.0, 0.2], dtype=torch.float64),
+        places, places, places[:3], torch.tensor([0.0, 0.2], dtype=torch.float64)
     ).T
 
     def spread(centre, count):
@@ -179,11 +166,7 @@ def _lists_on_a_grid(
 
 
 def _largest_changes(
-    pos: Tensor,
-    neg: Tensor,
-    mean_pos: Tensor,
-    replaced: str,
-    setting: DifferenceSetting,
+    pos: Tensor, neg: Tensor, mean_pos: Tensor, replaced: str, setting: DifferenceSetting
 ) -> tuple[float, float]:
     """Largest change of stable AP and of the AP risk over all lists."""
     before = stable_ap_of_lists(pos, neg, mean_pos, setting)
@@ -202,7 +185,5 @@ def _largest_changes(
             after = stable_ap_of_lists(new_pos, new_neg, mean_pos, setting)
             change = max(change, (after - before).abs().max().item())
             ap_after = ap_risk(new_pos, new_neg)
-            ap_change = max(
-                ap_change, (ap_after - ap_before).abs().max().item()
-            )
+            ap_change = max(ap_change, (ap_after - ap_before).abs().max().item())
     return change, ap_change

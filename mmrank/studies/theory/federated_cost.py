@@ -1,18 +1,16 @@
 """What it costs to take boxes that no one looked at for negatives.
 
-Boxes of images are points in a space of features, and a linear one-vs-rest
-scorer ranks them. One class is rare, and its objects have one of two looks:
-the second has more of what the class shares, and a direction of its own. The
-images of the second look, half of those of the class, are neither annotated
-nor verified for it, as LVIS leaves most images for most classes.
+Boxes of images are points in a space of features, and a linear one-vs-rest scorer ranks them. One
+class is rare, and its objects have one of two looks: the second has more of what the class shares,
+and a direction of its own. The images of the second look, half of those of the class, are neither
+annotated nor verified for it, as LVIS leaves most images for most classes.
 
-No annotated object has the second look, so where every box without an object
-is a negative, the best ranking of the training data has all of its boxes
-below the background: its own direction gets a negative weight, and pulls the
-objects down in the test data. With the mask of
-:mod:`mmrank.models.federated_annotations` these boxes are in no pair, the
-weight of the direction stays near 0, and what the class shares finds both
-looks.
+No annotated object has the second look, so where every box without an object is a negative, the
+best ranking of the training data has all of its boxes
+below the background: its own direction gets a negative weight, and pulls the objects down in the
+test data. With the mask of
+:mod:`mmrank.models.federated_annotations` these boxes are in no pair, the weight of the direction
+stays near 0, and what the class shares finds both looks.
 """
 
 from collections.abc import Mapping
@@ -23,10 +21,7 @@ from torch import Tensor, nn
 
 from mmrank.functional.metrics.average_precision import average_precision
 from mmrank.losses.loss_type import build_loss
-from mmrank.models.federated_annotations import (
-    counted_scores,
-    exhaustive_classes,
-)
+from mmrank.models.federated_annotations import counted_scores, exhaustive_classes
 
 CLASSES, WIDTH, BOXES = 4, 10, 12
 RARE, RARE_BOXES = 0, 2
@@ -34,8 +29,8 @@ RARE, RARE_BOXES = 0, 2
 #: and the one of the second look, in units of the noise.
 _SHARED, _OWN = 5, 6
 _LOOKS = ((3.0, 0.0), (4.0, 3.0))
-#: What a training sees: 'all' annotations, or those of a federated data set
-#: with and without the mask.
+#: What a training sees: 'all' annotations, or those of a federated data set with and without the
+#: mask.
 ARMS = ('all annotated', 'federated, masked', 'federated, not masked')
 
 
@@ -67,10 +62,9 @@ def make_boxes(
     """Boxes of images, the rare class in the first ``rare_images`` of them.
 
     An image has 12 boxes, half of them of the frequent classes 1 to C - 1
-    and the rest background; in a rare image two are of the rare class. The
-    first half of the rare images has its first look and is annotated for the
-    class. The other half has the second and is not. A fifth of the other
-    images is verified to lack it.
+    and the rest background; in a rare image two are of the rare class. The first half of the rare
+    images has its first look and is annotated for the class. The other half has the second and is
+    not. A fifth of the other images is verified to lack it.
 
     Args:
         generator: Of the random numbers.
@@ -109,12 +103,7 @@ def make_boxes(
 
 
 def rare_class_ap(
-    arm: str,
-    seed: int,
-    loss: Mapping,
-    same_look: bool = False,
-    steps: int = 100,
-    lr: float = 0.05,
+    arm: str, seed: int, loss: Mapping, same_look: bool = False, steps: int = 100, lr: float = 0.05
 ) -> tuple[float, float]:
     """Train a scorer, and measure it on boxes with all annotations.
 
@@ -140,9 +129,7 @@ def rare_class_ap(
     target = train.labels if arm == ARMS[0] else train.annotated
     weight = None
     if arm == ARMS[1]:
-        exhaustive = exhaustive_classes(
-            train.metas, CLASSES, target.device, 'the scorer'
-        )
+        exhaustive = exhaustive_classes(train.metas, CLASSES, target.device, 'the scorer')
         weight = counted_scores(exhaustive, train.images, target, None)
     criterion = build_loss('loss', loss, CLASSES)
     optimizer = torch.optim.Adam(scorer.parameters(), lr)
@@ -152,8 +139,5 @@ def rare_class_ap(
         optimizer.step()
     with torch.no_grad():
         scores = scorer(test.features)
-    aps = [
-        float(average_precision(scores[:, c], test.labels == c))
-        for c in range(CLASSES)
-    ]
+    aps = [float(average_precision(scores[:, c], test.labels == c)) for c in range(CLASSES)]
     return aps[RARE], sum(aps[RARE + 1 :]) / (CLASSES - 1)

@@ -27,8 +27,7 @@ class InterpolationErrorRow:
         num_scores: Scores n that phi interpolates.
         error: Largest error for scores that lie at the quantiles i/n.
         bound: ``max|p''|/(8 n^2)`` over the same quantiles.
-        local_ratio: Largest error over ``|p''|/(8 n^2)`` of its own interval;
-            0 where both vanish.
+        local_ratio: Largest error over ``|p''|/(8 n^2)`` of its own interval; 0 where both vanish.
         expected_error: Largest error of the expected phi of random scores.
             It shrinks like 1/n: proposition 3 assumes that the expected
             i-th score is the quantile i/n, which it is up to 1/n.
@@ -49,18 +48,16 @@ def interpolation_errors(
 ) -> InterpolationErrorRow:
     """Compare phi with the quantile function p of the positives.
 
-    phi is the mean of two lines through the knots ``p(i/n)``, one of them
-    shifted by an interval; either follows p within proposition 3, so their
-    mean is compared with ``(p(x) + p(x + 1/n))/2``. For random scores the
-    order statistics lie to the left of the quantiles i/n by as much as the
-    shift moves them to the right, so their expected phi is compared with
-    ``p(x)``. Away from the extrapolated ends it is phi of the expected order
-    statistics.
+    phi is the mean of two lines through the knots ``p(i/n)``, one of them shifted by an interval;
+    either follows p within proposition 3, so their mean is compared with ``(p(x) + p(x + 1/n))/2``.
+    For random scores the order statistics lie to the left of the quantiles i/n by as much as the
+    shift moves them to the right, so their expected phi is compared with ``p(x)``. Away from the
+    extrapolated ends it is phi of the expected order statistics.
 
     Args:
         distribution: The scores.
-        num_scores: Scores n of a batch, a multiple of 10 (the quantiles 0.1
-            and 0.9 are then knots), at least 20.
+        num_scores: Scores n of a batch, a multiple of 10 (the quantiles 0.1 and 0.9 are then
+            knots), at least 20.
         trials: Random batches.
         seed: Of the random batches.
 
@@ -71,10 +68,7 @@ def interpolation_errors(
         ValueError: If ``num_scores`` does not fit.
     """
     if num_scores < 20 or num_scores % 10:
-        raise ValueError(
-            'num_scores must be a multiple of 10 and at least 20, got '
-            f'{num_scores!r}'
-        )
+        raise ValueError(f'num_scores must be a multiple of 10 and at least 20, got {num_scores!r}')
     n, p = num_scores, distribution.quantile
     length = _POINTS_PER_INTERVAL * n
     x = np.arange(length) / length
@@ -96,9 +90,9 @@ def interpolation_errors(
     rng = np.random.default_rng([seed, n])
     scores = distribution.sample_positives(trials, n, rng).numpy()
     random = _phi(distribution, scores, length)[:, points]
-    expected = _phi(
-        distribution, expected_order_statistics(distribution, n)[None], length
-    )[0, points]
+    expected = _phi(distribution, expected_order_statistics(distribution, n)[None], length)[
+        0, points
+    ]
     expected_error = np.abs(expected - p(x[points]))
     return InterpolationErrorRow(
         distribution=distribution.name,
@@ -111,16 +105,14 @@ def interpolation_errors(
     )
 
 
-def expected_order_statistics(
-    distribution: ScoreDistribution, num_scores: int
-) -> np.ndarray:
+def expected_order_statistics(distribution: ScoreDistribution, num_scores: int) -> np.ndarray:
     """Expected i-th smallest of n random scores of positives.
 
     ``E u_i = int_0^1 p(x) Beta(x; i, n + 1 - i) dx``, by the midpoint rule.
 
     Returns:
-        (n,) ascending scores; those next to an infinite end are accurate to
-        about 1e-3, all others far better.
+        (n,) ascending scores; those next to an infinite end are accurate to about 1e-3, all others
+        far better.
     """
     x = (np.arange(20_000) + 0.5) / 20_000
     i = np.arange(1, num_scores + 1)[:, None]
@@ -129,11 +121,7 @@ def expected_order_statistics(
 
 
 def mean_interpolated_scores(
-    distribution: ScoreDistribution,
-    num_scores: int,
-    length: int,
-    trials: int,
-    seed: int,
+    distribution: ScoreDistribution, num_scores: int, length: int, trials: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of phi over random batches.
 
@@ -154,9 +142,7 @@ def mean_interpolated_scores(
 
 
 def _phi(distribution, scores: np.ndarray, length: int) -> np.ndarray:
-    return interpolate_scores(
-        torch.from_numpy(scores), length, *distribution.score_range
-    ).numpy()
+    return interpolate_scores(torch.from_numpy(scores), length, *distribution.score_range).numpy()
 
 
 def _local_bound(distribution, n: int) -> np.ndarray:

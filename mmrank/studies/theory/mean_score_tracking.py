@@ -1,7 +1,7 @@
 """How well the mean positive score is tracked while the model moves.
 
-Runs the state that training uses, stable AP (2025), eq. 6, on scores that
-drift by the same amount at every step and then stop.
+Runs the state that training uses, stable AP (2025), eq. 6, on scores that drift by the same amount
+at every step and then stop.
 """
 
 from dataclasses import dataclass
@@ -20,8 +20,7 @@ class TrackingError:
         error: (K, trials) by mode.
         lag: ``(1 - lam)/lam`` times the drift: where plain EMA ends up below
             a mean that drifts for ever.
-        noise: Standard deviation ``sigma/sqrt(n) sqrt(lam/(2 - lam))`` that
-            both modes settle at.
+        noise: Standard deviation ``sigma/sqrt(n) sqrt(lam/(2 - lam))`` that both modes settle at.
     """
 
     drift: torch.Tensor
@@ -54,10 +53,7 @@ def mean_score_tracking(
         The errors of both modes on the same batches.
     """
     g = torch.Generator().manual_seed(seed)
-    states = {
-        mode: MeanPositiveScore(trials, momentum, mode)
-        for mode in ('exact', 'plain')
-    }
+    states = {mode: MeanPositiveScore(trials, momentum, mode) for mode in ('exact', 'plain')}
     mask = torch.ones(trials, num_pos, dtype=torch.bool)
     moves = torch.full((steps,), drift, dtype=torch.float64)
     moves[2 * steps // 3 :] = 0

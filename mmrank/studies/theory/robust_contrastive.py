@@ -18,8 +18,8 @@ _WIDEST = 1e4
 def optimal_temperature(h: np.ndarray, rho: float, tau0: float) -> float:
     """Temperature that minimises the dual of the loss of one anchor.
 
-    ``tau log mean_j exp(h_j / tau) + (tau - tau0) rho`` over tau >= tau0, a
-    convex function. Source: iSogCLR (ICML 2023), eq. 7.
+    ``tau log mean_j exp(h_j / tau) + (tau - tau0) rho`` over tau >= tau0, a convex function.
+    Source: iSogCLR (ICML 2023), eq. 7.
 
     Args:
         h: (m,) similarities of the negatives less that of the positive.
@@ -40,20 +40,15 @@ def optimal_temperature(h: np.ndarray, rho: float, tau0: float) -> float:
         return tau * value + tau * rho
 
     low, high = np.log(tau0), np.log(max(tau0, spread) * _WIDEST)
-    found = minimize_scalar(
-        dual, bounds=(low, high), method='bounded', options={'xatol': 1e-10}
-    )
+    found = minimize_scalar(dual, bounds=(low, high), method='bounded', options={'xatol': 1e-10})
     return tau0 if dual(low) <= found.fun else float(np.exp(found.x))
 
 
-def optimal_weights(
-    h: np.ndarray, rho: float, tau0: float
-) -> tuple[np.ndarray, float]:
+def optimal_weights(h: np.ndarray, rho: float, tau0: float) -> tuple[np.ndarray, float]:
     """Weights of the negatives that maximise the loss of one anchor.
 
-    ``max_p <p, h> - tau0 KL(p, 1/m)`` with ``KL(p, 1/m) <= rho``; the answer
-    is ``softmax(h / tau)`` at :func:`optimal_temperature`. Source: iSogCLR
-    (ICML 2023), eq. 6 and appendix A.
+    ``max_p <p, h> - tau0 KL(p, 1/m)`` with ``KL(p, 1/m) <= rho``; the answer is ``softmax(h /
+    tau)`` at :func:`optimal_temperature`. Source: iSogCLR (ICML 2023), eq. 6 and appendix A.
 
     Args:
         h: (m,) similarities of the negatives less that of the positive.
@@ -75,10 +70,7 @@ def divergence_from_uniform(p: np.ndarray) -> np.ndarray:
 
 
 def plot_two_negatives(
-    cases: Sequence[Sequence[float]],
-    rhos: Sequence[float],
-    tau0: float,
-    path: str | os.PathLike,
+    cases: Sequence[Sequence[float]], rhos: Sequence[float], tau0: float, path: str | os.PathLike
 ) -> Path:
     """Contours of the loss over the weights of two negatives.
 
@@ -100,9 +92,7 @@ def plot_two_negatives(
     far = divergence_from_uniform(p)
     for axis, h in zip(axes[0], cases):
         value = p @ np.asarray(h) - tau0 * far
-        axis.contour(
-            grid, grid, value, 14, cmap='Greys', linewidths=0.7, alpha=0.9
-        )
+        axis.contour(grid, grid, value, 14, cmap='Greys', linewidths=0.7, alpha=0.9)
         axis.plot([0, 1], [1, 0], color=colour(0), linewidth=1.6)
         for index, rho in enumerate(rhos):
             axis.contour(
@@ -117,28 +107,22 @@ def plot_two_negatives(
                 label=rf'$\rho$ = {rho:g}: $p_1$ = {weights[0]:.2f}, '
                 rf'$\tau$ = {tau:.2g}',
             )
-        axis.set(
-            title=f'h = ({h[0]:g}, {h[1]:g})',
-            xlabel='$p_1$',
-            ylabel='$p_2$',
-            aspect='equal',
-        )
+        axis.set(title=f'h = ({h[0]:g}, {h[1]:g})', xlabel='$p_1$', ylabel='$p_2$', aspect='equal')
         axis.legend(fontsize=7)
     label_panels(axes)
     return save(figure, path)
 
 
 def plot_anchor_weights(
-    weights: Sequence[tuple[str, np.ndarray, float, np.ndarray, float]],
-    path: str | os.PathLike,
+    weights: Sequence[tuple[str, np.ndarray, float, np.ndarray, float]], path: str | os.PathLike
 ) -> Path:
     """Weights of the negatives of some anchors, the largest first.
 
     Source: iSogCLR (ICML 2023), figure 3.
 
     Args:
-        weights: For each anchor its name, its weights at its own temperature
-            and that, its weights at a common temperature and that.
+        weights: For each anchor its name, its weights at its own temperature and that, its weights
+            at a common temperature and that.
         path: Image file to write.
 
     Returns:
@@ -152,9 +136,7 @@ def plot_anchor_weights(
             (common, 'clip', rf'$\tau$ = {other:.3g} for all'),
         ):
             style = LOSS_STYLES[key]
-            axis.plot(
-                place, np.sort(values)[::-1], color=style.colour, label=label
-            )
+            axis.plot(place, np.sort(values)[::-1], color=style.colour, label=label)
         axis.set(
             title=name,
             xlabel='negatives, the most similar first',

@@ -1,8 +1,8 @@
 """Bias of AUPRC estimates when a batch oversamples one of the classes.
 
 The simulation of SOPRC (NeurIPS 2022), figures 1 and 4, appendix B.2, for
-its proposition 2. Batches are drawn from the distributions themselves, not
-from 100,000 points drawn once: the AUPRC is then known by integration.
+its proposition 2. Batches are drawn from the distributions themselves, not from 100,000 points
+drawn once: the AUPRC is then known by integration.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,11 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from mmrank.functional import (
-    OneSidedHuber,
-    interpolate_scores,
-    soprc_terms,
-)
+from mmrank.functional import OneSidedHuber, interpolate_scores, soprc_terms
 from mmrank.studies.theory.ap_risk import ZeroOne, ap_risk
 from mmrank.studies.theory.score_distributions import (
     ScoreDistribution,
@@ -97,8 +93,8 @@ def moving_score_vector(
 ) -> Tensor:
     """Score vector v of every trial after ``past_batches`` batches.
 
-    The first batch sets it, as in :class:`mmrank.state.ScoreVector`; here it
-    is kept in float64. Source: SOPRC (NeurIPS 2022), eq. 10.
+    The first batch sets it, as in :class:`mmrank.state.ScoreVector`; here it is kept in float64.
+    Source: SOPRC (NeurIPS 2022), eq. 10.
 
     Returns:
         (trials, length) vectors.
@@ -137,8 +133,8 @@ def estimate_risks(
         setting: Of the estimators.
 
     Returns:
-        (trials,) risks by name of the estimator: average precision of the
-        batch; SOPRC with l01 in place of both surrogates; the same with
+        (trials,) risks by name of the estimator: average precision of the batch; SOPRC with l01 in
+        place of both surrogates; the same with
         the batch's own phi as v; SOPRC as it is trained.
     """
     vector = moving_score_vector(distribution, num_pos, trials, rng, setting)
@@ -148,9 +144,7 @@ def estimate_risks(
     vector = vector.lerp(own, setting.momentum)
 
     def soprc(v, surrogate, tau2):
-        return soprc_terms(
-            pos, neg, v, prior=setting.prior, surrogate=surrogate, tau2=tau2
-        ).loss
+        return soprc_terms(pos, neg, v, prior=setting.prior, surrogate=surrogate, tau2=tau2).loss
 
     huber = OneSidedHuber(setting.tau1)
     return {
@@ -175,8 +169,8 @@ def bias_rows(
         batches: Sampling rate pi0 and batch size of each composition; at
             least one positive is drawn.
         trials: Batches of each composition, >= 2.
-        seed: Every composition has random numbers of its own, so rows do not
-            depend on which others are requested.
+        seed: Every composition has random numbers of its own, so rows do not depend on which others
+            are requested.
         setting: Of the estimators; None for the defaults.
 
     Yields:
@@ -184,15 +178,11 @@ def bias_rows(
     """
     setting = BiasSetting() if setting is None else setting
     auprc_risk = 1 - population_auprc(distribution, setting.prior)
-    soprc_risk = population_soprc_risk(
-        distribution, setting.prior, setting.tau1, setting.tau2
-    )
+    soprc_risk = population_soprc_risk(distribution, setting.prior, setting.tau1, setting.tau2)
     for rate, size in batches:
         num_pos = max(round(rate * size), 1)
         rng = np.random.default_rng([seed, size, num_pos])
-        risks = estimate_risks(
-            distribution, num_pos, size - num_pos, trials, rng, setting
-        )
+        risks = estimate_risks(distribution, num_pos, size - num_pos, trials, rng, setting)
         for estimator, risk in risks.items():
             trained = estimator == SOPRC_SURROGATES
             yield BiasRow(

@@ -12,11 +12,7 @@ import torch
 from scipy import integrate, stats
 from torch import Tensor
 
-from mmrank.functional import (
-    OneSidedHuber,
-    OneSidedSigmoid,
-    pairwise_surrogate_sum,
-)
+from mmrank.functional import OneSidedHuber, OneSidedSigmoid, pairwise_surrogate_sum
 
 
 @dataclass(frozen=True)
@@ -52,9 +48,7 @@ class ScoreDistribution:
             _draw(self.negative, trials, num_neg, rng),
         )
 
-    def sample_positives(
-        self, trials: int, num_pos: int, rng: np.random.Generator
-    ) -> Tensor:
+    def sample_positives(self, trials: int, num_pos: int, rng: np.random.Generator) -> Tensor:
         """(trials, num_pos) scores of positives, float64."""
         return _draw(self.positive, trials, num_pos, rng)
 
@@ -69,9 +63,7 @@ class ScoreDistribution:
 
 
 def _draw(distribution, trials: int, count: int, rng) -> Tensor:
-    return torch.from_numpy(
-        distribution.rvs(size=(trials, count), random_state=rng)
-    )
+    return torch.from_numpy(distribution.rvs(size=(trials, count), random_state=rng))
 
 
 BINORMAL = ScoreDistribution(
@@ -104,8 +96,8 @@ DISTRIBUTIONS = (BINORMAL, BIBETA, OFFSET_UNIFORM)
 def population_auprc(distribution: ScoreDistribution, prior: float) -> float:
     """Area under the precision-recall curve of the population.
 
-    ``int_0^1 pi u / (pi u + (1 - pi) FPR(u)) du`` over the recall u, by
-    adaptive quadrature. Source: SOPRC (NeurIPS 2022), eq. 1.
+    ``int_0^1 pi u / (pi u + (1 - pi) FPR(u)) du`` over the recall u, by adaptive quadrature.
+    Source: SOPRC (NeurIPS 2022), eq. 1.
 
     Args:
         distribution: The scores.
@@ -126,32 +118,25 @@ def population_auprc(distribution: ScoreDistribution, prior: float) -> float:
         return prior * recall / (prior * recall + false)
 
     # Split where the curve of the offset uniform has its kink.
-    area, _ = integrate.quad(
-        precision, 0, 1, points=[0.5], epsabs=1e-9, limit=500
-    )
+    area, _ = integrate.quad(precision, 0, 1, points=[0.5], epsabs=1e-9, limit=500)
     return area
 
 
 def population_soprc_risk(
-    distribution: ScoreDistribution,
-    prior: float,
-    tau1: float,
-    tau2: float,
-    nodes: int = 500,
+    distribution: ScoreDistribution, prior: float, tau1: float, tau2: float, nodes: int = 500
 ) -> float:
     """What SOPRC's loss tends to for endless batches and an endless v.
 
-    It differs from ``1 - AUPRC`` by what the surrogates l1 and l2 add. Both
-    expectations are midpoint sums over quantiles. Source: SOPRC (NeurIPS
-    2022), eq. 4.
+    It differs from ``1 - AUPRC`` by what the surrogates l1 and l2 add. Both expectations are
+    midpoint sums over quantiles. Source: SOPRC (NeurIPS 2022), eq. 4.
 
     Args:
         distribution: The scores.
         prior: Share of the positives, in (0, 1).
         tau1: Margin of l1, > 0.
         tau2: Temperature of l2, > 0.
-        nodes: Quantiles of the outer mean; the inner ones take ten times as
-            many for l2 and fifty times for l1.
+        nodes: Quantiles of the outer mean; the inner ones take ten times as many for l2 and fifty
+            times for l1.
 
     Returns:
         Risk in (0, 1).

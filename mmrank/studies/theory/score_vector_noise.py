@@ -1,7 +1,6 @@
 """Mean and variance of the score vector v over the steps it takes.
 
-Simulates proposition 1 of SOPRC (NeurIPS 2022) on the state that training
-uses.
+Simulates proposition 1 of SOPRC (NeurIPS 2022) on the state that training uses.
 """
 
 from dataclasses import dataclass
@@ -20,10 +19,10 @@ class ScoreVectorNoise:
     Attributes:
         momentum: beta.
         steps: (K,) numbers of steps T, ascending.
-        distance: (K,) mean distance of v from the mean phi, over that at the
-            start; proposition 1 says ``(1 - beta)^T``.
-        variance: (K,) variance of v over that of phi; proposition 1 says at
-            most ``beta/(2 - beta)``.
+        distance: (K,) mean distance of v from the mean phi, over that at the start; proposition 1
+            says ``(1 - beta)^T``.
+        variance: (K,) variance of v over that of phi; proposition 1 says at most ``beta/(2 -
+            beta)``.
     """
 
     momentum: float
@@ -39,9 +38,7 @@ class ScoreVectorNoise:
     @property
     def expected_variance(self) -> np.ndarray:
         """``beta (1 - (1 - beta)^2T)/(2 - beta)``, from eq. 21."""
-        return self.largest_variance * (
-            1 - (1 - self.momentum) ** (2 * self.steps)
-        )
+        return self.largest_variance * (1 - (1 - self.momentum) ** (2 * self.steps))
 
     @property
     def largest_variance(self) -> float:
@@ -80,13 +77,11 @@ def score_vector_noise(
         pos = distribution.sample_positives(rows, num_pos, rng)
         return pos, torch.ones_like(pos, dtype=torch.bool)
 
-    phi = ScoreVector(
-        20 * trials, length, mode='off', score_range=distribution.score_range
-    ).update(*batch(20 * trials))
-    phi_mean, phi_variance = phi.double().mean(0), phi.double().var(0)
-    state = ScoreVector(
-        trials, length, momentum, score_range=distribution.score_range
+    phi = ScoreVector(20 * trials, length, mode='off', score_range=distribution.score_range).update(
+        *batch(20 * trials)
     )
+    phi_mean, phi_variance = phi.double().mean(0), phi.double().var(0)
+    state = ScoreVector(trials, length, momentum, score_range=distribution.score_range)
     state.vector.copy_(phi_mean + offset)
     # A row that was never seen would be set by its first batch.
     state.num_updates.fill_(1)

@@ -18,17 +18,9 @@ from mmrank.studies.theory.sampling_rate_bias import (
     SOPRC_WITHOUT_V,
     BiasRow,
 )
-from mmrank.studies.theory.score_distributions import (
-    DISTRIBUTIONS,
-    population_auprc,
-)
+from mmrank.studies.theory.score_distributions import DISTRIBUTIONS, population_auprc
 from mmrank.studies.theory.score_vector_noise import ScoreVectorNoise
-from mmrank.visualization.figures import (
-    label_panels,
-    legend_above,
-    new_panels,
-    save,
-)
+from mmrank.visualization.figures import label_panels, legend_above, new_panels, save
 from mmrank.visualization.palette import LOSS_STYLES, colour
 
 _STYLES = {
@@ -65,9 +57,7 @@ def plot_densities(path: str | os.PathLike) -> Path:
             axis.plot(score, density, color=shade, label=name)
             axis.fill_between(score, density, color=shade, alpha=0.2)
         axis.set(
-            title=f'{distribution.name}, {distribution.formula}',
-            xlabel='score',
-            ylim=(0, None),
+            title=f'{distribution.name}, {distribution.formula}', xlabel='score', ylim=(0, None)
         )
     axes[0, 0].set_ylabel('density')
     axes[0, 0].legend(fontsize=8, frameon=False)
@@ -76,10 +66,7 @@ def plot_densities(path: str | os.PathLike) -> Path:
 
 
 def plot_sampling_rate_bias(
-    by_rate: Sequence[BiasRow],
-    by_size: Sequence[BiasRow],
-    prior: float,
-    path: str | os.PathLike,
+    by_rate: Sequence[BiasRow], by_size: Sequence[BiasRow], prior: float, path: str | os.PathLike
 ) -> Path:
     """Bias and spread by sampling rate, and bias by batch size.
 
@@ -96,9 +83,7 @@ def plot_sampling_rate_bias(
     size, rate = by_rate[0].batch_size, by_size[0].sampling_rate
     for (top, middle, low), distribution in zip(axes.T, DISTRIBUTIONS):
         rates = np.geomspace(
-            min(r.sampling_rate for r in by_rate),
-            max(r.sampling_rate for r in by_rate),
-            16,
+            min(r.sampling_rate for r in by_rate), max(r.sampling_rate for r in by_rate), 16
         )
         truth = population_auprc(distribution, prior)
         top.plot(
@@ -135,10 +120,7 @@ def plot_sampling_rate_bias(
             xlabel=rf'sampling rate $\pi_0$ (batch of {size})',
             ylim=(0, None),
         )
-        low.set(
-            title=rf'{distribution.name}, $\pi_0$ = {rate:g}',
-            xlabel='batch size',
-        )
+        low.set(title=rf'{distribution.name}, $\pi_0$ = {rate:g}', xlabel='batch size')
     # A word at the line once is enough.
     axes[0, 0].annotate(
         rf'prior $\pi$ = {prior:g}',
@@ -160,11 +142,7 @@ def plot_sampling_rate_bias(
 
 
 def _rows(rows, distribution: str, estimator: str) -> list[BiasRow]:
-    return [
-        r
-        for r in rows
-        if r.distribution == distribution and r.estimator == estimator
-    ]
+    return [r for r in rows if r.distribution == distribution and r.estimator == estimator]
 
 
 def _draw_bias(axis, x, rows, label, style) -> None:
@@ -186,10 +164,7 @@ def _ticks(axis, values: Sequence[float]) -> None:
 
 
 def plot_interpolation_error(
-    rows: Sequence[InterpolationErrorRow],
-    trials: int,
-    seed: int,
-    path: str | os.PathLike,
+    rows: Sequence[InterpolationErrorRow], trials: int, seed: int, path: str | os.PathLike
 ) -> Path:
     """The scores that phi approximates, and its errors against their bound.
 
@@ -207,18 +182,9 @@ def plot_interpolation_error(
     x = (np.arange(length) + 0.5) / length
     for (top, low), distribution in zip(axes.T, DISTRIBUTIONS):
         for index, count in enumerate((4, 16)):
-            mean, std = mean_interpolated_scores(
-                distribution, count, length, trials, seed
-            )
-            top.plot(
-                x,
-                mean,
-                color=colour(index),
-                label=rf'mean $\phi$, $n_+$ = {count}',
-            )
-            top.fill_between(
-                x, mean - std, mean + std, color=colour(index), alpha=0.18
-            )
+            mean, std = mean_interpolated_scores(distribution, count, length, trials, seed)
+            top.plot(x, mean, color=colour(index), label=rf'mean $\phi$, $n_+$ = {count}')
+            top.fill_between(x, mean - std, mean + std, color=colour(index), alpha=0.18)
         top.plot(
             x,
             distribution.quantile(x),
@@ -262,14 +228,7 @@ def plot_interpolation_error(
             ([r.expected_error for r in own], 0, r'E $\phi$ of random scores'),
             ([r.std for r in own], 2, r'std of one $\phi$ (mean)'),
         ):
-            low.plot(
-                n,
-                values,
-                color=colour(index),
-                marker='o^^'[index],
-                markersize=4,
-                label=label,
-            )
+            low.plot(n, values, color=colour(index), marker='o^^'[index], markersize=4, label=label)
         low.set_xscale('log')
         low.set_yscale('log')
         _ticks(low, n)
@@ -280,16 +239,12 @@ def plot_interpolation_error(
     axes[0, 0].set_ylabel('score')
     axes[1, 0].set_ylabel('error of the score')
     axes[0, 0].legend(fontsize=7, frameon=False)
-    axes[1, 0].legend(
-        fontsize=7, frameon=False, loc='lower left', labelspacing=0.3
-    )
+    axes[1, 0].legend(fontsize=7, frameon=False, loc='lower left', labelspacing=0.3)
     label_panels(axes)
     return save(figure, path)
 
 
-def plot_score_vector_noise(
-    runs: Sequence[ScoreVectorNoise], path: str | os.PathLike
-) -> Path:
+def plot_score_vector_noise(runs: Sequence[ScoreVectorNoise], path: str | os.PathLike) -> Path:
     """Distance and variance of v against proposition 1.
 
     Args:
@@ -302,27 +257,21 @@ def plot_score_vector_noise(
     figure, axes = new_panels(1, 2, width=4.2, height=3.0)
     left, right = axes[0]
     for index, run in enumerate(runs):
-        marks = dict(
-            color=colour(index), marker='o', markersize=3, linestyle=''
-        )
+        marks = dict(color=colour(index), marker='o', markersize=3, linestyle='')
         every = slice(0, None, max(len(run.steps) // 20, 1))
         label = rf'$\beta$ = {run.momentum:g}'
         left.plot(run.steps[every], run.distance[every], label=label, **marks)
         left.plot(run.steps, run.expected_distance, color=colour(index), lw=1)
         right.plot(run.steps[every], run.variance[every], label=label, **marks)
         right.plot(run.steps, run.expected_variance, color=colour(index), lw=1)
-        right.axhline(
-            run.largest_variance, color=colour(index), lw=0.8, linestyle='--'
-        )
+        right.axhline(run.largest_variance, color=colour(index), lw=0.8, linestyle='--')
     left.set(
         title=r'(E v - E $\phi$) / start; line: $(1 - \beta)^T$',
         xlabel='steps T',
         ylim=(-0.05, 1.05),
     )
     right.set(
-        title=r'Var v / Var $\phi$; dashed: $\beta/(2 - \beta)$',
-        xlabel='steps T',
-        yscale='log',
+        title=r'Var v / Var $\phi$; dashed: $\beta/(2 - \beta)$', xlabel='steps T', yscale='log'
     )
     left.legend(fontsize=8, frameon=False)
     label_panels(axes)

@@ -30,8 +30,8 @@ class Theorem1Sides(NamedTuple):
         weighted: ``S h(rho/n+ sum_i (w_i/S) l_i)`` with ``S`` the mean of
             the weights (step b of the proof): the form that is trained.
         bound: ``q/2 h(rho/n+ sum_i w(r_i) l_i)``.
-        jensen: ``htilde(rho/n+ sum_i l_i / r_i)`` (eq. 3), another bound of
-            ``surrogate_risk`` that the paper turns down.
+        jensen: ``htilde(rho/n+ sum_i l_i / r_i)`` (eq. 3), another bound of ``surrogate_risk`` that
+            the paper turns down.
     """
 
     risk: Tensor
@@ -41,9 +41,7 @@ class Theorem1Sides(NamedTuple):
     jensen: Tensor
 
 
-def theorem1_sides(
-    pos: Tensor, neg: Tensor, tau: float, eps: float
-) -> Theorem1Sides:
+def theorem1_sides(pos: Tensor, neg: Tensor, tau: float, eps: float) -> Theorem1Sides:
     """Evaluate theorem 1 on L lists.
 
     Source: stable AP (2025), theorem 1, with exponent +1/2 in h.
@@ -70,8 +68,7 @@ def theorem1_sides(
         risk=ap_risk(pos, neg),
         surrogate_risk=(x / (1 + x)).mean(1),
         weighted=weight.mean(1) * stable_ap_outer(risk_of, eps),
-        bound=half_q(rho * largest)
-        * stable_ap_outer(rho * (weight * mean).mean(1), eps),
+        bound=half_q(rho * largest) * stable_ap_outer(rho * (weight * mean).mean(1), eps),
         jensen=1 - 1 / (1 + x.mean(1)),
     )
 
@@ -115,9 +112,8 @@ def bound_rows(
 ) -> Iterator[BoundRow]:
     """Look for lists on which theorem 1 is tightest.
 
-    The random lists have positives and negatives at random places and of
-    random width, so that all APs occur. The bad ones start from them and keep
-    every random change that raises a ratio.
+    The random lists have positives and negatives at random places and of random width, so that all
+    APs occur. The bad ones start from them and keep every random change that raises a ratio.
 
     Args:
         rhos: Negatives per positive, > 0.
@@ -134,19 +130,12 @@ def bound_rows(
     for rho in rhos:
         for num_pos in nums_pos:
             num_neg = max(round(rho * num_pos), 1)
-            g = torch.Generator().manual_seed(
-                seed + 1_000_003 * num_pos + num_neg
-            )
+            g = torch.Generator().manual_seed(seed + 1_000_003 * num_pos + num_neg)
             pos = random_scores(trials, num_pos, g)
             neg = random_scores(trials, num_neg, g)
             random = _ratios(pos, neg, tau, eps).amax(1).tolist()
             worst = [
-                climb(
-                    lambda p, n, i=i: _ratios(p, n, tau, eps)[i],
-                    (pos, neg),
-                    climbing_steps,
-                    g,
-                )
+                climb(lambda p, n, i=i: _ratios(p, n, tau, eps)[i], (pos, neg), climbing_steps, g)
                 .max()
                 .item()
                 for i in (0, 1)
@@ -165,19 +154,15 @@ def bound_rows(
 def _ratios(pos, neg, tau, eps) -> Tensor:
     """(2, L) ratios of theorem 1, 0 where both sides vanish."""
     sides = theorem1_sides(pos, neg, tau, eps)
-    first = torch.where(
-        sides.surrogate_risk > 0, sides.risk / sides.surrogate_risk, 0
-    )
+    first = torch.where(sides.surrogate_risk > 0, sides.risk / sides.surrogate_risk, 0)
     return torch.stack([first, sides.surrogate_risk / sides.bound])
 
 
-def random_scores(
-    lists: int, count: int, generator: torch.Generator
-) -> Tensor:
+def random_scores(lists: int, count: int, generator: torch.Generator) -> Tensor:
     """(lists, count) float64 scores in [-1, 1].
 
-    Every list has a centre and a width of its own; a wide one is cut at the
-    ends of the range, which gives ties.
+    Every list has a centre and a width of its own; a wide one is cut at the ends of the range,
+    which gives ties.
     """
     low, high = SCORE_RANGE
     options = dict(generator=generator, dtype=torch.float64)
@@ -188,18 +173,15 @@ def random_scores(
 
 
 def climb(
-    ratio: Callable[..., Tensor],
-    lists: tuple[Tensor, ...],
-    steps: int,
-    generator: torch.Generator,
+    ratio: Callable[..., Tensor], lists: tuple[Tensor, ...], steps: int, generator: torch.Generator
 ) -> Tensor:
     """Change lists at random and keep what raises their ratio.
 
     Args:
         ratio: Takes the lists and returns (L,) ratios.
         lists: (L, n) tensors of scores in [-1, 1].
-        steps: Changes tried on each list. The scores are moved together,
-            scaled about their mean, or each on its own, in steps from large
+        steps: Changes tried on each list. The scores are moved together, scaled about their mean,
+            or each on its own, in steps from large
             to small.
         generator: Source of the changes.
 
@@ -216,18 +198,14 @@ def climb(
             move = size * torch.randn(shape, **options)
             scale = torch.exp(size * torch.randn(shape, **options))
             # Most changes leave most scores where they are.
-            chosen = torch.rand(scores.shape, **options) < torch.rand(
-                shape, **options
-            ).pow(3)
+            chosen = torch.rand(scores.shape, **options) < torch.rand(shape, **options).pow(3)
             own = size * chosen * torch.randn(scores.shape, **options)
             mean = scores.mean(1, keepdim=True)
             new = mean + move + scale * (scores - mean) + own
             changed.append(new.clamp(*SCORE_RANGE))
         reached = ratio(*changed)
         better = (reached > best).unsqueeze(1)
-        lists = tuple(
-            torch.where(better, c, s) for c, s in zip(changed, lists)
-        )
+        lists = tuple(torch.where(better, c, s) for c, s in zip(changed, lists))
         best = torch.maximum(best, reached)
     return best
 
@@ -241,8 +219,8 @@ class WeightSumRow:
         num_pos: Positives n+ of the list.
         mean_weight: ``sum_i w(r_i) / n+`` of theorem 1.
         upper: Its upper bound, q/2. The lower one is 1.
-        mean_inverse_rank: ``sum_i (1/r_i) / n+``, the weights that Jensen's
-            inequality alone would require (eq. 3); grows like log n+.
+        mean_inverse_rank: ``sum_i (1/r_i) / n+``, the weights that Jensen's inequality alone would
+            require (eq. 3); grows like log n+.
     """
 
     rho_bound: float
@@ -265,9 +243,7 @@ def weight_sum_rows(
             yield WeightSumRow(
                 rho_bound=rho_bound,
                 num_pos=num_pos,
-                mean_weight=theorem1_weight(rank, rho_bound, 1.0)
-                .mean()
-                .item(),
+                mean_weight=theorem1_weight(rank, rho_bound, 1.0).mean().item(),
                 upper=half_q(rho_bound),
                 mean_inverse_rank=(1 / rank).mean().item(),
             )

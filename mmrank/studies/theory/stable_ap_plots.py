@@ -6,22 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from mmrank.studies.theory.bounded_difference import (
-    DifferenceRow,
-    DifferenceSetting,
-)
+from mmrank.studies.theory.bounded_difference import DifferenceRow, DifferenceSetting
 from mmrank.studies.theory.mean_score_tracking import TrackingError
-from mmrank.studies.theory.stable_ap_bound import (
-    BoundRow,
-    Theorem1Sides,
-    WeightSumRow,
-)
-from mmrank.visualization.figures import (
-    label_panels,
-    legend_above,
-    new_panels,
-    save,
-)
+from mmrank.studies.theory.stable_ap_bound import BoundRow, Theorem1Sides, WeightSumRow
+from mmrank.visualization.figures import label_panels, legend_above, new_panels, save
 from mmrank.visualization.palette import colour
 
 
@@ -110,9 +98,7 @@ def plot_theorem1(
         xscale='log',
         ylim=(0.6, 1.02),
     )
-    ratios.legend(
-        fontsize=7, frameon=False, loc='upper right', bbox_to_anchor=(1, 0.93)
-    )
+    ratios.legend(fontsize=7, frameon=False, loc='upper right', bbox_to_anchor=(1, 0.93))
 
     for index, rho_bound in enumerate(sorted({w.rho_bound for w in weights})):
         own = [w for w in weights if w.rho_bound == rho_bound]
@@ -131,20 +117,14 @@ def plot_theorem1(
         label=r'$1/r_i$ (eq. 3)',
     )
     sums.axhline(1, color='black', lw=1)
-    sums.set(
-        title='mean weight; dashed: q/2',
-        xlabel='positives n+',
-        xscale='log',
-        ylim=(0.9, 2.6),
-    )
+    sums.set(title='mean weight; dashed: q/2', xlabel='positives n+', xscale='log', ylim=(0.9, 2.6))
     sums.legend(fontsize=7, frameon=False, loc='upper right')
     label_panels(axes)
     return save(figure, path)
 
 
 def plot_bounded_difference(
-    runs: Mapping[str, tuple[DifferenceSetting, Sequence[DifferenceRow]]],
-    path: str | os.PathLike,
+    runs: Mapping[str, tuple[DifferenceSetting, Sequence[DifferenceRow]]], path: str | os.PathLike
 ) -> Path:
     """Largest change by number of samples, against lemma 1.
 
@@ -161,19 +141,8 @@ def plot_bounded_difference(
         for axis, replaced in zip(line, ('positive', 'negative')):
             own = [r for r in rows if r.replaced == replaced]
             n = [r.count for r in own]
-            axis.plot(
-                n,
-                [r.limit for r in own],
-                color='black',
-                label='lemma 1',
-            )
-            axis.axhline(
-                span,
-                color='0.5',
-                linestyle='--',
-                lw=1,
-                label='range of the loss',
-            )
+            axis.plot(n, [r.limit for r in own], color='black', label='lemma 1')
+            axis.axhline(span, color='0.5', linestyle='--', lw=1, label='range of the loss')
             for index, (key, label) in enumerate(
                 (
                     ('worst', 'stable AP, worst list found'),
@@ -201,9 +170,7 @@ def plot_bounded_difference(
     return save(figure, path)
 
 
-def plot_mean_score_tracking(
-    tracking: TrackingError, path: str | os.PathLike
-) -> Path:
+def plot_mean_score_tracking(tracking: TrackingError, path: str | os.PathLike) -> Path:
     """Error of the tracked mean, mean and spread over the trials.
 
     Args:
@@ -216,17 +183,12 @@ def plot_mean_score_tracking(
     figure, axes = new_panels(1, 1, width=5.6, height=3.2)
     axis = axes[0, 0]
     steps = np.arange(1, len(tracking.drift) + 1)
-    names = {
-        'exact': 'exact, eq. 6',
-        'plain': 'plain EMA',
-    }
+    names = {'exact': 'exact, eq. 6', 'plain': 'plain EMA'}
     for mode, index in (('plain', 0), ('exact', 1)):
         error = tracking.error[mode].numpy()
         mean, std = error.mean(1), error.std(1)
         axis.plot(steps, mean, color=colour(index), label=names[mode])
-        axis.fill_between(
-            steps, mean - std, mean + std, color=colour(index), alpha=0.2, lw=0
-        )
+        axis.fill_between(steps, mean - std, mean + std, color=colour(index), alpha=0.2, lw=0)
     axis.axhline(
         -tracking.lag,
         color='black',
@@ -256,7 +218,5 @@ def plot_mean_score_tracking(
         xlim=(1, steps[-1]),
         ylim=(-1.15 * tracking.lag, 0.25 * tracking.lag),
     )
-    axis.legend(
-        fontsize=8, frameon=False, loc='center', bbox_to_anchor=(0.55, 0.5)
-    )
+    axis.legend(fontsize=8, frameon=False, loc='center', bbox_to_anchor=(0.55, 0.5))
     return save(figure, path)

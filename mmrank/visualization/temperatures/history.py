@@ -32,9 +32,7 @@ class TemperatureHistory:
 
     def __init__(self, low: float, high: float, num_bins: int = 60) -> None:
         if not low < high:
-            raise ValueError(
-                f'temperatures must have a range, got {low} to {high}'
-            )
+            raise ValueError(f'temperatures must have a range, got {low} to {high}')
         if num_bins < 1:
             raise ValueError(f'num_bins must be at least 1, got {num_bins}')
         self.edges = np.linspace(low, high, num_bins + 1)

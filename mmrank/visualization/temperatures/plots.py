@@ -8,14 +8,8 @@ import numpy as np
 
 from mmrank.visualization.figures import new_panels, save, shorten
 from mmrank.visualization.palette import colour
-from mmrank.visualization.temperatures.history import (
-    LEVELS,
-    TemperatureHistory,
-)
-from mmrank.visualization.temperatures.statistics import (
-    ClassTemperature,
-    RankCorrelation,
-)
+from mmrank.visualization.temperatures.history import LEVELS, TemperatureHistory
+from mmrank.visualization.temperatures.statistics import ClassTemperature, RankCorrelation
 
 # Vermilion and blue, as heat is drawn.
 HOT, COLD = colour(0), colour(1)
@@ -24,10 +18,7 @@ _NAMED_CLASSES = 20
 
 
 def plot_history(
-    history: TemperatureHistory,
-    path: str | os.PathLike,
-    title: str = '',
-    unit: str = 'epoch',
+    history: TemperatureHistory, path: str | os.PathLike, title: str = '', unit: str = 'epoch'
 ) -> Path:
     """Histograms over time and at the end.
 
@@ -55,15 +46,9 @@ def plot_history(
         # A column from halfway before its step to halfway after.
         middles = (steps[1:] + steps[:-1]) / 2
         times = np.concatenate(
-            [
-                [2 * steps[0] - middles[0]],
-                middles,
-                [2 * steps[-1] - middles[-1]],
-            ]
+            [[2 * steps[0] - middles[0]], middles, [2 * steps[-1] - middles[-1]]]
         )
-        mesh = over_time.pcolormesh(
-            times, history.edges, shares.T, cmap='Greys', rasterized=True
-        )
+        mesh = over_time.pcolormesh(times, history.edges, shares.T, cmap='Greys', rasterized=True)
         bar = figure.colorbar(mesh, ax=over_time, pad=0.02)
         bar.set_label('% of samples', fontsize=8)
         bar.ax.tick_params(labelsize=7)
@@ -94,9 +79,7 @@ def plot_history(
             alpha=0.75 if alpha == 1 else 0.6,
             label=f'{unit} {history.steps[place]:,}',
         )
-    final.set(
-        xlim=(low, high), xlabel=r'temperature $\tau$', ylabel='% of samples'
-    )
+    final.set(xlim=(low, high), xlabel=r'temperature $\tau$', ylabel='% of samples')
     final.legend(fontsize=8, frameon=False)
     figure.suptitle(title, fontsize=10)
     return save(figure, path)
@@ -111,8 +94,8 @@ def plot_classes(
 ) -> Path:
     """Mean temperature by frequency, and who the hot and cold samples are.
 
-    The right panel is the paper's figure 5: for each class, the share of its
-    samples among the hottest and among the coldest of all.
+    The right panel is the paper's figure 5: for each class, the share of its samples among the
+    hottest and among the coldest of all.
 
     Args:
         rows: Classes; those without a sample are left out.
@@ -160,32 +143,21 @@ def plot_classes(
     frequency.title.set_fontsize(9)
 
     places = np.arange(len(rows))
-    for sign, colour_, name in (
-        (1, HOT, 'hot_share'),
-        (-1, COLD, 'cold_share'),
-    ):
+    for sign, colour_, name in ((1, HOT, 'hot_share'), (-1, COLD, 'cold_share')):
         values = np.array([getattr(r, name) for r in rows])
         shares.bar(
             places,
             sign * 100 * values,
             width=0.85,
             color=colour_,
-            label=f'among the {num_extreme:,} '
-            + ('hottest' if sign > 0 else 'coldest'),
+            label=f'among the {num_extreme:,} ' + ('hottest' if sign > 0 else 'coldest'),
         )
     shares.axhline(0, color='black', linewidth=0.8)
     shares.yaxis.set_major_formatter(lambda y, _: f'{abs(y):g}')
-    shares.set(
-        xlabel='classes, the most frequent first',
-        ylabel='% of the samples of the class',
-    )
+    shares.set(xlabel='classes, the most frequent first', ylabel='% of the samples of the class')
     if len(rows) <= _NAMED_CLASSES:
         shares.set_xticks(
-            places,
-            [shorten(r.name, 14) for r in rows],
-            rotation=60,
-            ha='right',
-            fontsize=7,
+            places, [shorten(r.name, 14) for r in rows], rotation=60, ha='right', fontsize=7
         )
         shares.set_xlabel('')
     shares.legend(fontsize=7, frameon=False)

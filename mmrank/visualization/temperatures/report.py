@@ -10,10 +10,7 @@ from PIL import Image
 from mmrank.datasets.samplers.class_labels import class_labels
 from mmrank.files.atomic_file import write_csv_atomically
 from mmrank.visualization.temperatures.plots import plot_classes
-from mmrank.visualization.temperatures.sheet import (
-    WarmImage,
-    draw_temperature_sheet,
-)
+from mmrank.visualization.temperatures.sheet import WarmImage, draw_temperature_sheet
 from mmrank.visualization.temperatures.statistics import (
     ClassTemperature,
     RankCorrelation,
@@ -36,38 +33,33 @@ def write_temperature_report(
 ) -> tuple[list[Path], RankCorrelation | None]:
     """Write tables, the class figure and the sheet of images.
 
-    ``samples_<name>.csv`` has every sample; where the data set has one class
-    an image, ``classes_<name>.csv`` and ``classes_<name>.png`` have the
-    classes; ``sheet_<name>.png`` shows images as they are before the pipeline.
+    ``samples_<name>.csv`` has every sample; where the data set has one class an image,
+    ``classes_<name>.csv`` and ``classes_<name>.png`` have the classes; ``sheet_<name>.png`` shows
+    images as they are before the pipeline.
 
     Args:
         temperatures: Of all samples of the data set.
-        dataset: The training set, sample i of it at index i: its
-            ``get_data_info(i)`` has ``img`` in RGB, or ``img_path``. Wrappers
-            that repeat it are seen through.
+        dataset: The training set, sample i of it at index i: its ``get_data_info(i)`` has ``img``
+            in RGB, or ``img_path``. Wrappers that repeat it are seen through.
         folder: Where to write.
         num_extreme: How many samples count as hottest and coldest.
         num_images: Images of each kind on the sheet; 0 for no sheet.
 
     Returns:
-        The files, and the rank correlation of class frequency and mean
-        temperature; None where there are no classes.
+        The files, and the rank correlation of class frequency and mean temperature; None where
+        there are no classes.
 
     Raises:
-        ValueError: If the data set has another number of samples, or none of
-            them was visited.
+        ValueError: If the data set has another number of samples, or none of them was visited.
     """
     # RepeatDataset and the like show a sample several times.
-    while len(dataset) != len(temperatures.tau) and hasattr(
-        dataset, 'dataset'
-    ):
+    while len(dataset) != len(temperatures.tau) and hasattr(dataset, 'dataset'):
         dataset = dataset.dataset
     tau, visited = temperatures.tau, temperatures.visited
     if len(dataset) != len(tau):
         raise ValueError(
-            f'there are {len(tau):,} temperatures, but the training set has '
-            f'{len(dataset):,} samples. Fix: pass the config that the '
-            'checkpoint was trained with'
+            f'there are {len(tau):,} temperatures, but the training set has {len(dataset):,} '
+            'samples. Fix: pass the config that the checkpoint was trained with'
         )
     if not visited.any():
         raise ValueError(
@@ -76,9 +68,7 @@ def write_temperature_report(
         )
     folder, name = Path(folder), temperatures.name
     labels, names = _classes(dataset)
-    paths = [
-        _write_samples(temperatures, labels, folder / f'samples_{name}.csv')
-    ]
+    paths = [_write_samples(temperatures, labels, folder / f'samples_{name}.csv')]
     correlation = None
     if labels is not None:
         rows = class_temperatures(tau, visited, labels, names, num_extreme)
@@ -118,14 +108,10 @@ def _classes(dataset) -> tuple[np.ndarray | None, Sequence[str]]:
     return labels, names
 
 
-def _write_samples(
-    temperatures: Temperatures, labels: np.ndarray | None, path: Path
-) -> Path:
+def _write_samples(temperatures: Temperatures, labels: np.ndarray | None, path: Path) -> Path:
     columns = ['sample_idx', 'tau', 'visited']
     rows = [columns if labels is None else [*columns, 'label']]
-    for index, (tau, visited) in enumerate(
-        zip(temperatures.tau, temperatures.visited)
-    ):
+    for index, (tau, visited) in enumerate(zip(temperatures.tau, temperatures.visited)):
         row = [index, f'{tau:.6g}', int(visited)]
         rows.append(row if labels is None else [*row, labels[index]])
     return write_csv_atomically(rows, path)

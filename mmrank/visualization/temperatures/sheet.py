@@ -56,10 +56,7 @@ def draw_temperature_sheet(
     """
     if not hot and not cold:
         raise ValueError('draw_temperature_sheet needs at least one image')
-    blocks = [
-        (hot, HOT, 'largest temperatures'),
-        (cold, COLD, 'smallest temperatures'),
-    ]
+    blocks = [(hot, HOT, 'largest temperatures'), (cold, COLD, 'smallest temperatures')]
     blocks = [block for block in blocks if block[0]]
     rows = [-(-len(images) // columns) for images, *_ in blocks]
     pitch = _CELL + _TEXT
@@ -73,21 +70,14 @@ def draw_temperature_sheet(
     y = top
     for (images, colour, heading), count in zip(blocks, rows):
         figure.text(
-            0.1 / width,
-            1 - (y + 0.23) / height,
-            heading,
-            fontsize=9,
-            color=colour,
-            weight='bold',
+            0.1 / width, 1 - (y + 0.23) / height, heading, fontsize=9, color=colour, weight='bold'
         )
         y += _HEADING
         for index, item in enumerate(images):
             row, column = divmod(index, columns)
             left = 0.1 + column * (_CELL + _GAP)
             bottom = height - y - row * pitch - _CELL
-            axis = figure.add_axes(
-                (left / width, bottom / height, _CELL / width, _CELL / height)
-            )
+            axis = figure.add_axes((left / width, bottom / height, _CELL / width, _CELL / height))
             axis.imshow(item.image, interpolation='nearest')
             axis.set_xticks([])
             axis.set_yticks([])

@@ -10,9 +10,7 @@ from scipy.stats import rankdata
 _BLOCK = 1 << 22
 
 
-def permuted_blocks(
-    values: np.ndarray, draws: int, seed: int
-) -> Iterator[np.ndarray]:
+def permuted_blocks(values: np.ndarray, draws: int, seed: int) -> Iterator[np.ndarray]:
     """Copies of an array with its last axis permuted, each row by itself.
 
     Args:
@@ -27,9 +25,7 @@ def permuted_blocks(
     size = max(1, _BLOCK // values.size)
     for start in range(0, draws, size):
         count = min(size, draws - start)
-        yield rng.permuted(
-            np.tile(values, (count,) + (1,) * values.ndim), axis=-1
-        )
+        yield rng.permuted(np.tile(values, (count,) + (1,) * values.ndim), axis=-1)
 
 
 #: Of the permutation test.
@@ -79,10 +75,7 @@ class RankCorrelation:
 
 
 def rank_correlation(
-    x: np.ndarray,
-    y: np.ndarray,
-    permutations: int = PERMUTATIONS,
-    seed: int = 0,
+    x: np.ndarray, y: np.ndarray, permutations: int = PERMUTATIONS, seed: int = 0
 ) -> RankCorrelation:
     """Spearman's rank correlation with the p-value of a permutation test.
 
@@ -142,8 +135,8 @@ def class_temperatures(
         visited: (N,) bool; other samples are left out.
         labels: (N,) class indices.
         names: Of the classes.
-        num_extreme: How many samples count as hottest and as coldest; the
-            paper's figure 5 takes 600.
+        num_extreme: How many samples count as hottest and as coldest; the paper's figure 5 takes
+            600.
 
     Returns:
         One row for each name, in the order of the names.
@@ -160,17 +153,15 @@ def class_temperatures(
         )
         mean, hot_share, cold_share = map(float, statistics)
         std = float(tau[own].std()) if count else np.nan
-        rows.append(
-            ClassTemperature(name, count, mean, std, hot_share, cold_share)
-        )
+        rows.append(ClassTemperature(name, count, mean, std, hot_share, cold_share))
     return rows
 
 
 def frequency_correlation(rows: Sequence[ClassTemperature]) -> RankCorrelation:
     """Rank correlation of the size of a class and its mean temperature.
 
-    Classes are the units: the samples of one class are not independent, and
-    with thousands of them any difference would be significant.
+    Classes are the units: the samples of one class are not independent, and with thousands of them
+    any difference would be significant.
 
     Args:
         rows: Of :func:`class_temperatures`; classes without a sample are
@@ -178,6 +169,5 @@ def frequency_correlation(rows: Sequence[ClassTemperature]) -> RankCorrelation:
     """
     there = [row for row in rows if row.count]
     return rank_correlation(
-        np.array([row.count for row in there], dtype=float),
-        np.array([row.mean for row in there]),
+        np.array([row.count for row in there], dtype=float), np.array([row.mean for row in there])
     )

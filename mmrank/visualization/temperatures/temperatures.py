@@ -22,8 +22,8 @@ class Temperatures:
     Attributes:
         name: Which, where a model has several: ``'image_temperature'``.
         tau: (N,) float32.
-        visited: (N,) bool, False for samples that were in no batch yet and
-            still have the temperature that all started with.
+        visited: (N,) bool, False for samples that were in no batch yet and still have the
+            temperature that all started with.
     """
 
     name: str
@@ -50,14 +50,12 @@ def temperatures_of(model: nn.Module) -> list[Temperatures]:
     return _named(found)
 
 
-def read_temperatures(
-    path: str | os.PathLike, trust: bool = False
-) -> list[Temperatures]:
+def read_temperatures(path: str | os.PathLike, trust: bool = False) -> list[Temperatures]:
     """The temperatures in a checkpoint.
 
     Args:
-        path: ``.pth`` file of a training with ``mmrank.ISogCLRLoss`` or
-            another loss with a :class:`SampleTemperature`.
+        path: ``.pth`` file of a training with ``mmrank.ISogCLRLoss`` or another loss with a
+            :class:`SampleTemperature`.
         trust: Whether the file may run code when it is loaded.
 
     Returns:
@@ -80,8 +78,7 @@ def read_temperatures(
         raise
     except Exception as error:
         raise ValueError(
-            f'{path} is not a checkpoint: {type(error).__name__}: {error}. '
-            f'{fix}'
+            f'{path} is not a checkpoint: {type(error).__name__}: {error}. {fix}'
         ) from error
     found = {
         key.removesuffix('.tau'): (tau, states[f'{key[:-4]}.log_s'])
@@ -90,15 +87,12 @@ def read_temperatures(
     }
     if not found:
         raise ValueError(
-            f'{path} has no per-sample temperatures: no NAME.tau beside a '
-            f'NAME.log_s. {fix}'
+            f'{path} has no per-sample temperatures: no NAME.tau beside a NAME.log_s. {fix}'
         )
     return _named(found)
 
 
-def _named(
-    found: Mapping[str, tuple[torch.Tensor, torch.Tensor]],
-) -> list[Temperatures]:
+def _named(found: Mapping[str, tuple[torch.Tensor, torch.Tensor]]) -> list[Temperatures]:
     """Shorten names to their last part where that tells them apart."""
     short = [name.rpartition('.')[2] for name in found]
     names = short if len(set(short)) == len(short) else list(found)

@@ -19,11 +19,7 @@ def brute_force_ece(scores, targets, num_bins):
     total = 0.0
     for j in range(num_bins):
         low, high = j / num_bins, (j + 1) / num_bins
-        mine = [
-            (s, t)
-            for s, t in zip(scores, targets)
-            if low < s <= high or (j == 0 and s == 0)
-        ]
+        mine = [(s, t) for s, t in zip(scores, targets) if low < s <= high or (j == 0 and s == 0)]
         if mine:
             confidence = math.fsum(s for s, _ in mine) / len(mine)
             precision = math.fsum(t for _, t in mine) / len(mine)
@@ -46,21 +42,15 @@ def brute_force_laece(scores, ious, labels, num_bins):
             precision = len(right) / len(bin_)
             mean_iou = sum(right) / len(right) if right else 0.0
             confidence = sum(s for s, _ in bin_) / len(bin_)
-            error += (
-                len(bin_) / len(mine) * abs(confidence - precision * mean_iou)
-            )
+            error += len(bin_) / len(mine) * abs(confidence - precision * mean_iou)
         errors.append(error)
     return sum(errors) / len(errors)
 
 
 # Edges of bins among them.
-numbers = st.one_of(
-    st.floats(0, 1), st.sampled_from([0.0, 0.2, 0.25, 0.4, 0.6, 0.7, 1.0])
-)
+numbers = st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.2, 0.25, 0.4, 0.6, 0.7, 1.0]))
 boxes = st.lists(
-    st.tuples(
-        numbers, st.one_of(st.just(0.0), st.floats(0.5, 1)), st.integers(0, 2)
-    ),
+    st.tuples(numbers, st.one_of(st.just(0.0), st.floats(0.5, 1)), st.integers(0, 2)),
     min_size=1,
     max_size=40,
 )
@@ -73,22 +63,15 @@ def test_errors_are_those_of_the_definitions(found, num_bins):
     scores, ious, labels = zip(*found)
     s, u = (torch.tensor(x, dtype=torch.float64) for x in (scores, ious))
     assert expected_calibration_error(s, u > 0, num_bins).item() == (
-        pytest.approx(
-            brute_force_ece(scores, [x > 0 for x in ious], num_bins),
-            abs=1e-12,
-        )
+        pytest.approx(brute_force_ece(scores, [x > 0 for x in ious], num_bins), abs=1e-12)
     )
-    got = localisation_aware_calibration_error(
-        s, u, torch.tensor(labels), num_bins
-    )
+    got = localisation_aware_calibration_error(s, u, torch.tensor(labels), num_bins)
     expected = brute_force_laece(scores, ious, labels, num_bins)
     assert got.item() == pytest.approx(expected, abs=1e-12)
 
 
 def test_bins():
-    bins = reliability_bins(
-        torch.tensor([0.0, 0.25, 0.26, 1.0]), torch.tensor([0, 1, 1, 0]), 4
-    )
+    bins = reliability_bins(torch.tensor([0.0, 0.25, 0.26, 1.0]), torch.tensor([0, 1, 1, 0]), 4)
     assert bins.count.tolist() == [2, 1, 0, 1]
     assert bins.confidence.tolist()[:2] == pytest.approx([0.125, 0.26])
     assert bins.accuracy.tolist()[:2] == [0.5, 1]
@@ -107,9 +90,7 @@ def test_probabilities_have_a_small_error():
 def test_no_box_has_no_error():
     none = torch.zeros(0)
     assert expected_calibration_error(none, none).isnan()
-    assert localisation_aware_calibration_error(
-        none, none, none.long()
-    ).isnan()
+    assert localisation_aware_calibration_error(none, none, none.long()).isnan()
 
 
 @pytest.mark.parametrize(
@@ -124,13 +105,9 @@ def test_no_box_has_no_error():
 )
 def test_bad_input_is_named(scores, targets, num_bins, text):
     with pytest.raises(ValueError, match=text):
-        expected_calibration_error(
-            torch.tensor(scores), torch.tensor(targets), num_bins
-        )
+        expected_calibration_error(torch.tensor(scores), torch.tensor(targets), num_bins)
 
 
 def test_labels_of_other_boxes_are_refused():
     with pytest.raises(ValueError, match='labels must have the shape'):
-        localisation_aware_calibration_error(
-            torch.rand(3), torch.rand(3), torch.zeros(2)
-        )
+        localisation_aware_calibration_error(torch.rand(3), torch.rand(3), torch.zeros(2))

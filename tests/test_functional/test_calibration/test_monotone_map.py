@@ -13,9 +13,9 @@ from mmrank.functional import interpolated_map, keep_order, platt_map
 #: float32 numbers from 0 to 1 are 0 to this many steps above 0.
 ONE = 0x3F800000
 scores_32 = st.floats(0, 1, width=32)
-knots = st.lists(
-    st.tuples(scores_32, st.floats(0, 1)), min_size=1, max_size=6
-).map(lambda xs: list(zip(*(sorted(x) for x in zip(*xs)))))
+knots = st.lists(st.tuples(scores_32, st.floats(0, 1)), min_size=1, max_size=6).map(
+    lambda xs: list(zip(*(sorted(x) for x in zip(*xs))))
+)
 
 
 def neighbours(start, count):
@@ -66,8 +66,7 @@ def test_interpolation_keeps_the_order_of_neighbours(name):
 
 
 @pytest.mark.parametrize(
-    ('scale', 'offset'),
-    [(1, 0), (0.001, 0), (0.3, 9), (2, -3), (40, 5), (1, 1e4), (1, -1e4)],
+    ('scale', 'offset'), [(1, 0), (0.001, 0), (0.3, 9), (2, -3), (40, 5), (1, 1e4), (1, -1e4)]
 )
 def test_platt_keeps_the_order_of_neighbours(scale, offset):
     scores = some_neighbours()
@@ -88,11 +87,7 @@ def test_any_isotonic_map_keeps_order_and_ties(points, scores):
     assert torch.equal(got[:, None] < got, below)
 
 
-@given(
-    st.floats(1e-3, 100),
-    st.floats(-1e4, 1e4),
-    st.lists(scores_32, min_size=2, max_size=50),
-)
+@given(st.floats(1e-3, 100), st.floats(-1e4, 1e4), st.lists(scores_32, min_size=2, max_size=50))
 @example(1.5, 0.0, [0.0] * 7 + [0.23927578330039978] * 2)
 def test_any_platt_map_keeps_order_and_ties(scale, offset, scores):
     row = torch.tensor([scores])
@@ -115,9 +110,7 @@ def test_a_row_has_its_own_map():
     y = torch.tensor([[0.0, 1, 1], [0.1, 0.1, 0.9], [0.4, 0.4, 0.4]])
     got = interpolated_map(scores, x, y)
     for i in range(3):
-        (alone,) = interpolated_map(
-            scores[i : i + 1], x[i : i + 1], y[i, None]
-        )
+        (alone,) = interpolated_map(scores[i : i + 1], x[i : i + 1], y[i, None])
         assert torch.equal(got[i], alone)
     assert got[0].numpy() == pytest.approx(scores[0].numpy(), abs=1e-6)
 

@@ -40,10 +40,7 @@ POINTWISE = ['square', 'logistic', _SquaredHinge()]
 
 def towers(dtype=torch.float64):
     g = torch.Generator().manual_seed(0)
-    return [
-        torch.randn(size, 3, generator=g, dtype=dtype).requires_grad_()
-        for size in SHAPE
-    ]
+    return [torch.randn(size, 3, generator=g, dtype=dtype).requires_grad_() for size in SHAPE]
 
 
 def results(loss, parameters):
@@ -63,14 +60,10 @@ def test_equals_the_loss_of_the_matrix(mode, pointwise, block_size):
     left, right = towers()
     rows, cols = indices(PAIRS[:5])
     setting = dict(mode=mode, pointwise=pointwise, **SETTING)
-    expected = in_batch_loss(
-        left[rows] @ right[cols].t(), rows, cols, *COUNTS, **setting
-    )
+    expected = in_batch_loss(left[rows] @ right[cols].t(), rows, cols, *COUNTS, **setting)
     expected = results(expected, (left, right))
     for with_index in (False, True):
-        parts = (
-            dict(left_index=rows, right_index=cols) if with_index else dict()
-        )
+        parts = dict(left_index=rows, right_index=cols) if with_index else dict()
         actual = in_batch_embedding_loss(
             left if with_index else left[rows],
             right if with_index else right[cols],
@@ -102,9 +95,7 @@ def test_all_pairs_are_the_full_objective(mode, pointwise):
         **SETTING,
     )
     expected = objective(left @ right.t(), mode, pointwise, NUM_POSITIVES)
-    assert_same(
-        results(actual, (left, right)), results(expected, (left, right))
-    )
+    assert_same(results(actual, (left, right)), results(expected, (left, right)))
 
 
 def test_sogram_with_the_columns_of_two_samples():
@@ -112,15 +103,9 @@ def test_sogram_with_the_columns_of_two_samples():
     rows, cols = indices(PAIRS[:5])
     rows = rows[:2]
     setting = dict(mode='sogram', pointwise='logistic', **SETTING)
-    expected = in_batch_loss(
-        left[rows] @ right[cols].t(), rows, cols, *COUNTS, **setting
-    )
-    actual = in_batch_embedding_loss(
-        left[rows], right[cols], rows, cols, *COUNTS, **setting
-    )
-    assert_same(
-        results(actual, (left, right)), results(expected, (left, right))
-    )
+    expected = in_batch_loss(left[rows] @ right[cols].t(), rows, cols, *COUNTS, **setting)
+    actual = in_batch_embedding_loss(left[rows], right[cols], rows, cols, *COUNTS, **setting)
+    assert_same(results(actual, (left, right)), results(expected, (left, right)))
 
 
 @pytest.mark.parametrize('pointwise', POINTWISE)
@@ -130,10 +115,7 @@ def test_gradcheck_of_the_cross_sum(pointwise):
     left, right = towers()
     x, y = torch.rand(3).double(), torch.rand(4).double()
     assert torch.autograd.gradcheck(
-        lambda a, b: weighted_cross_sum(
-            a, b, x, y, build_pointwise(pointwise), 2
-        ),
-        (left, right),
+        lambda a, b: weighted_cross_sum(a, b, x, y, build_pointwise(pointwise), 2), (left, right)
     )
 
 
@@ -193,9 +175,7 @@ def test_autocast_and_half_precision(pointwise):
     arguments = (rows, cols, *COUNTS)
     setting = dict(mode='unbiased', pointwise=pointwise, **SETTING)
     with torch.autocast('cpu', dtype=torch.bfloat16):
-        loss = in_batch_embedding_loss(
-            left[rows], right[cols], *arguments, **setting
-        )
+        loss = in_batch_embedding_loss(left[rows], right[cols], *arguments, **setting)
     expected = in_batch_embedding_loss(
         left.double()[rows], right.double()[cols], *arguments, **setting
     )
@@ -213,10 +193,7 @@ def test_autocast_and_half_precision(pointwise):
         (dict(left=torch.zeros(2)), 'left must be a matrix'),
         (dict(left_index=torch.zeros(3).long()), r'left_index must be \(2,\)'),
         (dict(right_index=torch.tensor([0, 2])), 'right_index holds'),
-        (
-            dict(block_size=0, pointwise='logistic'),
-            'block_size must be at least 1',
-        ),
+        (dict(block_size=0, pointwise='logistic'), 'block_size must be at least 1'),
     ],
 )
 def test_bad_input(change, message):

@@ -20,12 +20,7 @@ from in_batch_enumeration import (
     score_matrix,
 )
 
-from mmrank.functional import (
-    IN_BATCH_MODES,
-    LogisticPointwise,
-    build_pointwise,
-    in_batch_loss,
-)
+from mmrank.functional import IN_BATCH_MODES, LogisticPointwise, build_pointwise, in_batch_loss
 
 PAPER_MODES = IN_BATCH_MODES[:5]
 POINTWISE = ('square', 'logistic')
@@ -40,10 +35,7 @@ def loss_of(scores, batch, mode, pointwise, **other):
         ROW_COUNTS,
         COL_COUNTS,
         NUM_POSITIVES,
-        **{
-            **dict(mode=mode, pointwise=pointwise, omega=OMEGA, shape=SHAPE),
-            **other,
-        },
+        **{**dict(mode=mode, pointwise=pointwise, omega=OMEGA, shape=SHAPE), **other},
     )
 
 
@@ -64,12 +56,8 @@ def test_equals_the_printed_definition(mode, pointwise):
     for size in range(2, NUM_POSITIVES + 1):
         batch = batches(size)[-1]
         assert_same(
-            value_and_gradient(
-                lambda s, b=batch: loss_of(s, b, mode, pointwise), scores
-            ),
-            value_and_gradient(
-                lambda s, b=batch: batch_loss(s, b, mode, pointwise), scores
-            ),
+            value_and_gradient(lambda s, b=batch: loss_of(s, b, mode, pointwise), scores),
+            value_and_gradient(lambda s, b=batch: batch_loss(s, b, mode, pointwise), scores),
         )
 
 
@@ -81,23 +69,13 @@ def test_mean_over_all_batches_is_the_objective(mode, pointwise, size):
     every = batches(size)
     assert_same(
         value_and_gradient(
-            lambda s: (
-                sum(loss_of(s, b, mode, pointwise) for b in every) / len(every)
-            ),
-            scores,
+            lambda s: sum(loss_of(s, b, mode, pointwise) for b in every) / len(every), scores
         ),
-        value_and_gradient(
-            lambda s: objective(s, mode, pointwise, size), scores
-        ),
+        value_and_gradient(lambda s: objective(s, mode, pointwise, size), scores),
     )
 
 
-@given(
-    st.integers(1, 4),
-    st.integers(1, 4),
-    st.integers(0, 999),
-    st.sampled_from(POINTWISE),
-)
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 999), st.sampled_from(POINTWISE))
 def test_unbiased_on_any_label_matrix(m, n, seed, pointwise):
     g = torch.Generator().manual_seed(seed)
     labels = torch.rand(m, n, generator=g) < 0.3
@@ -132,10 +110,7 @@ def test_batches_of_one_pair(mode):
     every = batches(1)
     assert_same(
         value_and_gradient(
-            lambda s: (
-                sum(loss_of(s, b, mode, 'square') for b in every) / len(every)
-            ),
-            scores,
+            lambda s: sum(loss_of(s, b, mode, 'square') for b in every) / len(every), scores
         ),
         value_and_gradient(lambda s: objective(s, mode, 'square', 1), scores),
     )
@@ -163,12 +138,8 @@ def test_mean_over_two_samples_of_sogram(pointwise, sizes):
         )
 
     assert_same(
-        value_and_gradient(
-            lambda s: sum(one(s, a, b) for a, b in every) / len(every), scores
-        ),
-        value_and_gradient(
-            lambda s: objective(s, 'sogram', pointwise, 0), scores
-        ),
+        value_and_gradient(lambda s: sum(one(s, a, b) for a, b in every) / len(every), scores),
+        value_and_gradient(lambda s: objective(s, 'sogram', pointwise, 0), scores),
     )
     first, second = every[-1]
     assert_same(
@@ -190,13 +161,8 @@ def test_square_scores_of_sogram_are_split_in_the_middle():
 def test_omega_of_the_full_gradient(pointwise):
     scores = score_matrix(6)
     assert_same(
-        value_and_gradient(
-            lambda s: loss_of(s, tuple(PAIRS), 'in_batch_omega', pointwise),
-            scores,
-        ),
-        value_and_gradient(
-            lambda s: objective(s, 'in_batch_omega', pointwise, 0), scores
-        ),
+        value_and_gradient(lambda s: loss_of(s, tuple(PAIRS), 'in_batch_omega', pointwise), scores),
+        value_and_gradient(lambda s: objective(s, 'in_batch_omega', pointwise, 0), scores),
     )
 
 
@@ -204,9 +170,7 @@ def test_omega_of_the_full_gradient(pointwise):
 @pytest.mark.parametrize('mode', IN_BATCH_MODES)
 def test_gradcheck(mode, pointwise):
     scores = score_matrix(7)
-    assert torch.autograd.gradcheck(
-        lambda s: loss_of(s, tuple(PAIRS[:4]), mode, pointwise), scores
-    )
+    assert torch.autograd.gradcheck(lambda s: loss_of(s, tuple(PAIRS[:4]), mode, pointwise), scores)
     assert torch.autograd.gradgradcheck(
         lambda s: loss_of(s, tuple(PAIRS[:4]), mode, pointwise), scores
     )
@@ -226,9 +190,7 @@ def test_order_of_the_pairs_does_not_matter(order, mode):
 def test_one_pair_is_the_whole_matrix(mode):
     one = torch.ones(1, dtype=torch.long)
     score = torch.tensor([[0.4]], dtype=torch.float64)
-    loss = in_batch_loss(
-        score, one - 1, one - 1, one, one, 1, mode=mode, shape=(1, 1)
-    )
+    loss = in_batch_loss(score, one - 1, one - 1, one, one, 1, mode=mode, shape=(1, 1))
     assert_same(loss, torch.tensor(0.18, dtype=torch.float64))
 
 
@@ -258,12 +220,7 @@ def test_int32_indices_and_strided_scores():
     args = (ROW_COUNTS, COL_COUNTS.float(), NUM_POSITIVES)
     assert_same(
         in_batch_loss(
-            block.t().contiguous().t(),
-            rows.int(),
-            cols.int(),
-            *args,
-            mode='unbiased',
-            shape=SHAPE,
+            block.t().contiguous().t(), rows.int(), cols.int(), *args, mode='unbiased', shape=SHAPE
         ),
         loss_of(scores, tuple(PAIRS[:4]), 'unbiased', 'square'),
     )
@@ -312,9 +269,7 @@ def test_bad_input(change, message):
     )
     arguments.update(change)
     if 'scores' not in change:
-        arguments['scores'] = torch.zeros(
-            len(arguments['rows']), len(arguments['cols'])
-        )
+        arguments['scores'] = torch.zeros(len(arguments['rows']), len(arguments['cols']))
     with pytest.raises(ValueError, match=message):
         in_batch_loss(**arguments)
 

@@ -11,8 +11,7 @@ from mmrank.functional.in_batch.pair_scores import pair_scores
 def test_equals_the_gathered_product(pairs, sizes):
     g = torch.Generator().manual_seed(pairs)
     left, right = (
-        torch.randn(n, 4, generator=g, dtype=torch.float64, requires_grad=True)
-        for n in sizes
+        torch.randn(n, 4, generator=g, dtype=torch.float64, requires_grad=True) for n in sizes
     )
     indices = [torch.randint(n, (pairs,), generator=g) for n in sizes]
     actual = pair_scores(left, right, *indices, block_size=5)
@@ -30,6 +29,4 @@ def test_gradient_of_one_side_and_strided_rows():
     left = torch.randn(6, 4, dtype=torch.float64).t().requires_grad_()
     right = torch.randn(3, 6, dtype=torch.float64)
     index = torch.tensor([0, 1, 1, 3])[::2], torch.tensor([2, 0])
-    assert torch.autograd.gradcheck(
-        lambda x: pair_scores(x, right, *index), [left]
-    )
+    assert torch.autograd.gradcheck(lambda x: pair_scores(x, right, *index), [left])

@@ -18,9 +18,7 @@ def brute_force_ap(scores, labels):
 
 
 lists = st.lists(
-    st.tuples(
-        st.sampled_from([-2.0, -0.5, 0.0, 0.25, 1.0, 3.0]), st.booleans()
-    ),
+    st.tuples(st.sampled_from([-2.0, -0.5, 0.0, 0.25, 1.0, 3.0]), st.booleans()),
     min_size=1,
     max_size=30,
 ).filter(lambda xs: any(y for _, y in xs))
@@ -41,9 +39,7 @@ def test_equals_scikit_learn_without_ties():
     rng = np.random.default_rng(0)
     scores, labels = rng.normal(size=500), rng.random(500) < 0.1
     got = average_precision(torch.tensor(scores), torch.tensor(labels))
-    assert got.item() == pytest.approx(
-        metrics.average_precision_score(labels, scores), abs=1e-12
-    )
+    assert got.item() == pytest.approx(metrics.average_precision_score(labels, scores), abs=1e-12)
 
 
 def test_edge_cases():
@@ -51,23 +47,14 @@ def test_edge_cases():
     assert average_precision(ones, ones.int()) == 1
     assert average_precision(ones, torch.zeros(4)).isnan()
     assert average_precision(ones[:0], ones[:0]).isnan()
-    assert average_precision(
-        torch.tensor([float('nan'), 1.0]), torch.tensor([0, 1])
-    ).isnan()
+    assert average_precision(torch.tensor([float('nan'), 1.0]), torch.tensor([0, 1])).isnan()
     inf = float('inf')
-    assert (
-        average_precision(
-            torch.tensor([inf, -inf, 0.0]), torch.tensor([1, 0, 0])
-        )
-        == 1
-    )
+    assert average_precision(torch.tensor([inf, -inf, 0.0]), torch.tensor([1, 0, 0])) == 1
     # One positive tied with three negatives stands last among them.
     assert average_precision(ones, torch.tensor([1, 0, 0, 0])) == 0.25
 
 
-@pytest.mark.parametrize(
-    'dtype', [torch.float16, torch.bfloat16, torch.float32, torch.float64]
-)
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_dtypes_and_strides(dtype):
     scores = torch.tensor([[3.0, 9], [2, 9], [1, 9]], dtype=dtype)[:, 0]
     labels = torch.tensor([[1, 0], [0, 0], [1, 0]])[:, 0]

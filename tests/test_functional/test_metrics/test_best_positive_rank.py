@@ -12,10 +12,7 @@ def loops(queries, gallery, pairs):
         positive = {int(c) for r, c in pairs if int(r) == i}
         scores = [float(query @ z) for z in gallery]
         best = max(scores[c] for c in positive)
-        places.append(
-            1
-            + sum(s >= best for c, s in enumerate(scores) if c not in positive)
-        )
+        places.append(1 + sum(s >= best for c, s in enumerate(scores) if c not in positive))
     return places
 
 
@@ -29,9 +26,7 @@ def random_pairs(g, queries, gallery):
 @pytest.mark.parametrize('ties', [False, True])
 def test_equals_loops(ties, max_scores):
     g = torch.Generator().manual_seed(0)
-    queries, gallery = (
-        torch.randn(n, 3, generator=g, dtype=torch.float64) for n in (13, 9)
-    )
+    queries, gallery = (torch.randn(n, 3, generator=g, dtype=torch.float64) for n in (13, 9))
     if ties:
         queries, gallery = queries.round(), gallery.round()
     pairs = random_pairs(g, 13, 9)

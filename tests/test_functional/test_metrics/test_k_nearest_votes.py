@@ -10,9 +10,7 @@ from mmrank.functional import k_nearest_votes, unit_rows
 
 def data(seed=0, queries=7, bank=23, dim=5, classes=4):
     g = torch.Generator().manual_seed(seed)
-    rows = unit_rows(
-        torch.randn(queries + bank, dim, generator=g, dtype=torch.float64)
-    )
+    rows = unit_rows(torch.randn(queries + bank, dim, generator=g, dtype=torch.float64))
     labels = torch.randint(0, classes, (bank,), generator=g)
     return rows[:queries], rows[queries:], labels
 

@@ -4,10 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrank.functional import retrieval_metrics
-from mmrank.functional.metrics.retrieval.counting import (
-    ROW_MULTIPLE,
-    count_rows_at_or_above,
-)
+from mmrank.functional.metrics.retrieval.counting import ROW_MULTIPLE, count_rows_at_or_above
 
 INF = float('inf')
 # Comparing, and many enough to be counted by bins.
@@ -57,6 +54,6 @@ def test_edge_values(scores, thresholds):
 def test_a_row_of_zeros_has_cosine_zero():
     x = torch.tensor([[1.0, 0.0], [0.0, 0.0], [-1.0, 0.0], [1.0, 1.0]])
     got = retrieval_metrics(x, torch.tensor([0, 0, 1, 2]))
-    # 0 stands between the cosines of the first query, 0.71 and -1, and ties
-    # with nothing but itself: all three tie for the query of zeros.
+    # 0 stands between the cosines of the first query, 0.71 and -1, and ties with nothing but
+    # itself: all three tie for the query of zeros.
     assert got.first_rank.tolist() == [2, 3, 0, 0]

@@ -5,12 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from retrieval_brute_force import similarity_matrix
 
-from mmrank.functional import (
-    nearest_in_gallery,
-    recall_curve,
-    retrieval_curves,
-    retrieval_metrics,
-)
+from mmrank.functional import nearest_in_gallery, recall_curve, retrieval_curves, retrieval_metrics
 
 
 def brute_force_curve(scores, is_positive, points):
@@ -36,19 +31,14 @@ def brute_force_mean(x, labels, points):
         others = [j for j in range(len(scores)) if j != i]
         curves.append(
             brute_force_curve(
-                [scores[i][j] for j in others],
-                [labels[j].item() == label for j in others],
-                points,
+                [scores[i][j] for j in others], [labels[j].item() == label for j in others], points
             )
         )
     return curves
 
 
 rows = st.lists(
-    st.tuples(
-        st.tuples(*[st.sampled_from([-2.0, -1.0, 0.0, 1.0, 3.0])] * 2),
-        st.integers(0, 3),
-    ),
+    st.tuples(st.tuples(*[st.sampled_from([-2.0, -1.0, 0.0, 1.0, 3.0])] * 2), st.integers(0, 3)),
     min_size=1,
     max_size=20,
 )
@@ -66,9 +56,7 @@ def test_equals_the_definition_with_ties(pairs, points):
             assert row == pytest.approx(curve, abs=1e-12)
     known = [c for c in expected if c is not None]
     if known:
-        assert got.mean_precision().tolist() == pytest.approx(
-            np.mean(known, axis=0), abs=1e-12
-        )
+        assert got.mean_precision().tolist() == pytest.approx(np.mean(known, axis=0), abs=1e-12)
     else:
         assert got.mean_precision().isnan().all()
 
@@ -129,9 +117,7 @@ def test_recall_curve_equals_the_summary():
     at = list(range(1, 70))
     expected = figures.summary(at)
     assert expected['queries_without_positive'] == 1
-    assert recall_curve(figures, at) == pytest.approx(
-        [expected[f'recall@{k}'] for k in at]
-    )
+    assert recall_curve(figures, at) == pytest.approx([expected[f'recall@{k}'] for k in at])
     nothing = retrieval_metrics(x[:1], labels[:1])
     assert np.isnan(recall_curve(nothing, [1])).all()
     with pytest.raises(ValueError, match='at least 1, got 0'):
@@ -147,19 +133,13 @@ def test_number_of_points_is_checked(points):
 @pytest.mark.parametrize('similarity', ['cosine', 'dot'])
 def test_nearest_equals_a_sort(similarity):
     x, _ = make_set(40)
-    scores = torch.tensor(
-        similarity_matrix(x.tolist(), x.tolist(), similarity)
-    )
+    scores = torch.tensor(similarity_matrix(x.tolist(), x.tolist(), similarity))
     own = torch.tensor([3, 39, 0])
-    got, found = nearest_in_gallery(
-        x[own], x, 7, similarity=similarity, own=own
-    )
+    got, found = nearest_in_gallery(x[own], x, 7, similarity=similarity, own=own)
     scores = scores[own].scatter(1, own[:, None], -9.0)
     expected = scores.sort(1, descending=True)
     assert torch.equal(found, expected.indices[:, :7])
-    torch.testing.assert_close(
-        got.double(), expected.values[:, :7], rtol=1e-5, atol=1e-5
-    )
+    torch.testing.assert_close(got.double(), expected.values[:, :7], rtol=1e-5, atol=1e-5)
 
 
 def test_nearest_of_ties_few_samples_and_bad_input():

@@ -20,12 +20,7 @@ def make_set(samples=203):
     return torch.randn(samples, 7, generator=g), labels
 
 
-CASES = {
-    'curves': 202,
-    'gallery': 90,
-    'one panel': 202,
-    'nothing': 0,
-}
+CASES = {'curves': 202, 'gallery': 90, 'one panel': 202, 'nothing': 0}
 
 
 def compute(name, **options):
@@ -48,9 +43,7 @@ def _rank_share(rank):
     for name in CASES:
         calls = []
         result += compute(
-            name,
-            group=dist.group.WORLD,
-            progress=lambda *n, calls=calls: calls.append(n),
+            name, group=dist.group.WORLD, progress=lambda *n, calls=calls: calls.append(n)
         )
         result.append(torch.tensor(calls[-1] if calls else (0, 0)))
     return result
@@ -68,9 +61,7 @@ def test_ranks_equal_one_process_bit_for_bit(ranks):
         shares = []
         for result in results:
             for value in figures:
-                torch.testing.assert_close(
-                    next(result), value, rtol=0, atol=0, equal_nan=True
-                )
+                torch.testing.assert_close(next(result), value, rtol=0, atol=0, equal_nan=True)
             done, total = next(result).tolist()
             assert done == total
             shares.append(done)

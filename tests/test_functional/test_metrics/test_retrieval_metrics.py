@@ -19,20 +19,9 @@ sys.path.remove(str(BENCHMARKS))
 RECALL_AT = (1, 2, 10, 100)
 
 
-def check(
-    queries,
-    labels,
-    gallery=None,
-    gallery_labels=None,
-    tolerance=1e-12,
-    **options,
-):
-    got = retrieval_metrics(
-        queries, labels, gallery, gallery_labels, **options
-    )
-    alone = retrieval_metrics(
-        queries, labels, gallery, gallery_labels, recall_only=True, **options
-    )
+def check(queries, labels, gallery=None, gallery_labels=None, tolerance=1e-12, **options):
+    got = retrieval_metrics(queries, labels, gallery, gallery_labels, **options)
+    alone = retrieval_metrics(queries, labels, gallery, gallery_labels, recall_only=True, **options)
     assert torch.equal(alone.first_rank, got.first_rank)
     assert torch.equal(alone.num_positives, got.num_positives)
     assert torch.stack(alone[:3]).isnan().all()
@@ -40,13 +29,9 @@ def check(
     if same_set:
         gallery, gallery_labels = queries, labels
     scores = similarity_matrix(
-        queries.double().tolist(),
-        gallery.double().tolist(),
-        options.get('similarity', 'cosine'),
+        queries.double().tolist(), gallery.double().tolist(), options.get('similarity', 'cosine')
     )
-    expected = brute_force(
-        scores, labels.tolist(), gallery_labels.tolist(), RECALL_AT, same_set
-    )
+    expected = brute_force(scores, labels.tolist(), gallery_labels.tolist(), RECALL_AT, same_set)
     got = got.summary(RECALL_AT)
     for name, value in expected.items():
         assert got[name] == pytest.approx(value, abs=tolerance), name
@@ -55,10 +40,7 @@ def check(
 
 # Small integers: products are exact in float32, and ties are frequent.
 rows = st.lists(
-    st.tuples(
-        st.tuples(*[st.sampled_from([-2.0, -1.0, 0.0, 1.0, 3.0])] * 2),
-        st.integers(0, 3),
-    ),
+    st.tuples(st.tuples(*[st.sampled_from([-2.0, -1.0, 0.0, 1.0, 3.0])] * 2), st.integers(0, 3)),
     min_size=1,
     max_size=25,
 )
@@ -125,12 +107,8 @@ def test_scikit_learn_per_query():
     scores, others = (unit @ unit.T).numpy(), ~np.eye(400, dtype=bool)
     same = (labels[:, None] == labels).numpy()
     for i in range(0, 400, 9):
-        expected = average_precision_score(
-            same[i, others[i]], scores[i, others[i]]
-        )
-        assert figures.average_precision[i].item() == pytest.approx(
-            expected, abs=1e-12
-        )
+        expected = average_precision_score(same[i, others[i]], scores[i, others[i]])
+        assert figures.average_precision[i].item() == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize('size', [30, 1500])
@@ -144,12 +122,8 @@ def test_order_of_the_gallery_changes_no_bit(size, classes):
     queries, query_labels = gallery[:20] + 0.1, labels[:20]
     first = retrieval_metrics(queries, query_labels, gallery, labels)
     for seed in range(4):
-        order = torch.randperm(
-            size, generator=torch.Generator().manual_seed(seed)
-        )
-        other = retrieval_metrics(
-            queries, query_labels, gallery[order], labels[order]
-        )
+        order = torch.randperm(size, generator=torch.Generator().manual_seed(seed))
+        other = retrieval_metrics(queries, query_labels, gallery[order], labels[order])
         for a, b in zip(first, other):
             assert torch.equal(a, b)
 
@@ -185,9 +159,7 @@ def test_queries_without_a_positive_are_counted_and_left_out():
     assert got['recall@3'] == 1
 
 
-@pytest.mark.parametrize(
-    'labels', [[], [3], [1, 2]], ids=['empty', 'one', 'no pair']
-)
+@pytest.mark.parametrize('labels', [[], [3], [1, 2]], ids=['empty', 'one', 'no pair'])
 def test_nothing_to_rank(labels):
     labels = torch.tensor(labels, dtype=torch.int64)
     x = torch.ones(len(labels), 2)
@@ -199,12 +171,8 @@ def test_nothing_to_rank(labels):
     assert got['queries'] == 0
 
 
-@pytest.mark.parametrize(
-    'dtype', [torch.float16, torch.bfloat16, torch.float32, torch.float64]
-)
-@pytest.mark.parametrize(
-    'label_dtype', [torch.uint8, torch.int8, torch.int16, torch.int32]
-)
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize('label_dtype', [torch.uint8, torch.int8, torch.int16, torch.int32])
 def test_dtypes_and_strides(dtype, label_dtype):
     g = torch.Generator().manual_seed(4)
     x = torch.randint(-3, 4, (5, 50, 2), generator=g).to(dtype)[..., 1].T
@@ -251,9 +219,7 @@ def test_threads_panels_and_tiles_change_nothing():
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize(
-    'limit', [pytest.param(400_000, marks=pytest.mark.slow), 1_000_000]
-)
+@pytest.mark.parametrize('limit', [pytest.param(400_000, marks=pytest.mark.slow), 1_000_000])
 def test_memory_limit_holds_in_the_worst_case(limit):
     labels = torch.arange(300) % 4
     x = torch.randn(300, 1, generator=torch.Generator().manual_seed(6))
@@ -262,10 +228,7 @@ def test_memory_limit_holds_in_the_worst_case(limit):
     try:
         torch.set_num_threads(1)
         peak = peak_extra_memory(
-            lambda: retrieval_metrics(
-                x, labels, similarity='dot', memory_limit=limit
-            ),
-            tuple,
+            lambda: retrieval_metrics(x, labels, similarity='dot', memory_limit=limit), tuple
         )
     finally:
         torch.set_num_threads(threads)

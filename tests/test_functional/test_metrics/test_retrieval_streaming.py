@@ -32,9 +32,7 @@ def make_set(samples=1000, classes=60, dimensions=7, dtype=torch.float64):
 
 def assert_same(got, expected, **tolerance):
     for a, b in zip(got, expected):
-        torch.testing.assert_close(
-            a, b, equal_nan=True, **(tolerance or dict(rtol=0, atol=1e-12))
-        )
+        torch.testing.assert_close(a, b, equal_nan=True, **(tolerance or dict(rtol=0, atol=1e-12)))
 
 
 @pytest.fixture(params=['one block', 'many blocks'], autouse=True)
@@ -49,11 +47,7 @@ def _small_panels(request, monkeypatch):
 def test_same_set(tmp_path, similarity):
     x, labels = make_set()
     expected = retrieval_metrics(x, labels, similarity=similarity)
-    got = retrieval_metrics(
-        store(x, tmp_path / 'x.npy'),
-        labels,
-        similarity=similarity,
-    )
+    got = retrieval_metrics(store(x, tmp_path / 'x.npy'), labels, similarity=similarity)
     assert_same(got, expected)
 
 
@@ -62,8 +56,7 @@ def test_separate_sets_of_one_file(tmp_path):
     of_gallery = (torch.arange(1000) % 3 > 0).nonzero()[:, 0]
     queries = (torch.arange(1000) % 3 == 0).nonzero()[:, 0]
     expected = retrieval_curves(
-        *(x[queries], labels[queries], x[of_gallery], labels[of_gallery]),
-        points=11,
+        *(x[queries], labels[queries], x[of_gallery], labels[of_gallery]), points=11
     )
     path = tmp_path / 'x.npy'
     got = retrieval_curves(
@@ -85,11 +78,7 @@ def test_exact_products_give_the_same_bits(tmp_path, dtype):
     x = torch.randint(-3, 4, (500, 5), generator=g).to(dtype)
     labels = torch.randint(30, (500,), generator=g)
     expected = retrieval_metrics(x, labels, similarity='dot')
-    got = retrieval_metrics(
-        store(x, tmp_path / 'x.npy'),
-        labels,
-        similarity='dot',
-    )
+    got = retrieval_metrics(store(x, tmp_path / 'x.npy'), labels, similarity='dot')
     assert got.first_rank.equal(expected.first_rank)
     assert_same(got, expected)
 
@@ -114,9 +103,7 @@ def test_panels_and_blocks_fit_the_memory(tmp_path, monkeypatch, limit):
         return scores(panel, first, block)
 
     monkeypatch.setattr(streaming._Panel, 'scores', watched)
-    got = retrieval_metrics(
-        store(x, tmp_path / 'x.npy'), labels, memory_limit=limit
-    )
+    got = retrieval_metrics(store(x, tmp_path / 'x.npy'), labels, memory_limit=limit)
     assert int((got.num_positives > 0).sum()) > 980
     assert max(seen) < 0.7 * limit
 
@@ -147,9 +134,7 @@ def test_wrong_input_is_named(tmp_path):
         retrieval_metrics(store(x, tmp_path / 'nan.npy'), labels)
     with pytest.raises(ValueError, match='overflow torch.float64'):
         retrieval_metrics(
-            store(x.nan_to_num(1e200), tmp_path / 'inf.npy'),
-            labels,
-            similarity='dot',
+            store(x.nan_to_num(1e200), tmp_path / 'inf.npy'), labels, similarity='dot'
         )
 
 
@@ -167,8 +152,7 @@ def test_nearest_of_stored_embeddings(tmp_path, monkeypatch, itself):
         few = nearest_in_gallery(x[20:40], stored, count, own=own)
         torch.testing.assert_close(few[0], got[0][:, :count])
         torch.testing.assert_close(
-            (x[few[1]] - x[expected[1][:, :count]]).abs().amax(),
-            torch.tensor(0.0, dtype=x.dtype),
+            (x[few[1]] - x[expected[1][:, :count]]).abs().amax(), torch.tensor(0.0, dtype=x.dtype)
         )
 
 
@@ -192,9 +176,7 @@ def _on_rank(rank, path):
     _x, labels = make_set()
     stored = StoredEmbeddings(np.load(path, mmap_mode='r'))
     group = dist.group.WORLD
-    return list(
-        retrieval_metrics(stored, labels, memory_limit=1_500_000, group=group)
-    )
+    return list(retrieval_metrics(stored, labels, memory_limit=1_500_000, group=group))
 
 
 @pytest.mark.processes

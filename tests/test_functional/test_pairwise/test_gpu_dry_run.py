@@ -1,7 +1,7 @@
 """What a GPU would do, told by shapes alone; no GPU is needed.
 
-Without values there is nothing to wait for: the same launches of the same
-sizes run for any scores, which is what a CUDA graph replays.
+Without values there is nothing to wait for: the same launches of the same sizes run for any scores,
+which is what a CUDA graph replays.
 """
 
 import os
@@ -15,12 +15,7 @@ if os.environ.get('TRITON_INTERPRET') == '1':
 
 from torch._dynamo.backends.common import aot_autograd
 
-from mmrank.functional import (
-    OneSidedHuber,
-    error_driven_ap,
-    pairwise_surrogate_sum,
-    stable_ap_loss,
-)
+from mmrank.functional import OneSidedHuber, error_driven_ap, pairwise_surrogate_sum, stable_ap_loss
 from mmrank.functional.pairwise import interval_sums
 from mmrank.studies.pairwise_kernels.dry_run import dry_run
 
@@ -37,16 +32,11 @@ LAUNCHES = [
 
 
 def leaves(positives=60, negatives=SCORES):
-    return tuple(
-        torch.empty(n, device='meta', requires_grad=True)
-        for n in (positives, negatives)
-    )
+    return tuple(torch.empty(n, device='meta', requires_grad=True) for n in (positives, negatives))
 
 
 def pair_sum(pos, neg, method):
-    return pairwise_surrogate_sum(
-        pos[None], neg[None], OneSidedHuber(1.0), method=method
-    ).sum()
+    return pairwise_surrogate_sum(pos[None], neg[None], OneSidedHuber(1.0), method=method).sum()
 
 
 def stable_ap(pos, neg, method):
@@ -68,11 +58,7 @@ def test_eight_kernels_and_nothing_else_moves_the_scores(function):
     found = run(function, 'triton')
     assert [x.kernel for x in found.launches] == LAUNCHES
     # The eighth sets the sums to 0.
-    cleared = [
-        op.name
-        for op in found.operators
-        if op.name.startswith('aten.new_zeros')
-    ]
+    cleared = [op.name for op in found.operators if op.name.startswith('aten.new_zeros')]
     assert len(cleared) == 1
     assert found.passes_over(SCORES) == []
 
@@ -88,12 +74,7 @@ def test_the_host_waits_for_nothing(function, method):
 
 @pytest.mark.parametrize(
     'wait',
-    [
-        lambda x: x.sum().item(),
-        lambda x: bool(x.any()),
-        lambda x: x.nonzero(),
-        lambda x: x[x > 0],
-    ],
+    [lambda x: x.sum().item(), lambda x: bool(x.any()), lambda x: x.nonzero(), lambda x: x[x > 0]],
 )
 def test_a_step_that_waits_is_found(wait):
     with pytest.raises((RuntimeError, NotImplementedError)):
@@ -159,9 +140,7 @@ def test_compiled_in_one_graph_for_cuda_graphs(monkeypatch, method):
 
 def test_ap_loss_waits_for_nothing():
     found = run(
-        lambda pos, neg, method: error_driven_ap(
-            pos, neg, method=method, interpolate=False
-        ),
+        lambda pos, neg, method: error_driven_ap(pos, neg, method=method, interpolate=False),
         'triton',
     )
     assert found.copies_between_devices() == []

@@ -15,10 +15,7 @@ from mmrank.functional import (
 from mmrank.functional.pairwise import interval_sums, pair_matrix
 from mmrank.functional.pairwise.interval_sums import IntervalSums
 from mmrank.functional.pairwise.pairwise_surrogate import DENSE_PAIRS
-from mmrank.functional.pairwise.pairwise_tables import (
-    PairwiseTables,
-    ScoreBinner,
-)
+from mmrank.functional.pairwise.pairwise_tables import PairwiseTables, ScoreBinner
 from mmrank.functional.pairwise.surrogates import SCORE_LIMIT, OneSidedSigmoid
 
 
@@ -26,9 +23,7 @@ def brute_force_sum(pos, neg, tau):
     """Sum over pairs of the three-branch definition, in float64."""
     x = pos.double()[:, None] - neg.double()[None]
     value = torch.where(
-        x < 0,
-        1 - 2 * x / tau,
-        torch.where(x < tau, (1 - x / tau) ** 2, torch.zeros_like(x)),
+        x < 0, 1 - 2 * x / tau, torch.where(x < tau, (1 - x / tau) ** 2, torch.zeros_like(x))
     )
     return value.sum(1)
 
@@ -43,9 +38,7 @@ def compare(pos, neg, tau, method='intervals'):
     up = torch.linspace(0.5, 1.5, pos.numel(), dtype=torch.float64)
     results = []
     for function in (
-        lambda p, n: pairwise_surrogate_sum(
-            p[None], n[None], OneSidedHuber(tau), method=method
-        )[0],
+        lambda p, n: pairwise_surrogate_sum(p[None], n[None], OneSidedHuber(tau), method=method)[0],
         lambda p, n: brute_force_sum(p, n, tau),
     ):
         p = pos.clone().requires_grad_()
@@ -70,19 +63,10 @@ def _score_kinds(positives, negatives):
     return {
         'random': (normal(positives), normal(negatives) - 1),
         'tied': (grid(positives), grid(negatives)),
-        'sorted': (
-            normal(positives).sort().values,
-            normal(negatives).sort(descending=True).values,
-        ),
+        'sorted': (normal(positives).sort().values, normal(negatives).sort(descending=True).values),
         'huge': (normal(positives) * 1e4, normal(negatives) * 1e4),
-        'tiny range': (
-            1 + 1e-4 * normal(positives),
-            1 + 1e-4 * normal(negatives),
-        ),
-        'far apart': (
-            torch.cat([normal(positives - 1), normal(1) + 1e4]),
-            normal(negatives),
-        ),
+        'tiny range': (1 + 1e-4 * normal(positives), 1 + 1e-4 * normal(negatives)),
+        'far apart': (torch.cat([normal(positives - 1), normal(1) + 1e4]), normal(negatives)),
     }
 
 
@@ -90,10 +74,7 @@ def _score_kinds(positives, negatives):
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
 @pytest.mark.parametrize(
     ('negatives', 'tau'),
-    [
-        *((3000, tau) for tau in (0.01, 0.5, 1.0, 50.0)),
-        *((70_000, tau) for tau in (0.01, 1.0)),
-    ],
+    [*((3000, tau) for tau in (0.01, 0.5, 1.0, 50.0)), *((70_000, tau) for tau in (0.01, 1.0))],
 )
 def test_intervals_equal_all_pairs(kind, tau, dtype, negatives):
     """The second size is past the one from which scores are binned by grid."""
@@ -113,8 +94,7 @@ def test_half_precision_scores_are_summed_exactly(dtype):
 
 
 values = st.one_of(
-    st.sampled_from([0.0, 1.0, -1.0, 0.5, 1e-30, 1e4, -1e4]),
-    st.floats(-5, 5, width=32),
+    st.sampled_from([0.0, 1.0, -1.0, 0.5, 1e-30, 1e4, -1e4]), st.floats(-5, 5, width=32)
 )
 
 
@@ -126,9 +106,7 @@ values = st.one_of(
 )
 def test_any_lists(pos, neg, tau, dtype):
     pos, neg = torch.tensor(pos, dtype=dtype), torch.tensor(neg, dtype=dtype)
-    total = pairwise_surrogate_sum(
-        pos[None], neg[None], OneSidedHuber(tau), method='intervals'
-    )[0]
+    total = pairwise_surrogate_sum(pos[None], neg[None], OneSidedHuber(tau), method='intervals')[0]
     expected = brute_force_sum(pos, neg, tau)
     torch.testing.assert_close(total, expected, rtol=1e-9, atol=1e-8)
 
@@ -142,12 +120,7 @@ def test_gradcheck(method):
     neg_mask = torch.rand(3, 9) < 0.7
     assert torch.autograd.gradcheck(
         lambda p, n: pairwise_surrogate_sum(
-            p,
-            n,
-            OneSidedHuber(0.8),
-            pos_mask=pos_mask,
-            neg_mask=neg_mask,
-            method=method,
+            p, n, OneSidedHuber(0.8), pos_mask=pos_mask, neg_mask=neg_mask, method=method
         ),
         (pos, neg),
     )
@@ -156,9 +129,7 @@ def test_gradcheck(method):
 @pytest.mark.parametrize('name', sorted(SURROGATES))
 def test_every_surrogate_in_blocks(name, monkeypatch):
     monkeypatch.setattr(
-        importlib.import_module(
-            'mmrank.functional.pairwise.pairwise_surrogate'
-        ),
+        importlib.import_module('mmrank.functional.pairwise.pairwise_surrogate'),
         '_PAIRS_PER_BLOCK',
         50,
     )
@@ -170,8 +141,7 @@ def test_every_surrogate_in_blocks(name, monkeypatch):
     torch.testing.assert_close(got, expected)
     up = torch.rand_like(got)
     for a, b in zip(
-        torch.autograd.grad(got, (pos, neg), up),
-        torch.autograd.grad(expected, (pos, neg), up),
+        torch.autograd.grad(got, (pos, neg), up), torch.autograd.grad(expected, (pos, neg), up)
     ):
         torch.testing.assert_close(a, b)
 
@@ -186,12 +156,7 @@ def test_lists_with_masks_equal_one_list_at_a_time():
     neg = torch.where(neg_mask, neg, 1e6)
     leaf = neg.clone().requires_grad_()
     got = pairwise_surrogate_sum(
-        pos,
-        leaf,
-        OneSidedHuber(1.0),
-        pos_mask=pos_mask,
-        neg_mask=neg_mask,
-        method='intervals',
+        pos, leaf, OneSidedHuber(1.0), pos_mask=pos_mask, neg_mask=neg_mask, method='intervals'
     )
     got.sum().backward()
     for i in range(5):
@@ -210,9 +175,7 @@ def _lists_of_many_lengths(lists, positives, negatives):
     pos = torch.randn(lists, positives, generator=g, dtype=torch.float64)
     neg = torch.randn(lists, negatives, generator=g, dtype=torch.float64)
     counts = torch.randint(0, 3, (lists, 1), generator=g)
-    counts[::17] = torch.randint(
-        0, positives + 1, counts[::17].shape, generator=g
-    )
+    counts[::17] = torch.randint(0, positives + 1, counts[::17].shape, generator=g)
     order = torch.rand(lists, positives, generator=g).argsort(1)
     return pos, neg, order < counts, torch.rand(neg.shape, generator=g) < 0.9
 
@@ -228,21 +191,13 @@ def test_padding_is_left_out_of_the_pair_matrix(name, kept, monkeypatch):
     assert len(groups) > 2
     work = sum(group.keep.numel() for group in groups)
     assert work <= 2 * pos_mask.sum() < pos_mask.numel() / 4
-    surrogate = (
-        OneSidedSigmoid(0.6)
-        if name == 'one_sided_sigmoid'
-        else build_surrogate(name, 0.6)
-    )
+    surrogate = OneSidedSigmoid(0.6) if name == 'one_sided_sigmoid' else build_surrogate(name, 0.6)
     leaves = [
         torch.where(mask, x, torch.nan).requires_grad_()
         for x, mask in ((pos, pos_mask), (neg, neg_mask))
     ]
     got = pairwise_surrogate_sum(
-        *leaves,
-        surrogate,
-        pos_mask=pos_mask,
-        neg_mask=neg_mask,
-        method='pairs',
+        *leaves, surrogate, pos_mask=pos_mask, neg_mask=neg_mask, method='pairs'
     )
     up = torch.rand_like(got)
     got_grads = torch.autograd.grad(got, leaves, up)
@@ -261,12 +216,7 @@ def test_few_positives_take_the_pair_matrix_whatever_the_padding():
 
     def run(method):
         return pairwise_surrogate_sum(
-            pos,
-            neg,
-            OneSidedHuber(0.3),
-            pos_mask=pos_mask,
-            neg_mask=neg_mask,
-            method=method,
+            pos, neg, OneSidedHuber(0.3), pos_mask=pos_mask, neg_mask=neg_mask, method=method
         )
 
     assert torch.equal(run('auto'), run('pairs'))
@@ -408,10 +358,7 @@ def test_infinite_and_nan_scores(method):
     inf, nan = float('inf'), float('nan')
 
     def run(pos, neg):
-        p, n = (
-            torch.tensor(pos).requires_grad_(),
-            torch.tensor(neg).requires_grad_(),
-        )
+        p, n = (torch.tensor(pos).requires_grad_(), torch.tensor(neg).requires_grad_())
         out = pairwise_surrogate_mean(p, n, 1.0, method)
         out.sum().backward()
         return out, p.grad, n.grad
@@ -432,9 +379,7 @@ def test_infinite_and_nan_scores(method):
 
 
 @pytest.mark.parametrize('method', ['auto', 'intervals', 'pairs'])
-@pytest.mark.parametrize(
-    ('positives', 'negatives'), [(0, 5), (5, 0), (0, 0), (1, 1)]
-)
+@pytest.mark.parametrize(('positives', 'negatives'), [(0, 5), (5, 0), (0, 0), (1, 1)])
 def test_empty_and_single(method, positives, negatives):
     pos = torch.zeros(positives, requires_grad=True)
     neg = torch.zeros(negatives, requires_grad=True)
@@ -450,9 +395,7 @@ def test_empty_and_single(method, positives, negatives):
 def test_auto_takes_the_exact_fast_path_for_large_problems():
     pos, neg = torch.randn(10), torch.randn(DENSE_PAIRS // 10 + 1)
     got = pairwise_surrogate_sum(pos[None], neg[None], OneSidedHuber(1.0))
-    fast = pairwise_surrogate_sum(
-        pos[None], neg[None], OneSidedHuber(1.0), method='intervals'
-    )
+    fast = pairwise_surrogate_sum(pos[None], neg[None], OneSidedHuber(1.0), method='intervals')
     assert torch.equal(got, fast)
     torch.testing.assert_close(got[0], brute_force_sum(pos, neg, 1.0))
 
@@ -460,9 +403,7 @@ def test_auto_takes_the_exact_fast_path_for_large_problems():
 def test_changing_the_scores_before_backward_is_noticed():
     pos, neg = torch.randn(1, 3), torch.randn(1, 9)
     out = pairwise_surrogate_sum(
-        pos.requires_grad_(),
-        neg.clone().requires_grad_() + 0,
-        OneSidedHuber(1.0),
+        pos.requires_grad_(), neg.clone().requires_grad_() + 0, OneSidedHuber(1.0)
     )
     out.sum().backward()
     leaf = neg.clone().requires_grad_()
@@ -482,15 +423,11 @@ def test_bad_input_is_named():
     with pytest.raises(ValueError, match='as many lists'):
         pairwise_surrogate_sum(one, torch.zeros(2, 2), huber)
     with pytest.raises(ValueError, match='neg_mask must have shape'):
-        pairwise_surrogate_sum(
-            one, one, huber, neg_mask=torch.ones(1, 3, dtype=torch.bool)
-        )
+        pairwise_surrogate_sum(one, one, huber, neg_mask=torch.ones(1, 3, dtype=torch.bool))
     with pytest.raises(ValueError, match="method='fast' is unknown"):
         pairwise_surrogate_sum(one, one, huber, method='fast')
     with pytest.raises(ValueError, match='needs the one-sided Huber'):
-        pairwise_surrogate_sum(
-            one, one, build_surrogate('logistic', 1.0), method='intervals'
-        )
+        pairwise_surrogate_sum(one, one, build_surrogate('logistic', 1.0), method='intervals')
     with pytest.raises(ValueError, match='1-D'):
         pairwise_surrogate_mean(one, one, 1.0)
 
@@ -505,26 +442,17 @@ def test_the_path_of_accelerators_gives_the_same(monkeypatch, dtype):
     def run():
         p, n = pos.clone().requires_grad_(), neg.clone().requires_grad_()
         total = pairwise_surrogate_sum(
-            p,
-            n,
-            OneSidedHuber(0.5),
-            pos_mask=pos_mask,
-            neg_mask=neg_mask,
-            method='intervals',
+            p, n, OneSidedHuber(0.5), pos_mask=pos_mask, neg_mask=neg_mask, method='intervals'
         )
         (total * torch.arange(6)).sum().backward()
         return total.detach(), p.grad, n.grad
 
     expected = run()
-    module = importlib.import_module(
-        'mmrank.functional.pairwise.interval_sums'
-    )
+    module = importlib.import_module('mmrank.functional.pairwise.interval_sums')
     monkeypatch.setattr(
         module,
         '_blocks',
-        lambda scores: (
-            (slice(None), part) for part in module.column_blocks(900, 400)
-        ),
+        lambda scores: ((slice(None), part) for part in module.column_blocks(900, 400)),
     )
     for got, want in zip(run(), expected):
         torch.testing.assert_close(got, want)

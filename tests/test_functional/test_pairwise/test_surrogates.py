@@ -41,9 +41,9 @@ def test_surrogate_contract(name, tau):
     assert (value.diff() <= 1e-12).all()
     value.sum().backward()
     torch.testing.assert_close(surrogate.derivative(x.detach()), x.grad)
-    assert surrogate(
-        torch.tensor(-2.0, dtype=torch.float64)
-    ).item() == pytest.approx(surrogate.bound(-0.5, 1.5), rel=1e-12)
+    assert surrogate(torch.tensor(-2.0, dtype=torch.float64)).item() == pytest.approx(
+        surrogate.bound(-0.5, 1.5), rel=1e-12
+    )
 
 
 def test_one_sided_huber_slope_is_bounded_and_continuous():

@@ -63,13 +63,7 @@ def test_no_kernel_spills_registers(architecture, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     ('registers', 'threads', 'warps'),
-    [
-        (32, 128, 64),
-        (33, 128, 48),
-        (64, 128, 32),
-        (255, 128, 8),
-        (64, 256, 32),
-    ],
+    [(32, 128, 64), (33, 128, 48), (64, 128, 32), (255, 128, 8), (64, 256, 32)],
 )
 def test_warps_that_fit_the_registers(registers, threads, warps):
     found = assembly.Resources(registers, 0, 0, 0, 0, threads)

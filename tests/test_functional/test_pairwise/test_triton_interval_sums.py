@@ -14,18 +14,12 @@ from mmrank.functional.pairwise.pairwise_surrogate import pair_evaluator
 from mmrank.functional.pairwise.triton import sums as host
 
 CASES = Path(__file__).with_name('triton_interpreter_cases.py')
-needs_gpu = pytest.mark.skipif(
-    not torch.cuda.is_available(), reason='needs a GPU'
-)
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU')
 
 
 @pytest.mark.processes
-@pytest.mark.skipif(
-    importlib.util.find_spec('triton') is None, reason='needs triton'
-)
-@pytest.mark.parametrize(
-    'which', ['not slow', pytest.param('slow', marks=pytest.mark.slow)]
-)
+@pytest.mark.skipif(importlib.util.find_spec('triton') is None, reason='needs triton')
+@pytest.mark.parametrize('which', ['not slow', pytest.param('slow', marks=pytest.mark.slow)])
 def test_kernels_in_the_interpreter(which):
     """In a process of its own: the switch must come before the import."""
     done = subprocess.run(
@@ -92,9 +86,7 @@ def test_asked_for_auto_takes_the_kernels_where_they_fit(monkeypatch):
     monkeypatch.setenv('MMRANK_TRITON', '1')
     monkeypatch.setattr(host, 'HAS_TRITON', True)
     supported = [True]
-    monkeypatch.setattr(
-        interval_sums, 'is_supported', lambda index: supported[0]
-    )
+    monkeypatch.setattr(interval_sums, 'is_supported', lambda index: supported[0])
     assert sums._is_fused((1, 2000), gpu)
     assert sums._is_fused((80, 2000), gpu)
     assert not sums._is_fused((1, 2000), cpu)
@@ -128,9 +120,7 @@ def _gpu_step(pos, neg, method='triton'):
 
 @needs_gpu
 @pytest.mark.parametrize('lists', [1, 7])
-@pytest.mark.parametrize(
-    'dtype', [torch.float32, torch.float64, torch.bfloat16, torch.float16]
-)
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 def test_gpu_equals_torch(dtype, lists):
     pos, neg = _gpu_problem(dtype, lists)
     got, want = _gpu_step(pos, neg), _gpu_step(pos, neg, 'intervals')
@@ -185,8 +175,7 @@ def test_gpu_compiles_in_one_graph(monkeypatch):
     monkeypatch.setenv('MMRANK_TRITON', '1')
     pos, neg = _gpu_problem(torch.float32)
     got = torch.compile(
-        lambda p, n: pairwise_surrogate_sum(p, n, OneSidedHuber(1.0)),
-        fullgraph=True,
+        lambda p, n: pairwise_surrogate_sum(p, n, OneSidedHuber(1.0)), fullgraph=True
     )(pos, neg)
     assert torch.equal(got, _gpu_step(pos, neg)[0])
 
@@ -206,7 +195,5 @@ def test_auto_leaves_what_triton_does_not_compile_for(
     monkeypatch.delenv('CC', raising=False)
     monkeypatch.setattr(host.shutil, 'which', lambda name: compiler)
     monkeypatch.setattr(torch.version, 'hip', hip)
-    monkeypatch.setattr(
-        torch.cuda, 'get_device_capability', lambda index: capability
-    )
+    monkeypatch.setattr(torch.cuda, 'get_device_capability', lambda index: capability)
     assert host.is_supported.__wrapped__(0) is expected

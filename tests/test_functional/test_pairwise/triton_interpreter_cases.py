@@ -1,7 +1,7 @@
 """Cases for the kernels on the CPU, run by test_triton_interval_sums.
 
-Not collected by name: triton must have its interpreter set before it is
-imported, which only a process of its own can do.
+Not collected by name: triton must have its interpreter set before it is imported, which only a
+process of its own can do.
 """
 
 import os
@@ -11,11 +11,7 @@ import torch
 
 from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum
 from mmrank.functional.pairwise.triton import sums as host
-from mmrank.studies.pairwise_kernels import (
-    memory_traffic,
-    size_tuning,
-    verification,
-)
+from mmrank.studies.pairwise_kernels import memory_traffic, size_tuning, verification
 
 assert os.environ.get('TRITON_INTERPRET') == '1'
 
@@ -37,9 +33,7 @@ def scores(kind, positives=30, negatives=700):
 
 
 @pytest.mark.parametrize('tau', [0.01, 1.0])
-@pytest.mark.parametrize(
-    'kind', ['random', 'tied', 'huge', 'tiny range', 'far apart']
-)
+@pytest.mark.parametrize('kind', ['random', 'tied', 'huge', 'tiny range', 'far apart'])
 def test_float32_equals_all_pairs(kind, tau):
     pos, neg = (x.float() for x in scores(kind))
     assert max(errors(pos, neg, tau)) < 5e-7
@@ -90,9 +84,7 @@ def test_masked_strided_lists():
         torch.testing.assert_close(a, b)
 
 
-@pytest.mark.parametrize(
-    ('positives', 'negatives'), [(0, 5), (5, 0), (1, 1), (1, 600)]
-)
+@pytest.mark.parametrize(('positives', 'negatives'), [(0, 5), (5, 0), (1, 1), (1, 600)])
 def test_empty_and_single(positives, negatives):
     pos, neg = torch.zeros(1, positives), torch.zeros(1, negatives)
     total, grad_pos, grad_neg = run('triton', pos, neg, 1.0)
@@ -134,17 +126,14 @@ def test_special_checks_of_the_gpu_tool():
 
 def test_checks_of_the_gpu_tool_find_a_wrong_gradient(monkeypatch):
     right = host._gradient
-    monkeypatch.setattr(
-        host, '_gradient', lambda *args: right(*args) * (1 + 1e-5)
-    )
+    monkeypatch.setattr(host, '_gradient', lambda *args: right(*args) * (1 + 1e-5))
     result = next(verification.accuracy_checks('cpu', 12, 300))
     assert 9e-6 < result.found < 1.1e-5
     assert not result.passed
 
 
 @pytest.mark.parametrize(
-    ('dtype', 'masked', 'expected'),
-    [(torch.float32, False, 12), (torch.bfloat16, True, 6 + 2)],
+    ('dtype', 'masked', 'expected'), [(torch.float32, False, 12), (torch.bfloat16, True, 6 + 2)]
 )
 def test_bytes_through_memory(monkeypatch, dtype, masked, expected):
     """Each score is read twice, its gradient written once, by 8 kernels."""
@@ -167,9 +156,7 @@ def test_a_second_pass_over_the_scores_would_be_seen(monkeypatch):
     pos, neg = (x.float() for x in scores('random', 5, 512))
     once = memory_traffic.step_traffic(pos, neg, 1.0)
     forward = host.launch_sums
-    monkeypatch.setattr(
-        host, 'launch_sums', lambda *args: forward(*args) and forward(*args)
-    )
+    monkeypatch.setattr(host, 'launch_sums', lambda *args: forward(*args) and forward(*args))
     twice = memory_traffic.step_traffic(pos, neg, 1.0)
     more = twice.per_score(streams=True) - once.per_score(streams=True)
     assert 4 <= more < 4.3
@@ -209,16 +196,11 @@ def test_compiles_in_one_graph(method):
     mask = torch.rand(neg.shape) < 0.5
 
     def loss(p, n):
-        total = pairwise_surrogate_sum(
-            p, n * 2, OneSidedHuber(0.7), neg_mask=mask, method=method
-        )
+        total = pairwise_surrogate_sum(p, n * 2, OneSidedHuber(0.7), neg_mask=mask, method=method)
         return total.square().sum()
 
     results = []
-    for function in (
-        loss,
-        torch.compile(loss, fullgraph=True, backend='aot_eager'),
-    ):
+    for function in (loss, torch.compile(loss, fullgraph=True, backend='aot_eager')):
         p, n = pos.clone().requires_grad_(), neg.clone().requires_grad_()
         value = function(p, n)
         value.backward()
@@ -238,17 +220,13 @@ def test_operators_keep_their_contract():
     torch.library.opcheck(host._sums, arguments, test_utils=tests)
     _, _, *extra = host._sums(*arguments)
     torch.library.opcheck(
-        host._gradient,
-        (torch.ones(1, 4), neg, mask, *extra, 0.5),
-        test_utils=tests,
+        host._gradient, (torch.ones(1, 4), neg, mask, *extra, 0.5), test_utils=tests
     )
 
 
 def test_second_derivative_is_refused():
     pos, neg = (x.float().requires_grad_() for x in scores('random', 5, 300))
-    total = pairwise_surrogate_sum(
-        pos, neg, OneSidedHuber(1.0), method='triton'
-    )
+    total = pairwise_surrogate_sum(pos, neg, OneSidedHuber(1.0), method='triton')
     total = total.square().sum()
     (grad,) = torch.autograd.grad(total, neg, create_graph=True)
     with pytest.raises(RuntimeError, match='no second derivative'):

@@ -11,9 +11,7 @@ from sklearn.metrics import roc_auc_score
 from mmrank.functional import auc_loss
 
 SURROGATES = ['sigmoid', 'one_sided_huber']
-scores = st.lists(
-    st.one_of(st.sampled_from([0.0, 0.5, -0.5]), st.floats(-3, 3)), max_size=7
-)
+scores = st.lists(st.one_of(st.sampled_from([0.0, 0.5, -0.5]), st.floats(-3, 3)), max_size=7)
 
 
 def pair_loss(x, surrogate, tau):
@@ -49,10 +47,7 @@ def test_gradient(surrogate, method):
     pos = torch.randn(5, generator=g, dtype=torch.float64, requires_grad=True)
     neg = torch.randn(9, generator=g, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(
-        lambda p, n: auc_loss(
-            p, n, surrogate=surrogate, tau=0.7, method=method
-        ),
-        (pos, neg),
+        lambda p, n: auc_loss(p, n, surrogate=surrogate, tau=0.7, method=method), (pos, neg)
     )
 
 

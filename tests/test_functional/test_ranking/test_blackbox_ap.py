@@ -6,11 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import Function
 
-from mmrank.functional import (
-    average_precision,
-    blackbox_ap_lists,
-    blackbox_ap_loss,
-)
+from mmrank.functional import average_precision, blackbox_ap_lists, blackbox_ap_loss
 
 
 def ranks(scores):
@@ -72,9 +68,7 @@ def test_equals_the_literal_form(lam, margin):
     for function in (
         # The authors' lambda is ours times Q/n: see the docstring.
         lambda x: literal(x, same, mask, lam * queries / length, margin),
-        lambda x: blackbox_ap_lists(
-            x, same, lam=lam, margin=margin, mask=mask
-        ).mean(),
+        lambda x: blackbox_ap_lists(x, same, lam=lam, margin=margin, mask=mask).mean(),
     ):
         leaf = scores.clone().requires_grad_()
         loss = function(leaf)
@@ -87,10 +81,7 @@ def test_equals_the_literal_form(lam, margin):
 
 
 lists = st.lists(
-    st.tuples(
-        st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(-2, 2)),
-        st.booleans(),
-    ),
+    st.tuples(st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(-2, 2)), st.booleans()),
     max_size=9,
 )
 
@@ -99,22 +90,15 @@ def by_counting(values, positive, lam):
     """Value and gradient with ties counted as above, entry by entry."""
 
     def place(x):
-        among = [
-            sum(x[k] >= x[i] for k in range(len(x)) if positive[k])
-            for i in range(len(x))
-        ]
+        among = [sum(x[k] >= x[i] for k in range(len(x)) if positive[k]) for i in range(len(x))]
         rank = []
         for i in range(len(x)):
             if positive[i]:
-                others = sum(
-                    x[j] >= x[i] for j in range(len(x)) if not positive[j]
-                )
+                others = sum(x[j] >= x[i] for j in range(len(x)) if not positive[j])
                 rank.append(among[i] + others)
             else:
                 # Of the other negatives there is no change.
-                rank.append(
-                    sum(x[k] > x[i] for k in range(len(x)) if positive[k])
-                )
+                rank.append(sum(x[k] > x[i] for k in range(len(x)) if positive[k]))
         return among, rank
 
     count = sum(positive)
@@ -134,17 +118,13 @@ def test_any_list(entries, lam):
     positive = [bool(p) for _, p in entries]
     leaf = torch.tensor(values, dtype=torch.float64, requires_grad=True)
     is_positive = torch.tensor(positive, dtype=torch.bool)
-    loss = blackbox_ap_lists(
-        leaf[None], is_positive[None], lam=lam, margin=0.0
-    )[0]
+    loss = blackbox_ap_lists(leaf[None], is_positive[None], lam=lam, margin=0.0)[0]
     loss.backward()
     expected, grad = by_counting(values, positive, lam)
     if not any(positive):
         expected, grad = 0.0, [0.0] * len(values)
     assert loss.item() == pytest.approx(expected, abs=1e-12)
-    torch.testing.assert_close(
-        leaf.grad, torch.tensor(grad, dtype=torch.float64)
-    )
+    torch.testing.assert_close(leaf.grad, torch.tensor(grad, dtype=torch.float64))
 
 
 def test_value_is_one_minus_average_precision_after_the_margin():
@@ -153,12 +133,8 @@ def test_value_is_one_minus_average_precision_after_the_margin():
     positive = torch.rand(300, generator=g) < 0.2
     for margin in (0.0, 0.25):
         shifted = scores - margin * (positive.double() - 0.5)
-        got = blackbox_ap_loss(
-            scores[positive], scores[~positive], margin=margin
-        )
-        torch.testing.assert_close(
-            1 - got, average_precision(shifted, positive)
-        )
+        got = blackbox_ap_loss(scores[positive], scores[~positive], margin=margin)
+        torch.testing.assert_close(1 - got, average_precision(shifted, positive))
 
 
 def test_incoming_gradient_scales_and_does_not_perturb():

@@ -80,14 +80,9 @@ def test_the_forms_agree(forms):
         p, n = p & m, ~p & m
         one = function(row[p], row[n], *extra_of_list(i, p), **settings)
         # All scores, of which a mask marks the negatives.
-        masked = function(
-            row[p], row, *extra_of_list(i, p), neg_mask=n, **settings
-        )
+        masked = function(row[p], row, *extra_of_list(i, p), neg_mask=n, **settings)
         padded = function(
-            row[p][None],
-            row[n][None],
-            *(x[None] for x in extra_of_list(i, p)),
-            **settings,
+            row[p][None], row[n][None], *(x[None] for x in extra_of_list(i, p)), **settings
         )
         for a, b, c, d in zip(*map(parts, (many, one, masked, padded))):
             assert b.shape == ()

@@ -7,11 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmrank.functional import (
-    distributional_ranking,
-    dr_loss,
-    softmax_mean,
-)
+from mmrank.functional import distributional_ranking, dr_loss, softmax_mean
 
 NEG_LAMBDA = 0.1 / math.log(3.5)
 
@@ -37,9 +33,7 @@ def test_equals_brute_force(pos, neg):
     x = torch.tensor(pos + neg, dtype=torch.float64)
     targets = torch.tensor([1] * len(pos) + [0] * len(neg))
     probabilities = x.sigmoid().tolist()
-    expected = brute_force(
-        probabilities[: len(pos)], probabilities[len(pos) :]
-    )
+    expected = brute_force(probabilities[: len(pos)], probabilities[len(pos) :])
     assert dr_loss(x, targets).item() == pytest.approx(expected, rel=1e-9)
 
 
@@ -53,9 +47,7 @@ def test_gradcheck():
     values = torch.randn(3, 9, generator=g, dtype=torch.float64)
     values.requires_grad_()
     for lam in (0.3, -0.7):
-        assert torch.autograd.gradcheck(
-            lambda v, lam=lam: softmax_mean(v, lam, mask=mask), values
-        )
+        assert torch.autograd.gradcheck(lambda v, lam=lam: softmax_mean(v, lam, mask=mask), values)
 
 
 def test_softmax_mean_tends_to_the_extremes():

@@ -52,9 +52,7 @@ def with_gradient(function, logits, *args):
     logits = logits.clone().requires_grad_()
     values = function(logits, *args)
     values = values if isinstance(values, tuple) else (values,)
-    grads = [
-        torch.autograd.grad(v, logits, retain_graph=True)[0] for v in values
-    ]
+    grads = [torch.autograd.grad(v, logits, retain_graph=True)[0] for v in values]
     return [v.detach() for v in values], grads
 
 
@@ -71,10 +69,7 @@ class TestAgainstLoops:
         logits, targets, _ = make_list(pos, neg, kind)
         for interpolate in (True, False):
             values, grads = with_gradient(
-                lambda x, on=interpolate: ap_loss(
-                    x, targets, interpolate=on, method=method
-                ),
-                logits,
+                lambda x, on=interpolate: ap_loss(x, targets, interpolate=on, method=method), logits
             )
             value, grad = ap_loop(logits, targets, interpolate=interpolate)
             check([*values, *grads], [value, grad])
@@ -84,27 +79,20 @@ class TestAgainstLoops:
         errors.requires_grad_()
         leaf = logits.clone().requires_grad_()
         parts = alrp_loss(leaf, targets, errors, method=method)
-        (grad,) = torch.autograd.grad(
-            parts.classification, leaf, retain_graph=True
-        )
+        (grad,) = torch.autograd.grad(parts.classification, leaf, retain_graph=True)
         (box_grad,) = torch.autograd.grad(parts.localisation, errors)
         expected = alrp_loop(logits, targets, errors.detach())
         check([*(p.detach() for p in parts), grad, box_grad], expected)
 
     def test_rank_sort(self, pos, neg, kind, method):
         logits, targets, _ = make_list(pos, neg, kind)
-        values, grads = with_gradient(
-            lambda x: rank_sort_loss(x, targets, method=method), logits
-        )
+        values, grads = with_gradient(lambda x: rank_sort_loss(x, targets, method=method), logits)
         check([*values, *grads], rank_sort_loop(logits, targets))
 
 
-scores = st.one_of(
-    st.sampled_from([0.0, 1.0, -1.0, 0.5, 2.0]), st.floats(-30, 30)
-)
+scores = st.one_of(st.sampled_from([0.0, 1.0, -1.0, 0.5, 2.0]), st.floats(-30, 30))
 entries = st.lists(
-    st.tuples(scores, st.sampled_from([-1.0, 0.0, 0.0, 0.3, 0.3, 0.8, 1.0])),
-    max_size=14,
+    st.tuples(scores, st.sampled_from([-1.0, 0.0, 0.0, 0.3, 0.3, 0.8, 1.0])), max_size=14
 )
 
 
@@ -117,12 +105,8 @@ def test_any_list(entries, delta):
     loose = dict(rtol=1e-8, atol=1e-9)
     for method in METHODS:
         how = dict(delta=delta, method=method)
-        ap, ap_grad = with_gradient(
-            lambda x, how=how: ap_loss(x, targets, **how), logits
-        )
-        rs, rs_grad = with_gradient(
-            lambda x, how=how: rank_sort_loss(x, targets, **how), logits
-        )
+        ap, ap_grad = with_gradient(lambda x, how=how: ap_loss(x, targets, **how), logits)
+        rs, rs_grad = with_gradient(lambda x, how=how: rank_sort_loss(x, targets, **how), logits)
         cls, cls_grad = with_gradient(
             lambda x, how=how: alrp_loss(x, targets, errors, **how)[0], logits
         )
@@ -138,9 +122,7 @@ def test_any_list(entries, delta):
 
 LOSSES = {
     'ap': lambda x, t: ap_loss(x, t),
-    'alrp': lambda x, t: sum(
-        alrp_loss(x, t, torch.full((int((t > 0).sum()),), 0.4))
-    ),
+    'alrp': lambda x, t: sum(alrp_loss(x, t, torch.full((int((t > 0).sum()),), 0.4))),
     'rank_sort': lambda x, t: sum(rank_sort_loss(x, t)),
 }
 
@@ -169,9 +151,7 @@ class TestEveryLoss:
         logits, targets, _ = make_list(8, 51)
         order = torch.randperm(64, generator=torch.Generator().manual_seed(1))
         whole = LOSSES[name](logits, targets)
-        moved = LOSSES[name](
-            logits[order].view(8, 8).t(), targets[order].view(8, 8).t()
-        )
+        moved = LOSSES[name](logits[order].view(8, 8).t(), targets[order].view(8, 8).t())
         torch.testing.assert_close(whole, moved)
 
     def test_half_precision_is_counted_in_float64(self, name):
@@ -191,9 +171,7 @@ class TestEveryLoss:
         hard = targets > 0
         for labels in (hard, hard.int(), hard.long()):
             loss = LOSSES[name](logits, labels)
-            torch.testing.assert_close(
-                loss, LOSSES[name](logits, hard.double())
-            )
+            torch.testing.assert_close(loss, LOSSES[name](logits, hard.double()))
 
     def test_empty_and_one_sided_lists(self, name):
         for n, label in ((0, 0), (3, 0), (3, -1)):
@@ -244,9 +222,7 @@ def test_several_padded_lists_equal_one_by_one():
         pos[row, : len(p)], pos_mask[row, : len(p)] = p, True
         neg[row, : len(n)], neg_mask[row, : len(n)] = n, True
     for method in METHODS:
-        got = error_driven_ap(
-            pos, neg, pos_mask=pos_mask, neg_mask=neg_mask, method=method
-        )
+        got = error_driven_ap(pos, neg, pos_mask=pos_mask, neg_mask=neg_mask, method=method)
         alone = torch.stack([ap_loss(x, t) for x, t, _ in lists])
         torch.testing.assert_close(got, alone)
 
@@ -294,17 +270,13 @@ def test_the_step():
 
 @pytest.mark.parametrize('module', ['ap_loss', 'alrp_loss', 'rank_sort'])
 def test_docstring_examples(module):
-    module = importlib.import_module(
-        f'mmrank.functional.ranking.error_driven.{module}'
-    )
+    module = importlib.import_module(f'mmrank.functional.ranking.error_driven.{module}')
     results = doctest.testmod(module, extraglobs={'torch': torch})
     assert results.attempted
     assert not results.failed
 
 
-@pytest.mark.skipif(
-    not torch.cuda.is_available(), reason='needs a CUDA device'
-)
+@pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a CUDA device')
 @pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize('name', LOSSES)
 def test_on_a_gpu(name, dtype):

@@ -63,10 +63,7 @@ def test_lists_equal_one_by_one(forms):
     scores, positive, mask = make_lists()
     positive[3] = False
     got = of_lists(scores, positive, mask)
-    alone = [
-        one(row[p & m], row[~p & m])
-        for row, p, m in zip(scores, positive, mask)
-    ]
+    alone = [one(row[p & m], row[~p & m]) for row, p, m in zip(scores, positive, mask)]
     torch.testing.assert_close(got, torch.stack(alone))
     assert got[3] == 0
     assert (got[:3] > 0).all()
@@ -112,10 +109,7 @@ def test_strides_do_not_matter(forms):
     _, of_lists = forms
     scores, positive, mask = make_lists()
     value = of_lists(scores, positive, mask)
-    for strided in (
-        scores.t().contiguous().t(),
-        scores.repeat_interleave(2, dim=1)[:, ::2],
-    ):
+    for strided in (scores.t().contiguous().t(), scores.repeat_interleave(2, dim=1)[:, ::2]):
         assert not strided.is_contiguous()
         torch.testing.assert_close(of_lists(strided, positive, mask), value)
 
@@ -125,9 +119,7 @@ def test_half_precision_is_counted_in_float64(forms, dtype):
     _, of_lists = forms
     scores, positive, mask = make_lists(dtype=dtype)
     value, grad = with_gradient(of_lists, scores, positive, mask)
-    exact, exact_grad = with_gradient(
-        of_lists, scores.double(), positive, mask
-    )
+    exact, exact_grad = with_gradient(of_lists, scores.double(), positive, mask)
     assert value.dtype == torch.float32
     assert grad.dtype == dtype
     torch.testing.assert_close(value.double(), exact)
@@ -188,9 +180,7 @@ def test_wrong_input(forms):
         one(zeros, zeros[0])
 
 
-@pytest.mark.parametrize(
-    'module', ['smooth_ap', 'listwise_ap', 'blackbox_ap', 'auc']
-)
+@pytest.mark.parametrize('module', ['smooth_ap', 'listwise_ap', 'blackbox_ap', 'auc'])
 def test_docstring_examples(module):
     module = importlib.import_module(f'mmrank.functional.ranking.{module}')
     results = doctest.testmod(module, extraglobs={'torch': torch})
@@ -198,9 +188,7 @@ def test_docstring_examples(module):
     assert not results.failed
 
 
-@pytest.mark.skipif(
-    not torch.cuda.is_available(), reason='needs a CUDA device'
-)
+@pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a CUDA device')
 @pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
 def test_on_a_gpu(forms, dtype):
     _, of_lists = forms

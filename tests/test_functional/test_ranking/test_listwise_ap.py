@@ -8,10 +8,7 @@ from hypothesis import strategies as st
 from mmrank.functional import listwise_ap_loss
 
 scores = st.lists(
-    st.one_of(
-        st.sampled_from([0.0, 0.5, -0.5, 1.0, -1.0, 1.5]), st.floats(-1.2, 1.2)
-    ),
-    max_size=7,
+    st.one_of(st.sampled_from([0.0, 0.5, -0.5, 1.0, -1.0, 1.5]), st.floats(-1.2, 1.2)), max_size=7
 )
 
 

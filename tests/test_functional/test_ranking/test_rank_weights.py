@@ -22,9 +22,7 @@ def test_theorem1_weight_is_its_definition(rho, bound):
             if rank <= 0.5
             else (1 + rho * bound) / (rank + rho * bound)
         )
-        got = theorem1_weight(
-            torch.tensor(rank, dtype=torch.float64), rho, bound
-        )
+        got = theorem1_weight(torch.tensor(rank, dtype=torch.float64), rho, bound)
         assert got.item() == pytest.approx(expected, rel=1e-12)
 
 
@@ -34,11 +32,7 @@ def test_sum_of_theorem1_weights(num_pos, rho_bound):
     """Must hold for even n+: n+ <= sum w <= (pi/4 + ...) n+."""
     rho, bound = rho_bound
     scores = torch.randn(num_pos, dtype=torch.float64)
-    total = (
-        theorem1_weight(normalised_positive_rank(scores), rho, bound)
-        .sum()
-        .item()
-    )
+    total = theorem1_weight(normalised_positive_rank(scores), rho, bound).sum().item()
     x = rho * bound
     assert num_pos <= total <= (math.pi / 4 + (1 + x) / (1 + 2 * x)) * num_pos
 
@@ -53,8 +47,7 @@ def test_practical_weight():
     # With a = rho B and t = 1 it is theorem 1's weight above one half.
     upper = x[x > 0.5]
     torch.testing.assert_close(
-        practical_weight(upper, a=210.0, t=1.0),
-        theorem1_weight(upper, 10.0, 21.0),
+        practical_weight(upper, a=210.0, t=1.0), theorem1_weight(upper, 10.0, 21.0)
     )
 
 

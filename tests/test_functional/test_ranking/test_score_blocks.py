@@ -3,11 +3,7 @@
 import pytest
 import torch
 
-from mmrank.functional import (
-    blackbox_ap_loss,
-    distributional_ranking,
-    listwise_ap_loss,
-)
+from mmrank.functional import blackbox_ap_loss, distributional_ranking, listwise_ap_loss
 from mmrank.functional.ranking import lists
 from mmrank.functional.ranking.lists import block_width, count_negatives
 
@@ -17,9 +13,7 @@ FUNCTIONS = (blackbox_ap_loss, distributional_ranking, listwise_ap_loss)
 def value_and_gradients(function, scores, is_positive, mask, dtype):
     pos = scores[:, :4].clone().to(dtype).requires_grad_()
     neg = scores.clone().to(dtype).requires_grad_()
-    losses = function(
-        pos, neg, pos_mask=is_positive[:, :4], neg_mask=~is_positive & mask
-    )
+    losses = function(pos, neg, pos_mask=is_positive[:, :4], neg_mask=~is_positive & mask)
     weight = torch.tensor([0.3, 1.0, 2.0], dtype=losses.dtype)
     return losses, *torch.autograd.grad((losses * weight).sum(), (pos, neg))
 

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from mmrank.functional import average_precision, smooth_ap_loss
 
-scores = st.lists(
-    st.one_of(st.sampled_from([0.0, 0.5, -0.5]), st.floats(-1, 1)), max_size=6
-)
+scores = st.lists(st.one_of(st.sampled_from([0.0, 0.5, -0.5]), st.floats(-1, 1)), max_size=6)
 
 
 def brute_force(pos, neg, tau):
@@ -32,9 +30,7 @@ def brute_force(pos, neg, tau):
 @given(scores, scores, st.sampled_from([0.01, 0.1, 1.0]))
 def test_any_list(pos, neg, tau):
     got = smooth_ap_loss(
-        torch.tensor(pos, dtype=torch.float64),
-        torch.tensor(neg, dtype=torch.float64),
-        tau=tau,
+        torch.tensor(pos, dtype=torch.float64), torch.tensor(neg, dtype=torch.float64), tau=tau
     )
     assert got.item() == pytest.approx(brute_force(pos, neg, tau), abs=1e-12)
 
@@ -43,14 +39,11 @@ def test_gradient():
     g = torch.Generator().manual_seed(0)
     pos = torch.randn(5, generator=g, dtype=torch.float64, requires_grad=True)
     neg = torch.randn(9, generator=g, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(
-        lambda p, n: smooth_ap_loss(p, n, tau=0.3), (pos, neg)
-    )
+    assert torch.autograd.gradcheck(lambda p, n: smooth_ap_loss(p, n, tau=0.3), (pos, neg))
     # Positives that tie, and one that ties with a negative.
     tied = torch.tensor([0.2, 0.2, 0.5], dtype=torch.float64)
     assert torch.autograd.gradcheck(
-        lambda p: smooth_ap_loss(p, torch.tensor([0.5]).double(), tau=0.2),
-        tied.requires_grad_(),
+        lambda p: smooth_ap_loss(p, torch.tensor([0.5]).double(), tau=0.2), tied.requires_grad_()
     )
 
 

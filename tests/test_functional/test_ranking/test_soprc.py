@@ -35,9 +35,7 @@ def brute_force_loss(pos, neg, v, *, prior, tau1, tau2):
     total = 0.0
     for s in pos:
         above = sum(huber(s - t) for t in neg) / max(len(neg), 1)
-        share = (
-            1 + sum(math.tanh((x - s) / (2 * tau2)) for x in v if x > s)
-        ) / (len(v) + 1)
+        share = (1 + sum(math.tanh((x - s) / (2 * tau2)) for x in v if x > s)) / (len(v) + 1)
         x = (1 - prior) / prior * above / share
         total += x / (1 + x)
     return total / len(pos)
@@ -68,10 +66,7 @@ def test_equals_brute_force(pos, neg, v, prior, method):
 
 def _scores(n_pos=6, n_neg=15, n_v=10, dtype=torch.float64, seed=0):
     g = torch.Generator().manual_seed(seed)
-    return [
-        torch.randn(n, generator=g, dtype=torch.float64).to(dtype)
-        for n in (n_pos, n_neg, n_v)
-    ]
+    return [torch.randn(n, generator=g, dtype=torch.float64).to(dtype) for n in (n_pos, n_neg, n_v)]
 
 
 @pytest.mark.parametrize('method', ['intervals', 'pairs'])
@@ -79,9 +74,7 @@ def _scores(n_pos=6, n_neg=15, n_v=10, dtype=torch.float64, seed=0):
 def test_gradcheck_with_v_fixed(method, prior):
     pos, neg, v = _scores()
     assert torch.autograd.gradcheck(
-        lambda p, n: soprc_loss(
-            p, n, v, prior=prior, method=method, **SETTING
-        ),
+        lambda p, n: soprc_loss(p, n, v, prior=prior, method=method, **SETTING),
         (pos.requires_grad_(), neg.requires_grad_()),
     )
 
@@ -121,10 +114,7 @@ def test_surrogates_enclose_the_0_1_loss(x, tau):
     assert (one_sided_sigmoid(x, tau) <= l01).all()
 
 
-@given(
-    st.lists(values, min_size=1, max_size=8),
-    st.lists(values, max_size=12),
-)
+@given(st.lists(values, min_size=1, max_size=8), st.lists(values, max_size=12))
 def test_bounds_the_average_precision_risk(pos, neg):
     """With the batch's ratio and its positives as v: 1 - AP <= f."""
     pos = torch.tensor(pos, dtype=torch.float64)
@@ -143,11 +133,7 @@ def test_proposition_2_prior_makes_it_independent_of_the_sampling_rate():
     neg = torch.randn(180000, generator=g, dtype=torch.float64)
     v = pos.quantile((torch.arange(1000) + 0.5).double() / 1000)
     whole = soprc_loss(pos, neg, v, prior=pi, **setting).item()
-    for n_pos, n_neg, bias in (
-        (800, 79200, 0.06),
-        (2500, 22500, 0.0),
-        (5000, 5000, -0.15),
-    ):
+    for n_pos, n_neg, bias in ((800, 79200, 0.06), (2500, 22500, 0.0), (5000, 5000, -0.15)):
         batch = pos[:n_pos], neg[:n_neg]
         unbiased = soprc_loss(*batch, v, prior=pi, **setting).item()
         biased = soprc_loss(*batch, v, prior=None, **setting).item()
@@ -162,9 +148,7 @@ def test_permutations_change_nothing():
     pos, neg, v = _scores(40, 300, 50)
     loss = soprc_loss(pos, neg, v, prior=0.1, **SETTING)
     mixed = [x[torch.randperm(len(x))] for x in (pos, neg, v)]
-    torch.testing.assert_close(
-        soprc_loss(*mixed, prior=0.1, **SETTING), loss, rtol=1e-12, atol=0
-    )
+    torch.testing.assert_close(soprc_loss(*mixed, prior=0.1, **SETTING), loss, rtol=1e-12, atol=0)
 
 
 def test_the_default_path_of_many_scores_is_exact():
@@ -176,14 +160,10 @@ def test_the_default_path_of_many_scores_is_exact():
     )
 
 
-@pytest.mark.parametrize(
-    'dtype', [torch.float64, torch.float32, torch.bfloat16, torch.float16]
-)
+@pytest.mark.parametrize('dtype', [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_dtypes(dtype):
     pos, neg, v = _scores(dtype=dtype)
-    expected = brute_force_loss(
-        pos.tolist(), neg.tolist(), v.tolist(), prior=0.1, **SETTING
-    )
+    expected = brute_force_loss(pos.tolist(), neg.tolist(), v.tolist(), prior=0.1, **SETTING)
     pos.requires_grad_()
     loss = soprc_loss(pos, neg, v, prior=0.1, **SETTING)
     assert loss.dtype == torch.promote_types(dtype, torch.float32)
@@ -246,12 +226,7 @@ def test_lists_equal_single_lists_under_masks():
         torch.testing.assert_close(got[i], expected)
     assert got[2] == 0
     terms = soprc_terms(
-        scores[:2],
-        scores[2:4],
-        v[0],
-        prior=None,
-        surrogate=OneSidedHuber(0.7),
-        tau2=0.2,
+        scores[:2], scores[2:4], v[0], prior=None, surrogate=OneSidedHuber(0.7), tau2=0.2
     )
     assert terms.has_positive.all()
     assert (terms.argument > 0).all()
@@ -285,9 +260,7 @@ def test_bad_lists_are_named():
     with pytest.raises(ValueError, match='of one shape'):
         soprc_lists(scores, labels[:1], scores, prior=0.1, **SETTING)
     with pytest.raises(ValueError, match='mask must have shape'):
-        soprc_lists(
-            scores, labels, scores, prior=0.1, mask=labels[:1], **SETTING
-        )
+        soprc_lists(scores, labels, scores, prior=0.1, mask=labels[:1], **SETTING)
     with pytest.raises(ValueError, match=r'or \(2, length\) for 2 lists'):
         soprc_lists(scores, labels, scores[:1], prior=0.1, **SETTING)
 

@@ -31,9 +31,7 @@ def brute_force(scores, length, low, high):
 
 
 scores = st.lists(
-    st.one_of(st.sampled_from([0.0, 0.5]), st.floats(-1.5, 1.5)),
-    min_size=1,
-    max_size=12,
+    st.one_of(st.sampled_from([0.0, 0.5]), st.floats(-1.5, 1.5)), min_size=1, max_size=12
 )
 
 
@@ -41,9 +39,7 @@ scores = st.lists(
 def test_equals_brute_force(u, length):
     got = interpolate_scores(torch.tensor(u, dtype=F64), length, -1.0, 1.0)
     expected = brute_force(u, length, -1.0, 1.0)
-    torch.testing.assert_close(
-        got, torch.tensor(expected, dtype=F64), rtol=1e-12, atol=1e-12
-    )
+    torch.testing.assert_close(got, torch.tensor(expected, dtype=F64), rtol=1e-12, atol=1e-12)
     assert (got.diff() >= -1e-12).all()
     assert got.min() >= min(-1.0, min(u)) - 1e-12
     assert got.max() <= max(1.0, max(u)) + 1e-12
@@ -69,15 +65,14 @@ def test_extrapolated_ends_stay_in_the_range():
 
 @pytest.mark.parametrize('n', [4, 10, 25])
 @pytest.mark.parametrize(
-    ('p', 'curvature'),
-    [(lambda x: x**2, 2.0), (lambda x: torch.sin(1.5 * x), 2.25)],
+    ('p', 'curvature'), [(lambda x: x**2, 2.0), (lambda x: torch.sin(1.5 * x), 2.25)]
 )
 def test_proposition_3(n, p, curvature):
     """Either line alone errs by at most max|p''|/(8 n^2), so their mean too.
 
     With u_i = p(i/n), the left line follows p(x) and the right one
-    p(x + 1/n), in all intervals that need no extrapolated end. A score in the
-    middle of its interval costs the smoothing by the mean as much again.
+    p(x + 1/n), in all intervals that need no extrapolated end. A score in the middle of its
+    interval costs the smoothing by the mean as much again.
     """
     length = 200 * n
     x = torch.arange(length, dtype=F64) / length
@@ -134,8 +129,7 @@ def test_dtypes(dtype):
     assert got.dtype == torch.promote_types(dtype, torch.float32)
     assert not got.requires_grad
     torch.testing.assert_close(
-        got.double(),
-        torch.tensor(brute_force(u.tolist(), 6, -1.0, 1.0), dtype=F64),
+        got.double(), torch.tensor(brute_force(u.tolist(), 6, -1.0, 1.0), dtype=F64)
     )
 
 
@@ -143,16 +137,8 @@ def test_dtypes(dtype):
     ('args', 'error', 'message'),
     [
         ((torch.zeros(0), 4, -1.0, 1.0), ValueError, 'at least one score'),
-        (
-            (torch.zeros(1, 1, 2), 4, -1.0, 1.0),
-            ValueError,
-            'or .lists, scores',
-        ),
-        (
-            (torch.zeros(1, 2), 4, 0.0, 1.0, torch.ones(2)),
-            ValueError,
-            'mask must',
-        ),
+        ((torch.zeros(1, 1, 2), 4, -1.0, 1.0), ValueError, 'or .lists, scores'),
+        ((torch.zeros(1, 2), 4, 0.0, 1.0, torch.ones(2)), ValueError, 'mask must'),
         ((torch.zeros(2), 0, -1.0, 1.0), ValueError, 'length must be'),
         ((torch.zeros(2), 2.0, -1.0, 1.0), ValueError, 'length must be'),
         ((torch.zeros(2), 4, 1.0, 1.0), ValueError, 'low must be < high'),

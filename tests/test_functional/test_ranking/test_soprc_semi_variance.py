@@ -5,11 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmrank.functional import (
-    batch_semi_variance,
-    semi_variance,
-    upper_semi_variance,
-)
+from mmrank.functional import batch_semi_variance, semi_variance, upper_semi_variance
 
 F64 = torch.float64
 
@@ -22,9 +18,7 @@ def brute_force(pos, neg, lam1, lam2):
     total = lam1 * sum((s - mean) ** 2 for s in pos if s < mean) / len(pos)
     if neg:
         mean = sum(neg) / len(neg)
-        total += (
-            lam2 * sum((t - mean) ** 2 for t in neg if t > mean) / len(neg)
-        )
+        total += lam2 * sum((t - mean) ** 2 for t in neg if t > mean) / len(neg)
     return total
 
 
@@ -39,9 +33,7 @@ def test_equals_brute_force_with_padding(pos, neg, lam1, lam2):
         return values[None], mask[None]
 
     (p, p_mask), (n, n_mask) = padded(pos), padded(neg)
-    got = semi_variance(
-        p, n, lam1=lam1, lam2=lam2, pos_mask=p_mask, neg_mask=n_mask
-    )
+    got = semi_variance(p, n, lam1=lam1, lam2=lam2, pos_mask=p_mask, neg_mask=n_mask)
     expected = brute_force(pos, neg, lam1, lam2)
     assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-10)
 
@@ -72,9 +64,7 @@ def test_form_of_the_batch_equals_brute_force(pos, other, neg, lam1):
         return torch.tensor(values, dtype=F64), torch.tensor(masks)
 
     (p, p_mask), (n, n_mask) = (padded(rows) for rows in zip(*lists))
-    got = batch_semi_variance(
-        p, n, lam1=lam1, lam2=2.0, pos_mask=p_mask, neg_mask=n_mask
-    )
+    got = batch_semi_variance(p, n, lam1=lam1, lam2=2.0, pos_mask=p_mask, neg_mask=n_mask)
     expected = batch_by_hand(lists, lam1, 2.0)
     assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-10)
 
@@ -92,12 +82,9 @@ def test_gradcheck_moves_the_mean_too():
     torch.manual_seed(0)
     pos = torch.randn(2, 5, dtype=F64, requires_grad=True)
     neg = torch.randn(2, 9, dtype=F64, requires_grad=True)
-    masks = dict(
-        pos_mask=torch.rand(2, 5) < 0.8, neg_mask=torch.rand(2, 9) < 0.8
-    )
+    masks = dict(pos_mask=torch.rand(2, 5) < 0.8, neg_mask=torch.rand(2, 9) < 0.8)
     assert torch.autograd.gradcheck(
-        lambda p, n: semi_variance(p, n, lam1=0.3, lam2=0.7, **masks),
-        (pos, neg),
+        lambda p, n: semi_variance(p, n, lam1=0.3, lam2=0.7, **masks), (pos, neg)
     )
 
 

@@ -23,9 +23,7 @@ from mmrank.functional import (
 SETTING = dict(tau=0.7, bound=15.0, a=0.1, t=2.0, eps=0.1)
 
 
-def brute_force_loss(
-    pos, neg, mu, *, tau, bound, a, t, eps, rho=None, weights='normalised'
-):
+def brute_force_loss(pos, neg, mu, *, tau, bound, a, t, eps, rho=None, weights='normalised'):
     """Formula by formula in plain Python floats."""
 
     def huber(x):
@@ -70,9 +68,7 @@ def test_equals_brute_force(pos, neg, mu, rho, method, weights):
         weights=weights,
         **SETTING,
     )
-    expected = brute_force_loss(
-        pos, neg, mu, rho=rho, weights=weights, **SETTING
-    )
+    expected = brute_force_loss(pos, neg, mu, rho=rho, weights=weights, **SETTING)
     assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
@@ -85,10 +81,7 @@ def test_gradcheck_with_frozen_weights(method, rho):
     neg = torch.randn(11, dtype=torch.float64, requires_grad=True)
     setting = {**SETTING, 't': 0.0}
     assert torch.autograd.gradcheck(
-        lambda p, n: stable_ap_loss(
-            p, n, 0.2, rho=rho, method=method, **setting
-        ),
-        (pos, neg),
+        lambda p, n: stable_ap_loss(p, n, 0.2, rho=rho, method=method, **setting), (pos, neg)
     )
 
 
@@ -149,8 +142,8 @@ def test_theorem_1(seed):
 def test_lemma_1_bounded_difference(seed, weights):
     """Replacing one sample moves the loss by no more than the bound.
 
-    Weights of mean 1 obey a tighter one: a negative moves the mean of l by
-    B/n-, a positive by B Bw/(n+ - 1 + Bw), and h is 1/(2 eps)-Lipschitz.
+    Weights of mean 1 obey a tighter one: a negative moves the mean of l by B/n-, a positive by B
+    Bw/(n+ - 1 + Bw), and h is 1/(2 eps)-Lipschitz.
     """
     g = torch.Generator().manual_seed(seed)
 
@@ -193,17 +186,12 @@ def test_lists_equal_one_list_at_a_time(method):
     mask = torch.rand(7, 60) < 0.8
     mu = torch.randn(7, dtype=torch.float64)
     leaf = scores.clone().requires_grad_()
-    losses = stable_ap_lists(
-        leaf, labels, mu, mask=mask, method=method, **SETTING
-    )
+    losses = stable_ap_lists(leaf, labels, mu, mask=mask, method=method, **SETTING)
     losses.sum().backward()
     for i in range(7):
         row = scores[i].clone().requires_grad_()
         expected = stable_ap_loss(
-            row[labels[i] & mask[i]],
-            row[~labels[i] & mask[i]],
-            mu[i],
-            **SETTING,
+            row[labels[i] & mask[i]], row[~labels[i] & mask[i]], mu[i], **SETTING
         )
         torch.testing.assert_close(losses[i], expected)
         expected.backward()
@@ -220,9 +208,7 @@ def test_per_class_lists_take_transposed_logits_in_one_call():
     copy = stable_ap_lists(logits.t().contiguous(), labels.t(), 0.0, **SETTING)
     assert torch.equal(got, copy)
     order = torch.randperm(300)
-    moved = stable_ap_lists(
-        logits[order].t(), labels[order].t(), 0.0, **SETTING
-    )
+    moved = stable_ap_lists(logits[order].t(), labels[order].t(), 0.0, **SETTING)
     torch.testing.assert_close(got, moved)
 
 
@@ -236,9 +222,7 @@ def test_gather_positives_pads_to_the_longest_list():
     assert pos.shape == mask.shape == (3, 0)
 
 
-@pytest.mark.parametrize(
-    'dtype', [torch.float16, torch.bfloat16, torch.float32]
-)
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16, torch.float32])
 def test_low_precision(dtype):
     pos, neg = torch.randn(10).to(dtype), torch.randn(500).to(dtype)
     leaf = neg.clone().requires_grad_()
@@ -258,13 +242,9 @@ def test_infinite_scores_give_the_limit_and_nan_shows():
     assert loss.item() == pytest.approx(math.sqrt(1.01))
     loss.backward()
     assert pos.grad.isfinite().all()
-    loss = stable_ap_loss(
-        torch.tensor([inf]), torch.tensor([-inf, 0.0]), 0.0, **SETTING
-    )
+    loss = stable_ap_loss(torch.tensor([inf]), torch.tensor([-inf, 0.0]), 0.0, **SETTING)
     assert loss.item() == pytest.approx(0.1)
-    assert stable_ap_loss(
-        pos, torch.tensor([float('nan')]), 0.0, **SETTING
-    ).isnan()
+    assert stable_ap_loss(pos, torch.tensor([float('nan')]), 0.0, **SETTING).isnan()
 
 
 def test_without_positives_the_loss_is_zero_and_attached():
@@ -276,11 +256,7 @@ def test_without_positives_the_loss_is_zero_and_attached():
 
 
 def test_outer_function():
-    x = torch.tensor(
-        [0.0, 1e-9, 1.0, 1e12, float('inf')],
-        dtype=torch.float64,
-        requires_grad=True,
-    )
+    x = torch.tensor([0.0, 1e-9, 1.0, 1e12, float('inf')], dtype=torch.float64, requires_grad=True)
     y = stable_ap_outer(x, 0.1)
     expected = [math.sqrt(0.01 + v) for v in (0, 1e-9, 0.5, 1, 1)]
     assert y.tolist() == pytest.approx(expected, rel=1e-9)
@@ -311,9 +287,7 @@ def test_outer_function():
 )
 def test_bad_parameters_are_named(change, message):
     with pytest.raises(ValueError, match=message):
-        stable_ap_loss(
-            torch.zeros(2), torch.zeros(2), 0.0, **{**SETTING, **change}
-        )
+        stable_ap_loss(torch.zeros(2), torch.zeros(2), 0.0, **{**SETTING, **change})
 
 
 def test_bad_shapes_are_named():

@@ -12,10 +12,7 @@ from pycocotools.coco import COCO
 from mmrank.errors import UserError
 from mmrank.studies.calibration.box_split import BoxSplit
 from mmrank.studies.calibration.fitting import METHODS, fit_calibration
-from mmrank.studies.coco.box_evaluation import (
-    match_boxes,
-    paired_iou,
-)
+from mmrank.studies.coco.box_evaluation import match_boxes, paired_iou
 from mmrank.studies.synthetic.boxes import make_annotations, make_predictions
 
 
@@ -34,11 +31,7 @@ def brute_force(document, boxes, classes, iou=0.5):
     found = []
     for image in document['images']:
         for label, cat in enumerate(classes):
-            mine = [
-                x
-                for x in boxes
-                if (x['image_id'], x['category_id']) == (image['id'], cat)
-            ]
+            mine = [x for x in boxes if (x['image_id'], x['category_id']) == (image['id'], cat)]
             objects = [
                 x
                 for x in document['annotations']
@@ -49,19 +42,13 @@ def brute_force(document, boxes, classes, iou=0.5):
                 best, match = iou, None
                 for x in objects:
                     value = iou_of(box['bbox'], x['bbox'])
-                    if (
-                        not x['iscrowd']
-                        and x['id'] not in taken
-                        and (value >= best)
-                    ):
+                    if not x['iscrowd'] and x['id'] not in taken and (value >= best):
                         best, match = value, x['id']
                 if match is not None:
                     taken.add(match)
                     found.append((box['score'], label, best))
                 elif not any(
-                    x['iscrowd']
-                    and iou_of(box['bbox'], x['bbox'], True) >= iou
-                    for x in objects
+                    x['iscrowd'] and iou_of(box['bbox'], x['bbox'], True) >= iou for x in objects
                 ):
                     found.append((box['score'], label, 0.0))
     return found
@@ -107,9 +94,7 @@ def test_boxes_are_judged_as_by_the_definition(data, split):
     document, boxes = data
     expected = brute_force(document, boxes, [3, 6, 9])
     judged = split.judged
-    got = zip(
-        judged.scores.tolist(), judged.labels.tolist(), judged.ious.tolist()
-    )
+    got = zip(judged.scores.tolist(), judged.labels.tolist(), judged.ious.tolist())
     assert len(judged.scores) < len(boxes) - 20  # beyond 100, and on crowds
     expected = [(float(np.float32(s)), c, u) for s, c, u in expected]
     for one, two in zip(sorted(got), sorted(expected), strict=True):
@@ -131,11 +116,7 @@ def test_ap_is_equal_to_the_last_bit(method, split):
     assert before.equals(after)
     assert np.array_equal(before.by_class, after.by_class)
     assert before.mean == after.mean > 0
-    assert [x.shape for x in before.details] == [
-        (12,),
-        (10, 101, 3, 4, 3),
-        (10, 3, 4, 3),
-    ]
+    assert [x.shape for x in before.details] == [(12,), (10, 101, 3, 4, 3), (10, 3, 4, 3)]
     # The scores themselves are others, also in their order over classes.
     scores = np.array([x['score'] for x in split.calibrated(calibration)])
     raw = np.array([x['score'] for x in split.boxes])
@@ -199,10 +180,7 @@ def test_a_dump_has_the_same_boxes(data, split):
     document, boxes = data
     again = BoxSplit.read(as_dump(boxes), truth_of(document))
     both = [
-        sorted(
-            (x['image_id'], x['category_id'], x['score'], *x['bbox'])
-            for x in one.boxes
-        )
+        sorted((x['image_id'], x['category_id'], x['score'], *x['bbox']) for x in one.boxes)
         for one in (again, split)
     ]
     for one, two in zip(*both, strict=True):
@@ -235,9 +213,7 @@ def test_images_of_both_splits_are_noticed(data, split):
         (None, ['class 1'], 'category_id of the predictions are not in'),
     ],
 )
-def test_what_does_not_fit_is_one_message(
-    boxes, classes, text, data, tmp_path
-):
+def test_what_does_not_fit_is_one_message(boxes, classes, text, data, tmp_path):
     document, own = data
     path = tmp_path / 'boxes.json'
     path.write_text(json.dumps(own if boxes is None else boxes))

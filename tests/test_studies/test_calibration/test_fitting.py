@@ -55,9 +55,7 @@ def test_logit_maps_have_the_highest_likelihood(method, target):
         low = 1 / (len(t) - t.sum() + 2)
         soft = low + t * (high - low)
         start = [1.0, 0.0] if method == 'platt' else [1.0]
-        best = minimize(
-            likelihood, start, (logits, soft), 'BFGS', options=dict(gtol=1e-8)
-        )
+        best = minimize(likelihood, start, (logits, soft), 'BFGS', options=dict(gtol=1e-8))
         got = [one.scale, one.offset][: len(start)]
         assert got == pytest.approx(best.x.tolist(), rel=1e-4)
         assert method == 'platt' or one.offset == 0
@@ -92,9 +90,7 @@ def test_probabilities_fit_scores_that_were_not_seen(method):
     found = fit_calibration(made_up((3000, 3000)), method)
     new = made_up((3000, 3000), seed=1)
     before = expected_calibration_error(new.scores, new.is_right)
-    after = expected_calibration_error(
-        found.probabilities(new.scores, new.labels), new.is_right
-    )
+    after = expected_calibration_error(found.probabilities(new.scores, new.labels), new.is_right)
     # A temperature cannot move the level.
     assert after < (0.9 if method == 'temperature' else 0.4) * before
 
@@ -132,15 +128,11 @@ def test_a_map_that_falls_is_that_of_all_or_an_error():
     assert got[0] < got[1] < got[0] + 1e-6
 
 
-@pytest.mark.parametrize(
-    ('is_right', 'word'), [(False, 'no'), (True, 'every')]
-)
+@pytest.mark.parametrize(('is_right', 'word'), [(False, 'no'), (True, 'every')])
 def test_nothing_to_fit_is_one_message(is_right, word):
     judged = made_up((20,))
     same = torch.full((20,), is_right)
-    judged = JudgedScores(
-        'detection', ('a',), judged.scores, judged.labels, same, same.double()
-    )
+    judged = JudgedScores('detection', ('a',), judged.scores, judged.labels, same, same.double())
     with pytest.raises(UserError, match=f'{word} box .* is right, of 20'):
         fit_calibration(judged)
 

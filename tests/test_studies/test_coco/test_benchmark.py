@@ -17,19 +17,13 @@ from mmrank.studies.coco.benchmark_table import (
     table_cells,
     write_benchmark,
 )
-from mmrank.studies.coco.box_evaluation import (
-    evaluate_boxes,
-    load_ground_truth,
-)
+from mmrank.studies.coco.box_evaluation import evaluate_boxes, load_ground_truth
 from mmrank.studies.coco.pictures.box_matching import matched_boxes
 from mmrank.studies.coco.pictures.detections import class_colours
 from mmrank.studies.coco.pictures.differing_images import most_differing_images
 from mmrank.studies.coco.pictures.metric_bars import plot_metric_bars
 from mmrank.studies.coco.pictures.pr_curves import PRCurves
-from mmrank.studies.coco.pictures.pr_pages import (
-    most_differing_classes,
-    plot_pr_pages,
-)
+from mmrank.studies.coco.pictures.pr_pages import most_differing_classes, plot_pr_pages
 from mmrank.studies.coco.pictures.side_by_side import draw_side_by_side
 from mmrank.studies.common.run_record import RunRecord
 from mmrank.studies.synthetic.boxes import make_predictions
@@ -68,10 +62,7 @@ def make_rows():
     records = [make_record(), make_record(memory_bytes=None), None]
     return [
         BenchmarkRow(
-            f'model [{letter}]',
-            dict(zip(names, values)),
-            dict(zip(classes, values[:2])),
-            record,
+            f'model [{letter}]', dict(zip(names, values)), dict(zip(classes, values[:2])), record
         )
         for letter, values, record in zip('abc', figures, records)
     ]
@@ -114,11 +105,7 @@ def test_equal_models_have_no_best():
 def test_files_are_whole(tmp_path):
     rows = make_rows()
     files = write_benchmark(rows, tmp_path / 'new', 'Title', ['A note.'])
-    assert [f.name for f in files] == [
-        'coco_table.md',
-        'coco_table.csv',
-        'classes.csv',
-    ]
+    assert [f.name for f in files] == ['coco_table.md', 'coco_table.csv', 'classes.csv']
     text = files[0].read_text()
     assert '| **40.0** |' in text
     assert '* A note.' in text
@@ -206,9 +193,7 @@ def test_classes_that_differ_come_first(evaluations):
     assert most_differing_classes(curves, 2) == names[:2]
     # A single model has no difference: the most frequent come first.
     alone = most_differing_classes({'good': curves['good']}, 99)
-    assert [counts[n] for n in alone] == sorted(counts.values(), reverse=True)[
-        : len(alone)
-    ]
+    assert [counts[n] for n in alone] == sorted(counts.values(), reverse=True)[: len(alone)]
 
 
 def test_curves_go_on_pages(evaluations, tmp_path):
@@ -247,12 +232,8 @@ def test_images_that_differ_come_first(evaluations):
     sizes = [d.size for d in chosen]
     assert sizes == sorted(sizes, reverse=True)
     first = chosen[0]
-    for evaluation, right, wrong in zip(
-        (good, poor), first.right, first.wrong
-    ):
-        boxes = matched_boxes(
-            good.cocoGt, evaluation.cocoDt, first.image_id, least[0]
-        )
+    for evaluation, right, wrong in zip((good, poor), first.right, first.wrong):
+        boxes = matched_boxes(good.cocoGt, evaluation.cocoDt, first.image_id, least[0])
         assert sum(b.is_right for b in boxes) == right
         assert sum(not b.is_right for b in boxes) == wrong
     assert sizes[0] > 0
@@ -266,19 +247,12 @@ def test_images_that_differ_come_first(evaluations):
 def test_side_by_side_is_drawn(shapes, tmp_path, score_thr):
     root, ann_file, models = shapes
     path, chosen = draw_side_by_side(
-        models,
-        ann_file,
-        root / 'val',
-        tmp_path / 'two.jpg',
-        score_thr=score_thr,
-        num_images=2,
+        models, ann_file, root / 'val', tmp_path / 'two.jpg', score_thr=score_thr, num_images=2
     )
     assert is_drawn(path)
     assert len(chosen) == 2
     with pytest.raises(ValueError, match='needs two models'):
-        draw_side_by_side(
-            {'good': models['good']}, ann_file, root, Path('x.jpg')
-        )
+        draw_side_by_side({'good': models['good']}, ann_file, root, Path('x.jpg'))
 
 
 def test_labels_do_not_overlap():

@@ -12,11 +12,7 @@ from mmrank.studies.coco.box_evaluation import (
     load_ground_truth,
     summary,
 )
-from mmrank.studies.coco.comparison_table import (
-    comparison_rows,
-    rich_table,
-    write_tables,
-)
+from mmrank.studies.coco.comparison_table import comparison_rows, rich_table, write_tables
 from mmrank.studies.coco.pictures.detections import draw_detections
 from mmrank.studies.coco.pictures.pr_curves import PRCurves, plot_pr_curves
 from mmrank.studies.coco.pictures.score_thresholds import best_f1_thresholds
@@ -73,9 +69,7 @@ def test_curves_are_those_of_pycocotools(models):
         assert curves.average_precision(0.75) == pytest.approx(stats[2])
         precision = evaluation.eval['precision']
         for index, name in enumerate(curves.classes):
-            assert curves.curve(0.5, name) == pytest.approx(
-                precision[0, :, index, 0, -1]
-            )
+            assert curves.curve(0.5, name) == pytest.approx(precision[0, :, index, 0, -1])
         per_class = class_average_precision(evaluation)
         for name, ap in per_class.items():
             assert curves.average_precision(None, name) == pytest.approx(ap)
@@ -108,9 +102,7 @@ def test_class_without_objects_is_left_out(shapes):
     with_ghost = PRCurves.from_coco_eval(evaluate_boxes(other, boxes))
     without = PRCurves.from_coco_eval(evaluate_boxes(truth, boxes))
     assert np.isnan(with_ghost.average_precision(0.5, 'ghost'))
-    assert with_ghost.average_precision() == pytest.approx(
-        without.average_precision()
-    )
+    assert with_ghost.average_precision() == pytest.approx(without.average_precision())
 
 
 def test_unknown_curve_is_refused(models):
@@ -139,17 +131,11 @@ def test_best_f1_by_brute_force(shapes, models):
     boxes = evaluation.cocoDt.dataset['annotations']
 
     def f1(cat_id, threshold):
-        kept = [
-            b
-            for b in boxes
-            if b['category_id'] != cat_id or b['score'] >= threshold
-        ]
+        kept = [b for b in boxes if b['category_id'] != cat_id or b['score'] >= threshold]
         images = [
             e
             for e in evaluate_boxes(truth, kept).evalImgs
-            if e is not None
-            and e['category_id'] == cat_id
-            and e['aRng'] == [0, 1e10]
+            if e is not None and e['category_id'] == cat_id and e['aRng'] == [0, 1e10]
         ]
         hits = sum((e['dtMatches'][0] > 0).sum() for e in images)
         shown = sum(len(e['dtIds']) for e in images)
@@ -173,13 +159,9 @@ def test_pictures_are_drawn(shapes, models, tmp_path):
     root, _ = shapes
     curves = {n: PRCurves.from_coco_eval(e) for n, e in models.items()}
     assert is_drawn(plot_pr_curves(curves, tmp_path / 'deep' / 'pr.png'))
-    path = draw_detections(
-        models, root / 'val', tmp_path / 'boxes.png', num_images=2
-    )
+    path = draw_detections(models, root / 'val', tmp_path / 'boxes.png', num_images=2)
     assert is_drawn(path)
-    top = draw_detections(
-        models, root / 'val', tmp_path / 'top.png', image_ids=[3], top_k=5
-    )
+    top = draw_detections(models, root / 'val', tmp_path / 'top.png', image_ids=[3], top_k=5)
     assert is_drawn(top)
     with Image.open(path) as two, Image.open(top) as one:
         assert two.height > one.height

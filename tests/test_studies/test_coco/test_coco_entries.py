@@ -12,18 +12,8 @@ from mmrank.studies.coco.entries import (
     parse_entries,
     read_result,
 )
-from mmrank.studies.coco.runs import (
-    describe_progress,
-    find_finished,
-    plan_run,
-    run_command,
-)
-from mmrank.studies.common.run_record import (
-    RunRecord,
-    digest_run,
-    read_record,
-    write_record,
-)
+from mmrank.studies.coco.runs import describe_progress, find_finished, plan_run, run_command
+from mmrank.studies.common.run_record import RunRecord, digest_run, read_record, write_record
 
 RECORD = RunRecord(
     digest='0123456789abcdef',
@@ -49,13 +39,7 @@ RECORD = RunRecord(
 def files(tmp_path, monkeypatch):
     """Some files, in the working directory."""
     monkeypatch.chdir(tmp_path)
-    for name in (
-        'a.bbox.json',
-        'x=y/b.json',
-        'c.py',
-        'c.pth',
-        'd/e.bbox.json',
-    ):
+    for name in ('a.bbox.json', 'x=y/b.json', 'c.py', 'c.pth', 'd/e.bbox.json'):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(f'"{name}"')
@@ -63,9 +47,7 @@ def files(tmp_path, monkeypatch):
 
 
 def test_entries_are_read(files):
-    entries = parse_entries(
-        ['a.bbox.json', 'x=y/b.json', 'stable AP=c.py,c.pth', 'c.py', 'd']
-    )
+    entries = parse_entries(['a.bbox.json', 'x=y/b.json', 'stable AP=c.py,c.pth', 'c.py', 'd'])
     assert [e.name for e in entries] == ['a', 'b', 'stable AP', 'c', 'd']
 
 

@@ -8,19 +8,11 @@ from noisy_boxes import make_document, make_predictions, write_json
 
 from mmrank.errors import UserError
 from mmrank.studies.coco.box_evaluation import STAT_NAMES, summary
-from mmrank.studies.coco.evaluators import (
-    FASTER,
-    PYCOCOTOOLS,
-    check_equality,
-    find_evaluators,
-)
+from mmrank.studies.coco.evaluators import FASTER, PYCOCOTOOLS, check_equality, find_evaluators
 
 
 def evaluate(choice, ann_file, boxes):
-    return [
-        one.evaluate(one.load_truth(ann_file), boxes)[0]
-        for one in find_evaluators(choice)
-    ]
+    return [one.evaluate(one.load_truth(ann_file), boxes)[0] for one in find_evaluators(choice)]
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,7 @@ from mmrank.studies.coco.pictures.pr_curves import PRCurves
 @pytest.fixture
 def lvis():
     """The package, or the reason why the test is skipped."""
-    return pytest.importorskip(
-        'lvis', reason='the optional package lvis is not installed'
-    )
+    return pytest.importorskip('lvis', reason='the optional package lvis is not installed')
 
 
 @pytest.fixture
@@ -63,18 +61,14 @@ def test_figures_are_those_of_mmdets_metric(lvis, data):
                     'img_id': image['id'],
                     'bboxes': corners,
                     'scores': np.array([b['score'] for b in own]),
-                    'labels': np.array(
-                        [labels[b['category_id']] for b in own]
-                    ),
+                    'labels': np.array([labels[b['category_id']] for b in own]),
                 },
             )
         )
     theirs = metric.compute_metrics(results)
     # mmdet rounds to three digits.
     for name in ('AP50', 'AP75', 'APs', 'APm', 'APl', 'APr', 'APc', 'APf'):
-        assert figures[name] == pytest.approx(
-            theirs[f'bbox_{name}'], abs=6e-4
-        ), name
+        assert figures[name] == pytest.approx(theirs[f'bbox_{name}'], abs=6e-4), name
     assert figures['mAP'] == pytest.approx(theirs['bbox_AP'], abs=6e-4)
     assert 0.1 < figures['mAP'] < 0.99
     for name, ap in lvis_class_average_precision(evaluation).items():

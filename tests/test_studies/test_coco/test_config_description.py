@@ -17,10 +17,7 @@ CONFIGS = Path(__file__).parents[3] / 'configs' / 'stable_ap'
 @pytest.mark.parametrize(
     ('name', 'expected'),
     [
-        (
-            'retinanet_r18_fpn_stable-ap_demo',
-            ('StableAP', 'ResNet-18', '256 x 192'),
-        ),
+        ('retinanet_r18_fpn_stable-ap_demo', ('StableAP', 'ResNet-18', '256 x 192')),
         ('atss_r50_fpn_focal_1x_coco', ('Focal', 'ResNet-50', '1333 x 800')),
     ],
 )
@@ -37,9 +34,7 @@ def test_two_stages_cascades_and_unknown():
     assert describe_loss({'roi_head': {'bbox_head': head}}) == 'RankSort'
     assert describe_loss({'roi_head': {'bbox_head': [head, {}]}}) == 'RankSort'
     assert describe_loss({}) == '-'
-    assert describe_backbone({'backbone': {'type': 'mmdet.CSPNeXt'}}) == (
-        'CSPNeXt'
-    )
+    assert describe_backbone({'backbone': {'type': 'mmdet.CSPNeXt'}}) == ('CSPNeXt')
     assert describe_backbone({}) == '-'
     assert describe_test_size({}) == '-'
     wrapped = {'dataset': {'pipeline': [{'type': 'x', 'scale': (3, 2)}]}}

@@ -42,11 +42,7 @@ def judged(document, boxes, kind, threshold):
         ]
         if not objects and kind not in image['neg_category_ids']:
             continue
-        own = [
-            b
-            for b in boxes
-            if (b['image_id'], b['category_id']) == (image['id'], kind)
-        ]
+        own = [b for b in boxes if (b['image_id'], b['category_id']) == (image['id'], kind)]
         taken = set()
         for box in sorted(own, key=lambda b: -b['score']):
             fits = [
@@ -82,9 +78,7 @@ def brute_force(document, boxes, per_class):
         own = [b for b in boxes if b['category_id'] == category['id']]
         kept += sorted(own, key=lambda b: -b['score'])[:per_class]
     number = {
-        c['id']: sum(
-            a['category_id'] == c['id'] for a in document['annotations']
-        )
+        c['id']: sum(a['category_id'] == c['id'] for a in document['annotations'])
         for c in document['categories']
     }
     for threshold in THRESHOLDS:
@@ -115,9 +109,7 @@ def brute_force(document, boxes, per_class):
 
 
 def tiny(seed, classes=4):
-    document = as_lvis(
-        make_document(seed, images=6, classes=classes, objects=5)
-    )
+    document = as_lvis(make_document(seed, images=6, classes=classes, objects=5))
     boxes = make_predictions(document, seed, false=4)
     # Without equal scores there is one order.
     for number, box in enumerate(boxes):
@@ -152,10 +144,7 @@ def test_pooling_depends_on_the_level_of_a_class():
 
 
 def test_boxes_of_a_class_are_limited_in_the_whole_set():
-    boxes = [
-        dict(image_id=i % 2, category_id=i % 3, score=i / 10, bbox=[0] * 4)
-        for i in range(12)
-    ]
+    boxes = [dict(image_id=i % 2, category_id=i % 3, score=i / 10, bbox=[0] * 4) for i in range(12)]
     best = best_of_class(boxes, 2)
     assert [b['score'] for b in best] == [0.9, 0.6, 1.0, 0.7, 1.1, 0.8]
     best[0]['id'] = 1

@@ -77,9 +77,8 @@ def measure_memory():
 
 @pytest.mark.slow
 def test_memory_is_what_the_loop_needs():
-    # In a process of its own: memory that earlier tests have freed, and all
-    # that MALLOC_* in the environment makes a process keep, can be used again
-    # without growing.
+    # In a process of its own: memory that earlier tests have freed, and all that MALLOC_* in the
+    # environment makes a process keep, can be used again without growing.
     keeping = ('MALLOC_', 'GLIBC_TUNABLES')
     done = subprocess.run(
         [sys.executable, __file__],

@@ -19,12 +19,7 @@ def test_every_number_falls_into_one_bar(largest):
 
 @pytest.mark.parametrize(
     'histograms',
-    [
-        {'train': {2: 5, 3: 1}, 'test': {9: 4}},
-        {'train': {1: 3, 800: 1}},
-        {'train': {}},
-        {},
-    ],
+    [{'train': {2: 5, 3: 1}, 'test': {9: 4}}, {'train': {1: 3, 800: 1}}, {'train': {}}, {}],
 )
 def test_a_picture_is_written(tmp_path, histograms):
     path = plot_class_counts(histograms, tmp_path / 'new' / 'counts.png')

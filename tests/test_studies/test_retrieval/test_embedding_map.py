@@ -7,19 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from mmrank.evaluation.retrieval_features import (
-    RetrievalFeatures,
-    save_features,
-)
-from mmrank.studies.retrieval.embedding_map import (
-    choose_samples,
-    neighbour_purity,
-)
+from mmrank.evaluation.retrieval_features import RetrievalFeatures, save_features
+from mmrank.studies.retrieval.embedding_map import choose_samples, neighbour_purity
 
-TOOL = (
-    Path(__file__).resolve().parents[3]
-    / 'tools/analysis_tools/embedding_map.py'
-)
+TOOL = Path(__file__).resolve().parents[3] / 'tools/analysis_tools/embedding_map.py'
 
 
 def test_chosen_samples_are_those_of_the_largest_classes():
@@ -42,9 +33,7 @@ def test_purity_against_a_loop():
         others = [j for j in range(30) if j != i]
         nearest = min(others, key=lambda j: distances[i, j])
         hits += labels[nearest] == labels[i]
-    assert neighbour_purity(distances, labels) == pytest.approx(
-        100 * hits / 30
-    )
+    assert neighbour_purity(distances, labels) == pytest.approx(100 * hits / 30)
     assert distances[0, 0] == 0  # not changed
 
 
@@ -69,9 +58,7 @@ def test_tool(tmp_path, run_script):
     noise = write(tmp_path / 'noise.npz', 5.0)
     out = tmp_path / 'map.png'
     status, text, _ = run_script(
-        TOOL,
-        *(f'stable AP={good}', f'SmoothAP={noise}', '--out', out),
-        *('--perplexity', '8'),
+        TOOL, *(f'stable AP={good}', f'SmoothAP={noise}', '--out', out), *('--perplexity', '8')
     )
     assert status == 0
     assert out.stat().st_size > 5_000

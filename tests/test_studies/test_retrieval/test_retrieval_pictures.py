@@ -12,28 +12,12 @@ from mmrank.functional import retrieval_metrics
 from mmrank.studies.retrieval import sheet as retrieval_sheet
 from mmrank.studies.retrieval.neighbours import find_neighbours
 from mmrank.studies.retrieval.pages import draw_sheets
-from mmrank.studies.retrieval.plots import (
-    plot_precision_recall,
-    plot_recall_at_k,
-    write_curves,
-)
+from mmrank.studies.retrieval.plots import plot_precision_recall, plot_recall_at_k, write_curves
 from mmrank.studies.retrieval.query_selection import CHOICES, select_queries
-from mmrank.studies.retrieval.result import (
-    check_same_test_set,
-    evaluate_features,
-)
+from mmrank.studies.retrieval.result import check_same_test_set, evaluate_features
 from mmrank.studies.retrieval.sheet import draw_retrieval_sheet
-from mmrank.studies.retrieval.table import (
-    describe_test_set,
-    rich_retrieval,
-    write_retrieval_table,
-)
-from mmrank.visualization.figures import (
-    fit_text,
-    fit_two_lines,
-    shorten,
-    text_width,
-)
+from mmrank.studies.retrieval.table import describe_test_set, rich_retrieval, write_retrieval_table
+from mmrank.visualization.figures import fit_text, fit_two_lines, shorten, text_width
 
 
 @pytest.fixture(scope='module')
@@ -81,9 +65,7 @@ def test_result_holds_the_figures(models):
     expected.pop('queries_without_positive')
     assert got.metrics == pytest.approx(expected)
     assert 'recall@40' not in got.metrics  # 39 others are all there are
-    np.testing.assert_array_equal(
-        got.average_precision, figures.average_precision.numpy()
-    )
+    np.testing.assert_array_equal(got.average_precision, figures.average_precision.numpy())
     assert got.cutoffs[0] == 1
     assert got.cutoffs[-1] == 39
     assert got.cutoffs == sorted(set(got.cutoffs))
@@ -125,15 +107,11 @@ def test_neighbours_are_the_best_of_the_gallery(images, with_gallery):
         }
         best = sorted(scores, key=lambda i: -scores[i])[:6]
         assert [n.path.name for n in found.found] == [f'{i}.png' for i in best]
-        assert [n.score for n in found.found] == pytest.approx(
-            [scores[i] for i in best], abs=1e-5
-        )
+        assert [n.score for n in found.found] == pytest.approx([scores[i] for i in best], abs=1e-5)
         assert [n.is_right for n in found.found] == [
             bool(features.labels[i] == features.labels[row]) for i in best
         ]
-        positives = sum(
-            bool(features.labels[i] == features.labels[row]) for i in scores
-        )
+        positives = sum(bool(features.labels[i] == features.labels[row]) for i in scores)
         assert found.num_positives == positives
         assert found.found[0].label == (
             'class 77' if best[0] == 39 else features.classes[best[0] % 5]
@@ -221,9 +199,7 @@ def test_rows_of_one_query_stand_together(images, models):
         row
         for query in (1, 2)
         for result in results
-        for row in find_neighbours(
-            models[result.name], result, [query], 2, images
-        )
+        for row in find_neighbours(models[result.name], result, [query], 2, images)
     ]
     steps = np.diff(retrieval_sheet._row_tops(rows))
     assert steps[0] == pytest.approx(steps[2])
@@ -258,10 +234,7 @@ def test_pages_of_several_models_and_of_one(images, models, tmp_path):
     assert set(paths) == set(tmp_path.glob('sheet_*'))
     one = {'blurred': models['blurred']}
     paths = draw_sheets(one, results[1:], tmp_path, **options)
-    assert {p.name for p in paths} == {
-        'sheet_random_blurred.png',
-        'sheet_worst_blurred.png',
-    }
+    assert {p.name for p in paths} == {'sheet_random_blurred.png', 'sheet_worst_blurred.png'}
 
 
 def test_curves_are_drawn_and_written(models, tmp_path):
@@ -274,9 +247,7 @@ def test_curves_are_drawn_and_written(models, tmp_path):
         blue = [is_colour(x.reshape(-1, 3), '#0072B2') for x in (several, one)]
         assert blue[0].sum() > 200
         assert blue[1].sum() == 0
-    content = json.loads(
-        write_curves(results, tmp_path / 'curves.json').read_text()
-    )
+    content = json.loads(write_curves(results, tmp_path / 'curves.json').read_text())
     assert list(content) == list(models)
     got = content['blurred']
     assert got['precision'] == results[1].precision.tolist()

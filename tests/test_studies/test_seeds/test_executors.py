@@ -23,8 +23,7 @@ from mmrank.studies.seeds.executors.slurm import SlurmExecutor, minutes
 from mmrank.studies.seeds.plan_file import parse_plan
 from mmrank.studies.seeds.runs import RunQueue
 
-# Dies at its first start with `die=SEED`, at each with `fail=SEED`, and hangs
-# with `hang=SEED`.
+# Dies at its first start with `die=SEED`, at each with `fail=SEED`, and hangs with `hang=SEED`.
 FAKE = """
     import json, os, pathlib, signal, sys, time
     work_dir, result, seed, *options = sys.argv[1:]
@@ -49,9 +48,7 @@ def make_queue(tmp_path):
     script = tmp_path / 'fake_train.py'
     script.write_text(textwrap.dedent(FAKE))
     (tmp_path / 'a.py').write_text('x = 1\n')
-    template = (
-        f'{{python}} {script} {{work_dir}} {{result}} {{seed}} {{cfg_options}}'
-    )
+    template = f'{{python}} {script} {{work_dir}} {{result}} {{seed}} {{cfg_options}}'
 
     def make(executor, seeds=(0, 1, 2), **options):
         executor.poll_seconds = 0.05
@@ -67,10 +64,7 @@ def make_queue(tmp_path):
         )
         deaths = []
         queue = RunQueue(
-            plan,
-            template,
-            executor,
-            on_again=lambda run, fault: deaths.append((run.seed, fault)),
+            plan, template, executor, on_again=lambda run, fault: deaths.append((run.seed, fault))
         )
         return queue, plan.final_runs(), deaths
 
@@ -185,28 +179,17 @@ def read(words, **fields):
     parser = argparse.ArgumentParser()
     add_arguments(parser, '')
     config = Path(__file__)
-    fields = dict(
-        seeds=[0], metrics=['a'], methods=[{'config': str(config)}], **fields
-    )
+    fields = dict(seeds=[0], metrics=['a'], methods=[{'config': str(config)}], **fields)
     return parser.parse_args(words), parse_plan(fields)
 
 
 def test_plan_names_the_executor(monkeypatch, tmp_path):
     made = []
-    monkeypatch.setattr(
-        'mmrank.studies.seeds.arguments.SlurmExecutor',
-        lambda *x: made.append(x),
-    )
+    monkeypatch.setattr('mmrank.studies.seeds.arguments.SlurmExecutor', lambda *x: made.append(x))
     executor = dict(type='slurm', partition='gpu', time='8:00:00', cpus=4)
     words = ['--executor-options', 'cpus=8']
     make_executor(*read(words, executor=executor, out_dir=str(tmp_path)))
-    assert made == [
-        (
-            tmp_path / '.slurm',
-            dict(partition='gpu', time='8:00:00', cpus='8'),
-            None,
-        )
-    ]
+    assert made == [(tmp_path / '.slurm', dict(partition='gpu', time='8:00:00', cpus='8'), None)]
     with pytest.raises(UserError, match="`executor` is 'lsf'"):
         make_executor(*read([], executor='lsf'))
     # Another executor on the command line has options of its own.
@@ -240,9 +223,7 @@ def test_slurm_local(make_queue, tmp_path):
         (dict(partition='gpu'), '`executor.time` is missing'),
     ],
 )
-def test_wrong_slurm_options_are_named(
-    options, message, tmp_path, monkeypatch
-):
+def test_wrong_slurm_options_are_named(options, message, tmp_path, monkeypatch):
     pytest.importorskip('submitit')
     monkeypatch.setenv('PATH', str(tmp_path))
     with pytest.raises(UserError, match=message):
@@ -293,9 +274,7 @@ def slurm(tmp_path, monkeypatch):
         path.chmod(path.stat().st_mode | stat.S_IEXEC)
     (tmp_path / 'db').mkdir()
     monkeypatch.setenv('DB', str(tmp_path / 'db'))
-    monkeypatch.setenv(
-        'PATH', f'{tmp_path / "bin"}{os.pathsep}{os.environ["PATH"]}'
-    )
+    monkeypatch.setenv('PATH', f'{tmp_path / "bin"}{os.pathsep}{os.environ["PATH"]}')
     return tmp_path / 'db'
 
 
@@ -464,22 +443,16 @@ def parent(pid):
     return int(status.partition('PPid:')[2].split()[0])
 
 
-@pytest.mark.parametrize(
-    ('executor', 'package'), [('slurm', 'submitit'), ('ray', 'ray')]
-)
+@pytest.mark.parametrize(('executor', 'package'), [('slurm', 'submitit'), ('ray', 'ray')])
 @pytest.mark.parametrize('version', [None, '0.9.1'])
-def test_wrong_extra_has_one_message(
-    executor, package, version, tmp_path, monkeypatch, run_script
-):
+def test_wrong_extra_has_one_message(executor, package, version, tmp_path, monkeypatch, run_script):
     fake = None if version is None else SimpleNamespace(__version__=version)
     monkeypatch.setitem(sys.modules, package, fake)
     config = tmp_path / 'a.py'
     config.write_text('x = 1\n')
     words = ['--seeds', '0', '--metrics', 'a', '--out-dir', tmp_path / 'out']
     tool = Path(__file__).parents[3] / 'tools' / 'benchmarks' / 'run_seeds.py'
-    status, _, errors = run_script(
-        tool, config, *words, '--executor', executor
-    )
+    status, _, errors = run_script(tool, config, *words, '--executor', executor)
     assert status == 2
     least, _ = VERSIONS[package]
     wrong = {

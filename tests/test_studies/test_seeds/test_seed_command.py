@@ -51,22 +51,14 @@ def call(tool, tmp_path, monkeypatch):
             "test_dataloader = dict(dataset=dict(ann_file='test'))\n"
         )
     command = (
-        f'{{python}} {script} {{config}} {{work_dir}} {{split}} {{result}} '
-        '{seed} {cfg_options}'
+        f'{{python}} {script} {{config}} {{work_dir}} {{split}} {{result}} {{seed}} {{cfg_options}}'
     )
     configs = [str(tmp_path / f'{name}.py') for name in 'ab']
 
     def run(*arguments, configs=configs):
         console = Console(file=io.StringIO(), width=200)
         args = tool.parse_args(
-            [
-                *configs,
-                *arguments,
-                '--train-command',
-                command,
-                '--out-dir',
-                str(tmp_path / 'out'),
-            ]
+            [*configs, *arguments, '--train-command', command, '--out-dir', str(tmp_path / 'out')]
         )
         return tool.run(args, console), console.file.getvalue()
 

@@ -163,18 +163,14 @@ def test_tuning_on_the_test_data_is_refused(content, config):
 
 def make_outcomes(plan, values):
     """Give the tuning's runs the ``values`` of their learning rates."""
-    return [
-        Outcome(run, values(run.options[LR], run.seed))
-        for run in plan.tuning_runs()
-    ]
+    return [Outcome(run, values(run.options[LR], run.seed)) for run in plan.tuning_runs()]
 
 
 def test_choice_by_the_mean_of_the_tuning_metric(content):
     plan = parse_plan(content)
     table = {'1e-4': 0.3, '0.1': 0.5, '1': 0.4}
     chosen, rows = choose(
-        plan,
-        make_outcomes(plan, lambda lr, seed: {'acc': table[lr] + seed / 100}),
+        plan, make_outcomes(plan, lambda lr, seed: {'acc': table[lr] + seed / 100})
     )
     assert chosen == {('b', None): {LR: '0.1'}}
     assert [row['chosen'] for row in rows] == [False, True, False]
@@ -212,12 +208,8 @@ def folded(content):
 
 def test_each_fold_is_trained_with_a_seed_of_its_own(folded):
     final = folded.final_runs({('b', 0): {LR: '0.1'}, ('b', 1): {LR: '1'}})
-    assert [
-        (r.method, r.fold, r.seed, r.options['data.fold']) for r in final
-    ] == [
-        (method, fold, fold, str(fold))
-        for fold in (0, 1)
-        for method in ('a', 'b')
+    assert [(r.method, r.fold, r.seed, r.options['data.fold']) for r in final] == [
+        (method, fold, fold, str(fold)) for fold in (0, 1) for method in ('a', 'b')
     ]
     assert [r.options[LR] for r in final if r.method == 'b'] == ['0.1', '1']
     assert not any('data.part' in r.options for r in final)
@@ -228,22 +220,14 @@ def test_each_fold_is_tuned_on_its_own_validation_data(folded):
     tuning = folded.tuning_runs()
     assert len(tuning) == 12
     assert all(r.options['data.part'] == 'inner' for r in tuning)
-    assert {(r.fold, r.options['data.fold']) for r in tuning} == {
-        (0, '0'),
-        (1, '1'),
-    }
+    assert {(r.fold, r.options['data.fold']) for r in tuning} == {(0, '0'), (1, '1')}
     best = {0: '1e-4', 1: '1'}
-    outcomes = [
-        Outcome(r, {'acc': float(r.options[LR] == best[r.fold])})
-        for r in tuning
-    ]
+    outcomes = [Outcome(r, {'acc': float(r.options[LR] == best[r.fold])}) for r in tuning]
     chosen, rows = choose(folded, outcomes)
     assert chosen == {('b', 0): {LR: '1e-4'}, ('b', 1): {LR: '1'}}
     assert [row['fold'] for row in rows] == [0, 0, 0, 1, 1, 1]
     # A fold whose tuning failed has no final run.
-    lost = [
-        Outcome(r, None) if r.fold else o for r, o in zip(tuning, outcomes)
-    ]
+    lost = [Outcome(r, None) if r.fold else o for r, o in zip(tuning, outcomes)]
     assert list(choose(folded, lost)[0]) == [('b', 0)]
 
 
@@ -255,10 +239,7 @@ def test_some_folds_can_decide_for_all(content):
     tuning = plan.tuning_runs()
     assert {r.fold for r in tuning} == {0, 2}
     values = {(0, '0.1'): 0.9, (2, '0.1'): 0.1, (0, '1'): 0.6, (2, '1'): 0.6}
-    outcomes = [
-        Outcome(r, {'acc': values.get((r.fold, r.options[LR]), 0.0)})
-        for r in tuning
-    ]
+    outcomes = [Outcome(r, {'acc': values.get((r.fold, r.options[LR]), 0.0)}) for r in tuning]
     chosen, rows = choose(plan, outcomes)
     assert chosen == {('b', fold): {LR: '1'} for fold in range(3)}
     assert [row['n'] for row in rows] == [4, 4, 4]

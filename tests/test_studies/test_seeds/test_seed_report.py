@@ -14,16 +14,8 @@ from scipy import stats
 from mmrank.studies.seeds.box_plot import draw_box_plot, read_values
 from mmrank.studies.seeds.outcome import Outcome
 from mmrank.studies.seeds.plan_file import parse_plan
-from mmrank.studies.seeds.report import (
-    write_csv,
-    write_markdown,
-    write_runs_csv,
-)
-from mmrank.studies.seeds.statistics import (
-    collect_values,
-    compare_paired,
-    summarise,
-)
+from mmrank.studies.seeds.report import write_csv, write_markdown, write_runs_csv
+from mmrank.studies.seeds.statistics import collect_values, compare_paired, summarise
 
 ROOT = Path(__file__).resolve().parents[3]
 A = {0: 0.30, 1: 0.32, 2: 0.31, 3: 0.35}
@@ -41,9 +33,7 @@ def plan(tmp_path):
             'seeds': [0, 1, 2, 3],
             'metrics': ['acc', 'time'],
             'lower_better': ['time'],
-            'methods': [
-                {'name': name, 'config': str(config)} for name in 'abc'
-            ],
+            'methods': [{'name': name, 'config': str(config)} for name in 'abc'],
         }
     )
 
@@ -54,9 +44,7 @@ def make_outcomes(plan, failed=()):
     return [
         Outcome(run, None, error='exit status 1\nlast line')
         if (run.method, run.seed) in failed
-        else Outcome(
-            run, {'acc': table[run.method][run.seed], 'time': 1.0 + run.seed}
-        )
+        else Outcome(run, {'acc': table[run.method][run.seed], 'time': 1.0 + run.seed})
         for run in plan.final_runs()
     ]
 
@@ -64,10 +52,7 @@ def make_outcomes(plan, failed=()):
 @settings(max_examples=15)  # scipy's tests take half a second
 @given(
     st.lists(
-        st.tuples(
-            st.floats(-1, 1, allow_subnormal=False),
-            st.floats(-1, 1, allow_subnormal=False),
-        ),
+        st.tuples(st.floats(-1, 1, allow_subnormal=False), st.floats(-1, 1, allow_subnormal=False)),
         min_size=2,
         max_size=12,
     )
@@ -103,10 +88,7 @@ def test_only_common_seeds_are_paired():
 
 @pytest.mark.parametrize(
     ('ours', 'expected'),
-    [
-        ({}, {'pairs': 0}),
-        ({0: 0.5}, {'pairs': 1, 'difference': pytest.approx(0.2)}),
-    ],
+    [({}, {'pairs': 0}), ({0: 0.5}, {'pairs': 1, 'difference': pytest.approx(0.2)})],
 )
 def test_too_few_pairs_have_no_test(ours, expected):
     assert compare_paired(ours, A) == expected
@@ -155,10 +137,7 @@ def test_markdown(plan):
     ]
     text = write_markdown(plan, cells, tuning=tuning, failures=failures)
     assert '| a | acc ↑ | 4 | 0.3200 ± 0.0216 | baseline |  |' in text
-    assert (
-        '| b | acc ↑ | 4 | **0.3800 ± 0.0216** '
-        '| +0.0600 [+0.0375, +0.0825] | 0.003 |' in text
-    )
+    assert '| b | acc ↑ | 4 | **0.3800 ± 0.0216** | +0.0600 [+0.0375, +0.0825] | 0.003 |' in text
     assert '| c | time ↓ | 3 | ' in text
     assert '| b | lr=1e-4 | 2 | 0.5000 | chosen, at the edge' in text
     assert 'last line' in text
@@ -185,9 +164,7 @@ def test_csv(plan, tmp_path):
 @pytest.mark.parametrize('failed', [(), [('c', s) for s in range(4)]])
 def test_box_plot(plan, tmp_path, failed):
     values = collect_values(plan, make_outcomes(plan, failed))
-    path = draw_box_plot(
-        values, plan.metrics, tmp_path / 'plot.png', lower_better=['time']
-    )
+    path = draw_box_plot(values, plan.metrics, tmp_path / 'plot.png', lower_better=['time'])
     with Image.open(path) as picture:
         assert picture.width == 1600
         assert np.asarray(picture.convert('L')).std() > 5  # not blank
@@ -223,9 +200,7 @@ def test_boxes_are_sorted_by_the_median(tmp_path, monkeypatch):
 def test_box_plot_of_a_file(plan, run_script, tmp_path):
     runs = write_runs_csv(plan, make_outcomes(plan), tmp_path / 'runs.csv')
     values = read_values(runs, ['acc'], scale=100)
-    assert values['b'] == {
-        'acc': pytest.approx({s: 100 * x for s, x in B.items()})
-    }
+    assert values['b'] == {'acc': pytest.approx({s: 100 * x for s, x in B.items()})}
     tool = ROOT / 'tools/analysis_tools/plot_seeds.py'
     out = tmp_path / 'boxplot.png'
     status, printed, _ = run_script(tool, runs, '--out', out)

@@ -11,12 +11,7 @@ import pytest
 from mmrank.studies.seeds.executors.local import LocalExecutor, count_cores
 from mmrank.studies.seeds.outcome import read_result
 from mmrank.studies.seeds.plan_file import parse_plan
-from mmrank.studies.seeds.runs import (
-    RunQueue,
-    build_command,
-    lock_folder,
-    parse_progress,
-)
+from mmrank.studies.seeds.runs import RunQueue, build_command, lock_folder, parse_progress
 
 FAKE = """
     import json, os, pathlib, sys, time
@@ -41,8 +36,7 @@ def template(tmp_path):
     script = tmp_path / 'fake_train.py'
     script.write_text(textwrap.dedent(FAKE))
     return (
-        f'{{python}} {script} {{config}} {{work_dir}} {{split}} {{result}} '
-        '{seed} {cfg_options}'
+        f'{{python}} {script} {{config}} {{work_dir}} {{split}} {{result}} {{seed}} {{cfg_options}}'
     )
 
 
@@ -81,13 +75,7 @@ def test_command(make_plan, template):
     (run,) = make_plan(seeds=[5], lr='1e-4').final_runs()
     command = build_command(template, run)
     assert command[0] == sys.executable
-    assert command[3:] == [
-        str(run.folder),
-        'test',
-        str(run.folder / 'result.json'),
-        '5',
-        'lr=1e-4',
-    ]
+    assert command[3:] == [str(run.folder), 'test', str(run.folder / 'result.json'), '5', 'lr=1e-4']
 
 
 @pytest.mark.parametrize(
@@ -129,9 +117,7 @@ def test_only_what_is_not_finished_is_run_again(make_plan, template):
 
 
 @pytest.mark.parametrize('chosen', [None, '3'])
-def test_cores_and_devices_are_shared_out(
-    make_plan, template, monkeypatch, chosen
-):
+def test_cores_and_devices_are_shared_out(make_plan, template, monkeypatch, chosen):
     monkeypatch.delenv('OMP_NUM_THREADS', raising=False)
     if chosen:
         monkeypatch.setenv('OMP_NUM_THREADS', chosen)
@@ -188,10 +174,9 @@ def test_missing_metric_names_those_that_are_there(make_plan):
 def test_progress_is_read_from_the_log():
     assert parse_progress('loading') == 'starting'
     log = (
-        'mmengine - INFO - Epoch(train)   [3][ 10/52]  lr: 1.0e-04  '
-        'eta: 0:04:10  time: 0.5\n'
-        'mmengine - INFO - Epoch(train)   [3][ 20/52]  lr: 1.0e-04  '
-        'eta: 1 day, 0:03:58  time: 0.5\n'
+        'mmengine - INFO - Epoch(train)   [3][ 10/52]  lr: 1.0e-04  eta: 0:04:10  time: 0.5\n'
+        'mmengine - INFO - Epoch(train)   [3][ 20/52]  lr: 1.0e-04  eta: 1 day, 0:03:58  time: '
+        '0.5\n'
     )
     expected = 'epoch 3 iteration 20/52 eta 1 day, 0:03:58'
     assert parse_progress(log) == expected

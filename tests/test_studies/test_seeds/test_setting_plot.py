@@ -46,11 +46,9 @@ def test_the_lines_are_drawn(runs, tmp_path):
     found = read_setting_runs(runs, 'AP')
     drawn = [
         np.asarray(
-            Image.open(
-                plot_setting(
-                    some, tmp_path / 'x.png', setting='rate', metric='AP'
-                )
-            ).convert('L')
+            Image.open(plot_setting(some, tmp_path / 'x.png', setting='rate', metric='AP')).convert(
+                'L'
+            )
         )
         for some in (found, {'soprc': found['soprc']})
     ]

@@ -9,20 +9,14 @@ import pytest
 from pycocotools.coco import COCO
 
 from mmrank.datasets.checks.coco_check import check_coco_file
-from mmrank.studies.synthetic.shapes_coco import (
-    ShapesSpec,
-    render_image,
-    write_shapes_coco,
-)
+from mmrank.studies.synthetic.shapes_coco import ShapesSpec, render_image, write_shapes_coco
 
 SPEC = ShapesSpec(num_train=12, num_val=3, num_test=0, seed=5)
 
 
 def digest(folder) -> dict:
     return {
-        str(path.relative_to(folder)): hashlib.sha256(
-            path.read_bytes()
-        ).hexdigest()
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob('*'))
         if path.is_file()
     }
@@ -56,10 +50,7 @@ def test_files_are_valid_coco(tmp_path):
     assert set(files) == {'train', 'val'}
     for split, ann_file in files.items():
         report = check_coco_file(
-            ann_file,
-            tmp_path / split,
-            classes=SPEC.classes,
-            verify_images=True,
+            ann_file, tmp_path / split, classes=SPEC.classes, verify_images=True
         )
         assert not report.problems
     coco = COCO(str(files['train']))

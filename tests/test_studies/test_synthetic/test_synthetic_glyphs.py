@@ -6,21 +6,14 @@ import numpy as np
 import pytest
 from forked_processes import run_script
 
-from mmrank.studies.synthetic.glyphs import (
-    GlyphsSpec,
-    draw_glyph,
-    write_glyphs,
-)
+from mmrank.studies.synthetic.glyphs import GlyphsSpec, draw_glyph, write_glyphs
 
 TOOL = Path(__file__).resolve().parents[3] / 'tools/dataset_converters'
 
 
 def drawings(spec):
     return np.stack(
-        [
-            [draw_glyph(spec, c, i) for i in range(spec.per_class)]
-            for c in range(spec.num_classes)
-        ]
+        [[draw_glyph(spec, c, i) for i in range(spec.per_class)] for c in range(spec.num_classes)]
     )
 
 
@@ -83,7 +76,5 @@ def test_tool_writes_class_folders(tmp_path):
 
 def test_progress_counts_classes(tmp_path):
     seen = []
-    write_glyphs(
-        tmp_path, GlyphsSpec(3, 1), lambda *arguments: seen.append(arguments)
-    )
+    write_glyphs(tmp_path, GlyphsSpec(3, 1), lambda *arguments: seen.append(arguments))
     assert seen == [(1, 3), (2, 3), (3, 3)]

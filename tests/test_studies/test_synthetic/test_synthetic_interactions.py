@@ -3,10 +3,7 @@
 import numpy as np
 import pytest
 
-from mmrank.studies.synthetic.interactions import (
-    InteractionsSpec,
-    make_interactions,
-)
+from mmrank.studies.synthetic.interactions import InteractionsSpec, make_interactions
 
 
 @pytest.mark.parametrize('seed', [0, 1])
@@ -23,9 +20,7 @@ def test_every_entity_is_in_training(shape, seed):
 
 
 def test_the_seed_says_it_all():
-    one, same, other = (
-        make_interactions(InteractionsSpec(seed=x))[0] for x in (3, 3, 4)
-    )
+    one, same, other = (make_interactions(InteractionsSpec(seed=x))[0] for x in (3, 3, 4))
     assert np.array_equal(one, same)
     assert not np.array_equal(one, other)
 

@@ -2,13 +2,7 @@
 
 import torch
 
-from mmrank.studies.theory.federated_cost import (
-    ARMS,
-    CLASSES,
-    RARE,
-    make_boxes,
-    rare_class_ap,
-)
+from mmrank.studies.theory.federated_cost import ARMS, CLASSES, RARE, make_boxes, rare_class_ap
 
 STABLE_AP = dict(type='mmrank.StableAPLoss', mode='per_class')
 
@@ -34,9 +28,7 @@ def test_half_of_the_rare_class_is_not_annotated():
 
 def test_the_mask_keeps_what_unverified_negatives_cost():
     for seed in range(3):
-        every, masked, unmasked = (
-            rare_class_ap(arm, seed, STABLE_AP) for arm in ARMS
-        )
+        every, masked, unmasked = (rare_class_ap(arm, seed, STABLE_AP) for arm in ARMS)
         # AP of the rare class by 8 points or more; the others are alike.
         assert masked[0] > unmasked[0] + 0.08
         assert masked[0] > every[0] - 0.1
@@ -45,9 +37,7 @@ def test_the_mask_keeps_what_unverified_negatives_cost():
 
 def test_missing_annotations_may_have_the_same_look():
     g = torch.Generator()
-    one, other = (
-        make_boxes(g.manual_seed(1), same_look=same) for same in (True, False)
-    )
+    one, other = (make_boxes(g.manual_seed(1), same_look=same) for same in (True, False))
     assert one.labels.equal(other.labels)
     moved = (one.features != other.features).any(1)
     assert moved.equal((one.labels == RARE) & (one.annotated != RARE))

@@ -63,8 +63,8 @@ def test_expected_order_statistics_in_closed_form():
 def test_expected_phi_is_the_mean_of_random_ones(distribution):
     mean, std = mean_interpolated_scores(distribution, 16, 64, 2000, 0)
     u = expected_order_statistics(distribution, 16)
-    # Points 4 to 59 lie in intervals 2 to 15, which need no extrapolation.
-    # Point 4k begins interval k + 1, whose two lines begin at u_k, u_k+1.
+    # Points 4 to 59 lie in intervals 2 to 15, which need no extrapolation. Point 4k begins interval
+    # k + 1, whose two lines begin at u_k, u_k+1.
     for k in range(1, 15):
         expected = (u[k - 1] + u[k]) / 2
         assert abs(mean[4 * k] - expected) < 5 * std[4 * k] / 2000**0.5

@@ -38,9 +38,7 @@ def test_dual_is_the_constrained_primal(rho):
     assert weights.sum() == pytest.approx(1)
     divergence = divergence_from_uniform(weights)
     # Either the bound or the smallest temperature is reached.
-    assert divergence == pytest.approx(rho, abs=1e-6) or (
-        divergence < rho and tau == 0.05
-    )
+    assert divergence == pytest.approx(rho, abs=1e-6) or (divergence < rho and tau == 0.05)
 
 
 def test_two_negatives_of_the_paper():

@@ -15,11 +15,7 @@ from mmrank.studies.theory.sampling_rate_bias import (
     bias_rows,
     moving_score_vector,
 )
-from mmrank.studies.theory.score_distributions import (
-    BIBETA,
-    DISTRIBUTIONS,
-    population_auprc,
-)
+from mmrank.studies.theory.score_distributions import BIBETA, DISTRIBUTIONS, population_auprc
 
 PRIOR = 0.1
 SIZE, TRIALS = 600, 60
@@ -47,8 +43,8 @@ def test_proposition_2_soprc_does_not_move_with_the_sampling_rate(case):
 def test_average_precision_moves_with_the_sampling_rate(case):
     """It estimates the AUPRC at prior pi0, not at pi.
 
-    So its risk falls as positives are oversampled. The paper's proposition 2
-    and remark 2 have the sign of pi0 - pi the other way round.
+    So its risk falls as positives are oversampled. The paper's proposition 2 and remark 2 have the
+    sign of pi0 - pi the other way round.
     """
     distribution, rows = case
     risk = 1 - population_auprc(distribution, PRIOR)
@@ -114,8 +110,5 @@ def test_ap_risk_equals_average_precision_with_ties():
     pos = torch.randint(0, 9, (6, 7), generator=g).double() / 8
     neg = torch.randint(0, 9, (6, 20), generator=g).double() / 8
     labels = torch.arange(27) < 7
-    expected = [
-        1 - average_precision(torch.cat([p, n]), labels)
-        for p, n in zip(pos, neg)
-    ]
+    expected = [1 - average_precision(torch.cat([p, n]), labels) for p, n in zip(pos, neg)]
     torch.testing.assert_close(ap_risk(pos, neg), torch.stack(expected))

@@ -21,12 +21,8 @@ BY_NAME = [pytest.param(d, id=d.name) for d in DISTRIBUTIONS]
 @pytest.mark.parametrize('prior', [0.001, 0.1, 0.5, 0.9])
 def test_auprc_of_the_offset_uniform_in_closed_form(prior):
     """Precision is 1 up to recall 1/2 and pi u/(u - (1 - pi)/2) beyond."""
-    closed = 0.5 + prior / 2 * (
-        1 + (1 - prior) * math.log((1 + prior) / prior)
-    )
-    assert population_auprc(OFFSET_UNIFORM, prior) == pytest.approx(
-        closed, abs=1e-8
-    )
+    closed = 0.5 + prior / 2 * (1 + (1 - prior) * math.log((1 + prior) / prior))
+    assert population_auprc(OFFSET_UNIFORM, prior) == pytest.approx(closed, abs=1e-8)
 
 
 @pytest.mark.parametrize('distribution', BY_NAME)
@@ -63,9 +59,7 @@ def test_soprc_risk_by_nested_quadrature(distribution):
             epsabs=1e-5,
         )
         higher, _ = integrate.quad(
-            lambda q: math.tanh(
-                max(distribution.positive.ppf(q) - s, 0) / (2 * tau2)
-            ),
+            lambda q: math.tanh(max(distribution.positive.ppf(q) - s, 0) / (2 * tau2)),
             *(u, 1),
             epsabs=1e-5,
         )
@@ -88,21 +82,14 @@ def test_surrogates_only_raise_the_risk(distribution):
 def test_curvature_is_the_second_difference_of_the_quantiles(distribution):
     x, h = np.linspace(0.1, 0.9, 9), 1e-4
     second = (
-        distribution.quantile(x + h)
-        - 2 * distribution.quantile(x)
-        + distribution.quantile(x - h)
+        distribution.quantile(x + h) - 2 * distribution.quantile(x) + distribution.quantile(x - h)
     ) / h**2
-    np.testing.assert_allclose(
-        distribution.quantile_curvature(x), second, rtol=1e-4, atol=1e-5
-    )
+    np.testing.assert_allclose(distribution.quantile_curvature(x), second, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize('distribution', BY_NAME)
 def test_samples_follow_their_seed_and_distribution(distribution):
-    draws = [
-        distribution.sample(3, 2000, 500, np.random.default_rng(7))
-        for _ in range(2)
-    ]
+    draws = [distribution.sample(3, 2000, 500, np.random.default_rng(7)) for _ in range(2)]
     for first, second in zip(*draws):
         assert torch.equal(first, second)
         assert first.dtype == torch.float64

@@ -55,18 +55,14 @@ def test_sides_equal_brute_force():
     pos, neg = random_scores(20, 6, g), random_scores(20, 15, g)
     sides = theorem1_sides(pos, neg, tau=0.4, eps=0.05)
     for i in range(20):
-        expected = brute_force_sides(
-            pos[i].tolist(), neg[i].tolist(), 0.4, 0.05
-        )
+        expected = brute_force_sides(pos[i].tolist(), neg[i].tolist(), 0.4, 0.05)
         got = [side[i].item() for side in sides]
         assert got == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize('rho', [0.5, 1.0, 10.0])
 def test_theorem_1_on_random_and_searched_lists(rho):
-    rows = list(
-        bound_rows((rho,), (2, 8), trials=40, seed=0, climbing_steps=40)
-    )
+    rows = list(bound_rows((rho,), (2, 8), trials=40, seed=0, climbing_steps=40))
     for row in rows:
         assert row.rho == rho
         assert row.random_risk <= row.worst_risk <= 1 + 1e-12
@@ -122,15 +118,11 @@ def test_lists_for_lemma_1_equal_the_loss_of_one_list():
     mu = pos.mean(1)
     got = stable_ap_of_lists(pos, neg, mu, setting)
     for i in range(5):
-        expected = stable_ap_loss(
-            *(pos[i], neg[i], mu[i]), tau=0.5, bound=9.0, rho=3.0
-        )
+        expected = stable_ap_loss(*(pos[i], neg[i], mu[i]), tau=0.5, bound=9.0, rho=3.0)
         torch.testing.assert_close(got[i], expected)
 
 
-@pytest.mark.parametrize(
-    'rho', [0.5, pytest.param(4.0, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize('rho', [0.5, pytest.param(4.0, marks=pytest.mark.slow)])
 def test_lemma_1(rho):
     """Within the bound, and within half of it: h is 1/(2 eps)-Lipschitz."""
     setting = DifferenceSetting(rho=rho, tau=1.0, a=1.0, t=1.0)
@@ -144,9 +136,9 @@ def test_lemma_1(rho):
             share = 2 / (row.count + 1)
         assert row.limit == pytest.approx(rho * 5 * share / (2 * 0.1))
         # No weaker than the paper's, for which weights are not divided.
-        printed = DifferenceSetting(
-            rho=rho, tau=1.0, a=1.0, t=1.0, weights='printed'
-        ).limit(row.count, row.replaced)
+        printed = DifferenceSetting(rho=rho, tau=1.0, a=1.0, t=1.0, weights='printed').limit(
+            row.count, row.replaced
+        )
         assert printed == pytest.approx(rho * 5 * 2 / (0.1 * row.count))
         assert row.limit <= printed / 2
     # Four times the samples; it is 4 where the loss is far from its ends.

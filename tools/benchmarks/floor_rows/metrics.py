@@ -84,19 +84,9 @@ def _kept(metric, samples: list[dict]) -> list:
 
 
 def _retrieval(sizes: Sizes) -> Sides:
-    x, labels = make_set(
-        sizes.searched,
-        sizes.dimensions,
-        sizes.class_size,
-        2.0,
-        'cpu',
-    )
-    metric = METRICS.build(
-        dict(type='mmrank.RetrievalMetric', device=sizes.device)
-    )
-    samples = [
-        dict(feature=row, gt_label=label) for row, label in zip(x, labels)
-    ]
+    x, labels = make_set(sizes.searched, sizes.dimensions, sizes.class_size, 2.0, 'cpu')
+    metric = METRICS.build(dict(type='mmrank.RetrievalMetric', device=sizes.device))
+    samples = [dict(feature=row, gt_label=label) for row, label in zip(x, labels)]
     peers = {}
     if _installed('faiss'):
         import faiss
@@ -110,18 +100,12 @@ def _retrieval(sizes: Sizes) -> Sides:
 
         peers['faiss, 100 nearest, no mAP'] = search
     x = x.to(sizes.device)
-    return Sides(
-        lambda: bare_products(x, x),
-        _finished(metric, _kept(metric, samples)),
-        peers,
-    )
+    return Sides(lambda: bare_products(x, x), _finished(metric, _kept(metric, samples)), peers)
 
 
 def _features(count: int, sizes: Sizes) -> tuple:
     """Features of ten classes, of which a fifth are queries."""
-    x, labels = make_set(
-        count, sizes.dimensions, max(count // 10, 1), 4.0, 'cpu'
-    )
+    x, labels = make_set(count, sizes.dimensions, max(count // 10, 1), 4.0, 'cpu')
     is_bank = torch.arange(count) % 5 > 0
     samples = [
         dict(feature=row, gt_label=label, dataset_idx=int(not bank))
@@ -156,9 +140,7 @@ def _nearest(sizes: Sizes) -> Sides:
 
 def _probe(sizes: Sizes) -> Sides:
     x, labels, is_bank, samples = _features(sizes.searched // 5, sizes)
-    metric = METRICS.build(
-        dict(type='mmrank.LinearProbeMetric', device=sizes.device)
-    )
+    metric = METRICS.build(dict(type='mmrank.LinearProbeMetric', device=sizes.device))
     options = metric.options
     classes = int(labels.max()) + 1
     known = x[is_bank]
@@ -201,9 +183,7 @@ def _image_text(sizes: Sizes) -> Sides:
         )
         for _ in range(images)
     ]
-    metric = METRICS.build(
-        dict(type='mmrank.ImageTextRetrievalMetric', device=sizes.device)
-    )
+    metric = METRICS.build(dict(type='mmrank.ImageTextRetrievalMetric', device=sizes.device))
     return Sides(
         products([(images, d, CAPTIONS * images)], sizes.device),
         _finished(metric, _kept(metric, samples)),
@@ -216,9 +196,7 @@ def _average_precision(sizes: Sizes) -> Sides:
     label = (torch.rand(shape, generator=g) < 0.05).long()
     label[0], label[1] = 0, 1
     score = torch.randn(shape, generator=g) + label
-    samples = [
-        dict(pred_score=row, gt_score=own) for row, own in zip(score, label)
-    ]
+    samples = [dict(pred_score=row, gt_score=own) for row, own in zip(score, label)]
     metric = METRICS.build(dict(type='mmrank.AveragePrecisionMetric'))
     columns = score.t().contiguous()
 
@@ -261,9 +239,7 @@ def _top_k(count: int, k: int = 25, entities: int = 1000) -> Sides:
     true = found[:, k - 5 : k - 5 + HELD_OUT].flatten()
     metric = METRICS.build(dict(type='mmrank.TopKMetric'))
     samples = [dict(top_k=torch.from_numpy(row)) for row in top]
-    batch = dict(
-        true=dict(rows=torch.from_numpy(rows), cols=torch.from_numpy(true))
-    )
+    batch = dict(true=dict(rows=torch.from_numpy(rows), cols=torch.from_numpy(true)))
     keys = np.concatenate([np.arange(count)[:, None] * entities + top])
 
     def ours() -> None:

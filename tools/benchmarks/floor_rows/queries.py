@@ -11,15 +11,7 @@ from mmrank.registry import MODELS
 from .row import Row, Sides, Sizes
 
 LOSSES = (
-    (
-        'StableAPLoss',
-        dict(
-            mode='per_class',
-            mean_scope='global',
-            tau=0.1,
-            score_range=(-1, 1),
-        ),
-    ),
+    ('StableAPLoss', dict(mode='per_class', mean_scope='global', tau=0.1, score_range=(-1, 1))),
     ('SOPRCLoss', {}),
     ('SmoothAPLoss', {}),
     ('APLoss', dict(delta=0.05)),
@@ -29,12 +21,7 @@ LOSSES = (
     ('AUCLoss', {}),
     ('AUCLoss', dict(surrogate='one_sided_huber', tau=0.5)),
 )
-PML_LOSSES = (
-    'ContrastiveLoss',
-    'TripletMarginLoss',
-    'MultiSimilarityLoss',
-    'FastAPLoss',
-)
+PML_LOSSES = ('ContrastiveLoss', 'TripletMarginLoss', 'MultiSimilarityLoss', 'FastAPLoss')
 
 
 def query_rows(sizes: Sizes) -> list[Row]:
@@ -46,21 +33,12 @@ def query_rows(sizes: Sizes) -> list[Row]:
     floor = 'the cosines, forward and backward'
 
     def row(name, setting, settings):
-        return Row(
-            name,
-            setting,
-            work,
-            floor,
-            lambda: _sides(name, settings, sizes),
-        )
+        return Row(name, setting, work, floor, lambda: _sides(name, settings, sizes))
 
     found = [
-        row(name, settings.get('surrogate', 'retrieval'), settings)
-        for name, settings in LOSSES
+        row(name, settings.get('surrogate', 'retrieval'), settings) for name, settings in LOSSES
     ]
-    return found + [
-        row('PMLLoss', name, dict(loss=dict(type=name))) for name in PML_LOSSES
-    ]
+    return found + [row('PMLLoss', name, dict(loss=dict(type=name))) for name in PML_LOSSES]
 
 
 def make_batch(sizes: Sizes) -> tuple:

@@ -7,11 +7,7 @@ from pathlib import Path
 import torch
 from class_memory import make_batch, make_step
 from per_positive_loops import alrp_loop, ap_loop, rank_sort_loop
-from torch.nn.functional import (
-    binary_cross_entropy_with_logits,
-    cross_entropy,
-    one_hot,
-)
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, one_hot
 
 from mmrank.losses import RankSorter
 from mmrank.losses.loss_type import build_loss
@@ -57,21 +53,12 @@ PARTS = [dict(type='mmrank.StableAPLoss'), dict(type='mmrank.AUCLoss')]
 
 def score_rows(sizes: Sizes) -> list[Row]:
     """Rows of all losses of scores."""
-    found = [
-        _row(name, settings, sizes.positives, sizes)
-        for name, settings in LOSSES
-    ]
-    found += [
-        _row(name, settings, sizes.rows, sizes)
-        for name, settings in CLASSIFIERS
-    ]
+    found = [_row(name, settings, sizes.positives, sizes) for name, settings in LOSSES]
+    found += [_row(name, settings, sizes.rows, sizes) for name, settings in CLASSIFIERS]
     lists, length = 16, sizes.listed
     work = f'{lists} lists of {length} scores'
     floor = 'its sorter alone'
-    return [
-        *found,
-        Row('SoDeepLoss', '', work, floor, lambda: _sodeep(length, lists)),
-    ]
+    return [*found, Row('SoDeepLoss', '', work, floor, lambda: _sodeep(length, lists))]
 
 
 def _row(name: str, settings: dict, positives: int, sizes: Sizes) -> Row:
@@ -127,12 +114,7 @@ def _sides(name: str, settings: dict, positives: int, sizes: Sizes) -> Sides:
     slow_peers = {}
     if name in LOOPS:
         slow_peers['loop over positives'] = _loop(name, scores, label)
-    return Sides(
-        lambda: torch.add(*read, out=out),
-        ours,
-        {'cross-entropy': entropy},
-        slow_peers,
-    )
+    return Sides(lambda: torch.add(*read, out=out), ours, {'cross-entropy': entropy}, slow_peers)
 
 
 def _loop(name: str, scores, label):
@@ -157,9 +139,7 @@ def _sodeep(length: int, lists: int) -> Sides:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / 'sorter.pth'
         RankSorter(length).save(path, 0.0)
-        config = dict(
-            type='mmrank.SoDeepLoss', sorter=str(path), mode='per_class'
-        )
+        config = dict(type='mmrank.SoDeepLoss', sorter=str(path), mode='per_class')
         loss = build_loss('loss', config, lists)
     scores = torch.randn(length, lists, requires_grad=True)
     target = torch.arange(length) % (2 * lists)

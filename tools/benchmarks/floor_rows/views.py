@@ -5,12 +5,7 @@ from collections.abc import Callable
 
 import torch
 from contrastive_speed import losses, make_step, make_views
-from torch.nn.functional import (
-    binary_cross_entropy_with_logits,
-    cross_entropy,
-    normalize,
-    softplus,
-)
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, normalize, softplus
 
 from mmrank.registry import MODELS
 
@@ -32,9 +27,7 @@ def view_rows(sizes: Sizes) -> list[Row]:
 def _view_row(label: str, config: dict, words: str, shapes, sizes) -> Row:
     def prepare() -> Sides:
         ours, _ = make_step(config, sizes)
-        return Sides(
-            products(shapes, sizes.device), ours, _view_peers(config, sizes)
-        )
+        return Sides(products(shapes, sizes.device), ours, _view_peers(config, sizes))
 
     return Row(
         config['type'].removeprefix('mmrank.'),
@@ -75,9 +68,7 @@ def _view_peers(config: dict, sizes: Sizes) -> dict[str, Step]:
         def loss():
             left, right = map(normalize, views)
             scores = left @ right.t() / TAU
-            return cross_entropy(scores, label) + cross_entropy(
-                scores.t(), label
-            )
+            return cross_entropy(scores, label) + cross_entropy(scores.t(), label)
 
         found = 'PyTorch, two softmaxes'
     elif name in ('InfoNCELoss', 'VICRegLoss') and importlib.util.find_spec(
@@ -106,9 +97,7 @@ def _view_peers(config: dict, sizes: Sizes) -> dict[str, Step]:
         individual = 'ISogCLR' in name
         options = dict(N=sizes.samples, tau=TAU)
         if name == 'BimodalISogCLRLoss' or config.get('bimodal'):
-            scheme = (
-                'individual_learnable' if individual else 'global_constant'
-            )
+            scheme = 'individual_learnable' if individual else 'global_constant'
             options.update(mode='bimodal', temperature_scheme=scheme)
         else:
             options.update(device=sizes.device, enable_isogclr=individual)
@@ -170,8 +159,7 @@ def _pairs(name: str, pointwise: str, shapes, sizes: Sizes) -> Sides:
     g = torch.Generator().manual_seed(0)
     size = sizes.pairs, sizes.channels
     left, right = leaves = [
-        torch.randn(size, generator=g).to(sizes.device).requires_grad_()
-        for _ in range(2)
+        torch.randn(size, generator=g).to(sizes.device).requires_grad_() for _ in range(2)
     ]
     order = torch.arange(sizes.pairs, device=sizes.device)
     same = torch.eye(sizes.pairs, device=sizes.device) > 0

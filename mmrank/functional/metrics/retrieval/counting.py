@@ -1,8 +1,8 @@
 """How many scores of a row reach each of the row's thresholds, exactly.
 
 Sorting a row of a gallery costs several times the matrix product that made
-it, and a rank needs less: only the scores at or above a positive are counted.
-Few thresholds are compared one after the other. Many are looked up in
+it, and a rank needs less: only the scores at or above a positive are counted. Few thresholds are
+compared one after the other. Many are looked up in
 uniform bins; only scores that share a bin with a threshold are sorted.
 """
 
@@ -56,13 +56,10 @@ def _count_by_comparing(scores: Tensor, thresholds: Tensor) -> Tensor:
     # as bools, a GPU reads bools four times as fast.
     on_cpu = scores.device.type == 'cpu'
     reached = torch.empty_like(
-        scores,
-        dtype=scores.dtype if on_cpu else torch.bool,
-        memory_format=torch.contiguous_format,
+        scores, dtype=scores.dtype if on_cpu else torch.bool, memory_format=torch.contiguous_format
     )
     counts = [
-        row_counts(torch.ge(scores, column, out=reached))
-        for column in thresholds.split(1, dim=1)
+        row_counts(torch.ge(scores, column, out=reached)) for column in thresholds.split(1, dim=1)
     ]
     return torch.stack(counts, dim=1)
 

@@ -7,12 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .figures import (
-    RetrievalFigures,
-    check_recall_at,
-    empty_figures,
-    figures_of_ranks,
-)
+from .figures import RetrievalFigures, check_recall_at, empty_figures, figures_of_ranks
 from .ranking import count_positives
 from .stored import StoredEmbeddings
 from .streaming import prepare_sets, rank_sets
@@ -56,13 +51,13 @@ def retrieval_curves(
 ) -> RetrievalCurves:
     """Figures and precision-recall curve of each query, in one pass.
 
-    With ``rank_i`` and ``rank+_i`` as in ``retrieval_metrics`` and R
-    positives, positive i is a point of recall ``rank+_i / R`` and precision
-    ``rank+_i / rank_i``. The curve is the interpolated one (Manning et al.,
-    Introduction to Information Retrieval, 8.4): at recall r the best
-    precision of all points of recall >= r, at the T thresholds k / (T - 1).
-    The mean over queries is the curve that SOPRC (Wen et al., 2022) shows in
-    fig. 2. It lies above AP, which is the mean of the points themselves.
+    With ``rank_i`` and ``rank+_i`` as in ``retrieval_metrics`` and R positives, positive i is a
+    point of recall ``rank+_i / R`` and precision ``rank+_i / rank_i``. The curve is the
+    interpolated one (Manning et al., Introduction to Information Retrieval, 8.4): at recall r the
+    best
+    precision of all points of recall >= r, at the T thresholds k / (T - 1). The mean over queries
+    is the curve that SOPRC (Wen et al., 2022) shows in fig. 2. It lies above AP, which is the mean
+    of the points themselves.
 
     Args:
         queries: See ``retrieval_metrics``, also for all further arguments.
@@ -90,18 +85,13 @@ def retrieval_curves(
         tensor([0.8333, 0.8333, 0.8333], dtype=torch.float64)
     """
     if isinstance(points, bool) or not isinstance(points, int) or points < 2:
-        raise ValueError(
-            f'points must be an integer of at least 2, got {points!r}'
-        )
+        raise ValueError(f'points must be an integer of at least 2, got {points!r}')
     sets = prepare_sets(
-        *(queries, query_labels, gallery, gallery_labels),
-        *(similarity, memory_limit, scratch),
+        *(queries, query_labels, gallery, gallery_labels), *(similarity, memory_limit, scratch)
     )
     num_positives = count_positives(sets)
     figures = empty_figures(num_positives)
-    precision = figures.average_precision.new_zeros(
-        num_positives.numel(), points
-    )
+    precision = figures.average_precision.new_zeros(num_positives.numel(), points)
 
     def reduce(found, sizes, counts):
         return (
@@ -121,9 +111,7 @@ def retrieval_curves(
     precision[num_positives == 0] = float('nan')
     return RetrievalCurves(
         figures.without_unranked(),
-        torch.linspace(
-            0, 1, points, dtype=torch.float64, device=precision.device
-        ),
+        torch.linspace(0, 1, points, dtype=torch.float64, device=precision.device),
         precision,
     )
 

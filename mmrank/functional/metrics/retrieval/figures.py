@@ -33,24 +33,20 @@ class RetrievalFigures(NamedTuple):
         missing = self.num_positives == 0
         nothing = float('nan')
         return self._replace(
-            average_precision=self.average_precision.masked_fill(
-                missing, nothing
-            ),
+            average_precision=self.average_precision.masked_fill(missing, nothing),
             r_precision=self.r_precision.masked_fill(missing, nothing),
             map_at_r=self.map_at_r.masked_fill(missing, nothing),
         )
 
-    def summary(
-        self, recall_at: Sequence[int] = (1, 10, 100, 1000)
-    ) -> dict[str, float]:
+    def summary(self, recall_at: Sequence[int] = (1, 10, 100, 1000)) -> dict[str, float]:
         """Means over the queries that have a positive.
 
         Args:
             recall_at: The K of Recall@K, each at least 1.
 
         Returns:
-            ``mAP``, ``R_precision``, ``MAP_at_R`` and ``recall@K`` in [0, 1]
-            (NaN when no query has a positive), and the counts ``queries``
+            ``mAP``, ``R_precision``, ``MAP_at_R`` and ``recall@K`` in [0, 1] (NaN when no query has
+            a positive), and the counts ``queries``
             and ``queries_without_positive``.
         """
         check_recall_at(recall_at)
@@ -62,10 +58,7 @@ class RetrievalFigures(NamedTuple):
         }
         for k in recall_at:
             means[f'recall@{k}'] = (self.first_rank <= k).double()
-        result = {
-            name: values[usable].mean().item()
-            for name, values in means.items()
-        }
+        result = {name: values[usable].mean().item() for name, values in means.items()}
         result['queries'] = int(usable.sum())
         result['queries_without_positive'] = int((~usable).sum())
         return result
@@ -75,11 +68,7 @@ def empty_figures(num_positives: Tensor) -> RetrievalFigures:
     """Zeros for the queries with ``num_positives``, (Q,) int64."""
     zeros = torch.zeros_like(num_positives, dtype=torch.float64)
     return RetrievalFigures(
-        zeros,
-        zeros.clone(),
-        zeros.clone(),
-        torch.zeros_like(num_positives),
-        num_positives,
+        zeros, zeros.clone(), zeros.clone(), torch.zeros_like(num_positives), num_positives
     )
 
 
@@ -87,19 +76,14 @@ def check_recall_at(recall_at: Sequence[int]) -> None:
     """Refuse a K of Recall@K that is no integer of at least 1."""
     if isinstance(recall_at, str) or not isinstance(recall_at, Sequence):
         raise TypeError(
-            f'recall_at must be a list of integers, got {recall_at!r}; '
-            'write recall_at=(1, 10)'
+            f'recall_at must be a list of integers, got {recall_at!r}; write recall_at=(1, 10)'
         )
     for k in recall_at:
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise ValueError(
-                f'recall_at must hold integers of at least 1, got {k!r}'
-            )
+            raise ValueError(f'recall_at must hold integers of at least 1, got {k!r}')
 
 
-def figures_of_ranks(
-    positives: Tensor, sizes: Tensor, at_or_above: Tensor
-) -> RetrievalFigures:
+def figures_of_ranks(positives: Tensor, sizes: Tensor, at_or_above: Tensor) -> RetrievalFigures:
     """Figures of queries whose positives are ranked.
 
     Args:
@@ -115,8 +99,8 @@ def figures_of_ranks(
     valid = place <= sizes[:, None]
     ascending = positives.neg()
     pos_at_or_above = torch.searchsorted(ascending, ascending, right=True)
-    # Among ties the negatives come first: what a cut-off keeps is then the
-    # least that any order of the ties keeps.
+    # Among ties the negatives come first: what a cut-off keeps is then the least that any order of
+    # the ties keeps.
     position = at_or_above - pos_at_or_above + place
     kept = valid & (position <= sizes[:, None])
     size = sizes.double()
@@ -132,14 +116,11 @@ def figures_of_ranks(
     )
 
 
-def first_ranks(
-    positives: Tensor, sizes: Tensor, at_or_above: Tensor
-) -> tuple[Tensor]:
+def first_ranks(positives: Tensor, sizes: Tensor, at_or_above: Tensor) -> tuple[Tensor]:
     """Places of the best positives, as in :func:`figures_of_ranks`.
 
     Args:
-        positives: (B, P) scores of the positives, descending, -inf at the
-            padding.
+        positives: (B, P) scores of the positives, descending, -inf at the padding.
         sizes: (B,) int64 number of positives, at least 1.
         at_or_above: (B, 1) int64 gallery scores >= that of the best one.
 

@@ -31,25 +31,23 @@ class RetrievalSets(NamedTuple):
     count: int
 
 
-# Rows of a product that a library computes at once divide these, as far as
-# known: 4, 6, 8 or 24 of the queries, 12, 16, 24, 32, 48 or 64 of the gallery.
+# Rows of a product that a library computes at once divide these, as far as known: 4, 6, 8 or 24 of
+# the queries, 12, 16, 24, 32, 48 or 64 of the gallery.
 QUERY_TILE, GALLERY_TILE = 48, 192
 
 
 def whole_tiles(count: int, tile: int) -> int:
     """``count`` rounded up to whole tiles of a matrix product.
 
-    What is left over for a part of a tile is summed up in another order. Two
-    equal embeddings would have scores that differ in the last bit, and the
-    figures would depend on the order of the gallery and on the panels.
+    What is left over for a part of a tile is summed up in another order. Two equal embeddings would
+    have scores that differ in the last bit, and the figures would depend on the order of the
+    gallery and on the panels.
     """
     return -(-count // tile) * tile
 
 
 def check_embeddings(
-    x: Tensor | StoredEmbeddings,
-    name: str,
-    queries: Tensor | StoredEmbeddings | None = None,
+    x: Tensor | StoredEmbeddings, name: str, queries: Tensor | StoredEmbeddings | None = None
 ) -> None:
     """Refuse what holds no embeddings, or not those of the queries' model."""
     if len(x.shape) != 2 or x.shape[1] == 0:
@@ -58,10 +56,7 @@ def check_embeddings(
             f'one dimension, got {tuple(x.shape)}'
         )
     if not x.dtype.is_floating_point:
-        raise TypeError(
-            f'{name} must be of a float dtype, got {x.dtype}; '
-            f'call {name}.float()'
-        )
+        raise TypeError(f'{name} must be of a float dtype, got {x.dtype}; call {name}.float()')
     if queries is not None and x.shape[1] != queries.shape[1]:
         raise ValueError(
             f'queries have {queries.shape[1]} dimensions and the gallery '
@@ -85,22 +80,18 @@ def largest_value(x: Tensor, name: str, rows: Tensor | None = None) -> float:
         row = int(finite.logical_not().nonzero()[0])
         row = row if rows is None else int(rows[row])
         raise ValueError(
-            f'{name}[{row}] holds NaN or infinity ({int((~finite).sum())} of '
-            f'{x.size(0)} rows read do); such scores cannot be ranked: check '
-            'the model and its input'
+            f'{name}[{row}] holds NaN or infinity ({int((~finite).sum())} of {x.size(0)} rows read '
+            'do); such scores cannot be ranked: check the model and its input'
         )
     return largest
 
 
-def check_labels(
-    labels: Tensor, embeddings: Tensor | StoredEmbeddings, name: str
-) -> Tensor:
+def check_labels(labels: Tensor, embeddings: Tensor | StoredEmbeddings, name: str) -> Tensor:
     """Labels as int64 on the embeddings' device, if there is one for each."""
     if labels.dim() != 1 or labels.numel() != embeddings.shape[0]:
         raise ValueError(
-            f'{name} must hold one class index per sample, shape '
-            f'({embeddings.shape[0]},), got {tuple(labels.shape)}; several '
-            'labels per sample are not supported'
+            f'{name} must hold one class index per sample, shape ({embeddings.shape[0]},), got '
+            f'{tuple(labels.shape)}; several labels per sample are not supported'
         )
     if labels.is_floating_point() or labels.is_complex():
         raise TypeError(
@@ -117,14 +108,10 @@ def unit_rows(x: Tensor) -> Tensor:
     return x.div_(torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp(1.0))
 
 
-def check_pair(
-    gallery: object, gallery_labels: Tensor | None, similarity: str
-) -> None:
+def check_pair(gallery: object, gallery_labels: Tensor | None, similarity: str) -> None:
     """Refuse an unknown similarity, and a gallery without its labels."""
     if similarity not in SIMILARITIES:
-        raise ValueError(
-            f'similarity must be one of {SIMILARITIES}, got {similarity!r}'
-        )
+        raise ValueError(f'similarity must be one of {SIMILARITIES}, got {similarity!r}')
     if (gallery is None) != (gallery_labels is None):
         raise ValueError(
             'gallery and gallery_labels go together: pass both, or neither to '
@@ -132,9 +119,7 @@ def check_pair(
         )
 
 
-def check_dot_products(
-    largest: float, dimensions: int, dtype: torch.dtype
-) -> None:
+def check_dot_products(largest: float, dimensions: int, dtype: torch.dtype) -> None:
     """Refuse embeddings whose dot products might overflow.
 
     Args:
@@ -185,9 +170,7 @@ def prepare_retrieval(
                 f'queries are on {queries.device} and the gallery on '
                 f'{gallery.device}; move one of them'
             )
-        gallery_labels = check_labels(
-            gallery_labels, gallery, 'gallery_labels'
-        )
+        gallery_labels = check_labels(gallery_labels, gallery, 'gallery_labels')
         largest *= largest_value(gallery, 'gallery')
     dtype = torch.promote_types(queries.dtype, gallery.dtype)
     dtype = torch.promote_types(dtype, torch.float32)

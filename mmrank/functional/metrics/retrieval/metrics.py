@@ -9,12 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .figures import (
-    RetrievalFigures,
-    empty_figures,
-    figures_of_ranks,
-    first_ranks,
-)
+from .figures import RetrievalFigures, empty_figures, figures_of_ranks, first_ranks
 from .ranking import count_positives
 from .stored import StoredEmbeddings
 from .streaming import prepare_sets, rank_sets
@@ -39,25 +34,22 @@ def retrieval_metrics(
     A query's positives are the gallery samples of its class. Without a
     gallery every query searches the other queries, itself left out.
 
-    With ``rank_i`` and ``rank+_i`` the numbers of gallery and of positive
-    scores >= that of positive i, ``AP = mean_i rank+_i / rank_i``: a tie
-    counts as ranked above, as in ``average_precision`` and scikit-learn. The
-    figures with a cut-off place the negatives first among ties, the least
-    favourable order: with ``p_i`` the place of the i-th best positive and R
-    positives, R-Precision is ``#{p_i <= R} / R``, MAP@R (Musgrave et al., A
-    Metric Learning Reality Check, ECCV 2020, eq. 3) is
+    With ``rank_i`` and ``rank+_i`` the numbers of gallery and of positive scores >= that of
+    positive i, ``AP = mean_i rank+_i / rank_i``: a tie counts as ranked above, as in
+    ``average_precision`` and scikit-learn. The figures with a cut-off place the negatives first
+    among ties, the least favourable order: with ``p_i`` the place of the i-th best positive and R
+    positives, R-Precision is ``#{p_i <= R} / R``, MAP@R (Musgrave et al., A Metric Learning Reality
+    Check, ECCV 2020, eq. 3) is
     ``sum_{p_i <= R} (i / p_i) / R`` and a query counts for Recall@K when
     ``p_1 <= K``. No figure depends on the order of the gallery.
 
-    Scores are float64 for float64 embeddings and float32 otherwise, in the
-    precision of ``torch.mm`` (TF32 if you switched it on).
+    Scores are float64 for float64 embeddings and float32 otherwise, in the precision of
+    ``torch.mm`` (TF32 if you switched it on).
 
-    Embeddings may be in files: ``StoredEmbeddings`` for queries and gallery
-    give the same figures on the CPU, with no more than ``memory_limit`` bytes
-    of them, and of what follows from them, in memory, beside about 100 bytes
-    for each row. A score is then an entry of a matrix product of another
-    shape, which may differ in its last bit; so may a figure where two scores
-    are that near.
+    Embeddings may be in files: ``StoredEmbeddings`` for queries and gallery give the same figures
+    on the CPU, with no more than ``memory_limit`` bytes of them, and of what follows from them, in
+    memory, beside about 100 bytes for each row. A score is then an entry of a matrix product of
+    another shape, which may differ in its last bit; so may a figure where two scores are that near.
 
     Args:
         queries: (Q, D) embeddings of any float dtype.
@@ -69,24 +61,24 @@ def retrieval_metrics(
         recall_only: Compute the best positive's rank alone, for Recall@K:
             one comparison of a query's scores, not one for each positive.
             The other figures are NaN.
-        memory_limit: Bytes of temporary tensors, beside normalised copies of
-            queries and gallery and a few indices for each row of them. With
-            stored embeddings these copies are in files.
-        scratch: Folder of these files, which are as large as queries and
-            gallery in the scores' dtype and have no names; None for that of
-            the embeddings. Of a process group each process has its own.
-        progress: Called as ``progress(done, total)`` after each panel, with
-            numbers of queries, of this process alone with ``group``.
+        memory_limit: Bytes of temporary tensors, beside normalised copies of queries and gallery
+            and a few indices for each row of them. With stored embeddings these copies are in
+            files.
+        scratch: Folder of these files, which are as large as queries and gallery in the scores'
+            dtype and have no names; None for that of the embeddings. Of a process group each
+            process has its own.
+        progress: Called as ``progress(done, total)`` after each panel, with numbers of queries, of
+            this process alone with ``group``.
         group: Processes that share the work. All pass the same input and
-            get the same figures, which are those of a single process bit for
-            bit where the machines are equal. None: this process alone.
+            get the same figures, which are those of a single process bit for bit where the machines
+            are equal. None: this process alone.
 
     Returns:
         Figures per query; ``summary()`` averages them.
 
     Raises:
-        ValueError: If a shape does not fit, an embedding is not finite, dot
-            products overflow or ``memory_limit`` is less than one query needs.
+        ValueError: If a shape does not fit, an embedding is not finite, dot products overflow or
+            ``memory_limit`` is less than one query needs.
         TypeError: If embeddings are not floats or labels not integers.
 
     Example:
@@ -98,8 +90,7 @@ def retrieval_metrics(
         0.75
     """
     sets = prepare_sets(
-        *(queries, query_labels, gallery, gallery_labels),
-        *(similarity, memory_limit, scratch),
+        *(queries, query_labels, gallery, gallery_labels), *(similarity, memory_limit, scratch)
     )
     result = empty_figures(count_positives(sets))
     if recall_only:

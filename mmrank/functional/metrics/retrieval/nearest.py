@@ -25,16 +25,16 @@ def nearest_in_gallery(
 
     Args:
         queries: (Q, D) float embeddings.
-        gallery: (N, D) float embeddings on the same device, or in a file, of
-            which 256 MiB are in memory at a time.
+        gallery: (N, D) float embeddings on the same device, or in a file, of which 256 MiB are in
+            memory at a time.
         count: Samples per query, at least 1.
         similarity: ``'cosine'`` or ``'dot'``.
         own: (Q,) int64 gallery rows of the queries themselves, which are
             left out; None for separate sets.
 
     Returns:
-        (Q, K) scores and (Q, K) int64 gallery rows, with K the smaller of
-        ``count`` and the gallery's size without the query.
+        (Q, K) scores and (Q, K) int64 gallery rows, with K the smaller of ``count`` and the
+        gallery's size without the query.
 
     Raises:
         ValueError: As ``retrieval_metrics``, or if ``count`` is below 1.
@@ -74,11 +74,7 @@ def nearest_in_gallery(
 
 
 def _nearest_stored(
-    queries: Tensor,
-    gallery: StoredEmbeddings,
-    count: int,
-    similarity: str,
-    own: Tensor | None,
+    queries: Tensor, gallery: StoredEmbeddings, count: int, similarity: str, own: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """The best of each block, and of these the best."""
     wanted = count + int(own is not None)
@@ -94,9 +90,7 @@ def _nearest_stored(
         )
         scores.append(found[0])
         rows.append(found[1] + int(block[0]))
-    best, place = torch.cat(scores, 1).sort(
-        dim=1, descending=True, stable=True
-    )
+    best, place = torch.cat(scores, 1).sort(dim=1, descending=True, stable=True)
     rows = torch.cat(rows, 1).gather(1, place)
     if own is not None:
         # Stable: what is left out goes behind, the others keep their order.

@@ -1,7 +1,7 @@
 """The rank of every positive of every query, a panel of scores at a time.
 
-Every comparison is made between scores of one matrix product, so rounding
-cannot make two passes disagree. Ranks of a process group take whole panels
+Every comparison is made between scores of one matrix product, so rounding cannot make two passes
+disagree. Ranks of a process group take whole panels
 in turn: the products of a panel do not depend on how many processes there
 are, and so no figure does.
 """
@@ -22,8 +22,8 @@ from .input import QUERY_TILE, RetrievalSets, whole_tiles
 class RowWorkers:
     """Works on tiles of rows with as many threads as torch uses.
 
-    A tile that fits the cache takes tens of microseconds per operation:
-    torch's own threads, which wait for each other after each, would spend
+    A tile that fits the cache takes tens of microseconds per operation: torch's own threads, which
+    wait for each other after each, would spend
     more time waiting than working, above all on a busy machine.
 
     Args:
@@ -39,9 +39,7 @@ class RowWorkers:
 
     def __enter__(self) -> 'RowWorkers':
         if self.count > 1:
-            self._pool = ThreadPoolExecutor(
-                self.count, 'mmrank-rows', torch.set_num_threads, (1,)
-            )
+            self._pool = ThreadPoolExecutor(self.count, 'mmrank-rows', torch.set_num_threads, (1,))
         return self
 
     def __exit__(self, *exception) -> None:
@@ -62,8 +60,7 @@ _MOST_QUERIES = 480
 # Scores that are ranked at once: so many that the calls cost little beside
 # the counting, which goes through fewer on its own.
 _TILE = {'cpu': 2**21, 'other': 2**24}
-# Numbers between the rows of a panel: a multiple of 4 KiB would let the cache
-# keep few of them.
+# Numbers between the rows of a panel: a multiple of 4 KiB would let the cache keep few of them.
 _GAP = 16
 # Temporary tensors of the ranks, per positive.
 BYTES_PER_POSITIVE = 128
@@ -89,19 +86,17 @@ def rank_positives(
 
     Args:
         sets: Checked input; the same on all ranks of ``group``.
-        reduce: Gets the positives' scores (B, P), descending, the padding
-            last, the number of positives (B,) and, for each positive, the
-            gallery scores at or above it (B, P); returns a tensor of B rows
-            for each of ``results``.
-        results: Tensors of Q rows, zero; rows of queries without a positive
-            stay zero.
+        reduce: Gets the positives' scores (B, P), descending, the padding last, the number of
+            positives (B,) and, for each positive, the gallery scores at or above it (B, P); returns
+            a tensor of B rows for each of ``results``.
+        results: Tensors of Q rows, zero; rows of queries without a positive stay zero.
         memory_limit: Bytes of temporary tensors.
         bytes_per_query: What ``reduce`` needs of them for a row, beside a
             few values per positive.
-        best_only: Count for the best positive alone; ``reduce`` gets (B, 1)
-            numbers of scores at or above it.
-        progress: Called as ``progress(done, total)`` after each panel, with
-            numbers of this rank's queries.
+        best_only: Count for the best positive alone; ``reduce`` gets (B, 1) numbers of scores at or
+            above it.
+        progress: Called as ``progress(done, total)`` after each panel, with numbers of this rank's
+            queries.
         group: Processes that share the work; None for this one alone.
 
     Raises:
@@ -116,13 +111,10 @@ def rank_positives(
         return
     sizes = positives[order[:total]].tolist()
     with RowWorkers(sets.queries.device) as workers:
-        rows, tile = _panel_shape(
-            sets, sizes[0], memory_limit, workers.count, bytes_per_query
-        )
+        rows, tile = _panel_shape(sets, sizes[0], memory_limit, workers.count, bytes_per_query)
         width = _width(sets)
         panel = sets.queries.new_full(
-            (min(rows, whole_tiles(total, QUERY_TILE)), width + _GAP),
-            float('-inf'),
+            (min(rows, whole_tiles(total, QUERY_TILE)), width + _GAP), float('-inf')
         )[:, :width]
         begins = own_share(range(0, total, rows), group)
         own_total = sum(min(rows, total - begin) for begin in begins)
@@ -143,9 +135,7 @@ def rank_positives(
         join_results(results, group)
 
 
-def own_share(
-    begins: Sequence[int], group: 'dist.ProcessGroup | None'
-) -> Sequence[int]:
+def own_share(begins: Sequence[int], group: 'dist.ProcessGroup | None') -> Sequence[int]:
     if group is None:
         return begins
     return begins[dist.get_rank(group) :: dist.get_world_size(group)]
@@ -166,11 +156,7 @@ def _width(sets: RetrievalSets) -> int:
 
 
 def _panel_shape(
-    sets: RetrievalSets,
-    most_positives: int,
-    memory_limit: int,
-    workers: int,
-    bytes_per_query: int,
+    sets: RetrievalSets, most_positives: int, memory_limit: int, workers: int, bytes_per_query: int
 ) -> tuple[int, int]:
     """Queries of a panel, and of a tile of it, which is ranked at once."""
     device, width = sets.queries.device.type, _width(sets)
@@ -181,9 +167,8 @@ def _panel_shape(
     least = panel_row + tile_row
     if memory_limit < least:
         raise ValueError(
-            f'memory_limit={memory_limit} is too small: one query against '
-            f'{sets.count} gallery samples needs {least} bytes '
-            f'on {workers} threads'
+            f'memory_limit={memory_limit} is too small: one query against {sets.count} gallery '
+            f'samples needs {least} bytes on {workers} threads'
         )
     tile = _TILE.get(device, _TILE['other']) // width
     # Every worker gets several tiles of a panel.

@@ -96,9 +96,7 @@ class ScratchRows:
         folder: Where the file is.
     """
 
-    def __init__(
-        self, dtype: torch.dtype, dimensions: int, folder: str | None
-    ) -> None:
+    def __init__(self, dtype: torch.dtype, dimensions: int, folder: str | None) -> None:
         self.dtype, self._dimensions = dtype, dimensions
         self._rows = 0
         self._type = torch.empty(0, dtype=dtype).numpy().dtype
@@ -121,9 +119,7 @@ class ScratchRows:
     def read(self, begin: int, end: int) -> Tensor:
         """Rows ``begin`` to ``end``, (end - begin, D)."""
         self._file.seek(begin * self.row_bytes)
-        found = np.fromfile(
-            self._file, self._type, (end - begin) * self._dimensions
-        )
+        found = np.fromfile(self._file, self._type, (end - begin) * self._dimensions)
         return torch.from_numpy(found.reshape(-1, self._dimensions))
 
     def blocks(self, size: int) -> Iterator[tuple[int, Tensor]]:

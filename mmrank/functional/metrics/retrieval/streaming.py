@@ -1,11 +1,10 @@
 """The ranks of all positives, with the embeddings on disk.
 
 A copy of the gallery in order of class and with rows of length 1, if these
-are asked for, lies in a file. A panel of queries goes through it block by
-block twice: first through the blocks of its own classes, for the scores of
-the positives, then through all, to count the scores at or above each. Both
-times a score comes from the same matrix product, so rounding cannot make the
-passes disagree.
+are asked for, lies in a file. A panel of queries goes through it block by block twice: first
+through the blocks of its own classes, for the scores of
+the positives, then through all, to count the scores at or above each. Both times a score comes from
+the same matrix product, so rounding cannot make the passes disagree.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,13 +30,7 @@ from .input import (
     unit_rows,
     whole_tiles,
 )
-from .ranking import (
-    BYTES_PER_POSITIVE,
-    RowWorkers,
-    join_results,
-    own_share,
-    rank_positives,
-)
+from .ranking import BYTES_PER_POSITIVE, RowWorkers, join_results, own_share, rank_positives
 from .stored import ScratchRows, StoredEmbeddings
 
 # More queries or gallery rows at once gain nothing.
@@ -78,12 +71,9 @@ def prepare_sets(
     if not isinstance(queries, StoredEmbeddings):
         if isinstance(gallery, StoredEmbeddings):
             raise TypeError(
-                'queries are a tensor and the gallery is in a file; pass '
-                'both as StoredEmbeddings'
+                'queries are a tensor and the gallery is in a file; pass both as StoredEmbeddings'
             )
-        return prepare_retrieval(
-            queries, query_labels, gallery, gallery_labels, similarity
-        )
+        return prepare_retrieval(queries, query_labels, gallery, gallery_labels, similarity)
     check_pair(gallery, gallery_labels, similarity)
     same_set = gallery is None
     if same_set:
@@ -91,8 +81,7 @@ def prepare_sets(
     check_embeddings(queries, 'queries')
     if not isinstance(gallery, StoredEmbeddings):
         raise TypeError(
-            'queries are in a file and the gallery is a tensor; pass both '
-            'as StoredEmbeddings'
+            'queries are in a file and the gallery is a tensor; pass both as StoredEmbeddings'
         )
     check_embeddings(gallery, 'gallery', queries)
     query_labels = check_labels(query_labels, queries, 'query_labels')
@@ -117,17 +106,12 @@ def prepare_sets(
     begin, size = class_ranges(gallery_labels[order], query_labels)
     if same_set:
         sets = StreamedSets(
-            *(sorted_gallery, sorted_gallery),
-            *(order, begin, size, order.argsort()),
+            *(sorted_gallery, sorted_gallery), *(order, begin, size, order.argsort())
         )
         largest *= largest
     else:
-        query_order, sorted_queries, other = sort(
-            queries, query_labels, 'queries'
-        )
-        sets = StreamedSets(
-            sorted_queries, sorted_gallery, query_order, begin, size, None
-        )
+        query_order, sorted_queries, other = sort(queries, query_labels, 'queries')
+        sets = StreamedSets(sorted_queries, sorted_gallery, query_order, begin, size, None)
         largest *= other
     if similarity == 'dot':
         check_dot_products(largest, queries.shape[1], dtype)
@@ -159,15 +143,7 @@ def rank_sets(
 
 
 def _rank_streamed(
-    sets,
-    reduce,
-    results,
-    *,
-    memory_limit,
-    bytes_per_query,
-    best_only,
-    progress,
-    group,
+    sets, reduce, results, *, memory_limit, bytes_per_query, best_only, progress, group
 ) -> None:
     itself = int(sets.own is not None)
     in_order = sets.size[sets.order] - itself
@@ -181,23 +157,17 @@ def _rank_streamed(
         share = own_share(panels, group)
         total = sum(end - begin for begin, end in share)
         most = max(end - begin for begin, end in panels)
-        buffer = torch.empty(
-            whole_tiles(most, QUERY_TILE) * block, dtype=sets.gallery.dtype
-        )
+        buffer = torch.empty(whole_tiles(most, QUERY_TILE) * block, dtype=sets.gallery.dtype)
         done = 0
         for begin, end in share:
             positions = kept[begin:end]
             panel = _Panel(sets, positions, block, buffer)
             found = panel.positive_scores(int(sizes[begin:end].max()))
             counted = found[:, :1].contiguous() if best_only else found
-            counts = panel.count_at_or_above(
-                counted, sizes[begin:end], tile, workers
-            )
+            counts = panel.count_at_or_above(counted, sizes[begin:end], tile, workers)
             chosen = sets.order[positions]
             for part in torch.arange(end - begin).split(tile):
-                values = reduce(
-                    found[part], sizes[begin:end][part], counts[part]
-                )
+                values = reduce(found[part], sizes[begin:end][part], counts[part])
                 for whole, of_part in zip(results, values):
                     whole[chosen[part]] = of_part
             done += end - begin
@@ -207,9 +177,7 @@ def _rank_streamed(
         join_results(results, group)
 
 
-def _block_shape(
-    sets: StreamedSets, memory_limit: int, workers: int
-) -> tuple[int, int]:
+def _block_shape(sets: StreamedSets, memory_limit: int, workers: int) -> tuple[int, int]:
     """Gallery rows of a block, and queries whose scores are counted at once.
 
     Each takes at most an eighth of the memory.
@@ -225,11 +193,7 @@ def _block_shape(
 
 
 def _panels(
-    sets: StreamedSets,
-    sizes: Tensor,
-    memory_limit: int,
-    block: int,
-    bytes_per_query: int,
+    sets: StreamedSets, sizes: Tensor, memory_limit: int, block: int, bytes_per_query: int
 ) -> list[tuple[int, int]]:
     """First and last query of each panel, whose tables fit half the memory."""
     item = torch.empty(0, dtype=sets.gallery.dtype).element_size()
@@ -250,9 +214,8 @@ def _panels(
 
 def _too_small(sets: StreamedSets, limit: int, least: int) -> ValueError:
     return ValueError(
-        f'memory_limit={limit} is too small: one query against '
-        f'{len(sets.gallery)} stored gallery samples needs about {least} '
-        'bytes'
+        f'memory_limit={limit} is too small: one query against {len(sets.gallery)} stored gallery '
+        f'samples needs about {least} bytes'
     )
 
 
@@ -310,9 +273,7 @@ class _Panel:
         counts = torch.zeros_like(found, dtype=torch.int64)
         for first, block in self.sets.gallery.blocks(self.block):
             tiles = self.scores(first, block).split(tile)
-            counted = workers.map(
-                count_rows_at_or_above, tiles, thresholds.split(tile)
-            )
+            counted = workers.map(count_rows_at_or_above, tiles, thresholds.split(tile))
             for whole, part in zip(counts.split(tile), counted):
                 whole += part
         return counts

@@ -1,14 +1,13 @@
 """What the Triton kernels of the exact pairwise sum share.
 
-Imports triton, so import late. Notation: list ``row`` has P positives ``s``;
-its T = 2P thresholds are the sorted ``{s_i - tau, s_i}``, float64. Interval
-``k`` holds the scores above threshold ``k - 1`` and not above threshold
+Imports triton, so import late. Notation: list ``row`` has P positives ``s``; its T = 2P thresholds
+are the sorted ``{s_i - tau, s_i}``, float64. Interval ``k`` holds the scores above threshold ``k -
+1`` and not above threshold
 ``k``. Inside an interval a score is described by its distance to the
 threshold below it, so nothing cancels, whatever the scores.
 
-Scores are compared in float32 unless they are float64, with thresholds that
-are rounded down: ``t > v`` and ``t > round_down(v)`` agree for every float32
-``t``.
+Scores are compared in float32 unless they are float64, with thresholds that are rounded down: ``t >
+v`` and ``t > round_down(v)`` agree for every float32 ``t``.
 """
 
 import triton
@@ -55,9 +54,7 @@ def load_scores(ptr, mask_ptr, at, col, mask_col, N, dtype, HAS_MASK):
     use = at < N
     x = tl.load(ptr + at.to(tl.int64) * col, mask=use, other=0)
     if HAS_MASK:
-        kept = tl.load(
-            mask_ptr + at.to(tl.int64) * mask_col, mask=use, other=0
-        )
+        kept = tl.load(mask_ptr + at.to(tl.int64) * mask_col, mask=use, other=0)
         use = use & (kept != 0)
     return clamp(x.to(dtype)), use
 
@@ -66,8 +63,8 @@ def load_scores(ptr, mask_ptr, at, col, mask_col, N, dtype, HAS_MASK):
 def load_grid(cut, size, T):
     """Lowest and highest threshold, and grid cells per unit of score.
 
-    The latter is read, not divided out again: all kernels must agree on its
-    last bit, and a float32 division is not exact on a GPU.
+    The latter is read, not divided out again: all kernels must agree on its last bit, and a float32
+    division is not exact on a GPU.
     """
     low = tl.load(cut)
     top = tl.load(cut + tl.maximum(size - 1, 0))

@@ -3,15 +3,7 @@
 import triton
 import triton.language as tl
 
-from .common import (
-    as_double,
-    beyond,
-    find,
-    halvings,
-    load_grid,
-    load_scores,
-    row_and_part,
-)
+from .common import as_double, beyond, find, halvings, load_grid, load_scores, row_and_part
 
 
 @triton.jit(do_not_specialize=['P', 'tau_bits'])

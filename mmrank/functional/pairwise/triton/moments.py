@@ -1,36 +1,18 @@
 """Triton kernels of the forward pass: moments of the scores, then the sums.
 
-What is added up over the scores are whole numbers (fixed point, relative to
-the width of the interval): integer sums do not depend on the order, so the
-result is the same bits in every run although thousands of programs add at
-once. Every other loop has a fixed order. The exception is what lies between
-two positives over 2^30 tau apart, which fixed point cannot hold.
+What is added up over the scores are whole numbers (fixed point, relative to the width of the
+interval): integer sums do not depend on the order, so the result is the same bits in every run
+although thousands of programs add at once. Every other loop has a fixed order. The exception is
+what lies between two positives over 2^30 tau apart, which fixed point cannot hold.
 """
 
 import triton
 import triton.language as tl
 
-from .common import (
-    as_double,
-    beyond,
-    find,
-    halvings,
-    load_grid,
-    load_scores,
-    row_and_part,
-)
+from .common import as_double, beyond, find, halvings, load_grid, load_scores, row_and_part
 
 
-@triton.jit(
-    do_not_specialize=[
-        'num_lists',
-        'P',
-        'cells',
-        'copies',
-        'parts',
-        'tau_bits',
-    ]
-)
+@triton.jit(do_not_specialize=['num_lists', 'P', 'cells', 'copies', 'parts', 'tau_bits'])
 def moment_kernel(
     neg_ptr,
     mask_ptr,
@@ -63,13 +45,12 @@ def moment_kernel(
 ):
     """Read every score once and add it to the moments of its interval.
 
-    ``FRACTION`` and ``SQUARE`` are the binary digits kept of a score's place
-    in its interval, in [0, 1], and of its square. The count shares a word
-    with the place, from bit ``COUNT_AT``. An interval too wide for a window
-    needs no squares: its second word holds the next ``SQUARE`` digits of the
-    place. ``WORDS`` = 3 keeps those for every interval. One too wide for
-    fixed point has a float64 in the second word: ``float_ptr`` is the same
-    memory.
+    ``FRACTION`` and ``SQUARE`` are the binary digits kept of a score's place in its interval, in
+    [0, 1], and of its square. The count shares a word
+    with the place, from bit ``COUNT_AT``. An interval too wide for a window needs no squares: its
+    second word holds the next ``SQUARE`` digits of the place. ``WORDS`` = 3 keeps those for every
+    interval. One too wide for
+    fixed point has a float64 in the second word: ``float_ptr`` is the same memory.
     """
     row, part = row_and_part(num_lists)
     dtype: tl.constexpr = cut_ptr.dtype.element_ty
@@ -228,9 +209,8 @@ def evaluate_kernel(
 ):
     """Sum of the surrogate over all intervals, and its slope by s.
 
-    With ``d`` the distance from the window's lower end to the interval's, a
-    score in the window adds ``(d + u)^2``; one above it ``1 + 2 (e + u)``,
-    ``e`` counted from the window's upper end.
+    With ``d`` the distance from the window's lower end to the interval's, a score in the window
+    adds ``(d + u)^2``; one above it ``1 + 2 (e + u)``, ``e`` counted from the window's upper end.
     """
     row = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1) * BI + tl.arange(0, BI)

@@ -1,13 +1,12 @@
 """The one-sided Huber surrogate by fused GPU kernels.
 
-Needs triton, which is imported at the first call: everything else works
-without it. Six launches forward and two backward, no host synchronisation,
+Needs triton, which is imported at the first call: everything else works without it. Six launches
+forward and two backward, no host synchronisation,
 the same bits in every run (see ``moments``). Both passes are opaque
 operators, so ``torch.compile`` does not look inside.
 
-``method='auto'`` takes the kernels only where ``MMRANK_TRITON=1`` is set: no
-device has run them yet. ``tools/benchmarks/pairwise_gpu.py --all`` verifies
-them on one.
+``method='auto'`` takes the kernels only where ``MMRANK_TRITON=1`` is set: no device has run them
+yet. ``tools/benchmarks/pairwise_gpu.py --all`` verifies them on one.
 """
 
 import functools
@@ -22,13 +21,13 @@ from torch import Tensor
 
 from mmrank.functional.pairwise.opaque_operator import opaque_operator
 
-# The kernels that go over the positives do so for each pair of them; an entry
-# of the look-up table has 16 digits for a number of thresholds.
+# The kernels that go over the positives do so for each pair of them; an entry of the look-up table
+# has 16 digits for a number of thresholds.
 MAX_POSITIVE_PAIRS = 2**30
 MAX_POSITIVES = 2**14
-# Binary digits of a score's place in its interval, of its square (or of the
-# place's next digits) and of the number of scores that add to one copy of the
-# sums. Count and place share 63 bits: 19 + 44 for up to 2^18 scores.
+# Binary digits of a score's place in its interval, of its square (or of the place's next digits)
+# and of the number of scores that add to one copy of the sums. Count and place share 63 bits: 19 +
+# 44 for up to 2^18 scores.
 _COUNT_DIGITS = 18
 _FRACTION = 25
 _COUNT_AT = 44
@@ -47,8 +46,8 @@ class LaunchSizes(NamedTuple):
         block: Scores per step of a program, a power of 2.
         warps: Warps of a program, a power of 2.
         tiles: Steps of a program; ``block * tiles`` is at most 2^18.
-        copies: Copies of the sums, at least: programs add to different ones,
-            to get in each other's way less often.
+        copies: Copies of the sums, at least: programs add to different ones, to get in each other's
+            way less often.
         gradient_block: Scores of a program of the backward pass.
         gradient_warps: Warps of such a program.
     """
@@ -78,8 +77,7 @@ def is_switched_on() -> bool:
     value = os.environ.get(SWITCH) or '0'
     if value not in ('0', '1'):
         raise ValueError(
-            f'{SWITCH}={value!r} is unknown; set it to 1 (fused kernels on a '
-            'GPU) or 0 (torch)'
+            f'{SWITCH}={value!r} is unknown; set it to 1 (fused kernels on a GPU) or 0 (torch)'
         )
     return value == '1'
 
@@ -107,11 +105,7 @@ def is_supported(index: int) -> bool:
 
 def takes_less_time(num_lists: int, num_pos: int) -> bool:
     """Whether the kernels are there and fit so many (padded) positives."""
-    return (
-        HAS_TRITON
-        and num_pos <= MAX_POSITIVES
-        and num_lists * num_pos**2 <= MAX_POSITIVE_PAIRS
-    )
+    return HAS_TRITON and num_pos <= MAX_POSITIVES and num_lists * num_pos**2 <= MAX_POSITIVE_PAIRS
 
 
 def _bits(value: float) -> int:
@@ -173,18 +167,12 @@ def _fake_sums(pos, pos_mask, neg, neg_mask, tau):
     return _empty_results(pos, neg)
 
 
-def _fake_gradient(
-    grad, neg, neg_mask, thresholds, cuts, edges, lut, sizes, tau
-):
+def _fake_gradient(grad, neg, neg_mask, thresholds, cuts, edges, lut, sizes, tau):
     return torch.empty_like(neg)
 
 
 def launch_sums(
-    pos: Tensor,
-    pos_mask: Tensor,
-    neg: Tensor,
-    neg_mask: Tensor | None,
-    tau: float,
+    pos: Tensor, pos_mask: Tensor, neg: Tensor, neg_mask: Tensor | None, tau: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The forward pass: sums, slopes and what the backward pass needs."""
     from . import moments as triton_moments
@@ -276,19 +264,15 @@ def launch_gradient(
     return out
 
 
-_sums = opaque_operator('mmrank::triton_interval_sums', _fake_sums)(
-    launch_sums
-)
-_gradient = opaque_operator(
-    'mmrank::triton_interval_gradient', _fake_gradient
-)(launch_gradient)
+_sums = opaque_operator('mmrank::triton_interval_sums', _fake_sums)(launch_sums)
+_gradient = opaque_operator('mmrank::triton_interval_gradient', _fake_gradient)(launch_gradient)
 
 
 class TritonIntervalSums:
     """Exact sums in O(N + P^2) work and O(N + P) memory per list.
 
-    Same contract as :class:`~.interval_sums.IntervalSums`; keeps no state
-    between the two passes except what it returns.
+    Same contract as :class:`~.interval_sums.IntervalSums`; keeps no state between the two passes
+    except what it returns.
 
     Args:
         tau: Margin, > 0.
@@ -298,11 +282,7 @@ class TritonIntervalSums:
         self.tau = float(tau)
 
     def sums(
-        self,
-        pos: Tensor,
-        pos_mask: Tensor,
-        neg: Tensor,
-        neg_mask: Tensor | None,
+        self, pos: Tensor, pos_mask: Tensor, neg: Tensor, neg_mask: Tensor | None
     ) -> tuple[Tensor, Tensor, tuple]:
         """Sums, their slopes by ``pos`` and what the gradient will need."""
         total, slope, *extra = _sums(pos, pos_mask, neg, neg_mask, self.tau)

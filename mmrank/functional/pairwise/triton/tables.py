@@ -5,8 +5,8 @@ import triton.language as tl
 
 from .common import as_double, at_least_tiny, cell_of, clamp
 
-# Widest interval in units of tau that can be part of a window (which is one
-# tau wide, up to rounding). A wider one lies between windows.
+# Widest interval in units of tau that can be part of a window (which is one tau wide, up to
+# rounding). A wider one lies between windows.
 _WIDE = tl.constexpr(1.5)
 # Widest one whose sums fixed point can hold to 2^-20 tau: beyond lie only
 # gaps next to infinite scores and the like.
@@ -54,10 +54,9 @@ def rank_kernel(
 ):
     """Sort the thresholds by counting, and find where each window ends.
 
-    Counting P^2 pairs takes one launch and no exchange between programs.
-    ``cut`` receives the thresholds rounded down to the dtype of comparison.
-    Positive i's window are the intervals ``low <= k < high``; ``size`` is the
-    number of thresholds that are no padding.
+    Counting P^2 pairs takes one launch and no exchange between programs. ``cut`` receives the
+    thresholds rounded down to the dtype of comparison. Positive i's window are the intervals ``low
+    <= k < high``; ``size`` is the number of thresholds that are no padding.
     """
     row = tl.program_id(0)
     line = row.to(tl.int64) * P
@@ -83,15 +82,11 @@ def rank_kernel(
         hl = hi_k[None, :] < lo_i[:, None]
         hl_tie = hi_k[None, :] == lo_i[:, None]
         lh = (lo_k[None, :] <= hi_i[:, None]).to(tl.int32)
-        # Equal thresholds go by index, lower ends first: every one of them,
-        # padding included, gets a place of its own.
-        low_slot += tl.sum(
-            (ll | (ll_tie & before)).to(tl.int32) + hl.to(tl.int32), 1
-        )
+        # Equal thresholds go by index, lower ends first: every one of them, padding included, gets
+        # a place of its own.
+        low_slot += tl.sum((ll | (ll_tie & before)).to(tl.int32) + hl.to(tl.int32), 1)
         high_slot += tl.sum((hh | (hh_tie & before)).to(tl.int32) + lh, 1)
-        low_end += tl.sum(
-            (ll | ll_tie).to(tl.int32) + (hl | hl_tie).to(tl.int32), 1
-        )
+        low_end += tl.sum((ll | ll_tie).to(tl.int32) + (hl | hl_tie).to(tl.int32), 1)
         high_end += tl.sum((hh | hh_tie).to(tl.int32) + lh, 1)
     ok = i < P
     tl.store(thr_ptr + 2 * line + low_slot, lo_i, mask=ok)
@@ -127,22 +122,13 @@ def _first_in_cell(cut, cell, size, low, scale, T, cells):
 
 @triton.jit(do_not_specialize=['P', 'cells', 'tau_bits'])
 def table_kernel(
-    thr_ptr,
-    cut_ptr,
-    size_ptr,
-    lut_ptr,
-    tab_ptr,
-    crowd_ptr,
-    P,
-    cells,
-    tau_bits,
-    BLOCK: tl.constexpr,
+    thr_ptr, cut_ptr, size_ptr, lut_ptr, tab_ptr, crowd_ptr, P, cells, tau_bits, BLOCK: tl.constexpr
 ):
     """Look-up table of the grid; (origin, rest, 1 / width) of each interval.
 
-    The grid's cells per unit of score go behind the thresholds in ``cut``.
-    ``crowd`` receives the largest number of thresholds in a grid cell. The
-    sign of ``1 / width`` is negative for an interval too wide for a window;
+    The grid's cells per unit of score go behind the thresholds in ``cut``. ``crowd`` receives the
+    largest number of thresholds in a grid cell. The sign of ``1 / width`` is negative for an
+    interval too wide for a window;
     0 marks one too wide for fixed point.
     """
     row = tl.program_id(0)

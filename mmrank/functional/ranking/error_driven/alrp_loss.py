@@ -5,11 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmrank.functional.ranking.lists import (
-    ranking_function,
-    score_lists,
-    split_targets,
-)
+from mmrank.functional.ranking.lists import ranking_function, score_lists, split_targets
 
 from .update import error_driven_loss, rank_counts
 
@@ -21,8 +17,7 @@ class ALRP(NamedTuple):
     """The two parts of aLRP; their sum is the loss.
 
     Attributes:
-        classification: Mean ``N_FP(i) / rank(i)``. Carries the whole gradient
-            of the scores.
+        classification: Mean ``N_FP(i) / rank(i)``. Carries the whole gradient of the scores.
         localisation: Mean ranking-weighted box error. Carries the gradient
             of the box errors.
     """
@@ -51,21 +46,19 @@ def error_driven_alrp(
     Args:
         pos: (P,) or padded (L, P) scores of the positives.
         neg: (N,) or (L, N) scores of the negatives.
-        box_errors: Localisation errors E of the positives, of the shape of
-            ``pos``, in [0, 1] by the paper: ``1 - IoU`` over ``1 - 0.5``, or
-            half the GIoU loss.
+        box_errors: Localisation errors E of the positives, of the shape of ``pos``, in [0, 1] by
+            the paper: ``1 - IoU`` over ``1 - 0.5``, or half the GIoU loss.
         delta: Half width of the step H in units of the scores, > 0.
         pos_mask: (L, P) bool, False for padding. None: all are real.
         neg_mask: (L, N) bool, False for what is no negative. None: all are.
         method: See :func:`pairwise_surrogate_sum`.
-        group: Process group over which the negatives are spread; ``pos`` and
-            ``box_errors`` must then be those of all ranks.
+        group: Process group over which the negatives are spread; ``pos`` and ``box_errors`` must
+            then be those of all ranks.
 
     Returns:
-        Both parts, scalars or (L,) float64; 0 for a list without positives.
-        The gradient of the scores is the paper's update
-        (:func:`error_driven_loss`) for the error of both parts together; the
-        weights of the box errors are constants.
+        Both parts, scalars or (L,) float64; 0 for a list without positives. The gradient of the
+        scores is the paper's update (:func:`error_driven_loss`) for the error of both parts
+        together; the weights of the box errors are constants.
 
     Raises:
         ValueError: If ``delta`` is not > 0 or the shapes do not fit.
@@ -78,8 +71,8 @@ def error_driven_alrp(
         inverse = torch.where(pos_mask, 1 / rank, 0)
         same = pos.double()
         own, extra = counts.own_steps, counts.own_extra
-        # H(x) + H(-x) = 1 turns the sum over what is above i into what the
-        # transpose gives, H(0) = 1/2 takes i itself out.
+        # H(x) + H(-x) = 1 turns the sum over what is above i into what the transpose gives, H(0) =
+        # 1/2 takes i itself out.
         detached = box_errors.detach()
         below = own.spread(detached, same, *extra)
         above = detached.sum(1, keepdim=True) - below - 0.5 * detached
@@ -98,17 +91,12 @@ alrp_loss_lists = score_lists(error_driven_alrp, 'alrp_loss_lists')
 
 
 def alrp_loss(
-    logits: Tensor,
-    targets: Tensor,
-    box_errors: Tensor,
-    *,
-    delta: float = 1.0,
-    method: str = 'auto',
+    logits: Tensor, targets: Tensor, box_errors: Tensor, *, delta: float = 1.0, method: str = 'auto'
 ) -> ALRP:
     """ALRP of one list.
 
-    Source: Oksuz et al., A Ranking-based, Balanced Loss Function Unifying
-    Classification and Localisation in Object Detection, NeurIPS 2020.
+    Source: Oksuz et al., A Ranking-based, Balanced Loss Function Unifying Classification and
+    Localisation in Object Detection, NeurIPS 2020.
 
     Args:
         logits: Float scores of any shape, all in one ranking.
@@ -119,8 +107,8 @@ def alrp_loss(
         method: See :func:`pairwise_surrogate_sum`.
 
     Returns:
-        Both parts as scalars, float64 for float64 logits, else float32; 0,
-        still attached to the graph, when there is no positive.
+        Both parts as scalars, float64 for float64 logits, else float32; 0, still attached to the
+        graph, when there is no positive.
 
     Raises:
         ValueError: If ``delta`` is not > 0 or the shapes do not fit.
@@ -132,6 +120,4 @@ def alrp_loss(
         ALRP(classification=tensor(0.5000), localisation=tensor(0.2000))
     """
     pos, neg, neg_mask, _ = split_targets(logits, targets)
-    return error_driven_alrp(
-        pos, neg, box_errors, delta=delta, neg_mask=neg_mask, method=method
-    )
+    return error_driven_alrp(pos, neg, box_errors, delta=delta, neg_mask=neg_mask, method=method)

@@ -3,11 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.ranking.lists import (
-    ranking_function,
-    score_lists,
-    split_targets,
-)
+from mmrank.functional.ranking.lists import ranking_function, score_lists, split_targets
 
 from .update import error_driven_loss, rank_counts
 
@@ -29,8 +25,7 @@ def error_driven_ap(
     ``mean_i N_FP(i) / rank(i)`` with ``rank(i) = 1 + sum_{k != i}
     H(s_k - s_i) + N_FP(i)``. With ``interpolate`` the precision
     ``1 - N_FP/rank`` of a positive is the largest of all positives that do
-    not score higher. Source: AP-Loss (CVPR 2019), eqs. 4 to 6 and section
-    3.4.3.
+    not score higher. Source: AP-Loss (CVPR 2019), eqs. 4 to 6 and section 3.4.3.
 
     Args:
         pos: (P,) or padded (L, P) scores of the positives.
@@ -40,13 +35,12 @@ def error_driven_ap(
         pos_mask: (L, P) bool, False for padding. None: all are real.
         neg_mask: (L, N) bool, False for what is no negative. None: all are.
         method: See :func:`pairwise_surrogate_sum`.
-        group: Process group over which the negatives are spread; ``pos`` must
-            then hold the positives of all ranks.
+        group: Process group over which the negatives are spread; ``pos`` must then hold the
+            positives of all ranks.
 
     Returns:
-        Scalar, or (L,) float64 losses, in [0, 1]; 0 for a list without
-        positives. The gradient is the paper's update
-        (:func:`error_driven_loss`), not the derivative of the value.
+        Scalar, or (L,) float64 losses, in [0, 1]; 0 for a list without positives. The gradient is
+        the paper's update (:func:`error_driven_loss`), not the derivative of the value.
 
     Raises:
         ValueError: If ``delta`` is not > 0 or the shapes do not fit.
@@ -86,8 +80,7 @@ def ap_loss(
 ) -> Tensor:
     """AP-Loss of one list.
 
-    Source: Chen et al., Towards Accurate One-Stage Object Detection with
-    AP-Loss, CVPR 2019.
+    Source: Chen et al., Towards Accurate One-Stage Object Detection with AP-Loss, CVPR 2019.
 
     Args:
         logits: Float scores of any shape, all in one ranking.
@@ -97,8 +90,8 @@ def ap_loss(
         method: See :func:`pairwise_surrogate_sum`.
 
     Returns:
-        Scalar in [0, 1]; 0, still attached to the graph, when there is no
-        positive. float64 for float64 logits, else float32. The gradient is
+        Scalar in [0, 1]; 0, still attached to the graph, when there is no positive. float64 for
+        float64 logits, else float32. The gradient is
         the paper's update.
 
     Raises:
@@ -111,10 +104,5 @@ def ap_loss(
     """
     pos, neg, neg_mask, _ = split_targets(logits, targets)
     return error_driven_ap(
-        pos,
-        neg,
-        delta=delta,
-        interpolate=interpolate,
-        neg_mask=neg_mask,
-        method=method,
+        pos, neg, delta=delta, interpolate=interpolate, neg_mask=neg_mask, method=method
     )

@@ -18,8 +18,8 @@ def box_balance(loss_cls: Tensor, loss_bbox: Tensor) -> Tensor:
         loss_bbox: Scalar box loss, all its parts together.
 
     Returns:
-        Scalar float32 without gradient, the same on all ranks: that of the
-        losses' means over the ranks. 1 where the box loss is 0 or the ratio
+        Scalar float32 without gradient, the same on all ranks: that of the losses' means over the
+        ranks. 1 where the box loss is 0 or the ratio
         is not finite.
     """
     losses = torch.stack([loss_cls.float(), loss_bbox.float()])

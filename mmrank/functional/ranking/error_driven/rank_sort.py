@@ -7,18 +7,9 @@ from torch import Tensor
 
 from mmrank.functional.pairwise.pairwise_tables import column_blocks
 from mmrank.functional.pairwise.surrogates import clamp_infinite
-from mmrank.functional.ranking.lists import (
-    ranking_function,
-    score_lists,
-    split_targets,
-)
+from mmrank.functional.ranking.lists import ranking_function, score_lists, split_targets
 
-from .update import (
-    error_driven_loss,
-    fixed_gradient_loss,
-    piecewise_linear_step,
-    rank_counts,
-)
+from .update import error_driven_loss, fixed_gradient_loss, piecewise_linear_step, rank_counts
 
 # Pairs of positives of one block, each a float64.
 _PAIRS_PER_BLOCK = 2**20
@@ -29,8 +20,8 @@ class RankSort(NamedTuple):
 
     Attributes:
         ranking: Mean ``N_FP(i) / rank(i)``.
-        sorting: Mean excess of ``1 - quality`` above a positive over what is
-            there when the positives are sorted by quality.
+        sorting: Mean excess of ``1 - quality`` above a positive over what is there when the
+            positives are sorted by quality.
     """
 
     ranking: Tensor
@@ -38,9 +29,7 @@ class RankSort(NamedTuple):
 
 
 @torch.no_grad()
-def _sorting(
-    pos: Tensor, pos_mask: Tensor, quality: Tensor, delta: float
-) -> tuple[Tensor, Tensor]:
+def _sorting(pos: Tensor, pos_mask: Tensor, quality: Tensor, delta: float) -> tuple[Tensor, Tensor]:
     """Sorting errors of the positives and the gradient of their sum.
 
     The relation of two positives depends on score and quality at once, so
@@ -51,9 +40,7 @@ def _sorting(
     errors, grad = torch.zeros_like(pos), torch.zeros_like(pos)
     rows = max(_PAIRS_PER_BLOCK // max(pos.numel(), 1), 1)
     for part in column_blocks(pos.size(1), rows):
-        above = piecewise_linear_step(
-            pos.unsqueeze(1) - pos[:, part].unsqueeze(2), delta
-        )
+        above = piecewise_linear_step(pos.unsqueeze(1) - pos[:, part].unsqueeze(2), delta)
         above = torch.where(pos_mask.unsqueeze(1), above, 0)
         worse = quality.unsqueeze(1) < quality[:, part].unsqueeze(2)
         missorted = torch.where(worse, above, 0)
@@ -92,25 +79,24 @@ def error_driven_rank_sort(
 ) -> RankSort:
     """Rank & Sort of positives above negatives.
 
-    Source: Rank & Sort (ICCV 2021), eqs. 7 to 10, with the step H smoothed as
-    there, so that a positive counts itself as ``H(0) = 1/2``.
+    Source: Rank & Sort (ICCV 2021), eqs. 7 to 10, with the step H smoothed as there, so that a
+    positive counts itself as ``H(0) = 1/2``.
 
     Args:
         pos: (P,) or padded (L, P) scores of the positives.
         neg: (N,) or (L, N) scores of the negatives.
-        quality: Quality of the positives in [0, 1], such as the IoU of their
-            boxes, of the shape of ``pos``; no gradient.
+        quality: Quality of the positives in [0, 1], such as the IoU of their boxes, of the shape of
+            ``pos``; no gradient.
         delta: Half width of the step H in units of the scores, > 0.
         pos_mask: (L, P) bool, False for padding. None: all are real.
         neg_mask: (L, N) bool, False for what is no negative. None: all are.
         method: See :func:`pairwise_surrogate_sum`.
-        group: Process group over which the negatives are spread; ``pos`` and
-            ``quality`` must then be those of all ranks.
+        group: Process group over which the negatives are spread; ``pos`` and ``quality`` must then
+            be those of all ranks.
 
     Returns:
-        Both parts, scalars or (L,) float64; 0 for a list without positives.
-        Each carries the gradient of its own update and scales with the
-        incoming gradient.
+        Both parts, scalars or (L,) float64; 0 for a list without positives. Each carries the
+        gradient of its own update and scales with the incoming gradient.
 
     Raises:
         ValueError: If ``delta`` is not > 0 or the shapes do not fit.
@@ -124,29 +110,21 @@ def error_driven_rank_sort(
         errors, grad = _sorting(pos, pos_mask, quality, delta)
         scale = 1 / counts.num_pos
     ranking = error_driven_loss(pos, neg, value, error, counts)
-    sorting = fixed_gradient_loss(
-        pos, errors.sum(1) * scale, grad * scale.unsqueeze(1)
-    )
+    sorting = fixed_gradient_loss(pos, errors.sum(1) * scale, grad * scale.unsqueeze(1))
     return RankSort(ranking, sorting)
 
 
-rank_sort_loss_lists = score_lists(
-    error_driven_rank_sort, 'rank_sort_loss_lists'
-)
+rank_sort_loss_lists = score_lists(error_driven_rank_sort, 'rank_sort_loss_lists')
 """``error_driven_rank_sort`` of each row of scores; see ``score_lists``."""
 
 
 def rank_sort_loss(
-    logits: Tensor,
-    targets: Tensor,
-    *,
-    delta: float = 0.5,
-    method: str = 'auto',
+    logits: Tensor, targets: Tensor, *, delta: float = 0.5, method: str = 'auto'
 ) -> RankSort:
     """Rank & Sort of one list.
 
-    Source: Oksuz et al., Rank & Sort Loss for Object Detection and Instance
-    Segmentation, ICCV 2021.
+    Source: Oksuz et al., Rank & Sort Loss for Object Detection and Instance Segmentation, ICCV
+    2021.
 
     Args:
         logits: Float scores of any shape, all in one ranking.
@@ -156,8 +134,8 @@ def rank_sort_loss(
         method: See :func:`pairwise_surrogate_sum`.
 
     Returns:
-        Both parts as scalars, float64 for float64 logits, else float32; 0,
-        still attached to the graph, when there is no positive.
+        Both parts as scalars, float64 for float64 logits, else float32; 0, still attached to the
+        graph, when there is no positive.
 
     Raises:
         ValueError: If ``delta`` is not > 0 or the shapes differ.
@@ -169,6 +147,4 @@ def rank_sort_loss(
         RankSort(ranking=tensor(0.2000), sorting=tensor(0.1000))
     """
     pos, neg, neg_mask, quality = split_targets(logits, targets)
-    return error_driven_rank_sort(
-        pos, neg, quality, delta=delta, neg_mask=neg_mask, method=method
-    )
+    return error_driven_rank_sort(pos, neg, quality, delta=delta, neg_mask=neg_mask, method=method)

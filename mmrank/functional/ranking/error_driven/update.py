@@ -1,8 +1,8 @@
 """Losses whose gradient is set by an update rule, not by differentiation.
 
-AP-Loss, aLRP and Rank & Sort count how many scores lie above a positive with
-the step ``H(x) = clamp(x / (2 delta) + 1/2, 0, 1)``. H is, up to a factor and
-a shift, the slope of the one-sided Huber surrogate::
+AP-Loss, aLRP and Rank & Sort count how many scores lie above a positive with the step ``H(x) =
+clamp(x / (2 delta) + 1/2, 0, 1)``. H is, up to a factor and a shift, the slope of the one-sided
+Huber surrogate::
 
     H(t - s) = -delta * l'(s + delta - t),    tau = 2 delta
 
@@ -16,10 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
 
-from mmrank.functional.pairwise.pairwise_surrogate import (
-    has_few_positives,
-    pair_evaluator,
-)
+from mmrank.functional.pairwise.pairwise_surrogate import has_few_positives, pair_evaluator
 from mmrank.functional.pairwise.surrogates import OneSidedHuber
 from mmrank.functional.second_order import once_differentiable
 
@@ -51,8 +48,7 @@ def check_delta(delta: float) -> None:
     """
     if not delta > 0:
         raise ValueError(
-            f'delta must be > 0, got {delta!r}; a small delta approaches the '
-            'hard step'
+            f'delta must be > 0, got {delta!r}; a small delta approaches the hard step'
         )
 
 
@@ -74,12 +70,7 @@ class StepSums:
 
     @torch.no_grad()
     def count(
-        self,
-        pos: Tensor,
-        pos_mask: Tensor,
-        scores: Tensor,
-        mask: Tensor | None,
-        group=None,
+        self, pos: Tensor, pos_mask: Tensor, scores: Tensor, mask: Tensor | None, group=None
     ) -> tuple[Tensor, tuple]:
         """``sum_j H(t_j - s_i)`` for every positive.
 
@@ -101,9 +92,7 @@ class StepSums:
             has_few_positives(pos_mask),
         )
         shifted = pos.double() + self.delta
-        _, slope, extra = self._evaluator.sums(
-            shifted, pos_mask, scores, mask, values=False
-        )
+        _, slope, extra = self._evaluator.sums(shifted, pos_mask, scores, mask, values=False)
         count = -self.delta * slope
         if group is not None:
             dist.all_reduce(count, group=group)
@@ -121,9 +110,7 @@ class StepSums:
         Returns:
             (L, N) sums in the dtype of ``scores``, 0 at what did not count.
         """
-        return self._evaluator.gradient_of_negatives(
-            self.delta * weight, scores, *extra
-        )
+        return self._evaluator.gradient_of_negatives(self.delta * weight, scores, *extra)
 
 
 class RankCounts(NamedTuple):
@@ -185,14 +172,7 @@ def rank_counts(
     among = torch.where(pos_mask, (among - 0.5).clamp(min=0), 0)
     num_pos = pos_mask.sum(1)
     return RankCounts(
-        steps,
-        extra,
-        own,
-        own_extra,
-        above,
-        among,
-        num_pos.clamp(min=1).double(),
-        num_pos > 0,
+        steps, extra, own, own_extra, above, among, num_pos.clamp(min=1).double(), num_pos > 0
     )
 
 
@@ -217,20 +197,14 @@ class _ErrorDriven(Function):
 
 
 def error_driven_loss(
-    pos: Tensor,
-    neg: Tensor,
-    value: Tensor,
-    error: Tensor,
-    counts: RankCounts,
-    eps: float = 0.0,
+    pos: Tensor, neg: Tensor, value: Tensor, error: Tensor, counts: RankCounts, eps: float = 0.0
 ) -> Tensor:
     """A loss whose gradient is the identity update of its errors.
 
     Positive i receives ``-error_i / n+`` and negative j
-    ``sum_i error_i H(t_j - s_i) / (N_FP(i) n+)``: what the positives are
-    pulled up by is what the negatives above them are pushed down by. A
-    positive without false positives has no error to pass on. Source: Rank &
-    Sort (ICCV 2021), eqs. 3 to 6; AP-Loss (CVPR 2019), eqs. 9 to 12.
+    ``sum_i error_i H(t_j - s_i) / (N_FP(i) n+)``: what the positives are pulled up by is what the
+    negatives above them are pushed down by. A positive without false positives has no error to pass
+    on. Source: Rank & Sort (ICCV 2021), eqs. 3 to 6; AP-Loss (CVPR 2019), eqs. 9 to 12.
 
     Args:
         pos: (L, P) scores of the positives.
@@ -238,20 +212,17 @@ def error_driven_loss(
         value: (L,) float64 value of the loss.
         error: (L, P) float64 errors, 0 at padding.
         counts: From :func:`rank_counts` on the same scores.
-        eps: Number of false positives up to which there is no update. Where
-            errors do not vanish with their number, it keeps rounding from
-            being divided by rounding.
+        eps: Number of false positives up to which there is no update. Where errors do not vanish
+            with their number, it keeps rounding from being divided by rounding.
 
     Returns:
-        (L,) ``value``, once differentiable in ``pos`` and ``neg``; the
-        incoming gradient scales all of it.
+        (L,) ``value``, once differentiable in ``pos`` and ``neg``; the incoming gradient scales all
+        of it.
     """
     found = counts.false_positives > eps
     error = torch.where(found, error, 0) / counts.num_pos.unsqueeze(1)
     spread = torch.where(found, error / counts.false_positives, 0)
-    return _ErrorDriven.apply(
-        pos, neg, value, -error, spread, counts.steps, *counts.extra
-    )
+    return _ErrorDriven.apply(pos, neg, value, -error, spread, counts.steps, *counts.extra)
 
 
 def fixed_gradient_loss(pos: Tensor, value: Tensor, grad: Tensor) -> Tensor:

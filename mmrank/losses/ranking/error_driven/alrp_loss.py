@@ -14,13 +14,12 @@ from .error_driven_loss import ErrorDrivenLoss
 class ALRPLoss(ErrorDrivenLoss):
     """Average localisation-recall-precision loss with self-balancing.
 
-    Takes the place of the classification and the box loss of a head: the
-    head's own ``loss_bbox`` computes the error of each positive's box. The
-    paper has it in [0, 1], so use ``GIoULoss(loss_weight=0.5)`` for
+    Takes the place of the classification and the box loss of a head: the head's own ``loss_bbox``
+    computes the error of each positive's box. The paper has it in [0, 1], so use
+    ``GIoULoss(loss_weight=0.5)`` for
     ``(1 - GIoU)/2``, on decoded boxes. Needs ``mmrank.ListwiseHead`` or
-    ``mmrank.ListwiseBBoxHead``. Source: Oksuz et al., A Ranking-based,
-    Balanced Loss Function Unifying Classification and Localisation in Object
-    Detection, NeurIPS 2020.
+    ``mmrank.ListwiseBBoxHead``. Source: Oksuz et al., A Ranking-based, Balanced Loss Function
+    Unifying Classification and Localisation in Object Detection, NeurIPS 2020.
 
     Args:
         delta: Half width of the step in units of the logits, > 0.
@@ -28,10 +27,10 @@ class ALRPLoss(ErrorDrivenLoss):
             period; None turns self-balancing off.
         balance_period: Iterations after which the ratio is updated; set it
             to those of an epoch of your data.
-        momentum: Weight of the new batch in the mean positive logit, which
-            centres the scores shown at test time.
-        **kwargs: ``num_classes``, ``mode``, ``reduction``, ``scope``,
-            ``loss_weight`` and ``use_sigmoid`` of
+        momentum: Weight of the new batch in the mean positive logit, which centres the scores shown
+            at test time.
+        **kwargs: ``num_classes``, ``mode``, ``reduction``, ``scope``, ``loss_weight`` and
+            ``use_sigmoid`` of
             :class:`mmrank.losses.RankingLoss`.
 
     Raises:
@@ -49,9 +48,7 @@ class ALRPLoss(ErrorDrivenLoss):
         **kwargs,
     ) -> None:
         super().__init__(delta, momentum, **kwargs)
-        self.balance = (
-            None if balance is None else SelfBalance(balance, balance_period)
-        )
+        self.balance = None if balance is None else SelfBalance(balance, balance_period)
 
     def evaluate(self, lists: RankedLists) -> dict[str, Tensor]:
         """Both parts of aLRP, reduced, the box part balanced."""

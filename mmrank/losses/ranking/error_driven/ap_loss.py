@@ -13,16 +13,15 @@ from .error_driven_loss import ErrorDrivenLoss
 class APLoss(ErrorDrivenLoss):
     """AP-Loss with interpolated precision.
 
-    Source: Chen et al., Towards Accurate One-Stage Object Detection with
-    AP-Loss, CVPR 2019.
+    Source: Chen et al., Towards Accurate One-Stage Object Detection with AP-Loss, CVPR 2019.
 
     Args:
         delta: Half width of the step in units of the logits, > 0.
         interpolate: Use the interpolated precision, as the paper does.
-        momentum: Weight of the new batch in the mean positive logit, which
-            centres the scores shown at test time.
-        **kwargs: ``num_classes``, ``mode`` (``flatten`` or ``per_class``),
-            ``reduction``, ``scope`` (``global`` or ``local``),
+        momentum: Weight of the new batch in the mean positive logit, which centres the scores shown
+            at test time.
+        **kwargs: ``num_classes``, ``mode`` (``flatten`` or ``per_class``), ``reduction``, ``scope``
+            (``global`` or ``local``),
             ``loss_weight`` and ``use_sigmoid`` of
             :class:`mmrank.losses.RankingLoss`.
 
@@ -31,11 +30,7 @@ class APLoss(ErrorDrivenLoss):
     """
 
     def __init__(
-        self,
-        delta: float = 1.0,
-        interpolate: bool = True,
-        momentum: float = 0.01,
-        **kwargs,
+        self, delta: float = 1.0, interpolate: bool = True, momentum: float = 0.01, **kwargs
     ) -> None:
         super().__init__(delta, momentum, **kwargs)
         self.interpolate = interpolate

@@ -7,8 +7,8 @@ from mmrank.functional.ranking.error_driven.update import check_delta
 from mmrank.losses.ranking.ranking_loss import RankedLists, RankingLoss
 from mmrank.state import MeanPositiveScore
 
-#: What the mean positive logit of a batch is compared with. No setting: the
-#: loss itself has no range.
+#: What the mean positive logit of a batch is compared with. No setting: the loss itself has no
+#: range.
 USUAL_LOGITS = (-5.0, 5.0)
 
 
@@ -17,14 +17,13 @@ class ErrorDrivenLoss(RankingLoss):
 
     They count with the step ``H(x) = clamp(x / (2 delta) + 1/2, 0, 1)`` of
     raw logits and set the gradient by an update rule. The mean positive
-    logit is tracked for :meth:`logit_centre` alone; it does not affect the
-    loss.
+    logit is tracked for :meth:`logit_centre` alone; it does not affect the loss.
 
     Args:
         delta: Half width of the step in units of the logits, > 0.
         momentum: Weight of the new batch in the mean positive logit.
-        **kwargs: ``num_classes``, ``mode``, ``reduction``, ``scope``,
-            ``loss_weight`` and ``use_sigmoid`` of :class:`RankingLoss`.
+        **kwargs: ``num_classes``, ``mode``, ``reduction``, ``scope``, ``loss_weight`` and
+            ``use_sigmoid`` of :class:`RankingLoss`.
 
     Raises:
         ValueError: On a parameter out of range.
@@ -36,9 +35,7 @@ class ErrorDrivenLoss(RankingLoss):
         super().__init__(activation='none', **kwargs)
         check_delta(delta)
         self.delta = delta
-        self.mean_positive = MeanPositiveScore(
-            1, momentum, score_range=USUAL_LOGITS
-        )
+        self.mean_positive = MeanPositiveScore(1, momentum, score_range=USUAL_LOGITS)
 
     def list_losses(self, lists: RankedLists) -> Tensor | dict[str, Tensor]:
         """Note where the positives are, then evaluate."""

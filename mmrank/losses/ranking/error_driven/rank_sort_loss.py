@@ -2,9 +2,7 @@
 
 from torch import Tensor
 
-from mmrank.functional.ranking.error_driven.rank_sort import (
-    error_driven_rank_sort,
-)
+from mmrank.functional.ranking.error_driven.rank_sort import error_driven_rank_sort
 from mmrank.losses.ranking.ranking_loss import RankedLists
 from mmrank.registry import MODELS
 
@@ -15,18 +13,18 @@ from .error_driven_loss import ErrorDrivenLoss
 class RankSortLoss(ErrorDrivenLoss):
     """Rank & Sort: positives above negatives, sorted by the IoU of their box.
 
-    Needs ``mmrank.ListwiseHead`` or ``mmrank.ListwiseBBoxHead``, which pass
-    the IoUs, and decoded boxes; their ``balance_boxes=True`` is the
-    paper's weighting of the box loss. Source: Oksuz et al., Rank & Sort Loss
-    for Object Detection and Instance Segmentation, ICCV 2021.
+    Needs ``mmrank.ListwiseHead`` or ``mmrank.ListwiseBBoxHead``, which pass the IoUs, and decoded
+    boxes; their ``balance_boxes=True`` is the
+    paper's weighting of the box loss. Source: Oksuz et al., Rank & Sort Loss for Object Detection
+    and Instance Segmentation, ICCV 2021.
 
     Args:
         delta: Half width of the step in units of the logits, > 0.
         sort_weight: Weight of the sorting part beside the ranking part, >= 0.
-        momentum: Weight of the new batch in the mean positive logit, which
-            centres the scores shown at test time.
-        **kwargs: ``num_classes``, ``mode``, ``reduction``, ``scope``,
-            ``loss_weight`` and ``use_sigmoid`` of
+        momentum: Weight of the new batch in the mean positive logit, which centres the scores shown
+            at test time.
+        **kwargs: ``num_classes``, ``mode``, ``reduction``, ``scope``, ``loss_weight`` and
+            ``use_sigmoid`` of
             :class:`mmrank.losses.RankingLoss`.
 
     Raises:
@@ -36,11 +34,7 @@ class RankSortLoss(ErrorDrivenLoss):
     box_input = 'quality'
 
     def __init__(
-        self,
-        delta: float = 0.5,
-        sort_weight: float = 1.0,
-        momentum: float = 0.01,
-        **kwargs,
+        self, delta: float = 0.5, sort_weight: float = 1.0, momentum: float = 0.01, **kwargs
     ) -> None:
         super().__init__(delta, momentum, **kwargs)
         if sort_weight < 0:

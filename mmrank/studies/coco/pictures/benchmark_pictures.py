@@ -6,10 +6,7 @@ from pathlib import Path
 
 from mmrank.studies.coco.benchmark import CocoBenchmark
 from mmrank.studies.coco.pictures.metric_bars import plot_metric_bars
-from mmrank.studies.coco.pictures.pr_pages import (
-    most_differing_classes,
-    plot_pr_pages,
-)
+from mmrank.studies.coco.pictures.pr_pages import most_differing_classes, plot_pr_pages
 
 
 def draw_benchmark(
@@ -20,8 +17,8 @@ def draw_benchmark(
 ) -> list[Path]:
     """Draw ``metrics.png`` and ``pr_curves.png`` with its further pages.
 
-    Pictures of an earlier call are removed: with fewer pages, or without a
-    side by side, they would belong to another table.
+    Pictures of an earlier call are removed: with fewer pages, or without a side by side, they would
+    belong to another table.
 
     Args:
         benchmark: The figures.

@@ -38,11 +38,7 @@ def true_boxes(truth: COCO, image_id: int) -> list[DrawnBox]:
         The boxes.
     """
     anns = truth.imgToAnns.get(image_id, [])
-    return [
-        DrawnBox(a['bbox'], a['category_id'])
-        for a in anns
-        if not a.get('iscrowd')
-    ]
+    return [DrawnBox(a['bbox'], a['category_id']) for a in anns if not a.get('iscrowd')]
 
 
 def matched_boxes(
@@ -54,8 +50,8 @@ def matched_boxes(
 ) -> list[DrawnBox]:
     """Return the predicted boxes of one image and their matches.
 
-    Boxes are taken by descending score; each is right if an object of its
-    class that no better box has taken overlaps it by IoU 0.5 or more.
+    Boxes are taken by descending score; each is right if an object of its class that no better box
+    has taken overlaps it by IoU 0.5 or more.
 
     Args:
         truth: Annotations.
@@ -67,13 +63,9 @@ def matched_boxes(
     Returns:
         The boxes, best first.
     """
-    boxes = sorted(
-        found.imgToAnns.get(image_id, []), key=lambda box: -box['score']
-    )
+    boxes = sorted(found.imgToAnns.get(image_id, []), key=lambda box: -box['score'])
     if thresholds is not None:
-        boxes = [
-            b for b in boxes if b['score'] >= thresholds[b['category_id']]
-        ]
+        boxes = [b for b in boxes if b['score'] >= thresholds[b['category_id']]]
     left = true_boxes(truth, image_id)
     drawn = []
     for box in boxes[:top_k]:
@@ -81,12 +73,7 @@ def matched_boxes(
         if match is not None:
             left.remove(match)
         drawn.append(
-            DrawnBox(
-                box['bbox'],
-                box['category_id'],
-                f'{box["score"]:.2f}',
-                match is not None,
-            )
+            DrawnBox(box['bbox'], box['category_id'], f'{box["score"]:.2f}', match is not None)
         )
     return drawn
 
@@ -96,8 +83,6 @@ def _best_match(box: dict, objects: list[DrawnBox]) -> DrawnBox | None:
     same = [o for o in objects if o.cat_id == box['category_id']]
     if not same:
         return None
-    overlap = box_overlap.iou(
-        [box['bbox']], [list(o.box) for o in same], [0] * len(same)
-    )[0]
+    overlap = box_overlap.iou([box['bbox']], [list(o.box) for o in same], [0] * len(same))[0]
     best = int(overlap.argmax())
     return same[best] if overlap[best] >= MATCH_IOU else None

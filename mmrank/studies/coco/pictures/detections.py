@@ -17,11 +17,7 @@ from PIL import Image
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from mmrank.studies.coco.pictures.box_matching import (
-    DrawnBox,
-    matched_boxes,
-    true_boxes,
-)
+from mmrank.studies.coco.pictures.box_matching import DrawnBox, matched_boxes, true_boxes
 from mmrank.studies.coco.pictures.score_thresholds import best_f1_thresholds
 from mmrank.visualization.figures import fitting_labels
 
@@ -49,14 +45,12 @@ def draw_detections(
 ) -> Path:
     """Draw a sheet: one row an image, ground truth first, then the models.
 
-    A box that matches an object of its class at IoU 0.5 is drawn solid, one
-    that does not is dashed. By default each model shows the boxes above its
-    own best-F1 score per class, see
+    A box that matches an object of its class at IoU 0.5 is drawn solid, one that does not is
+    dashed. By default each model shows the boxes above its own best-F1 score per class, see
     :func:`~mmrank.studies.coco.pictures.score_thresholds.best_f1_thresholds`.
 
     Args:
-        models: Evaluated ``COCOeval`` by model name, all of one annotation
-            file.
+        models: Evaluated ``COCOeval`` by model name, all of one annotation file.
         image_dir: Folder of the images.
         path: Image file to write.
         image_ids: Images to draw; None spreads ``num_images`` over those
@@ -76,9 +70,7 @@ def draw_detections(
     if not models:
         raise ValueError('draw_detections requires results of a model')
     if top_k is not None and score_thr is not None:
-        raise ValueError(
-            'pass top_k or score_thr to draw_detections, not both'
-        )
+        raise ValueError('pass top_k or score_thr to draw_detections, not both')
     truth = next(iter(models.values())).cocoGt
     image_ids = _choose_images(truth, image_ids, num_images)
     pictures = [_read(truth, image_dir, i) for i in image_ids]
@@ -92,10 +84,7 @@ def draw_detections(
     )
     FigureCanvasAgg(figure)
     grid = figure.subplots(
-        len(image_ids),
-        1 + len(models),
-        squeeze=False,
-        gridspec_kw={'height_ratios': aspects},
+        len(image_ids), 1 + len(models), squeeze=False, gridspec_kw={'height_ratios': aspects}
     )
     for axis, name in zip(grid[0], ('ground truth', *models)):
         axis.set_title(name, fontsize=14)
@@ -104,11 +93,7 @@ def draw_detections(
     for image_id in image_ids:
         row = [true_boxes(truth, image_id)]
         for name, evaluation in models.items():
-            row.append(
-                matched_boxes(
-                    truth, evaluation.cocoDt, image_id, thresholds[name], top_k
-                )
-            )
+            row.append(matched_boxes(truth, evaluation.cocoDt, image_id, thresholds[name], top_k))
         sheet.append(row)
     used = {box.cat_id for row in sheet for boxes in row for box in boxes}
     colours = class_colours(truth, used)
@@ -121,9 +106,7 @@ def draw_detections(
         axes[0].set_xlabel(f'{len(row[0])} objects', fontsize=12)
         for axis, boxes in zip(axes[1:], row[1:]):
             right = sum(box.is_right for box in boxes)
-            axis.set_xlabel(
-                f'{right} right, {len(boxes) - right} wrong', fontsize=12
-            )
+            axis.set_xlabel(f'{right} right, {len(boxes) - right} wrong', fontsize=12)
     _add_legend(figure, truth, colours, rule)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -149,21 +132,16 @@ def _rule(
 
 def _named(boxes: list[DrawnBox], names: Mapping[int, str]) -> list[DrawnBox]:
     """Boxes with their class in the label, as there is no legend."""
-    return [
-        replace(box, label=f'{names[box.cat_id]} {box.label}'.strip())
-        for box in boxes
-    ]
+    return [replace(box, label=f'{names[box.cat_id]} {box.label}'.strip()) for box in boxes]
 
 
-def class_colours(
-    truth: COCO, used: Collection[int] | None = None
-) -> dict[int, tuple]:
+def class_colours(truth: COCO, used: Collection[int] | None = None) -> dict[int, tuple]:
     """A distinct colour per category.
 
     Args:
         truth: Annotations.
-        used: Categories that need one; None for all. Where the annotations
-            have at most ten, colours do not depend on it.
+        used: Categories that need one; None for all. Where the annotations have at most ten,
+            colours do not depend on it.
 
     Returns:
         RGB or RGBA in [0, 1] by category id, in the order of ids.
@@ -180,34 +158,28 @@ def class_colours(
     return {i: colour for i, colour in colours.items() if i in used}
 
 
-def _choose_images(
-    truth: COCO, image_ids: Sequence[int] | None, num_images: int
-) -> list[int]:
+def _choose_images(truth: COCO, image_ids: Sequence[int] | None, num_images: int) -> list[int]:
     """The requested ids, or some spread over the images with objects."""
     if image_ids is not None:
         unknown = [i for i in image_ids if i not in truth.imgs]
         if unknown or not image_ids:
             raise ValueError(
-                f'image ids {unknown or image_ids} are not in the '
-                'annotations. Fix: pass ids of the evaluated file, for '
-                f'example {sorted(truth.imgs)[:3]}.'
+                f'image ids {unknown or image_ids} are not in the annotations. Fix: pass ids of '
+                f'the evaluated file, for example {sorted(truth.imgs)[:3]}.'
             )
         return list(image_ids)
     candidates = [i for i in sorted(truth.imgs) if truth.imgToAnns.get(i)]
     candidates = candidates or sorted(truth.imgs)
     if not candidates or num_images < 1:
         raise ValueError(
-            f'nothing to draw: {len(candidates)} images with objects, '
-            f'num_images is {num_images}'
+            f'nothing to draw: {len(candidates)} images with objects, num_images is {num_images}'
         )
     count = min(num_images, len(candidates))
     picks = np.linspace(0, len(candidates) - 1, count).round().astype(int)
     return [candidates[i] for i in picks]
 
 
-def _read(
-    truth: COCO, image_dir: str | os.PathLike, image_id: int
-) -> np.ndarray:
+def _read(truth: COCO, image_dir: str | os.PathLike, image_id: int) -> np.ndarray:
     """RGB image, uint8 of shape (H, W, 3)."""
     path = Path(image_dir) / truth.imgs[image_id]['file_name']
     if not path.is_file():
@@ -220,10 +192,7 @@ def _read(
 
 
 def _draw(
-    axis: Axes,
-    picture: np.ndarray,
-    boxes: list[DrawnBox],
-    colours: Mapping[int, tuple],
+    axis: Axes, picture: np.ndarray, boxes: list[DrawnBox], colours: Mapping[int, tuple]
 ) -> None:
     """Show one picture with boxes over it; labels never overlap."""
     axis.imshow(picture)
@@ -239,9 +208,7 @@ def _draw(
         is_below=is_below,
     )
     # Best boxes last, on top.
-    for item, corner, below, has_label in reversed(
-        list(zip(boxes, corners, is_below, shown))
-    ):
+    for item, corner, below, has_label in reversed(list(zip(boxes, corners, is_below, shown))):
         x, y, width, height = item.box
         colour = colours[item.cat_id]
         axis.add_patch(
@@ -253,10 +220,7 @@ def _draw(
                 edgecolor=colour,
                 linewidth=_LINE,
                 linestyle='-' if item.is_right else (0, (2, 1.5)),
-                path_effects=[
-                    Stroke(linewidth=_CASING, foreground='0.1', alpha=0.75),
-                    Normal(),
-                ],
+                path_effects=[Stroke(linewidth=_CASING, foreground='0.1', alpha=0.75), Normal()],
             )
         )
         if has_label:
@@ -267,25 +231,16 @@ def _draw(
                 color='white',
                 verticalalignment='top' if below else 'bottom',
                 clip_on=True,
-                bbox={
-                    'facecolor': colour,
-                    'edgecolor': 'none',
-                    'pad': 0.4,
-                    'alpha': 0.85,
-                },
+                bbox={'facecolor': colour, 'edgecolor': 'none', 'pad': 0.4, 'alpha': 0.85},
             )
 
 
-def _add_legend(
-    figure: Figure, truth: COCO, colours: Mapping[int, tuple], rule: str
-) -> None:
+def _add_legend(figure: Figure, truth: COCO, colours: Mapping[int, tuple], rule: str) -> None:
     """Classes by colour unless they are many, what dashes mean, the rule."""
     handles = []
     if len(colours) <= _LONGEST_LEGEND:
         handles = [
-            Line2D(
-                [], [], color=colour, linewidth=3, label=truth.cats[i]['name']
-            )
+            Line2D([], [], color=colour, linewidth=3, label=truth.cats[i]['name'])
             for i, colour in colours.items()
         ]
     figure.legend(

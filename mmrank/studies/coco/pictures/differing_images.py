@@ -28,10 +28,7 @@ class ImageDifference:
 
 
 def most_differing_images(
-    first: Any,
-    second: Any,
-    thresholds: tuple[Mapping[int, float], Mapping[int, float]],
-    count: int,
+    first: Any, second: Any, thresholds: tuple[Mapping[int, float], Mapping[int, float]], count: int
 ) -> list[ImageDifference]:
     """Choose the images on which the counts of two models differ most.
 
@@ -43,8 +40,8 @@ def most_differing_images(
         count: Images at most, at least 1.
 
     Returns:
-        The images, largest difference first, then by image id. If the models
-        differ on fewer images, those on which they agree follow.
+        The images, largest difference first, then by image id. If the models differ on fewer
+        images, those on which they agree follow.
 
     Raises:
         ValueError: If ``count`` is less than 1.

@@ -17,13 +17,11 @@ _COLUMNS = 4
 _LONGEST_NAME = 24
 
 
-def plot_metric_bars(
-    rows: Sequence[BenchmarkRow], path: str | os.PathLike
-) -> Path:
+def plot_metric_bars(rows: Sequence[BenchmarkRow], path: str | os.PathLike) -> Path:
     """Draw a panel for each metric, in it a bar for each model.
 
-    Speed and memory have panels too where a run measured them. Bars are
-    horizontal and begin at zero, so that names and figures never overlap.
+    Speed and memory have panels too where a run measured them. Bars are horizontal and begin at
+    zero, so that names and figures never overlap.
 
     Args:
         rows: The models, all with the same metrics.
@@ -35,10 +33,7 @@ def plot_metric_bars(
     panels = _panels(rows)
     grid_rows = math.ceil(len(panels) / _COLUMNS)
     height = 0.75 + 0.28 * len(rows)
-    figure = Figure(
-        figsize=(3.0 * _COLUMNS, height * grid_rows + 0.2),
-        layout='constrained',
-    )
+    figure = Figure(figsize=(3.0 * _COLUMNS, height * grid_rows + 0.2), layout='constrained')
     FigureCanvasAgg(figure)
     axes = figure.subplots(grid_rows, _COLUMNS, squeeze=False).ravel()
     names = [shorten(row.name, _LONGEST_NAME) for row in rows]
@@ -56,29 +51,19 @@ def plot_metric_bars(
     return path
 
 
-def _panels(
-    rows: Sequence[BenchmarkRow],
-) -> list[tuple[str, list[float]]]:
+def _panels(rows: Sequence[BenchmarkRow]) -> list[tuple[str, list[float]]]:
     """Titles and values; NaN for a model without a value."""
     panels = [
-        (f'{name} (%)', [100 * row.metrics[name] for row in rows])
-        for name in rows[0].metrics
+        (f'{name} (%)', [100 * row.metrics[name] for row in rows]) for name in rows[0].metrics
     ]
     nothing = float('nan')
     records = [row.record for row in rows]
-    panels.append(
-        (
-            'images/s',
-            [r.images_per_second if r else nothing for r in records],
-        )
-    )
+    panels.append(('images/s', [r.images_per_second if r else nothing for r in records]))
     panels.append(
         (
             'memory (MiB)',
             [
-                r.memory_bytes / 2**20
-                if r and r.memory_bytes is not None
-                else nothing
+                r.memory_bytes / 2**20 if r and r.memory_bytes is not None else nothing
                 for r in records
             ],
         )
@@ -86,19 +71,12 @@ def _panels(
     return [(t, v) for t, v in panels if not all(map(math.isnan, v))]
 
 
-def _draw_panel(
-    axis: Axes, title: str, values: list[float], colours: list[str]
-) -> None:
+def _draw_panel(axis: Axes, title: str, values: list[float], colours: list[str]) -> None:
     """One metric: bars from the top, the figure behind each."""
     largest = max((v for v in values if not math.isnan(v)), default=0.0)
     for index, value in enumerate(values):
         is_known = not math.isnan(value)
-        axis.barh(
-            index,
-            value if is_known else 0.0,
-            height=0.7,
-            color=colours[index],
-        )
+        axis.barh(index, value if is_known else 0.0, height=0.7, color=colours[index])
         text = f'{value:,.1f}' if value < 1000 else f'{value:,.0f}'
         axis.text(
             value if is_known else 0.0,

@@ -26,8 +26,8 @@ class PRCurves:
     """Interpolated precision of one detector, as COCO defines it.
 
     Attributes:
-        precision: Precision in [0, 1], shape (IoU thresholds, recall
-            thresholds, classes); NaN for classes without objects.
+        precision: Precision in [0, 1], shape (IoU thresholds, recall thresholds, classes); NaN for
+            classes without objects.
         recall: Recall thresholds, shape (recall thresholds,).
         iou: IoU thresholds, shape (IoU thresholds,).
         classes: Class names.
@@ -57,10 +57,7 @@ class PRCurves:
             recall=np.asarray(evaluation.params.recThrs),
             iou=np.asarray(evaluation.params.iouThrs),
             classes=tuple(truth.cats[i]['name'] for i in cat_ids),
-            num_objects=tuple(
-                len(truth.getAnnIds(catIds=[i], iscrowd=False))
-                for i in cat_ids
-            ),
+            num_objects=tuple(len(truth.getAnnIds(catIds=[i], iscrowd=False)) for i in cat_ids),
         )
 
     @classmethod
@@ -87,9 +84,7 @@ class PRCurves:
             ),
         )
 
-    def curve(
-        self, iou: float | None = None, name: str | None = None
-    ) -> np.ndarray:
+    def curve(self, iou: float | None = None, name: str | None = None) -> np.ndarray:
         """One curve.
 
         Args:
@@ -110,8 +105,7 @@ class PRCurves:
             index = int(np.abs(self.iou - iou).argmin())
             if abs(self.iou[index] - iou) > 1e-6:
                 raise ValueError(
-                    f'no IoU threshold {iou}; they are '
-                    f'{", ".join(f"{i:.2f}" for i in self.iou)}'
+                    f'no IoU threshold {iou}; they are {", ".join(f"{i:.2f}" for i in self.iou)}'
                 )
             values = values[index : index + 1]
         has_objects = ~np.isnan(values).all(axis=(0, 1))
@@ -126,14 +120,10 @@ class PRCurves:
             ValueError: If there is no such class.
         """
         if name not in self.classes:
-            raise ValueError(
-                f'no class {name!r}; the classes are {", ".join(self.classes)}'
-            )
+            raise ValueError(f'no class {name!r}; the classes are {", ".join(self.classes)}')
         return self.classes.index(name)
 
-    def average_precision(
-        self, iou: float | None = None, name: str | None = None
-    ) -> float:
+    def average_precision(self, iou: float | None = None, name: str | None = None) -> float:
         """Area under :meth:`curve` in [0, 1], COCO's AP."""
         return float(self.curve(iou, name).mean())
 
@@ -148,8 +138,8 @@ def plot_pr_curves(
 ) -> Path:
     """Draw curves of several detectors over each other.
 
-    The first panels show the mean over classes at IoU 0.5, 0.75 and over all
-    thresholds, the others one class each at IoU 0.5, most frequent first.
+    The first panels show the mean over classes at IoU 0.5, 0.75 and over all thresholds, the others
+    one class each at IoU 0.5, most frequent first.
 
     Args:
         models: Curves by model name; all of the same classes.
@@ -182,10 +172,7 @@ def plot_pr_curves(
         raise ValueError('plot_pr_curves requires classes or means')
     rows = math.ceil(len(panels) / _COLUMNS)
     figure = Figure(
-        figsize=(
-            3.4 * _COLUMNS,
-            3.3 * rows + 0.25 * math.ceil(len(models) / 4),
-        ),
+        figsize=(3.4 * _COLUMNS, 3.3 * rows + 0.25 * math.ceil(len(models) / 4)),
         layout='constrained',
     )
     FigureCanvasAgg(figure)
@@ -227,9 +214,8 @@ def check_same_classes(models: Mapping[str, PRCurves]) -> PRCurves:
     for name, curves in models.items():
         if curves.classes != first.classes:
             raise ValueError(
-                f'model {name!r} was evaluated on other classes than '
-                f'{next(iter(models))!r}: {curves.classes} against '
-                f'{first.classes}'
+                f'model {name!r} was evaluated on other classes than {next(iter(models))!r}: '
+                f'{curves.classes} against {first.classes}'
             )
     return first
 
@@ -242,11 +228,7 @@ def _title(curves: PRCurves, index: int) -> str:
 
 
 def _draw_panel(
-    axis: Axes,
-    models: Mapping[str, PRCurves],
-    title: str,
-    iou: float | None,
-    name: str | None,
+    axis: Axes, models: Mapping[str, PRCurves], title: str, iou: float | None, name: str | None
 ) -> None:
     """One panel: a curve per model, its AP above in the curve's colour."""
     colours = colours_of(list(models))

@@ -6,24 +6,18 @@ from pathlib import Path
 
 import numpy as np
 
-from mmrank.studies.coco.pictures.pr_curves import (
-    PRCurves,
-    check_same_classes,
-    plot_pr_curves,
-)
+from mmrank.studies.coco.pictures.pr_curves import PRCurves, check_same_classes, plot_pr_curves
 
 # With the three means a page has five rows.
 _PER_PAGE = 12
 
 
-def most_differing_classes(
-    models: Mapping[str, PRCurves], count: int
-) -> list[str]:
+def most_differing_classes(models: Mapping[str, PRCurves], count: int) -> list[str]:
     """Choose the classes on which models differ most surely in AP50.
 
-    The range of AP50 over the models counts times the square root of the
-    number of objects: chance moves the AP of a class by about one over that
-    root, so a class with one object, on which models have all or nothing,
+    The range of AP50 over the models counts times the square root of the number of objects: chance
+    moves the AP of a class by about one over that root, so a class with one object, on which models
+    have all or nothing,
     does not come before a well-measured one.
 
     Args:
@@ -31,18 +25,15 @@ def most_differing_classes(
         count: Classes at most.
 
     Returns:
-        Class names, surest difference first; among equal ones, and with a
-        single model, most frequent first. Classes without objects are left
-        out.
+        Class names, surest difference first; among equal ones, and with a single model, most
+        frequent first. Classes without objects are left out.
     """
     first = check_same_classes(models)
     keys = []
     for index, name in enumerate(first.classes):
         if not first.num_objects[index]:
             continue
-        ap = [
-            curves.average_precision(0.5, name) for curves in models.values()
-        ]
+        ap = [curves.average_precision(0.5, name) for curves in models.values()]
         weight = first.num_objects[index] ** 0.5
         spread = round(float(np.ptp(ap)) * weight, 9)
         # A class may consist of ignored objects.
@@ -52,9 +43,7 @@ def most_differing_classes(
 
 
 def plot_pr_pages(
-    models: Mapping[str, PRCurves],
-    folder: str | os.PathLike,
-    classes: Sequence[str],
+    models: Mapping[str, PRCurves], folder: str | os.PathLike, classes: Sequence[str]
 ) -> list[Path]:
     """Draw the means and a panel a class, twelve classes a page.
 

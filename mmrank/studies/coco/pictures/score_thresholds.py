@@ -1,8 +1,8 @@
 """Score thresholds for drawing, chosen per class on labelled data.
 
-A ranking loss fixes the order of scores and not their level, so a fixed
-threshold like 0.3 shows everything of one model and nothing of another. The
-threshold at which F1 is best on a validation split is fair to both.
+A ranking loss fixes the order of scores and not their level, so a fixed threshold like 0.3 shows
+everything of one model and nothing of another. The threshold at which F1 is best on a validation
+split is fair to both.
 """
 
 import numpy as np
@@ -11,19 +11,16 @@ from pycocotools.cocoeval import COCOeval
 from mmrank.studies.coco.box_evaluation import ClassMatches, class_matches
 
 
-def best_f1_thresholds(
-    evaluation: COCOeval, iou: float = 0.5
-) -> dict[int, float]:
+def best_f1_thresholds(evaluation: COCOeval, iou: float = 0.5) -> dict[int, float]:
     """Score at which each class reaches its best F1.
 
     Args:
         evaluation: An evaluated ``COCOeval`` of boxes.
-        iou: IoU from which a box counts as found; one of
-            ``evaluation.params.iouThrs``.
+        iou: IoU from which a box counts as found; one of ``evaluation.params.iouThrs``.
 
     Returns:
-        Threshold by category id: boxes with at least this score are shown.
-        Infinity for a class of which no box is ever right.
+        Threshold by category id: boxes with at least this score are shown. Infinity for a class of
+        which no box is ever right.
 
     Raises:
         ValueError: If ``iou`` is not among the thresholds evaluated.

@@ -8,10 +8,7 @@ from pycocotools.cocoeval import COCOeval
 
 from mmrank.studies.coco.box_evaluation import evaluate_boxes
 from mmrank.studies.coco.pictures.detections import draw_detections
-from mmrank.studies.coco.pictures.differing_images import (
-    ImageDifference,
-    most_differing_images,
-)
+from mmrank.studies.coco.pictures.differing_images import ImageDifference, most_differing_images
 from mmrank.studies.coco.pictures.score_thresholds import best_f1_thresholds
 
 
@@ -35,8 +32,8 @@ def draw_side_by_side(
         image_dir: Folder of its images.
         path: Image file to write.
         score_thr: Least score of a box that is shown; None takes each
-            model's best-F1 score per class, which is fair where scores are
-            ordered but not calibrated.
+            model's best-F1 score per class, which is fair where scores are ordered but not
+            calibrated.
         num_images: Images, at least 1.
 
     Returns:
@@ -48,9 +45,7 @@ def draw_side_by_side(
         FileNotFoundError: If an image file is missing.
     """
     if len(predictions) != 2:
-        raise ValueError(
-            f'a side by side needs two models, not {list(predictions)}'
-        )
+        raise ValueError(f'a side by side needs two models, not {list(predictions)}')
     # pycocotools' own evaluation, which keeps the matches per image.
     models: dict[str, COCOeval] = {}
     for name, file in predictions.items():

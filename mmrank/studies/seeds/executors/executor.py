@@ -31,9 +31,7 @@ class Executor(Protocol):
     poll_seconds: float
     file_seconds: float
 
-    def start(
-        self, command: Sequence[str], log: Path, label: str
-    ) -> StartedCommand:
+    def start(self, command: Sequence[str], log: Path, label: str) -> StartedCommand:
         """Start a command.
 
         Args:
@@ -78,8 +76,8 @@ def fault_of(status: int) -> str:
 def thread_settings(threads: int) -> dict[str, str]:
     """Environment variables of a command.
 
-    What the user has set stays. Results of a sum depend on the number of
-    threads in the last bits, so all commands of a plan get the same.
+    What the user has set stays. Results of a sum depend on the number of threads in the last bits,
+    so all commands of a plan get the same.
 
     Args:
         threads: Number of threads of each command.

@@ -22,8 +22,8 @@ def preload_modules(names: Sequence[str]) -> None:
 class ForkedCommand:
     """``python SCRIPT ...`` in a fork of a process with the imports done.
 
-    For commands that take not much longer than importing torch and OpenMMLab.
-    What ``subprocess.Popen`` offers is offered as far as
+    For commands that take not much longer than importing torch and OpenMMLab. What
+    ``subprocess.Popen`` offers is offered as far as
     :class:`mmrank.studies.seeds.executors.local.LocalExecutor` requires it.
 
     Args:
@@ -33,19 +33,14 @@ class ForkedCommand:
     """
 
     def __init__(
-        self,
-        command: Sequence[str],
-        log: str | os.PathLike,
-        environment: Mapping[str, str],
+        self, command: Sequence[str], log: str | os.PathLike, environment: Mapping[str, str]
     ) -> None:
         self.args = list(command)
         self._process = get_context('forkserver').Process(
-            target=_run,
-            args=(self.args[1:], str(log), dict(environment), os.getcwd()),
+            target=_run, args=(self.args[1:], str(log), dict(environment), os.getcwd())
         )
         self._process.start()
-        # Until it has a process group of its own, ending its group would end
-        # ours.
+        # Until it has a process group of its own, ending its group would end ours.
         while self.poll() is None and os.getpgid(self.pid) != self.pid:
             time.sleep(0.01)
 
@@ -75,9 +70,7 @@ class ForkedCommand:
         return self.returncode
 
 
-def _run(
-    words: list[str], log: str, environment: dict[str, str], folder: str
-) -> None:
+def _run(words: list[str], log: str, environment: dict[str, str], folder: str) -> None:
     os.setsid()
     with open(os.devnull) as nothing, open(log, 'ab') as file:
         os.dup2(nothing.fileno(), 0)
@@ -90,9 +83,7 @@ def _run(
     os.environ.update(environment)
     if 'torch' in sys.modules and 'OMP_NUM_THREADS' in environment:
         # Read when torch was imported.
-        sys.modules['torch'].set_num_threads(
-            int(environment['OMP_NUM_THREADS'])
-        )
+        sys.modules['torch'].set_num_threads(int(environment['OMP_NUM_THREADS']))
     sys.argv = words
     sys.path.insert(0, str(Path(words[0]).resolve().parent))
     runpy.run_path(words[0], run_name='__main__')

@@ -19,9 +19,7 @@ def count_cores() -> int:
     return os.cpu_count() or 1
 
 
-def end_process(
-    process: subprocess.Popen | ForkedCommand, patience: float = 10.0
-) -> None:
+def end_process(process: subprocess.Popen | ForkedCommand, patience: float = 10.0) -> None:
     """End a command and what it started."""
     group = os.getpgid(process.pid) if process.poll() is None else None
     if group is None:
@@ -40,8 +38,8 @@ class LocalExecutor:
     Args:
         jobs: Number of commands at a time.
         gpus: Indices of CUDA devices that the commands take turns on.
-        forked: Fork the commands, which must be Python scripts, from one
-            process that has done their imports.
+        forked: Fork the commands, which must be Python scripts, from one process that has done
+            their imports.
 
     Raises:
         UserError: If ``jobs`` is below 1.
@@ -50,9 +48,7 @@ class LocalExecutor:
     poll_seconds = 0.3
     file_seconds = 0.0
 
-    def __init__(
-        self, jobs: int = 1, gpus: Sequence[str] = (), forked: bool = False
-    ) -> None:
+    def __init__(self, jobs: int = 1, gpus: Sequence[str] = (), forked: bool = False) -> None:
         if jobs < 1:
             raise UserError(f'`jobs` is {jobs}: at least one run at a time.')
         self.jobs = jobs
@@ -60,22 +56,16 @@ class LocalExecutor:
         self.forked = forked
         self._free = list(range(jobs))
 
-    def start(
-        self, command: Sequence[str], log: Path, label: str
-    ) -> '_LocalCommand':
+    def start(self, command: Sequence[str], log: Path, label: str) -> '_LocalCommand':
         """Start a command; see :class:`.executor.Executor`."""
         slot = self._free.pop(0)
-        environment = {
-            **os.environ,
-            **thread_settings(max(1, count_cores() // self.jobs)),
-        }
+        environment = {**os.environ, **thread_settings(max(1, count_cores() // self.jobs))}
         if self.gpus:
             gpu = self.gpus[slot % len(self.gpus)]
             environment['CUDA_VISIBLE_DEVICES'] = gpu
         try:
             return _LocalCommand(
-                self._process(command, log, environment),
-                lambda: self._free.append(slot),
+                self._process(command, log, environment), lambda: self._free.append(slot)
             )
         except BaseException:
             self._free.append(slot)

@@ -24,8 +24,8 @@ class RayExecutor:
         options: ``cpus`` (1) and ``gpus`` (0) of a command; ``address`` of
             the cluster: that of ``RAY_ADDRESS``, if set, or ``'local'``,
             which starts Ray on this machine.
-        jobs: Most commands at a time; None leaves it to Ray. Ray on this
-            machine has so many workers, or one for each core.
+        jobs: Most commands at a time; None leaves it to Ray. Ray on this machine has so many
+            workers, or one for each core.
 
     Raises:
         UserError: If an option is unknown or wrong, or there is no cluster.
@@ -35,12 +35,8 @@ class RayExecutor:
     poll_seconds = 0.3
     file_seconds = 30.0
 
-    def __init__(
-        self, options: Mapping[str, str], jobs: int | None = None
-    ) -> None:
-        with required_package(
-            'ray', '--executor ray', "pip install 'mmrank[ray]'"
-        ):
+    def __init__(self, options: Mapping[str, str], jobs: int | None = None) -> None:
+        with required_package('ray', '--executor ray', "pip install 'mmrank[ray]'"):
             import ray
         options = {'cpus': '1', 'gpus': '0', **options}
         address = options.pop('address', os.environ.get('RAY_ADDRESS'))
@@ -48,9 +44,7 @@ class RayExecutor:
             self.cpus = int(options.pop('cpus'))
             self.gpus = float(options.pop('gpus'))
         except ValueError as error:
-            raise UserError(
-                f'`executor.cpus` and `executor.gpus` are numbers: {error}.'
-            ) from None
+            raise UserError(f'`executor.cpus` and `executor.gpus` are numbers: {error}.') from None
         if options:
             raise UserError(
                 f'`executor` has the options {sorted(options)}, which Ray '
@@ -81,14 +75,10 @@ class RayExecutor:
         # The queue itself starts again what has died, and says so.
         self._task = ray.remote(max_retries=0)(_call)
 
-    def start(
-        self, command: Sequence[str], log: Path, label: str
-    ) -> '_RayTask':
+    def start(self, command: Sequence[str], log: Path, label: str) -> '_RayTask':
         """Start a command; see :class:`.executor.Executor`."""
         remote = RemoteCommand(command, log, thread_settings(self.cpus))
-        task = self._task.options(
-            num_cpus=self.cpus, num_gpus=self.gpus, name=label
-        )
+        task = self._task.options(num_cpus=self.cpus, num_gpus=self.gpus, name=label)
         return _RayTask(self._ray, task.remote(remote))
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """A command that a scheduler runs on one of its machines.
 
-An instance is pickled, sent and called there; this module imports little, so
-that the process that waits for a training stays small.
+An instance is pickled, sent and called there; this module imports little, so that the process that
+waits for a training stays small.
 """
 
 import ctypes
@@ -21,8 +21,8 @@ class RemoteCommand:
     """Calls a command in the folder of the tool, its output to a log.
 
     The command ends with the process that called it: whoever kills that one,
-    a scheduler or its node's memory limit, leaves no training behind that
-    writes into the folder of its successor.
+    a scheduler or its node's memory limit, leaves no training behind that writes into the folder of
+    its successor.
 
     Args:
         command: Its words; paths must mean the same there as here.
@@ -31,10 +31,7 @@ class RemoteCommand:
     """
 
     def __init__(
-        self,
-        command: Sequence[str],
-        log: str | os.PathLike,
-        environment: Mapping[str, str],
+        self, command: Sequence[str], log: str | os.PathLike, environment: Mapping[str, str]
     ) -> None:
         self.command = list(command)
         self.log = os.path.abspath(log)
@@ -53,8 +50,7 @@ class RemoteCommand:
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, **self.environment},
                 start_new_session=True,
-                # It calls into the C library alone, as between fork and exec
-                # it must.
+                # It calls into the C library alone, as between fork and exec it must.
                 preexec_fn=_end_with_parent if _LIBC else None,
             )
         try:
@@ -66,8 +62,8 @@ class RemoteCommand:
         """Called by submitit before a time limit or a preemption.
 
         Returns:
-            What submitit runs when the scheduler starts the job again: the
-            same command, which resumes from its last checkpoint.
+            What submitit runs when the scheduler starts the job again: the same command, which
+            resumes from its last checkpoint.
         """
         from submitit.helpers import DelayedSubmission
 

@@ -29,8 +29,8 @@ def minutes(text: str) -> int:
     """Minutes of a time limit, as sbatch reads it.
 
     Args:
-        text: ``'90'`` minutes, ``'MM:SS'``, ``'HH:MM:SS'``, ``'D-HH'``,
-            ``'D-HH:MM'`` or ``'D-HH:MM:SS'``.
+        text: ``'90'`` minutes, ``'MM:SS'``, ``'HH:MM:SS'``, ``'D-HH'``, ``'D-HH:MM'`` or
+            ``'D-HH:MM:SS'``.
 
     Returns:
         Minutes, rounded up.
@@ -58,64 +58,46 @@ class SlurmExecutor:
     """Submits a job for each command.
 
     A time limit or a preemption that Slurm announces starts the job again,
-    up to three times for time limits; its command resumes. A tool that was
-    killed leaves its jobs; the next one finds them by the record in their
-    folders and waits for them, rather than submitting them a second time.
+    up to three times for time limits; its command resumes. A tool that was killed leaves its jobs;
+    the next one finds them by the record in their folders and waits for them, rather than
+    submitting them a second time.
 
     Args:
-        folder: Where submitit keeps its files; on a disk that all machines
-            share, as are the folders of the runs.
-        options: ``time`` (see :func:`minutes`), ``cpus``, ``gpus`` and
-            ``memory_gb`` of a job; ``partition``, ``account``, ``qos``,
-            ``constraint`` and what else submitit passes to sbatch;
-            ``cluster``: ``'slurm'``, or ``'local'`` or ``'debug'`` to try a
-            plan on this machine.
+        folder: Where submitit keeps its files; on a disk that all machines share, as are the
+            folders of the runs.
+        options: ``time`` (see :func:`minutes`), ``cpus``, ``gpus`` and ``memory_gb`` of a job;
+            ``partition``, ``account``, ``qos``, ``constraint`` and what else submitit passes to
+            sbatch; ``cluster``: ``'slurm'``, or ``'local'`` or ``'debug'`` to try a plan on this
+            machine.
         jobs: Most jobs at a time; None leaves it to Slurm.
 
     Raises:
-        UserError: If there is no Slurm here or an option is missing, unknown
-            or wrong.
+        UserError: If there is no Slurm here or an option is missing, unknown or wrong.
         ImportError: If submitit is not installed, or is too old.
     """
 
     file_seconds = 30.0
 
-    def __init__(
-        self,
-        folder: Path,
-        options: Mapping[str, str],
-        jobs: int | None = None,
-    ) -> None:
-        with required_package(
-            'submitit', '--executor slurm', "pip install 'mmrank[slurm]'"
-        ):
+    def __init__(self, folder: Path, options: Mapping[str, str], jobs: int | None = None) -> None:
+        with required_package('submitit', '--executor slurm', "pip install 'mmrank[slurm]'"):
             import submitit
         options = dict(options)
         self.cluster = options.pop('cluster', 'slurm')
         if self.cluster not in _CLUSTERS:
-            raise UserError(
-                f'`executor.cluster` is {self.cluster!r}: set one of '
-                f'{_CLUSTERS}.'
-            )
+            raise UserError(f'`executor.cluster` is {self.cluster!r}: set one of {_CLUSTERS}.')
         self.jobs = jobs or float('inf')
         self.poll_seconds = 5.0 if self.cluster == 'slurm' else 0.3
         parameters = _parameters(options, self.cluster)
         self.cpus = parameters.get('cpus_per_task', 1)
         self._job_class = submitit.SlurmJob
         try:
-            self._executor = submitit.AutoExecutor(
-                Path(folder).absolute(), cluster=self.cluster
-            )
+            self._executor = submitit.AutoExecutor(Path(folder).absolute(), cluster=self.cluster)
             self._executor.update_parameters(**parameters)
         except (RuntimeError, NameError, AssertionError, ValueError) as error:
             # Of a missing srun, an unknown option, and one of a wrong type.
-            raise UserError(
-                f'`executor` cannot be set up for Slurm: {error}'
-            ) from error
+            raise UserError(f'`executor` cannot be set up for Slurm: {error}') from error
 
-    def start(
-        self, command: Sequence[str], log: Path, label: str
-    ) -> '_SlurmJob':
+    def start(self, command: Sequence[str], log: Path, label: str) -> '_SlurmJob':
         """Submit a command; see :class:`.executor.Executor`."""
         record = log.with_name('slurm_job.json')
         job = self._left_behind(record)
@@ -123,9 +105,7 @@ class SlurmExecutor:
             settings = thread_settings(self.cpus)
             self._executor.update_parameters(name=label)
             try:
-                job = self._executor.submit(
-                    RemoteCommand(command, log, settings)
-                )
+                job = self._executor.submit(RemoteCommand(command, log, settings))
             except (RuntimeError, subprocess.SubprocessError) as error:
                 # What submitit raises where sbatch refuses a job.
                 raise OSError(f'sbatch failed: {error}') from error
@@ -161,16 +141,13 @@ def _parameters(options: Mapping[str, str], cluster: str) -> dict:
             try:
                 value = int(value)
             except ValueError:
-                raise UserError(
-                    f'`executor.{key}` is {value!r}: set an integer.'
-                ) from None
+                raise UserError(f'`executor.{key}` is {value!r}: set an integer.') from None
         parameters[_SUBMITIT_NAMES.get(key, f'slurm_{key}')] = value
     if 'time' not in options:
         if cluster == 'slurm':
             raise UserError(
-                '`executor.time` is missing: set the time limit of a job, '
-                'for example --executor-options time=8:00:00. (The default '
-                'of submitit is 5 minutes.)'
+                '`executor.time` is missing: set the time limit of a job, for example '
+                '--executor-options time=8:00:00. (The default of submitit is 5 minutes.)'
             )
         parameters['timeout_min'] = _TRIAL_MINUTES
     return parameters
