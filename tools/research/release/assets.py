@@ -31,16 +31,7 @@ class DataSource:
         return (data_root / self.folder / self.needed).exists()
 
     def prepare(self, data_root: Path, build: Path, converters: Path) -> None:
-        """Put it where the configs look for it, once.
-
-        Args:
-            data_root: Folder with the data sets.
-            build: Folder that the trainings run in.
-            converters: ``tools/dataset_converters``.
-
-        Raises:
-            UserError: If it is not there or cannot be converted.
-        """
+        """Put it where the configs look for it, once."""
         target = build / 'data' / self.target
         if target.exists():
             return
@@ -155,18 +146,7 @@ ASSETS = (
 
 
 def chosen_assets(names: list[str], assets: tuple[Asset, ...] = ASSETS) -> list[Asset]:
-    """The assets of these names, all without a name.
-
-    Args:
-        names: From the command line.
-        assets: What there is.
-
-    Returns:
-        The assets, in their order.
-
-    Raises:
-        UserError: If a name is unknown.
-    """
+    """The assets of these names, all without a name."""
     known = [asset.name for asset in assets]
     for name in names:
         if name not in known:

@@ -23,9 +23,9 @@ from mmrank.apis.publishing import SHORT_HASH, describe_centre, publish_model
 from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 from mmrank.errors import UserError
 from mmrank.files.atomic_file import write_atomically
-from research.seeds.console import work_off
-from research.seeds.executors.local import LocalExecutor
+from research.seeds.executors import LocalExecutor
 from research.seeds.plan import Method, Run, SeedPlan, load_config
+from research.seeds.report import work_off
 from research.seeds.runs import RunQueue, train_command
 
 from .assets import Asset
@@ -73,15 +73,7 @@ def code_digest() -> str:
 
 
 def digest_of(asset: Asset, root: Path) -> str:
-    """Hash of all that decides what the asset is.
-
-    Args:
-        asset: The asset.
-        root: The checkout.
-
-    Returns:
-        Hexadecimal digits.
-    """
+    """Hash of all that decides what the asset is."""
     config = load_config(str(root / asset.config))
     parts = [config, dict(asset.cfg_options), asset.seed, code_digest()]
     text = json.dumps(parts, sort_keys=True, default=str)
@@ -97,16 +89,7 @@ def read_record(name: str, out: Path) -> Record | None:
 
 
 def state_of(asset: Asset, out: Path, root: Path) -> str:
-    """What there is of an asset.
-
-    Args:
-        asset: The asset.
-        out: Folder of the release.
-        root: The checkout.
-
-    Returns:
-        ``built``, ``absent``, ``outdated`` (of another config, options or code) or ``damaged``.
-    """
+    """What there is of an asset."""
     record = read_record(asset.name, out)
     if record is None or not (out / record.file).is_file():
         return 'absent'
@@ -123,20 +106,6 @@ def build(asset: Asset, out: Path, root: Path, console: Console, forked: bool = 
 
     The trainings run in the current folder, with the data in ``data/``, so that no path of this
     machine gets into the weights.
-
-    Args:
-        asset: The asset.
-        out: Folder of the release.
-        root: The checkout.
-        console: Where to show progress.
-        forked: See :class:`LocalExecutor`.
-
-    Returns:
-        The record, which is written, too.
-
-    Raises:
-        UserError: If the training fails, or the published file has other metrics than the
-            checkpoint.
     """
     start = time.monotonic()
     digest = digest_of(asset, root)  # the code may change meanwhile

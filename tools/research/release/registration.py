@@ -27,23 +27,7 @@ class _Indented(yaml.SafeDumper):
 
 
 def register(assets: Sequence[Asset], out: Path, root: Path, url: str = '') -> list[Path]:
-    """Write the records of a folder into the model index and the docs.
-
-    Args:
-        assets: The models of the release; those without a record stay as
-            they are in the index.
-        out: Folder of the release.
-        root: The checkout.
-        url: Address of the folder where users find the files. Empty: the
-            index has the names alone, which ``mim download --dest`` finds in
-            a folder that holds them.
-
-    Returns:
-        The files that were written.
-
-    Raises:
-        UserError: If a model has no entry in a metafile of its config.
-    """
+    """Write the records of a folder into the model index and the docs."""
     written = []
     for asset in assets:
         record = read_record(asset.name, out)

@@ -1,17 +1,16 @@
-"""Whether rare classes get smaller temperatures, over random class orders.
-
-In one training the frequency of a class and what its images show cannot be separated. Where several
-trainings draw at random which class is how rare, they
-can: the draw itself is the null distribution.
-"""
+"""Does the temperature of a class follow its size? A test over orders of class sizes."""
 
 import csv
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+from scipy.stats import t as student
 
+from mmrank.visualization.figures import new_panels, save, shorten
+from mmrank.visualization.palette import colour
 from mmrank.visualization.temperatures.statistics import permuted_blocks
 
 #: Of the randomisation test.
@@ -63,15 +62,7 @@ class OrderTest:
 
 
 def read_order_runs(paths: Sequence[str | os.PathLike]) -> OrderRuns:
-    """Read ``classes_*.csv`` of tools/analysis_tools/temperatures.py.
-
-    Args:
-        paths: One file for each training.
-
-    Raises:
-        ValueError: If a file is of another kind, lacks a class that others have, or has a class
-            without a visited sample.
-    """
+    """Read ``classes_*.csv`` of tools/analysis_tools/temperatures.py."""
     tables = [_read_classes(path) for path in paths]
     classes = tuple(tables[0])
     for path, table in zip(paths, tables):
@@ -93,15 +84,6 @@ def order_test(runs: OrderRuns, draws: int = DRAWS, seed: int = 0) -> OrderTest:
     likely: so sizes are permuted within each training. The p-value is
     exact for any number of classes and trainings, apart from the number of draws, if the orders
     were drawn at random.
-
-    Args:
-        runs: Of at least two trainings.
-        draws: Number of random orders.
-        seed: Of the draws.
-
-    Raises:
-        ValueError: If all trainings have the same class sizes, or there are less than two trainings
-            or classes.
     """
     if min(runs.counts.shape) < 2:
         raise ValueError(
@@ -160,3 +142,73 @@ def _read_classes(path: str | os.PathLike) -> dict[str, tuple[float, float]]:
     if not table:
         raise ValueError(f'{path} has no class. {fix}')
     return table
+
+
+def plot_orders(runs: OrderRuns, found: OrderTest, path: str | os.PathLike) -> Path:
+    """What the size of a class does, and what its images do.
+
+    Left: temperature over the mean of its class and training; every class of every training is a
+    point, the mean over trainings has its 95 % interval.
+    Right: temperature of a class over the mean of all classes, in single trainings and on average.
+    """
+    figure, axes = new_panels(1, 2, width=4.6, height=3.6)
+    by_size, by_class = axes[0]
+    percent = 100 * np.expm1(found.relative)
+    by_size.axhline(0, color='black', linewidth=0.6)
+    by_size.plot(
+        runs.counts.ravel(),
+        percent.ravel(),
+        linestyle='',
+        marker='o',
+        markersize=3,
+        color='#999999',
+        alpha=0.7,
+    )
+    # The k-th largest class of every training.
+    order = np.argsort(-runs.counts, axis=1, kind='stable')
+    sizes = np.take_along_axis(runs.counts, order, 1).mean(0)
+    ranked = np.take_along_axis(percent, order, 1)
+    number = len(ranked)
+    error = ranked.std(0, ddof=1) / np.sqrt(number)
+    by_size.errorbar(
+        sizes,
+        ranked.mean(0),
+        yerr=student.ppf(0.975, number - 1) * error,
+        linestyle='',
+        marker='o',
+        markersize=5,
+        elinewidth=1.2,
+        color=colour(1),
+        label=f'mean of {number} trainings, 95 % interval',
+    )
+    ends = np.array([runs.counts.min(), runs.counts.max()])
+    middle = np.log10(runs.counts).mean()
+    line = np.expm1(found.slope * (np.log10(ends) - middle))
+    by_size.plot(ends, 100 * line, color=colour(0), label='least squares')
+    if ends[0] * 3 < ends[1]:
+        by_size.set_xscale('log')
+    by_size.set(
+        xlabel='samples of the class',
+        ylabel='temperature over mean of its class, %',
+        title=f'{100 * np.expm1(found.slope):+.1f} % per ten-fold size, p = {found.p_value:.2g}',
+    )
+    by_size.title.set_fontsize(9)
+    by_size.legend(fontsize=7, frameon=False)
+
+    logs = np.log(runs.temperatures)
+    rows = 100 * np.expm1(logs - logs.mean(1, keepdims=True))
+    means = rows.mean(0)
+    hottest = np.argsort(-means)
+    places = np.arange(len(means))
+    by_class.axhline(0, color='black', linewidth=0.6)
+    for row in rows:
+        by_class.plot(
+            places, row[hottest], linestyle='', marker='o', markersize=3, color='#999999', alpha=0.7
+        )
+    by_class.plot(places, means[hottest], linestyle='', marker='_', markersize=14, color=colour(1))
+    by_class.set(ylabel='temperature over mean of the training, %', title='what images show')
+    by_class.title.set_fontsize(9)
+    by_class.set_xticks(
+        places, [shorten(runs.classes[i], 14) for i in hottest], rotation=60, ha='right', fontsize=7
+    )
+    return save(figure, path)

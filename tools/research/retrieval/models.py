@@ -4,13 +4,77 @@ import argparse
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from mmrank.apis.entry_point import add_checkpoint_options, add_config_option, build_runner, load
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures, load_features
-from research.common.model_entry import Entry
-from research.retrieval.entries import parse_entries, plan_features, use_retrieval_metric
-from research.retrieval.result import check_same_test_set
+from research.common.model_entry import Entry, digest_run, find_checkpoint, split_entry
+from research.retrieval.report import check_same_test_set
+
+_METRIC = 'mmrank.RetrievalMetric'
+
+
+def parse_entries(words: Sequence[str]) -> list[Entry]:
+    """Read ``[NAME=]FEATURES.npz`` and ``[NAME=]CONFIG.py,CHECKPOINT``."""
+    entries = [_parse(word) for word in words]
+    names = [entry.file_name for entry in entries]
+    twice = [e.name for e in entries if names.count(e.file_name) > 1]
+    if twice:
+        raise UserError(
+            f'the names {sorted(set(twice))} map to one file name. Fix: name '
+            'each model differently, NAME=PATH.'
+        )
+    return entries
+
+
+def _parse(word: str) -> Entry:
+    name, text, checkpoint = split_entry(word)
+    path = Path(text)
+    if not path.is_file() or path.suffix not in ('.py', '.npz'):
+        raise UserError(
+            f'{word!r}: {text!r} is not an existing .npz or .py file. Fix: pass NAME=FEATURES.npz '
+            f'or NAME=CONFIG.py,CHECKPOINT (paths start at {Path.cwd()}).'
+        )
+    if (path.suffix == '.py') != (checkpoint is not None):
+        raise UserError(
+            f'{word!r}: a config requires a checkpoint, and features take '
+            'none. Fix: pass NAME=CONFIG.py,CHECKPOINT or NAME=FEATURES.npz.'
+        )
+    return Entry(name or path.stem, path, find_checkpoint(word, checkpoint))
+
+
+def plan_features(entry: Entry, config: dict, device: str, out_dir: str | os.PathLike) -> Path:
+    """Return the file of a config's features.
+
+    A changed config, override, checkpoint or kind of device has a file of
+    its own.
+    """
+    digest = digest_run(config, entry.checkpoint, device)
+    name = f'{entry.file_name}-{digest[:8]}.npz'
+    return Path(out_dir) / 'features' / name
+
+
+def use_retrieval_metric(cfg: Any, out_file: str, name: str) -> list[str]:
+    """Let the test of a config write features, and do nothing else."""
+    if not cfg.get('test_dataloader') or cfg.get('test_cfg') is None:
+        raise UserError(
+            f'{name}: the config has no test_dataloader or no test_cfg. Fix: '
+            'add both, or pass features.'
+        )
+    metrics = cfg.get('test_evaluator') or []
+    metrics = [metrics] if isinstance(metrics, dict) else metrics
+    own = [m for m in metrics if m.get('type') in (_METRIC, 'RetrievalMetric')]
+    metric = own[0] if own else dict(type=_METRIC)
+    metric['out_file'] = out_file
+    cfg.test_evaluator = metric
+    per_class = metric.pop('gallery_per_class', None)
+    if per_class is None:
+        return []
+    return [
+        f'{name}: gallery_per_class={per_class} is left out; in the report '
+        'every image searches all others.'
+    ]
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -37,17 +101,7 @@ def features_by_name(
     say: Callable[[str], None] = print,
     stored: bool = False,
 ) -> dict[str, RetrievalFeatures]:
-    """Read or make the features of every model of a command line.
-
-    Args:
-        args: What the parser of :func:`add_model_options` returned.
-        out_dir: Folder that keeps the features and the logs of tests.
-        say: Called with lines for the user.
-        stored: Leave the embeddings in their files.
-
-    Raises:
-        UserError: If a config cannot be tested, or the models have several test sets.
-    """
+    """Read or make the features of every model of a command line."""
     models = {
         entry.name: features_of(
             entry,
@@ -74,20 +128,7 @@ def features_of(
     stored: bool = False,
     say: Callable[[str], None] = print,
 ) -> RetrievalFeatures:
-    """Read a model's features, or test its config, once.
-
-    Args:
-        entry: See :func:`research.retrieval.entries.parse_entries`.
-        out_dir: Folder that keeps the features and the logs of tests.
-        cfg_options: ``key=value`` overrides of the config.
-        trust_checkpoint: Let the checkpoint run code as it is read.
-        allow_partial: Patterns of keys in which a checkpoint may differ.
-        stored: Leave the embeddings in their file.
-        say: Called with lines for the user.
-
-    Raises:
-        UserError: If the config cannot be tested.
-    """
+    """Read a model's features, or test its config, once."""
     if not entry.is_config:
         return load_features(entry.path, stored)
     from mmengine.device import get_device

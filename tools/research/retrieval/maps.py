@@ -1,16 +1,20 @@
-"""Maps of embeddings: t-SNE by scikit-learn, coloured by class."""
+"""Pictures of a data set: a t-SNE map of its embeddings, the sizes of its classes."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.visualization.figures import new_panels, save, shorten
-from mmrank.visualization.palette import colours_of
+from mmrank.visualization.palette import colour, colours_of
 
 #: More names than this make no readable legend.
 _NAMED_CLASSES = 20
@@ -37,17 +41,7 @@ class EmbeddingMap:
 
 
 def choose_samples(labels: np.ndarray, num_classes: int, per_class: int, seed: int) -> np.ndarray:
-    """Rows of some samples of the largest classes.
-
-    Args:
-        labels: (N,) class indices.
-        num_classes: How many classes, at most; of equally large ones those with the smaller index.
-        per_class: How many samples of each, at most, drawn at random.
-        seed: Of the draw, which depends on the labels alone.
-
-    Returns:
-        Ascending rows.
-    """
+    """Rows of some samples of the largest classes."""
     rng = np.random.default_rng(seed)
     found, counts = np.unique(labels, return_counts=True)
     classes = found[np.argsort(-counts, kind='stable')][:num_classes]
@@ -58,12 +52,7 @@ def choose_samples(labels: np.ndarray, num_classes: int, per_class: int, seed: i
 
 
 def neighbour_purity(distances: np.ndarray, labels: np.ndarray) -> float:
-    """Percent of samples whose nearest other one is of their class.
-
-    Args:
-        distances: (n, n), of which the diagonal is left out.
-        labels: (n,) class indices.
-    """
+    """Percent of samples whose nearest other one is of their class."""
     distances = distances.copy()
     np.fill_diagonal(distances, np.inf)
     return float(100 * (labels[distances.argmin(1)] == labels).mean())
@@ -79,19 +68,6 @@ def make_map(
     """Place samples on a plane by t-SNE of their cosine distances.
 
     Source: van der Maaten and Hinton, Visualizing Data using t-SNE, 2008, by scikit-learn.
-
-    Args:
-        name: Of the model.
-        features: Of a test set.
-        rows: Samples to place, more than three times ``perplexity``.
-        perplexity: Neighbours that count, roughly.
-        seed: Of t-SNE.
-
-    Returns:
-        The map.
-
-    Raises:
-        UserError: If scikit-learn is missing, or there are too few samples.
     """
     try:
         from sklearn.manifold import TSNE
@@ -129,16 +105,7 @@ def plot_maps(
     path: str | os.PathLike,
     classes: Mapping[int, str] | Sequence[str] | None = None,
 ) -> Path:
-    """Draw a panel for each model, a colour for each class.
-
-    Args:
-        maps: Of the same samples.
-        path: Image file to write.
-        classes: Names by class index, for the legend.
-
-    Returns:
-        ``path``.
-    """
+    """Draw a panel for each model, a colour for each class."""
     figure, axes = new_panels(1, len(maps), 4.0, 4.0)
     found = sorted(set(maps[0].labels.tolist()))
     names = [str(classes[i]) if classes else f'class {i}' for i in found]
@@ -166,3 +133,53 @@ def plot_maps(
             markerscale=2,
         )
     return save(figure, path)
+
+
+# Up to this many images a class every number has a bar of its own.
+_SINGLE_BARS = 40
+
+
+def plot_class_counts(histograms: Mapping[str, Mapping[int, int]], path: str | os.PathLike) -> Path:
+    """Draw a histogram for each split, one above the other."""
+    figure = Figure(figsize=(6.4, 0.4 + 2.1 * max(len(histograms), 1)), layout='constrained')
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(max(len(histograms), 1), 1, squeeze=False).ravel()
+    largest = max((max(h) for h in histograms.values() if h), default=1)
+    edges = _edges(largest)
+    for index, (axis, (name, histogram)) in enumerate(zip(axes, histograms.items())):
+        sizes = list(histogram)
+        axis.hist(
+            sizes,
+            bins=edges,
+            weights=[histogram[size] for size in sizes],
+            color=colour(index),
+            edgecolor='white',
+            linewidth=0.5,
+        )
+        if largest > _SINGLE_BARS:
+            axis.set_xscale('log')
+            axis.xaxis.set_major_formatter(StrMethodFormatter('{x:g}'))
+        else:
+            axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axis.set_xlim(edges[0], edges[-1])
+        axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+        classes = sum(histogram.values())
+        images = sum(size * n for size, n in histogram.items())
+        axis.set_title(f'{name}: {classes:,} classes, {images:,} images', fontsize=9, loc='left')
+        axis.set_ylabel('classes', fontsize=9)
+        axis.tick_params(labelsize=8)
+        axis.spines[['top', 'right']].set_visible(False)
+    axes[-1].set_xlabel('images in a class', fontsize=9)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    return path
+
+
+def _edges(largest: int) -> np.ndarray:
+    """Edges of the bars, between whole numbers."""
+    if largest <= _SINGLE_BARS:
+        return np.arange(largest + 1) + 0.5
+    steps = 3 * math.ceil(math.log2(largest))
+    edges = np.unique(np.geomspace(1, largest + 1, steps).round())
+    return edges - 0.5
