@@ -138,9 +138,8 @@ class SentenceContrastLoss(SentenceLoss):
         self.check_columns(embeddings, 'the views of each sample')
         if labels is None and self.loss.keeps_samples:
             raise UserError(
-                f'{type(self.loss).__name__} keeps state for each row of the '
-                'data set and needs its index. Fix: dataset = dataset.'
-                "add_column('label', range(len(dataset)))"
+                f'{type(self.loss).__name__} keeps state for each row of the data set and needs '
+                "its index. Fix: dataset = dataset.add_column('label', range(len(dataset)))"
             )
         return self.loss(*embeddings, labels)
 
@@ -209,15 +208,13 @@ class SentenceRetrievalLoss(SentenceLoss):
     def _check_without_labels(self, documents: list[Tensor]) -> None:
         if not documents:
             raise UserError(
-                'SentenceRetrievalLoss needs a column label, the class of '
-                'each row, if there is one column of texts. Fix: '
-                "dataset.add_column('label', classes)"
+                'SentenceRetrievalLoss needs a column label, the class of each row, if there is '
+                "one column of texts. Fix: dataset.add_column('label', classes)"
             )
         if getattr(self.loss, 'mode', 'flatten') == 'per_class':
             raise UserError(
-                f"{type(self.loss).__name__}(mode='per_class') keeps state "
-                'for each class, and there is no column label. Fix: '
-                "mode='flatten'"
+                f"{type(self.loss).__name__}(mode='per_class') keeps state for each class, and "
+                "there is no column label. Fix: mode='flatten'"
             )
 
 
