@@ -10,7 +10,6 @@ from mmrank.functional.contrastive.global_contrastive import (
     moving_log_mean,
 )
 from mmrank.functional.contrastive.negative_terms import NegativeTerms
-from mmrank.registry import MODELS
 from mmrank.state.samples.sample_log_mean import SampleLogMean
 
 from .contrastive_loss import ContrastedBatch, ContrastiveLoss
@@ -108,7 +107,6 @@ class MovingAverageLoss(ContrastiveLoss):
         return ''
 
 
-@MODELS.register_module()
 class SogCLRLoss(MovingAverageLoss):
     """Global contrastive loss with one fixed temperature.
 

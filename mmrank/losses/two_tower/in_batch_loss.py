@@ -9,11 +9,9 @@ from mmrank.functional.in_batch.embedding_loss import in_batch_embedding_loss
 from mmrank.functional.in_batch.pointwise import Pointwise, build_pointwise
 from mmrank.losses.inputs import one_of
 from mmrank.losses.setting_names import NamedSettings
-from mmrank.registry import MODELS
 from mmrank.state import PairCounts
 
 
-@MODELS.register_module()
 class InBatchLoss(NamedSettings, nn.Module):
     """Loss of a batch of positive pairs of a two-tower model.
 

@@ -14,11 +14,9 @@ from mmrank.functional.in_batch.softmax import corrected_rows, in_batch_softmax_
 from mmrank.functional.key_ring import KeyRing
 from mmrank.losses.inputs import check_gather, one_of
 from mmrank.losses.setting_names import NamedSettings
-from mmrank.registry import MODELS
 from mmrank.state import PairCounts, StreamingFrequency
 
 
-@MODELS.register_module()
 class InBatchSoftmaxLoss(NamedSettings, nn.Module):
     """Softmax over the right entities of the batch, with the logQ correction.
 

@@ -6,10 +6,8 @@ from torch import Tensor, nn
 from mmrank.functional.in_batch.pairs import check_entities
 from mmrank.functional.in_batch.pointwise import Pointwise, build_pointwise
 from mmrank.losses.setting_names import NamedSettings
-from mmrank.registry import MODELS
 
 
-@MODELS.register_module()
 class LabelledPairLoss(NamedSettings, nn.Module):
     """Loss (8) of naive and of cross sampling: ``mean l(Y_ij, s_ij)``.
 

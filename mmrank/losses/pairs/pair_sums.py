@@ -1,7 +1,7 @@
 """Sum and mean of a pair surrogate over all positive-negative pairs.
 
 For the one-sided Huber surrogate the result is exact in near-linear time and linear memory, forward
-and backward (derivation in ``pairwise_tables``). Other surrogates, and problems too small to gain,
+and backward (derivation in ``tables``). Other surrogates, and problems too small to gain,
 go through the pair matrix in blocks of bounded size.
 """
 
@@ -10,10 +10,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
 
-from mmrank.functional.second_order import once_differentiable
+from mmrank.autograd import is_compiling, on_host, once_differentiable
 
 from .interval_sums import IntervalSums
-from .opaque_operator import is_compiling, on_host
 from .pair_matrix import PairMatrix
 from .surrogates import OneSidedHuber, Surrogate
 
@@ -24,7 +23,7 @@ DENSE_PAIRS = 2**18
 # Positives of a list up to which it is, on a CPU, for any number of pairs: a pair costs 4 ns there,
 # a score of the intervals 35 ns.
 _FEW_POSITIVES = 8
-_METHODS = ('auto', 'intervals', 'triton', 'pairs')
+_METHODS = ('auto', 'intervals', 'pairs')
 
 
 class _PairwiseSum(Function):
@@ -89,7 +88,7 @@ def pair_evaluator(
     if method not in _METHODS:
         raise ValueError(f'method={method!r} is unknown; use one of {_METHODS}')
     is_huber = isinstance(surrogate, OneSidedHuber)
-    if method in ('intervals', 'triton') and not is_huber:
+    if method == 'intervals' and not is_huber:
         raise ValueError(
             f'method={method!r} needs the one-sided Huber surrogate, got {type(surrogate).__name__}'
         )
@@ -101,8 +100,7 @@ def pair_evaluator(
     )
     if dense:
         return PairMatrix(surrogate, _PAIRS_PER_BLOCK)
-    backend = {'auto': 'auto', 'intervals': 'torch', 'triton': 'triton'}
-    return IntervalSums(surrogate.tau, backend[method])
+    return IntervalSums(surrogate.tau)
 
 
 def check_lists(pos: Tensor, neg: Tensor, or_one: bool = False) -> None:
@@ -152,19 +150,15 @@ def pairwise_surrogate_sum(
         neg_mask: (L, N) bool, False for what is no negative of its list.
             None: all are.
         method: ``'intervals'`` (one-sided Huber only: O((P + N) log P) time, O(N) memory),
-            ``'triton'`` (the same by fused kernels, on a GPU), ``'pairs'`` (the pair matrix in
-            blocks, any surrogate) or ``'auto'``: the pair matrix where it is small, else
-            ``'intervals'``, or the kernels where they can run and the environment variable
-            ``MMRANK_TRITON`` is 1.
+            ``'pairs'`` (the pair matrix in blocks, any surrogate) or ``'auto'``: the pair matrix
+            where it is small, else ``'intervals'``.
         group: Process group over which the negatives are spread. Every rank passes the same ``pos``
             and its own ``neg`` and receives the sums over all of them; the gradient is that of its
             own ``neg``.
 
     Returns:
         (L, P) float64 sums, 0 at padding; differentiable once, in ``pos`` and ``neg``. Infinite
-        scores act as +-1e30; NaN gives NaN. The same bits
-        in every run with ``'triton'`` (exception: see
-        ``triton.moments``).
+        scores act as +-1e30; NaN gives NaN.
 
     Raises:
         ValueError: On shapes that do not fit, an unknown method or one that cannot run on these

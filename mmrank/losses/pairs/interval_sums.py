@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from .opaque_operator import is_compiling, opaque_operator
+from mmrank.autograd import is_compiling, opaque_operator
+
 from .pair_matrix import Buffers
-from .pairwise_tables import CHUNK, PairwiseTables, ScoreBinner, column_blocks
 from .surrogates import SCORE_LIMIT, clamp_infinite
-from .triton.sums import TritonIntervalSums, can_run, is_supported, is_switched_on, takes_less_time
+from .tables import CHUNK, PairwiseTables, ScoreBinner, column_blocks
 
 # Scores per pass where a pass is a kernel launch and not a cache-sized step.
 _DEVICE_CHUNK = 2**22
@@ -84,17 +84,14 @@ def _is_finite(scores: Tensor) -> bool:
 class IntervalSums:
     """Exact sums in O((P + N) log P) time and O(N) memory per list.
 
-    On a GPU, fused kernels do the same work where triton is installed and
-    they are asked for; under ``torch.compile``, both passes are opaque operators.
+    Under ``torch.compile``, both passes are opaque operators.
 
     Args:
         tau: Margin, > 0.
-        backend: ``'torch'``, ``'triton'`` or ``'auto'``, which takes the kernels wherever they can
-            run if ``MMRANK_TRITON=1`` is set.
     """
 
-    def __init__(self, tau: float, backend: str = 'auto') -> None:
-        self.tau, self.backend = tau, backend
+    def __init__(self, tau: float) -> None:
+        self.tau = tau
         self.tables: PairwiseTables | None = None
         self.is_finite = False
 
@@ -103,23 +100,6 @@ class IntervalSums:
         """Whether a centre is not 0; on a GPU it is not looked at."""
         centre = self.tables.centre
         return centre.device.type != 'cpu' or bool(centre.any())
-
-    def _is_fused(self, shape: torch.Size, device: torch.device) -> bool:
-        """Whether the kernels take (L, P) positives on that device."""
-        if self.backend == 'auto':
-            return (
-                device.type == 'cuda'
-                and is_switched_on()
-                and takes_less_time(*shape)
-                and is_supported(device.index or 0)
-            )
-        if self.backend == 'triton' and not can_run(device):
-            raise ValueError(
-                "method='triton' needs triton and scores on a GPU, got "
-                f"scores on {str(device)!r}; use method='auto', which falls "
-                'back to torch'
-            )
-        return self.backend == 'triton'
 
     def sums(
         self,
@@ -132,9 +112,6 @@ class IntervalSums:
         slopes: bool = True,
     ) -> tuple[Tensor, Tensor, tuple]:
         """Sums, their slopes by ``pos`` and what the gradient will need."""
-        if self._is_fused(pos.shape, neg.device):
-            fused = TritonIntervalSums(self.tau)
-            return fused.sums(pos, pos_mask, neg, neg_mask)
         if is_compiling():
             total, slope, bins = _opaque_sums(pos, pos_mask, neg, neg_mask, self.tau)
             return total, slope, (bins, pos, pos_mask)
@@ -180,9 +157,6 @@ class IntervalSums:
 
     def gradient_of_negatives(self, grad: Tensor, neg: Tensor, *extra) -> Tensor:
         """Gradient by ``neg`` from that of the sums, in its dtype."""
-        if self._is_fused(grad.shape, neg.device):
-            fused = TritonIntervalSums(self.tau)
-            return fused.gradient_of_negatives(grad, neg, *extra)
         if is_compiling():
             return _opaque_gradient(grad, neg, *extra, self.tau)
         (all_bins,) = extra
@@ -240,7 +214,7 @@ def _fake_gradient(grad, neg, bins, pos, pos_mask, tau):
 def _opaque_sums(
     pos: Tensor, pos_mask: Tensor, neg: Tensor, neg_mask: Tensor | None, tau: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    evaluator = IntervalSums(tau, 'torch')
+    evaluator = IntervalSums(tau)
     total, slope, (bins,) = evaluator.sums(pos, pos_mask, neg, neg_mask)
     return total, slope, bins
 
@@ -249,7 +223,7 @@ def _opaque_sums(
 def _opaque_gradient(
     grad: Tensor, neg: Tensor, bins: Tensor, pos: Tensor, pos_mask: Tensor, tau: float
 ) -> Tensor:
-    evaluator = IntervalSums(tau, 'torch')
+    evaluator = IntervalSums(tau)
     # A small part of the work: sorting the positives once more.
     evaluator.tables = PairwiseTables.build(pos, pos_mask, tau, _compared_dtype(neg))
     return evaluator.gradient_of_negatives(grad, neg, bins)
