@@ -4,13 +4,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.functional.distributed import agreed_dtype, all_gather_rows, dtype_flags, scale_gradient
+from mmrank.distributed import agreed_dtype, all_gather_rows, dtype_flags, scale_gradient
+from mmrank.state.pairs import check_columns, check_counts, check_entities, check_pairs
 
 from .coefficients import in_batch_coefficients
 from .cross_sum import BLOCK_SIZE, weighted_cross_sum
 from .loss import check_samples, check_second_sample, diagonal_sum, first_sample, pair_weights
 from .pair_scores import pair_scores
-from .pairs import check_columns, check_counts, check_entities, check_pairs
 from .pointwise import Pointwise, build_pointwise
 
 

@@ -5,8 +5,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn.functional import logsigmoid
 
-from mmrank.functional.key_ring import KeyRing
-from mmrank.functional.second_order import once_differentiable
+from mmrank.autograd import once_differentiable
+from mmrank.losses.contrastive.ring import KeyRing
 
 from .log_mean_exp import BLOCK_ENTRIES, SameSample, fill, similarity_strips
 

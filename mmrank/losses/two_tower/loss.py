@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
+from mmrank.state.pairs import check_columns, check_counts, check_pairs
+
 from .coefficients import in_batch_coefficients
-from .pairs import check_columns, check_counts, check_pairs
 from .pointwise import Pointwise, build_pointwise
 
 

@@ -29,65 +29,6 @@ def temperature_gradient(
     return log_s + rho - ratio * mean_h.detach() / tau.detach()
 
 
-def temperature_step(
-    tau: Tensor,
-    momentum: Tensor,
-    gradient: Tensor,
-    *,
-    eta: float,
-    beta1: float,
-    tau0: float,
-    tau_max: float,
-) -> tuple[Tensor, Tensor]:
-    """Projected momentum step of the temperatures.
-
-    ``u <- (1 - beta1) u + beta1 G``, ``tau <- clip(tau - eta u)``. Source: iSogCLR (ICML 2023),
-    algorithm 1, steps 8 and 9.
-
-    Where tau settles, G rises by about ``2 rho / tau`` per unit of tau, and
-    by exactly that for normally distributed h. So it settles for an eta well below ``tau / rho``;
-    above, tau swings between tau0 and large values.
-
-    Args:
-        tau: (n,) temperatures.
-        momentum: (n,) u.
-        gradient: (n,) G.
-        eta: Step size.
-        beta1: Weight of the new gradient in (0, 1].
-        tau0: Smallest temperature.
-        tau_max: Largest temperature.
-
-    Returns:
-        New tau and u, (n,) each.
-    """
-    momentum = torch.lerp(momentum, gradient.to(momentum.dtype), beta1)
-    return (tau - eta * momentum).clamp(tau0, tau_max), momentum
-
-
-def moving_log_mean(log_mean: Tensor, log_batch: Tensor, beta0: float) -> Tensor:
-    """Moving average of exponentials, in the log domain.
-
-    ``log s <- log((1 - beta0) s + beta0 g)``. Source: iSogCLR (ICML 2023),
-    eq. 12. Where ``log s`` is not finite (a first visit) it becomes log g; where log g is -inf (no
-    negatives) or NaN, log s stays.
-
-    Args:
-        log_mean: (n,) log s so far.
-        log_batch: (n,) log g of the batch.
-        beta0: Weight of the batch in (0, 1].
-
-    Returns:
-        (n,) new log s, in the wider dtype of the two, without gradient.
-    """
-    old, new = log_mean.detach(), log_batch.detach()
-    dtype = torch.promote_types(old.dtype, new.dtype)
-    old, new = old.to(dtype), new.to(dtype)
-    keep = math.log(1 - beta0) if beta0 < 1 else -math.inf
-    mixed = torch.logaddexp(old + keep, new + math.log(beta0))
-    mixed = torch.where(old.isfinite(), mixed, new)
-    return torch.where(new.isfinite(), mixed, old)
-
-
 def global_contrastive_loss(
     log_batch: Tensor, log_mean: Tensor, tau: Tensor | float, rho: float = 0.0, tau0: float = 0.0
 ) -> Tensor:

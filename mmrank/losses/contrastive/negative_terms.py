@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmrank.functional.key_ring import KeyRing
+from mmrank.losses.contrastive.ring import KeyRing
 
 from .log_mean_exp import BLOCK_ENTRIES, LogMeanExp, SameSample
 from .ring_log_mean_exp import RingLogMeanExp

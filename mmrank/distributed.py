@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn.functional import pad
 
-from .second_order import once_differentiable
+from mmrank.autograd import once_differentiable
 
 
 def world_group():

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from mmrank.functional.second_order import once_differentiable
+from mmrank.autograd import once_differentiable
 
 from .log_mean_exp import BLOCK_ENTRIES, similarity_strips
 

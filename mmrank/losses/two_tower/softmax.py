@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.contrastive.info_nce import info_nce_losses
-from mmrank.functional.contrastive.negative_terms import negative_terms
-from mmrank.functional.key_ring import KeyRing
+from mmrank.losses.contrastive.info_nce import info_nce_losses
+from mmrank.losses.contrastive.negative_terms import negative_terms
+from mmrank.losses.contrastive.ring import KeyRing
 
 
 def corrected_rows(

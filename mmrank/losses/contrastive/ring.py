@@ -24,7 +24,7 @@ class KeyRing:
 
     Args:
         counts: Rows of each rank, which may differ, also be 0; see
-            :func:`mmrank.functional.distributed.rows_by_rank`.
+            :func:`mmrank.distributed.rows_by_rank`.
         group: Process group; None for a single process, which has one block.
     """
 

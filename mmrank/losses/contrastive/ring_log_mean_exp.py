@@ -3,7 +3,7 @@
 import torch
 from torch.autograd import Function
 
-from mmrank.functional.second_order import once_differentiable
+from mmrank.autograd import once_differentiable
 
 from .log_mean_exp import ExpSums, SameSample, similarity_strips
 

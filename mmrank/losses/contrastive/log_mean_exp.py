@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from mmrank.functional.second_order import once_differentiable
+from mmrank.autograd import once_differentiable
 
 #: Similarities at a time, at most.
 BLOCK_ENTRIES = 1 << 20

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from mmrank.functional.second_order import once_differentiable
+from mmrank.autograd import once_differentiable
 
 #: Pairs of a block; their rows fit into a core's own cache.
 BLOCK_PAIRS = 1024
