@@ -1,4 +1,4 @@
-"""Parts of autograd functions whose gradient is written by hand.
+"""Gradients that are written out: refused twice, opaque to ``torch.compile``.
 
 ``torch.autograd.function.once_differentiable`` is not enough: it refuses in ``backward()`` alone.
 ``torch.autograd.grad`` asks only for what leads to its inputs, which a refusal of PyTorch does not,
@@ -11,40 +11,6 @@ from functools import wraps
 import torch
 from torch import Tensor
 from torch.autograd import Function
-
-
-def opaque_operator(name: str, fake: Callable) -> Callable:
-    """Make an operator of a function that the compiler could not trace.
-
-    Args:
-        name: ``namespace::name`` of the operator.
-        fake: Same arguments, returns empty tensors of the right shapes.
-
-    Returns:
-        A decorator. Before torch 2.4, which has no such operators, it leaves the function as it is:
-        a compiled graph then breaks there.
-    """
-
-    def decorate(function: Callable) -> Callable:
-        if not hasattr(torch.library, 'custom_op'):
-            return function
-        operator = torch.library.custom_op(name, mutates_args=())(function)
-        operator.register_fake(fake)
-        return operator
-
-    return decorate
-
-
-def is_compiling() -> bool:
-    """Whether the call is being traced by ``torch.compile``."""
-    compiler = getattr(torch, 'compiler', None)
-    ask = getattr(compiler, 'is_compiling', None)
-    return ask is not None and ask()
-
-
-def on_host(values: Tensor) -> bool:
-    """Whether the host may look at values without waiting for them."""
-    return values.device.type == 'cpu' and not is_compiling()
 
 
 class _Refusal(Function):
@@ -101,3 +67,37 @@ def once_differentiable(name: str) -> Callable:
         return first_order
 
     return decorate
+
+
+def opaque_operator(name: str, fake: Callable) -> Callable:
+    """Make an operator of a function that the compiler could not trace.
+
+    Args:
+        name: ``namespace::name`` of the operator.
+        fake: Same arguments, returns empty tensors of the right shapes.
+
+    Returns:
+        A decorator. Before torch 2.4, which has no such operators, it leaves the function as it is:
+        a compiled graph then breaks there.
+    """
+
+    def decorate(function: Callable) -> Callable:
+        if not hasattr(torch.library, 'custom_op'):
+            return function
+        operator = torch.library.custom_op(name, mutates_args=())(function)
+        operator.register_fake(fake)
+        return operator
+
+    return decorate
+
+
+def is_compiling() -> bool:
+    """Whether the call is being traced by ``torch.compile``."""
+    compiler = getattr(torch, 'compiler', None)
+    ask = getattr(compiler, 'is_compiling', None)
+    return ask is not None and ask()
+
+
+def on_host(values: Tensor) -> bool:
+    """Whether the host may look at values without waiting for them."""
+    return values.device.type == 'cpu' and not is_compiling()
