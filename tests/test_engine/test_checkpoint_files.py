@@ -12,8 +12,7 @@ from mmrank.engine.resume.checkpoint import (
     find_last_whole_checkpoint,
     is_whole_checkpoint,
 )
-from mmrank.files import atomic_file
-from mmrank.files.atomic_file import remove_temporary_files, write_atomically
+from mmrank.files import atomic_file, remove_temporary_files, write_atomically
 
 
 def save(path, value=0, zip_format=True):

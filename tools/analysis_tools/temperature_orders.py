@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from mmrank.errors import show_user_errors
-from mmrank.files.atomic_file import write_csv_atomically
+from mmrank.files import write_csv_atomically
 from mmrank.studies.temperature_orders.orders import order_test, read_order_runs
 from mmrank.studies.temperature_orders.plot import plot_orders
 

@@ -33,7 +33,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files.atomic_file import write_csv_atomically
+from mmrank.files import write_csv_atomically
 from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum
 from mmrank.functional.pairwise.triton.sums import HAS_TRITON, SWITCH, LaunchSizes, is_supported
 from mmrank.studies.common.timing import in_turn

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.errors import UserError
-from mmrank.files.atomic_file import write_atomically
+from mmrank.files import write_atomically
 from mmrank.functional.distributed import all_gather_lists
 from mmrank.losses.inputs import one_of
 from mmrank.registry import MODELS
