@@ -27,8 +27,11 @@ from mmrank.datasets.image_header import IMAGE_SUFFIXES, decode_image
 from mmrank.datasets.long_tail.class_subset import exponential_sizes, shuffled_classes
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import path_fault, whole_folder
-from mmrank.studies.common.archive_source import add_archive_options, unpacked
-from mmrank.studies.synthetic.captions import class_captions, object_captions
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.common.archive_source import add_archive_options, unpacked
+from research.synthetic.captions import class_captions, object_captions
 
 EPILOG = """\
 examples:
