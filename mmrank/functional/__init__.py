@@ -1,5 +1,7 @@
 """Pure functions: surrogates, ranks, losses and metrics. Needs torch alone."""
 
+from importlib import import_module
+
 from .calibration.calibration_error import (
     ReliabilityBins,
     expected_calibration_error,
@@ -7,50 +9,6 @@ from .calibration.calibration_error import (
     reliability_bins,
 )
 from .calibration.monotone_map import interpolated_map, keep_order, platt_map
-from .contrastive.cyclic_consistency import cyclic_consistency
-from .contrastive.decorrelation import (
-    VICRegTerms,
-    cross_correlation_terms,
-    off_diagonal_square_sum,
-    vicreg_terms,
-)
-from .contrastive.global_contrastive import (
-    global_contrastive_loss,
-    moving_log_mean,
-    temperature_gradient,
-    temperature_step,
-)
-from .contrastive.info_nce import dual_temperature_losses, info_nce_loss, info_nce_losses
-from .contrastive.negative_terms import (
-    NegativeTerms,
-    negative_terms,
-    two_modality_terms,
-    two_view_terms,
-)
-from .contrastive.sigmoid_contrastive import sigmoid_losses
-from .contrastive.spectral_contrastive import capped_rows, spectral_losses
-from .contrastive.unit_rows import unit_rows
-from .distributed import all_reduce_sum
-from .gradient_caching import grad_cache
-from .in_batch.coefficients import IN_BATCH_MODES
-from .in_batch.cross_sum import weighted_cross_sum
-from .in_batch.embedding_loss import in_batch_embedding_loss
-from .in_batch.loss import in_batch_loss
-from .in_batch.pointwise import (
-    POINTWISE,
-    LogisticPointwise,
-    Pointwise,
-    SquarePointwise,
-    build_pointwise,
-)
-from .in_batch.softmax import in_batch_softmax_losses
-from .key_ring import KeyRing
-from .long_tail.class_balance import (
-    effective_number_weights,
-    ldam_margins,
-    ldam_sigmoid,
-    ldam_softmax,
-)
 from .metrics.average_precision import auroc, average_precision, count_at_or_above
 from .metrics.best_positive_rank import best_positive_rank
 from .metrics.k_nearest_votes import k_nearest_votes
@@ -102,10 +60,9 @@ from .ranking.rank_weights import (
     smoothed_rank,
     theorem1_weight,
 )
-from .ranking.score_interpolation import interpolate_scores
 from .ranking.semi_variance import batch_semi_variance, semi_variance, upper_semi_variance
 from .ranking.smooth_ap import smooth_ap_lists, smooth_ap_loss
-from .ranking.soap import moving_ranks, soap_lists, soap_loss, soap_of_ranks, surrogate_ranks
+from .ranking.soap import soap_lists, soap_loss, soap_of_ranks, surrogate_ranks
 from .ranking.soprc import SOPRCTerms, soprc_lists, soprc_loss, soprc_terms
 from .ranking.stable_ap import (
     StableAPTerms,
@@ -247,3 +204,62 @@ __all__ = [
     'vicreg_terms',
     'weighted_cross_sum',
 ]
+
+# Looked up when used: the modules of mmrank.losses import submodules of this package.
+_LATE = {
+    'mmrank.distributed': ('all_reduce_sum',),
+    'mmrank.losses.contrastive.cyclic_consistency': ('cyclic_consistency',),
+    'mmrank.losses.contrastive.decorrelation': (
+        'VICRegTerms',
+        'cross_correlation_terms',
+        'off_diagonal_square_sum',
+        'vicreg_terms',
+    ),
+    'mmrank.losses.contrastive.global_contrastive': (
+        'global_contrastive_loss',
+        'temperature_gradient',
+    ),
+    'mmrank.losses.contrastive.grad_cache': ('grad_cache',),
+    'mmrank.losses.contrastive.info_nce': (
+        'dual_temperature_losses',
+        'info_nce_loss',
+        'info_nce_losses',
+    ),
+    'mmrank.losses.contrastive.negative_terms': (
+        'NegativeTerms',
+        'negative_terms',
+        'two_modality_terms',
+        'two_view_terms',
+    ),
+    'mmrank.losses.contrastive.ring': ('KeyRing',),
+    'mmrank.losses.contrastive.sigmoid_contrastive': ('sigmoid_losses',),
+    'mmrank.losses.contrastive.spectral_contrastive': ('capped_rows', 'spectral_losses'),
+    'mmrank.losses.contrastive.unit_rows': ('unit_rows',),
+    'mmrank.losses.long_tail.class_balance': (
+        'effective_number_weights',
+        'ldam_margins',
+        'ldam_sigmoid',
+        'ldam_softmax',
+    ),
+    'mmrank.losses.two_tower.coefficients': ('IN_BATCH_MODES',),
+    'mmrank.losses.two_tower.cross_sum': ('weighted_cross_sum',),
+    'mmrank.losses.two_tower.embedding_loss': ('in_batch_embedding_loss',),
+    'mmrank.losses.two_tower.loss': ('in_batch_loss',),
+    'mmrank.losses.two_tower.pointwise': (
+        'LogisticPointwise',
+        'POINTWISE',
+        'Pointwise',
+        'SquarePointwise',
+        'build_pointwise',
+    ),
+    'mmrank.losses.two_tower.softmax': ('in_batch_softmax_losses',),
+    'mmrank.state.samples.steps': ('moving_log_mean', 'moving_ranks', 'temperature_step'),
+    'mmrank.state.score_interpolation': ('interpolate_scores',),
+}
+
+
+def __getattr__(name: str):
+    for path, names in _LATE.items():
+        if name in names:
+            return getattr(import_module(path), name)
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

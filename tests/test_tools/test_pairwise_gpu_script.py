@@ -12,8 +12,8 @@ import pytest
 from forked_processes import run_script
 from rich.console import Console
 
-from mmrank.studies.pairwise_kernels import size_tuning
-from mmrank.studies.pairwise_kernels.verification import CheckResult
+from research.pairwise_kernels import size_tuning
+from research.pairwise_kernels.verification import CheckResult
 
 ROOT = Path(__file__).parents[2]
 

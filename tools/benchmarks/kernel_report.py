@@ -17,6 +17,7 @@ import argparse
 import os
 import subprocess
 import sys
+from pathlib import Path
 from unittest import mock
 
 import torch
@@ -26,6 +27,8 @@ from rich.table import Table
 from mmrank.errors import UserError, show_user_errors
 from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum
 from mmrank.functional.pairwise.triton import sums
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 PARTS = ('resources', 'launches', 'traffic')
 ARCHITECTURES = (80, 90, 100)
@@ -39,7 +42,7 @@ SMALL = sums.LaunchSizes(block=256, tiles=4)
 
 def print_resources(args, console):
     """Registers, spills and shared memory, kernel by kernel."""
-    from mmrank.studies.pairwise_kernels import assembly
+    from research.pairwise_kernels import assembly
 
     for form in assembly.FORMATS:
         if form.scores not in args.dtypes:
@@ -62,7 +65,7 @@ def print_resources(args, console):
 
 def print_launches(args, console):
     """Launches and operators of one step."""
-    from mmrank.studies.pairwise_kernels.dry_run import dry_run
+    from research.pairwise_kernels.dry_run import dry_run
 
     def step():
         leaves = (
@@ -86,7 +89,7 @@ def print_launches(args, console):
 
 def print_traffic(args, console):
     """Bytes for each score, beside the floor."""
-    from mmrank.studies.pairwise_kernels.memory_traffic import step_traffic
+    from research.pairwise_kernels.memory_traffic import step_traffic
 
     table = Table(
         'dtype',

@@ -26,6 +26,7 @@ import argparse
 import os
 import sys
 import time
+from pathlib import Path
 
 import torch
 from memory_peak import peak_extra_memory
@@ -33,12 +34,15 @@ from rich.console import Console
 from rich.table import Table
 
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files.atomic_file import write_csv_atomically
+from mmrank.files import write_csv_atomically
 from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum
 from mmrank.functional.pairwise.triton.sums import HAS_TRITON, SWITCH, LaunchSizes, is_supported
-from mmrank.studies.common.timing import in_turn
-from mmrank.studies.pairwise_kernels.size_tuning import best_sizes, tune
-from mmrank.studies.pairwise_kernels.verification import LIMITS, CheckResult, all_checks, captured
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.common.timing import in_turn
+from research.pairwise_kernels.size_tuning import best_sizes, tune
+from research.pairwise_kernels.verification import LIMITS, CheckResult, all_checks, captured
 
 DTYPES = {'float32': torch.float32, 'bfloat16': torch.bfloat16, 'float16': torch.float16}
 # Mean and spread of the logits, then of the positives among them.

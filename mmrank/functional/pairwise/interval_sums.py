@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from .opaque_operator import is_compiling, opaque_operator
+from mmrank.autograd import is_compiling, opaque_operator
+
 from .pair_matrix import Buffers
 from .pairwise_tables import CHUNK, PairwiseTables, ScoreBinner, column_blocks
 from .surrogates import SCORE_LIMIT, clamp_infinite

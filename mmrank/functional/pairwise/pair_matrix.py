@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .opaque_operator import on_host
+from mmrank.autograd import on_host
+
 from .surrogates import SCORE_LIMIT, Surrogate, clamp_infinite
 
 # Pairs of a block that stays in the cache of a CPU: 1 MiB.

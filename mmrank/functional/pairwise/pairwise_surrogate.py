@@ -10,10 +10,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
 
-from mmrank.functional.second_order import once_differentiable
+from mmrank.autograd import is_compiling, on_host, once_differentiable
 
 from .interval_sums import IntervalSums
-from .opaque_operator import is_compiling, on_host
 from .pair_matrix import PairMatrix
 from .surrogates import OneSidedHuber, Surrogate
 

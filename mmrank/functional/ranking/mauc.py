@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmrank.functional.distributed import all_gather_lists, all_reduce_sum
+from mmrank.distributed import all_gather_lists, all_reduce_sum
 from mmrank.functional.pairwise.pairwise_surrogate import pairwise_surrogate_sum
 from mmrank.functional.pairwise.surrogates import OneSidedHuber, clamp_infinite
 

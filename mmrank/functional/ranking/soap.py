@@ -60,27 +60,6 @@ def surrogate_ranks(
     return torch.stack([among, among + below]) / size
 
 
-def moving_ranks(old: Tensor, batch: Tensor, gamma: float) -> Tensor:
-    """Moving averages of surrogate ranks.
-
-    ``u <- (1 - gamma) u + gamma g``. Source: SOAP (NeurIPS 2021), algorithm
-    1. A first visit (u = 0) takes g as it is; where g is not finite, u stays.
-
-    Args:
-        old: (2, ...) u so far, 0 where there is none.
-        batch: (2, ...) g of the batch.
-        gamma: Weight of the batch in (0, 1].
-
-    Returns:
-        (2, ...) new u, float64, without gradient.
-    """
-    old, new = old.detach().double(), batch.detach().double()
-    # In float32, as they are kept; the pair moves together.
-    finite = new.float().isfinite().all(0)
-    mixed = torch.where(old[1] > 0, (1 - gamma) * old + gamma * new, new)
-    return torch.where(finite, mixed, torch.where(old[1] > 0, old, new))
-
-
 def soap_of_ranks(batch: Tensor, moving: Tensor, pos_mask: Tensor | None = None) -> Tensor:
     """SOAP loss of L lists from surrogate ranks and their averages.
 

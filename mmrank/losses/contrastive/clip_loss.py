@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from mmrank.functional.contrastive.cyclic_consistency import cyclic_consistency
-from mmrank.functional.contrastive.info_nce import info_nce_losses
+from mmrank.losses.contrastive.cyclic_consistency import cyclic_consistency
+from mmrank.losses.contrastive.info_nce import info_nce_losses
 from mmrank.registry import MODELS
 
 from .contrastive_loss import ContrastedBatch, ContrastiveLoss

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.contrastive.decorrelation import cross_correlation_terms, vicreg_terms
+from mmrank.losses.contrastive.decorrelation import cross_correlation_terms, vicreg_terms
 from mmrank.registry import MODELS
 
 from .contrastive_loss import ContrastedBatch, ContrastiveLoss

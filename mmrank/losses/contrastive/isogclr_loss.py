@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from mmrank.functional.contrastive.global_contrastive import temperature_gradient
-from mmrank.functional.contrastive.negative_terms import NegativeTerms
+from mmrank.losses.contrastive.global_contrastive import temperature_gradient
+from mmrank.losses.contrastive.negative_terms import NegativeTerms
 from mmrank.registry import MODELS
 from mmrank.state.samples.sample_temperature import SampleTemperature
 

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from mmrank.functional.contrastive.sigmoid_contrastive import sigmoid_losses
+from mmrank.losses.contrastive.sigmoid_contrastive import sigmoid_losses
 from mmrank.registry import MODELS
 
 from .contrastive_loss import ContrastedBatch, ContrastiveLoss

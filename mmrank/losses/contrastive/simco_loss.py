@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.contrastive.info_nce import dual_temperature_losses
+from mmrank.losses.contrastive.info_nce import dual_temperature_losses
 from mmrank.registry import MODELS
 
 from .contrastive_loss import ContrastedBatch, ContrastiveLoss

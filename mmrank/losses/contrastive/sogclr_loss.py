@@ -5,13 +5,11 @@ import math
 import torch
 from torch import Tensor
 
-from mmrank.functional.contrastive.global_contrastive import (
-    global_contrastive_loss,
-    moving_log_mean,
-)
-from mmrank.functional.contrastive.negative_terms import NegativeTerms
+from mmrank.losses.contrastive.global_contrastive import global_contrastive_loss
+from mmrank.losses.contrastive.negative_terms import NegativeTerms
 from mmrank.registry import MODELS
 from mmrank.state.samples.sample_log_mean import SampleLogMean
+from mmrank.state.samples.steps import moving_log_mean
 
 from .contrastive_loss import ContrastedBatch, ContrastiveLoss
 

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from mmrank.functional.contrastive.spectral_contrastive import capped_rows, spectral_losses
+from mmrank.losses.contrastive.spectral_contrastive import capped_rows, spectral_losses
 from mmrank.registry import MODELS
 
 from .contrastive_loss import ContrastedBatch, ContrastiveLoss

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from mmrank.errors import UserError
-from mmrank.functional.contrastive.info_nce import info_nce_losses
-from mmrank.functional.contrastive.negative_terms import negative_terms
+from mmrank.losses.contrastive.info_nce import info_nce_losses
+from mmrank.losses.contrastive.negative_terms import negative_terms
 from mmrank.registry import MODELS
 
 from .contrastive_loss import ContrastedBatch, ContrastiveLoss

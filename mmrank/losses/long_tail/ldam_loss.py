@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.long_tail.class_balance import (
+from mmrank.losses.long_tail.class_balance import (
     effective_number_weights,
     ldam_margins,
     ldam_sigmoid,

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from mmrank.functional.distributed import all_gather_rows, rows_and_dtype, world_group
+from mmrank.distributed import all_gather_rows, rows_and_dtype, world_group
 from mmrank.losses.inputs import EmbeddingBatch, one_of
 from mmrank.registry import MODELS
 

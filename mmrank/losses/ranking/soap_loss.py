@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.distributed import all_gather_lists
+from mmrank.distributed import all_gather_lists
 from mmrank.functional.pairwise.surrogates import SquaredHinge
 from mmrank.functional.ranking.soap import soap_of_ranks, surrogate_ranks
 from mmrank.registry import MODELS

@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from mmrank.distributed import all_gather_lists
 from mmrank.errors import UserError
-from mmrank.files.atomic_file import write_atomically
-from mmrank.functional.distributed import all_gather_lists
+from mmrank.files import write_atomically
 from mmrank.losses.inputs import one_of
 from mmrank.registry import MODELS
 

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from mmrank.functional.in_batch.pairs import check_entities
-from mmrank.functional.in_batch.pointwise import Pointwise, build_pointwise
 from mmrank.losses.setting_names import NamedSettings
+from mmrank.losses.two_tower.pointwise import Pointwise, build_pointwise
 from mmrank.registry import MODELS
+from mmrank.state.pairs import check_entities
 
 
 @MODELS.register_module()

@@ -17,7 +17,7 @@ from torch._dynamo.backends.common import aot_autograd
 
 from mmrank.functional import OneSidedHuber, error_driven_ap, pairwise_surrogate_sum, stable_ap_loss
 from mmrank.functional.pairwise import interval_sums
-from mmrank.studies.pairwise_kernels.dry_run import dry_run
+from research.pairwise_kernels.dry_run import dry_run
 
 SCORES = 300_000
 LAUNCHES = [

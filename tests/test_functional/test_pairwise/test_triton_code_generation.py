@@ -12,8 +12,8 @@ import torch  # noqa: E402
 
 from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum  # noqa: E402
 from mmrank.functional.pairwise.triton import moments  # noqa: E402
-from mmrank.studies.pairwise_kernels import assembly  # noqa: E402
-from mmrank.studies.pairwise_kernels.dry_run import dry_run  # noqa: E402
+from research.pairwise_kernels import assembly  # noqa: E402
+from research.pairwise_kernels.dry_run import dry_run  # noqa: E402
 
 
 def _programs():

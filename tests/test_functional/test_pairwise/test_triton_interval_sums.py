@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from mmrank.autograd import opaque_operator
 from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum
 from mmrank.functional.pairwise import interval_sums
-from mmrank.functional.pairwise.opaque_operator import opaque_operator
 from mmrank.functional.pairwise.pairwise_surrogate import pair_evaluator
 from mmrank.functional.pairwise.triton import sums as host
 

@@ -11,7 +11,7 @@ import torch
 
 from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum
 from mmrank.functional.pairwise.triton import sums as host
-from mmrank.studies.pairwise_kernels import memory_traffic, size_tuning, verification
+from research.pairwise_kernels import memory_traffic, size_tuning, verification
 
 assert os.environ.get('TRITON_INTERPRET') == '1'
 

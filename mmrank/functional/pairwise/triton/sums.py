@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmrank.functional.pairwise.opaque_operator import opaque_operator
+from mmrank.autograd import opaque_operator
 
 # The kernels that go over the positives do so for each pair of them; an entry of the look-up table
 # has 16 digits for a number of thresholds.
