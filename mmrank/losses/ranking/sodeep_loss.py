@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mmrank.distributed import all_gather_lists
 from mmrank.errors import UserError
-from mmrank.files.atomic_file import write_atomically
+from mmrank.files import write_atomically
 from mmrank.losses.inputs import one_of
 
 from .ranking_loss import RankedLists, RankingLoss

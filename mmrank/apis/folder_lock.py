@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from mmrank.errors import UserError
+from mmrank.files import process_lives
 
-if os.name == 'posix':
+try:
     import fcntl
-else:
+except ImportError:  # not POSIX
     fcntl = None
 
-# Of this process: the kernel does not refuse it a second one, and a lock ends when its file is
+# Of this process: the kernel does not refuse it a second lock, and a lock ends when its file is
 # collected as garbage.
 _HELD: dict[str, 'FolderLock'] = {}
 
@@ -29,11 +30,12 @@ class FolderHeldError(UserError):
 class FolderLock:
     """Keeps other processes out of a folder, as long as this one lives.
 
-    The kernel releases the lock when the process ends, however it ends, and does not hand it on to
-    children that outlive it. The file holds who has
-    the lock: process, host, command and time. Where the file system knows no locks, that record
-    decides alone. A process of another host cannot be looked up, so its record counts until it is
-    released.
+    The kernel releases the lock when the process ends, however it ends. The file records the owner:
+    process, host, command and time. Where the file system knows no locks, that record decides
+    alone. A process of another host cannot be looked up: its record counts until it is released.
+
+    ``filelock`` is not enough: it locks by ``flock``, which data loading workers inherit, so that a
+    killed training would hold the folder for as long as they live; and it names no owner.
 
     Args:
         path: The lock file; its folder is made if needed. It stays, empty, after the release: to
@@ -59,11 +61,11 @@ class FolderLock:
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if str(self.path) in _HELD:
-            owner: dict[str, Any] = _this_process()
+            owner, is_gone = _this_process(), False
         else:
             self._file = open(self.path, 'a+', encoding='utf-8')  # noqa: SIM115
-            owner = self._find_owner()
-        if owner and not owner.pop('gone', False):
+            owner, is_gone = self._find_owner()
+        if owner and not is_gone:
             self._close()
             if not force:
                 raise FolderHeldError(f'{self.path.parent} is in use by {_describe(owner)}')
@@ -87,27 +89,23 @@ class FolderLock:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    def _find_owner(self) -> dict[str, Any]:
-        """The recorded owner, if any; ``gone`` tells that it is dead."""
-        held = self._lock_file()
+    def _find_owner(self) -> tuple[dict[str, Any], bool]:
+        """The recorded owner, if any, and whether it is dead."""
+        is_held = self._is_held()
         self._file.seek(0)
         owner: dict[str, Any] = {}
         with suppress(ValueError, TypeError):
             owner = dict(json.loads(self._file.read(4096)))
-        if held:
-            return owner or {'pid': 'unknown'}
-        if not owner:
-            return {}
+        if is_held or not owner:
+            return owner or ({'pid': 'unknown'} if is_held else {}), False
         here = _this_process()
         if owner.get('boot') == here['boot']:
             # A lock of the kernel is proof; without one, look the owner up.
-            gone = held is False or not process_lives(owner.get('pid'))
-        else:  # this machine has restarted, or it is another one
-            gone = owner.get('host') == here['host']
-        return {**owner, 'gone': gone}
+            return owner, is_held is False or not process_lives(owner.get('pid'))
+        return owner, owner.get('host') == here['host']  # restarted, or another machine
 
-    def _lock_file(self) -> bool | None:
-        """Whether another process holds the lock; None where there is none."""
+    def _is_held(self) -> bool | None:
+        """Whether another process has the kernel's lock; None where there are no locks."""
         if fcntl is None:
             return None
         try:
@@ -130,33 +128,16 @@ class FolderLock:
             self._file = None
 
 
-def process_lives(pid: Any) -> bool:
-    """Whether a process of this machine lives; True where nobody can tell."""
-    if os.name != 'posix' or type(pid) is not int or pid <= 0:
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        pass
-    return True
-
-
-def host_name() -> str:
-    """Name of this machine."""
-    return socket.gethostname()
-
-
 def _this_process() -> dict[str, Any]:
+    host = socket.gethostname()
     try:
-        boot = Path('/proc/sys/kernel/random/boot_id').read_text('ascii')
+        boot = Path('/proc/sys/kernel/random/boot_id').read_text('ascii').strip()
     except OSError:  # not Linux
-        boot = host_name()
+        boot = host
     return {
         'pid': os.getpid(),
-        'host': host_name(),
-        'boot': boot.strip(),
+        'host': host,
+        'boot': boot,
         'since': time.strftime('%Y-%m-%d %H:%M:%S'),
         'command': shlex.join(sys.argv)[:1000],
     }
@@ -164,6 +145,4 @@ def _this_process() -> dict[str, Any]:
 
 def _describe(owner: dict[str, Any]) -> str:
     text = f'process {owner.get("pid")} of host {owner.get("host", "unknown")}'
-    if 'since' in owner:
-        text += f', since {owner["since"]} ({owner.get("command")})'
-    return text
+    return text + (f', since {owner["since"]} ({owner.get("command")})' if 'since' in owner else '')

@@ -1,4 +1,8 @@
-"""Unpacking of zip archives that may come from a stranger."""
+"""Unpacking of zip archives that may come from a stranger.
+
+``zipfile`` and ``pooch`` unpack what they are given: neither limits what comes out, nor unpacks
+whole or not at all.
+"""
 
 import io
 import os
@@ -11,15 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mmrank.errors import UserError
-from mmrank.files.atomic_folder import whole_folder
-from mmrank.files.relative_path import path_fault
+from mmrank.files import path_fault, whole_folder
 
 _CHUNK = 1 << 20
 #: Bytes that any archive may unpack to, however small it is.
 _FREE_BYTES = 10 * 10**6
 #: Largest table of contents; zipfile reads it whole.
 _TABLE_BYTES = 1 << 28
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _FILE_TYPES = {
     stat.S_IFLNK: 'a symbolic link',
     stat.S_IFCHR: 'a device',
@@ -27,16 +29,15 @@ _FILE_TYPES = {
     stat.S_IFIFO: 'a named pipe',
     stat.S_IFSOCK: 'a socket',
 }
-#: What zipfile raises for damaged bytes; OSError for an impossible place.
+#: What zipfile raises for damaged bytes: NotImplementedError is a RuntimeError, UnicodeError and
+#: io.UnsupportedOperation are ValueErrors, OSError is for an impossible place.
 _DAMAGE = (
     OSError,
     zipfile.BadZipFile,
     zlib.error,
     EOFError,
-    NotImplementedError,
     OverflowError,
     RuntimeError,
-    UnicodeError,
     ValueError,
     struct.error,
 )
@@ -49,9 +50,7 @@ class ArchiveError(UserError):
 
 @dataclass(frozen=True)
 class ArchiveLimits:
-    """What an archive may need.
-
-    The limits hold for the bytes that come out, whatever the archive says of itself.
+    """What an archive may need, by the bytes that come out, whatever it says of itself.
 
     Attributes:
         max_bytes: Bytes of all files together.
@@ -75,13 +74,13 @@ def extract_archive(
 ) -> int:
     """Unpack a zip archive into a folder, whole or not at all.
 
-    No file is written before the names of all members are checked: none may
-    be absolute, lead out of the folder, hold a backslash, occur twice, or be
-    a link or a device. A run that is killed leaves no folder of that name.
+    No file is written before the names of all members are checked: none may be absolute, lead out
+    of the folder, hold a backslash, occur twice, or be a link or a device. A run that is killed
+    leaves no folder of that name.
 
     Args:
         source: The archive.
-        folder: Where to; see :func:`~mmrank.files.atomic_folder.whole_folder`.
+        folder: Where to; see :func:`~mmrank.files.whole_folder`.
         select: Takes the name of a file, says whether to unpack it. None: all.
         limits: None: the defaults of :class:`ArchiveLimits`.
         progress: Called as ``progress(done, total)`` with bytes.
@@ -101,12 +100,17 @@ def extract_archive(
             for info in _checked(source, archive)
             if not info.is_dir() and (select is None or select(info.filename))
         ]
-        budget = _Budget(source, limits, sum(x.file_size for x in members))
+        expected = sum(info.file_size for info in members)
+        packed, done = source.stat().st_size, 0
         with whole_folder(folder) as temp:
             for info in members:
-                _write(source, archive, info, temp, budget)
+                with _new_file(source, info, temp) as output:
+                    for chunk in _chunks(source, archive, info):
+                        done += len(chunk)
+                        _check_size(source, info, done, packed, limits)
+                        output.write(chunk)
                 if progress is not None:
-                    progress(budget.used, max(budget.used, budget.expected))
+                    progress(done, max(done, expected))
     return len(members)
 
 
@@ -141,43 +145,12 @@ class _Members(list):
 class _Zip(zipfile.ZipFile):
     """A zip archive with a limit on its members."""
 
+    # zipfile sets an empty list before it appends to it.
+    filelist = property(lambda self: self._members, lambda self, empty: None)
+
     def __init__(self, file: io.BufferedReader, members: _Members) -> None:
         self._members = members
         super().__init__(file)
-
-    @property
-    def filelist(self) -> list[zipfile.ZipInfo]:
-        """Members; zipfile sets an empty list before it appends to it."""
-        return self._members
-
-    @filelist.setter
-    def filelist(self, value: list) -> None:
-        self._members.clear()
-
-
-class _Budget:
-    """Counts the bytes that come out of an archive."""
-
-    def __init__(self, source: Path, limits: ArchiveLimits, expected: int) -> None:
-        self.source, self.limits, self.expected = source, limits, expected
-        self.used = 0
-        self.packed = source.stat().st_size
-        self.ratio_bytes = max(_FREE_BYTES, limits.max_ratio * self.packed)
-
-    def spend(self, count: int, info: zipfile.ZipInfo) -> None:
-        self.used += count
-        what = f'archive {self.source}: with member {_shown(info)} it unpacks '
-        if self.used > self.limits.max_bytes:
-            raise ArchiveError(
-                f'{what}to more than {self.limits.max_bytes:,} bytes, the limit. Fix: if you trust '
-                'the archive, raise max_bytes (--max-gigabytes).'
-            )
-        if self.used > self.ratio_bytes:
-            raise ArchiveError(
-                f'{what}to more than {self.limits.max_ratio:g} times its own {self.packed:,} '
-                'bytes, the limit, as a decompression bomb does. Fix: if you trust the archive, '
-                'raise max_ratio (--max-ratio).'
-            )
 
 
 def _open(source: Path, file: io.BufferedReader, limits: ArchiveLimits) -> _Zip:
@@ -206,7 +179,7 @@ def _checked(source: Path, archive: zipfile.ZipFile) -> Iterator[zipfile.ZipInfo
             fault = 'occurs twice'
         elif not fault and info.flag_bits & 1:
             fault = 'is encrypted'
-        elif not fault and info.compress_type not in _METHODS:
+        elif not fault and info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             # zipfile cannot bound the memory that these need.
             fault = (
                 f'is compressed by method {info.compress_type}; only stored '
@@ -218,22 +191,33 @@ def _checked(source: Path, archive: zipfile.ZipFile) -> Iterator[zipfile.ZipInfo
         yield info
 
 
-def _write(
-    source: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, folder: Path, budget: _Budget
+def _check_size(
+    source: Path, info: zipfile.ZipInfo, done: int, packed: int, limits: ArchiveLimits
 ) -> None:
+    what = f'archive {source}: with member {_shown(info)} it unpacks '
+    if done > limits.max_bytes:
+        raise ArchiveError(
+            f'{what}to more than {limits.max_bytes:,} bytes, the limit. Fix: if you trust '
+            'the archive, raise max_bytes (--max-gigabytes).'
+        )
+    if done > max(_FREE_BYTES, limits.max_ratio * packed):
+        raise ArchiveError(
+            f'{what}to more than {limits.max_ratio:g} times its own {packed:,} '
+            'bytes, the limit, as a decompression bomb does. Fix: if you trust the archive, '
+            'raise max_ratio (--max-ratio).'
+        )
+
+
+def _new_file(source: Path, info: zipfile.ZipInfo, folder: Path) -> io.BufferedWriter:
     target = folder / info.filename
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.touch(exist_ok=False)
+        return target.open('xb')
     except (FileExistsError, NotADirectoryError):
         raise ArchiveError(
             f'archive {source}: member {_shown(info)} is a file where another '
             f'member needs a folder. {_BY_HAND}'
         ) from None
-    with target.open('wb') as output:
-        for chunk in _chunks(source, archive, info):
-            budget.spend(len(chunk), info)
-            output.write(chunk)
 
 
 def _chunks(source: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
