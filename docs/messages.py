@@ -1,4 +1,4 @@
-"""Every message that mmrank can raise or warn with, read from the source.
+"""Every message that mmrank and tools/research can raise or warn with, read from the source.
 
 hooks.py puts them at the end of the troubleshooting page when the site is built, so that the page
 cannot be out of date.
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
+RESEARCH = ROOT / 'tools/research'
 ERRORS = {'UserError', 'ValueError', 'TypeError', 'RuntimeError', 'KeyError'}
 ERRORS |= {'UnsupportedHeadError'}
 WARNINGS = {'warn', 'warning', 'print_log', '_warn_once'}
@@ -26,7 +27,7 @@ SECTIONS = {
     'functional': 'Functions',
     'state': 'State',
     'visualization': 'Figures and tables',
-    'studies': 'Tools of the studies',
+    'research': 'Tools of the studies',
     '': 'Files and checkpoints',
 }
 
@@ -83,9 +84,9 @@ def messages_of(path: Path) -> Iterator[Message]:
 
 
 def all_messages() -> list[Message]:
-    """The messages of mmrank, each once."""
+    """The messages of mmrank and tools/research, each once."""
     found = {}
-    for path in sorted((ROOT / 'mmrank').rglob('*.py')):
+    for path in [*sorted((ROOT / 'mmrank').rglob('*.py')), *sorted(RESEARCH.rglob('*.py'))]:
         for message in messages_of(path):
             found.setdefault((message.text, message.path), message)
     return list(found.values())

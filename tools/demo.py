@@ -26,12 +26,12 @@ from rich.console import Console
 from rich.progress import track
 
 from mmrank.errors import UserError, show_user_errors
-from mmrank.studies.coco.box_evaluation import evaluate_boxes, load_ground_truth
-from mmrank.studies.coco.comparison_table import comparison_rows, rich_table, write_tables
-from mmrank.studies.coco.pictures.detections import draw_detections
-from mmrank.studies.coco.pictures.pr_curves import PRCurves, plot_pr_curves
-from mmrank.studies.common.live_progress import LiveProgressHook
-from mmrank.studies.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
+from research.coco.comparison_table import comparison_rows, rich_table, write_tables
+from research.coco.pictures.detections import draw_detections
+from research.coco.pictures.pr_curves import PRCurves, plot_pr_curves
+from research.common.live_progress import LiveProgressHook
+from research.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CONFIG = 'configs/stable_ap/retinanet_r18_fpn_{}_demo.py'

@@ -9,7 +9,7 @@ _base_ = [
     'mmdet::_base_/default_runtime.py',
 ]
 # The release of lvis on PyPI uses a numpy name that was removed.
-custom_imports = dict(imports=['mmrank.studies.coco.lvis_numpy'])
+custom_imports = dict(imports=['mmrank.evaluation.lvis_numpy'])
 
 model = dict(
     bbox_head=dict(

@@ -2,7 +2,7 @@
 
 import json
 
-from mmrank.studies.synthetic import boxes as synthetic_boxes
+from research.synthetic import boxes as synthetic_boxes
 
 FREQUENCIES = 'rcf'
 

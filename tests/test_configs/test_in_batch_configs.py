@@ -14,7 +14,7 @@ from mmrank.datasets.samplers import ClassPairSampler
 from mmrank.losses import InBatchLoss, InBatchSoftmaxLoss
 from mmrank.models import SparseLinearTower, TwoTower
 from mmrank.registry import MODELS
-from mmrank.studies.synthetic.interactions import InteractionsSpec, write_interactions
+from research.synthetic.interactions import InteractionsSpec, write_interactions
 
 FOLDER = Path(__file__).parents[2] / 'configs/in_batch'
 CONFIGS = sorted(FOLDER.glob('two-tower*.py'))

@@ -8,7 +8,7 @@ import pytest
 from mmrank.datasets.captions.read_caption_json import read_coco_captions, read_karpathy
 from mmrank.datasets.captions.read_caption_table import read_caption_table
 from mmrank.errors import UserError
-from mmrank.studies.synthetic.captions import class_captions, describe_image, object_captions
+from research.synthetic.captions import class_captions, describe_image, object_captions
 
 
 def write(path, content):

@@ -8,7 +8,7 @@ from mmengine.config import Config
 
 from mmrank.datasets.checks.retrieval_check import check_config, inspect_config
 from mmrank.errors import UserError
-from mmrank.studies.synthetic.glyphs import GlyphsSpec, write_glyphs
+from research.synthetic.glyphs import GlyphsSpec, write_glyphs
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,7 +9,7 @@ from mmengine.registry import HOOKS, MODELS
 from mmengine.runner import Runner
 from torch import nn
 
-from mmrank.studies.synthetic.glyphs import GlyphsSpec, write_glyphs
+from research.synthetic.glyphs import GlyphsSpec, write_glyphs
 
 pytest.importorskip('mmpretrain')
 

@@ -87,7 +87,6 @@ def sources():
         for path in [
             *(ROOT / 'tools').rglob('*.py'),
             ROOT / 'mmrank/apis/entry_point.py',
-            *(ROOT / 'mmrank/studies').rglob('*.py'),
             *(ROOT / 'configs/tutorials').glob('*.py'),
         ]
     }
@@ -96,9 +95,9 @@ def sources():
 def options_of(tool):
     """Options that the tool's source, or what it imports, defines."""
     text = sources()[tool]
-    modules = re.findall(r'from (mmrank[\w.]+) import', text)
-    for module in modules:
-        text += sources().get(module.replace('.', '/') + '.py', '')
+    for module in re.findall(r'from ((?:mmrank|research)[\w.]+) import', text):
+        path = module.replace('.', '/').replace('research/', 'tools/research/') + '.py'
+        text += sources().get(path, '')
     found = set(re.findall(r"'(--[a-z][\w-]+)'", text))
     # Options that are made in a loop: f'--num-{split}', f'--{name}'.
     starts = re.findall(r"f'(--[a-z-]*)\{", text)

@@ -60,9 +60,9 @@ assert metric.recall_at == (1, 10, 100, 1000)
 """
 DATA = """
 import mmrank.datasets.checks.coco_check
-import mmrank.studies.synthetic.shapes_coco
-import mmrank.studies.coco.pictures.detections
-import mmrank.studies.coco.pictures.pr_curves
+import research.synthetic.shapes_coco
+import research.coco.pictures.detections
+import research.coco.pictures.pr_curves
 from mmrank.datasets.retrieval.builders import RETRIEVAL_DATASETS
 
 

@@ -12,19 +12,25 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / 'mmrank'
 FLOORS = (
-    ('functional',),
-    ('state',),
-    ('losses',),
+    ('functional', 'losses', 'state'),
     ('adapters', 'datasets', 'models'),
     ('engine', 'evaluation', 'visualization'),
     ('apis',),
-    ('studies',),
 )
 FLOOR_OF = {name: i for i, names in enumerate(FLOORS) for name in names}
 #: Between neighbours on one floor: which may import which.
-NEIGHBOURS = {('engine', 'visualization'), ('evaluation', 'visualization')}
+NEIGHBOURS = {
+    ('engine', 'visualization'),
+    ('evaluation', 'visualization'),
+    ('functional', 'losses'),
+    ('losses', 'functional'),
+    ('losses', 'state'),
+    ('state', 'functional'),
+    ('state', 'losses'),
+}
 #: Beside the floors, with the packages that they may import.
 COMMON = {
+    'autograd': {'torch'},
     'checkpoint_loading': {'torch', 'numpy', 'mmengine'},
     'docstrings': set(),
     'errors': set(),
@@ -39,7 +45,7 @@ COMMON = {
 }
 #: What these floors may import beside torch.
 THIRD_PARTY = {
-    'functional': {'triton'},
+    'functional': set(),
     'state': set(),
     # An adapter to this library, which it imports when a loss is built.
     'losses': {'pytorch_metric_learning'},
@@ -103,14 +109,13 @@ def test_imports_point_downward(name):
     assert not wrong, '\n'.join(wrong)
 
 
-def test_only_tools_import_studies():
-    wrong = []
-    for path in modules(PACKAGE):
-        if 'studies' in path.relative_to(PACKAGE).parts[:1]:
-            continue
-        for other, line in own_imports(path):
-            if other == 'studies':
-                wrong.append(f'{path.relative_to(ROOT)}:{line}')
+def test_nothing_in_the_package_imports_research():
+    wrong = [
+        f'{path.relative_to(ROOT)}:{line}'
+        for path in modules(PACKAGE)
+        for name, line in imports(path)
+        if name.partition('.')[0] == 'research'
+    ]
     assert not wrong, '\n'.join(wrong)
 
 

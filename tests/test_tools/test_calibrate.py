@@ -10,7 +10,7 @@ import torch
 
 pytest.importorskip('sklearn')
 from mmrank.models.calibration import read_calibration, weights_digest
-from mmrank.studies.synthetic.boxes import make_annotations, make_predictions
+from research.synthetic.boxes import make_annotations, make_predictions
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / 'tools' / 'analysis_tools' / 'calibrate.py'

@@ -13,9 +13,9 @@ import pytest
 from rich.console import Console
 
 from mmrank.errors import UserError
-from mmrank.studies.common.run_record import RECORD_NAME, read_record
-from mmrank.studies.synthetic.boxes import make_predictions
-from mmrank.studies.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+from research.common.run_record import RECORD_NAME, read_record
+from research.synthetic.boxes import make_predictions
+from research.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / 'tools' / 'benchmarks'
@@ -178,7 +178,7 @@ def test_configs_are_run_once(tool, call, data, tmp_path, monkeypatch):
     script = tmp_path / 'measure_detector.py'
     script.write_text(FAKE.format(root=str(data)))
     monkeypatch.setattr(tool, 'HERE', tmp_path)
-    monkeypatch.setattr('mmrank.studies.coco.runs._POLL_SECONDS', 0.01)
+    monkeypatch.setattr('research.coco.runs._POLL_SECONDS', 0.01)
     for name in ('good', 'poor'):
         (tmp_path / f'{name}.py').write_text('model = dict()')
     (tmp_path / 'x.pth').write_text('weights')

@@ -11,7 +11,7 @@ from mmengine.config import Config
 from noisy_boxes import as_lvis, make_document, write_json
 
 from mmrank.models.calibration import Calibration, ClassMap
-from mmrank.studies.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+from research.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 STABLE_AP = ROOT / 'configs' / 'stable_ap'
 CLASSES = 3

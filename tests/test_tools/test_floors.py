@@ -10,7 +10,7 @@ from registered_losses import loss_names
 import mmrank.losses
 from mmrank.errors import UserError
 from mmrank.registry import METRICS, MODELS
-from mmrank.studies.common import timing
+from research.common import timing
 
 BENCHMARKS = Path(__file__).parents[2] / 'tools/benchmarks'
 sys.path.insert(0, str(BENCHMARKS))

@@ -12,8 +12,8 @@ import torch
 from mmengine.config import Config
 
 from mmrank.datasets import InteractionDataset, TopKDataset
-from mmrank.studies.in_batch.data import TwoTowerData
-from mmrank.studies.in_batch.objective_curves import train_in_turn
+from research.in_batch.data import TwoTowerData
+from research.in_batch.objective_curves import train_in_turn
 
 ROOT = Path(__file__).parents[2]
 

@@ -34,10 +34,13 @@ from mmrank.apis.trained_model import read_weights
 from mmrank.engine.resume.matching import model_state
 from mmrank.errors import UserError, show_user_errors
 from mmrank.models.calibration import weights_digest
-from mmrank.studies.calibration.fitting import METHODS, TARGETS, fit_calibration
-from mmrank.studies.calibration.prediction_dump import read_dump
-from mmrank.studies.calibration.report import CalibrationReport
-from mmrank.studies.calibration.sample_split import SampleSplit
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.calibration.fitting import METHODS, TARGETS, fit_calibration
+from research.calibration.prediction_dump import read_dump
+from research.calibration.report import CalibrationReport
+from research.calibration.sample_split import SampleSplit
 
 FILE = 'calibration.json'
 
@@ -109,7 +112,7 @@ def read_split(files: Sequence[str], classes: Sequence[str] | None, iou: float):
     Args:
         files: Predictions and, for a detector, annotations.
         classes: Of the model, if known.
-        iou: See :class:`mmrank.studies.calibration.box_split.BoxSplit`.
+        iou: See :class:`research.calibration.box_split.BoxSplit`.
 
     Raises:
         UserError: If they cannot be read or do not fit.
@@ -132,7 +135,7 @@ def read_split(files: Sequence[str], classes: Sequence[str] | None, iou: float):
             f'Fix: pass the COCO file after it: {predictions} val.json'
         )
     # pycocotools is for boxes only.
-    from mmrank.studies.calibration.box_split import BoxSplit
+    from research.calibration.box_split import BoxSplit
 
     return BoxSplit.read(content, rest[0], classes, iou)
 

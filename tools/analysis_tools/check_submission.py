@@ -23,7 +23,7 @@ from pathlib import Path
 from mmrank.datasets.checks.coco_inspect import inspect_coco
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.errors import UserError, show_user_errors
-from mmrank.studies.coco.predictions import check_predictions, check_types, load_predictions
+from mmrank.evaluation.box_evaluation import check_predictions, check_types, load_predictions
 
 #: Boxes of an image that count.
 COUNTED = 100

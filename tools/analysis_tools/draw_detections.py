@@ -12,10 +12,14 @@ IoU 0.5, dashed ones do not.
 
 import argparse
 import sys
+from pathlib import Path
 
 from mmrank.errors import show_user_errors
-from mmrank.studies.coco.box_evaluation import evaluate_boxes, load_ground_truth
-from mmrank.studies.coco.pictures.detections import draw_detections
+from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.coco.pictures.detections import draw_detections
 
 
 def parse_args() -> argparse.Namespace:

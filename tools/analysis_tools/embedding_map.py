@@ -22,8 +22,11 @@ import sys
 from pathlib import Path
 
 from mmrank.errors import show_user_errors
-from mmrank.studies.retrieval.embedding_map import choose_samples, make_map, plot_maps
-from mmrank.studies.retrieval.tested_features import add_model_options, features_by_name
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.retrieval.embedding_map import choose_samples, make_map, plot_maps
+from research.retrieval.tested_features import add_model_options, features_by_name
 
 
 def parse_args() -> argparse.Namespace:

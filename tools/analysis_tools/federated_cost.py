@@ -21,8 +21,11 @@ import torch
 from rich.progress import track
 
 from mmrank.errors import UserError, show_user_errors
-from mmrank.studies.theory.federated_cost import ARMS, rare_class_ap
 from mmrank.visualization.tables import write_table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.theory.federated_cost import ARMS, rare_class_ap
 
 
 def parse_args() -> argparse.Namespace:

@@ -21,7 +21,10 @@ import numpy as np
 from scipy.special import softmax
 
 from mmrank.errors import UserError, show_user_errors
-from mmrank.studies.theory.robust_contrastive import (
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.theory.robust_contrastive import (
     optimal_temperature,
     optimal_weights,
     plot_anchor_weights,

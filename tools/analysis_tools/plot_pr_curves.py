@@ -11,13 +11,17 @@ the mean over classes at IoU 0.5, 0.75 and 0.50:0.95, then a panel a class.
 
 import argparse
 import sys
+from pathlib import Path
 
 from rich.console import Console
 
 from mmrank.errors import show_user_errors
-from mmrank.studies.coco.box_evaluation import evaluate_boxes, load_ground_truth
-from mmrank.studies.coco.comparison_table import comparison_rows, rich_table
-from mmrank.studies.coco.pictures.pr_curves import PRCurves, plot_pr_curves
+from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.coco.comparison_table import comparison_rows, rich_table
+from research.coco.pictures.pr_curves import PRCurves, plot_pr_curves
 
 
 def parse_args() -> argparse.Namespace:

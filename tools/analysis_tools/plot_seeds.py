@@ -10,9 +10,13 @@ exit status: 0 drawn, 2 wrong input (see the message).
 
 import argparse
 import sys
+from pathlib import Path
 
 from mmrank.errors import show_user_errors
-from mmrank.studies.seeds.box_plot import draw_box_plot, read_values
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.seeds.box_plot import draw_box_plot, read_values
 
 
 def parse_args() -> argparse.Namespace:

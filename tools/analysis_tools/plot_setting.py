@@ -10,9 +10,13 @@ are named <method>-<value>, as configs/long_tail/positive_rate.yaml.
 
 import argparse
 import sys
+from pathlib import Path
 
 from mmrank.errors import show_user_errors
-from mmrank.studies.seeds.setting_plot import plot_setting, read_setting_runs
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.seeds.setting_plot import plot_setting, read_setting_runs
 
 
 def parse_args() -> argparse.Namespace:

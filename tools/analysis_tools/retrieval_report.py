@@ -38,12 +38,15 @@ from rich.console import Console
 
 from mmrank.errors import show_user_errors
 from mmrank.evaluation.gallery_index import INDICES, GalleryIndex
-from mmrank.studies.retrieval.pages import draw_sheets
-from mmrank.studies.retrieval.plots import plot_precision_recall, plot_recall_at_k, write_curves
-from mmrank.studies.retrieval.query_selection import CHOICES
-from mmrank.studies.retrieval.result import evaluate_features
-from mmrank.studies.retrieval.table import describe_test_set, rich_retrieval, write_retrieval_table
-from mmrank.studies.retrieval.tested_features import add_model_options, features_by_name
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.retrieval.pages import draw_sheets
+from research.retrieval.plots import plot_precision_recall, plot_recall_at_k, write_curves
+from research.retrieval.query_selection import CHOICES
+from research.retrieval.result import evaluate_features
+from research.retrieval.table import describe_test_set, rich_retrieval, write_retrieval_table
+from research.retrieval.tested_features import add_model_options, features_by_name
 
 
 def parse_args(arguments=None) -> argparse.Namespace:

@@ -30,8 +30,11 @@ from torch import Tensor
 from mmrank.errors import UserError, show_user_errors
 from mmrank.losses import BimodalISogCLRLoss
 from mmrank.state.sharding.shard import Shard
-from mmrank.studies.common.gloo_ranks import on_ranks
 from mmrank.visualization.tables import write_table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.common.gloo_ranks import on_ranks
 
 INDEX, NUMBER, MEASURED = 8, 4, 8  # bytes: int64, float32, float64
 

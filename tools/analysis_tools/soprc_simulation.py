@@ -16,22 +16,26 @@ bibeta and offset uniform. Written are, each as PNG, Markdown and CSV:
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 import torch
 from rich.progress import Progress
 
-from mmrank.studies.theory.interpolation_error import interpolation_errors
-from mmrank.studies.theory.sampling_rate_bias import ESTIMATORS, BiasSetting, bias_rows
-from mmrank.studies.theory.score_distributions import BIBETA, DISTRIBUTIONS
-from mmrank.studies.theory.score_vector_noise import score_vector_noise
-from mmrank.studies.theory.soprc_plots import (
+from mmrank.visualization.tables import write_table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.theory.interpolation_error import interpolation_errors
+from research.theory.sampling_rate_bias import ESTIMATORS, BiasSetting, bias_rows
+from research.theory.score_distributions import BIBETA, DISTRIBUTIONS
+from research.theory.score_vector_noise import score_vector_noise
+from research.theory.soprc_plots import (
     plot_densities,
     plot_interpolation_error,
     plot_sampling_rate_bias,
     plot_score_vector_noise,
 )
-from mmrank.visualization.tables import write_table
 
 RATES = (0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5)
 SIZE = 1000

@@ -22,20 +22,23 @@ from pathlib import Path
 import torch
 from rich.progress import Progress
 
-from mmrank.studies.theory.bounded_difference import DifferenceSetting, difference_rows
-from mmrank.studies.theory.mean_score_tracking import mean_score_tracking
-from mmrank.studies.theory.stable_ap_bound import (
+from mmrank.visualization.tables import write_table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.theory.bounded_difference import DifferenceSetting, difference_rows
+from research.theory.mean_score_tracking import mean_score_tracking
+from research.theory.stable_ap_bound import (
     bound_rows,
     random_scores,
     theorem1_sides,
     weight_sum_rows,
 )
-from mmrank.studies.theory.stable_ap_plots import (
+from research.theory.stable_ap_plots import (
     plot_bounded_difference,
     plot_mean_score_tracking,
     plot_theorem1,
 )
-from mmrank.visualization.tables import write_table
 
 RHOS = (0.5, 1.0, 10.0, 100.0)
 NUMS_POS = (2, 8, 32)

@@ -42,20 +42,23 @@ from rich.markup import escape
 
 from mmrank.apis.entry_point import add_checkpoint_options, checkpoint_words
 from mmrank.errors import UserError, show_user_errors
-from mmrank.studies.coco.benchmark import CocoBenchmark, run_benchmark
-from mmrank.studies.coco.benchmark_table import describe_runs, rich_benchmark, write_benchmark
-from mmrank.studies.coco.entries import (
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.coco.benchmark import CocoBenchmark, run_benchmark
+from research.coco.benchmark_table import describe_runs, rich_benchmark, write_benchmark
+from research.coco.entries import (
     ModelResult,
     check_pair,
     find_annotations,
     parse_entries,
     read_result,
 )
-from mmrank.studies.coco.evaluators import CHOICES
-from mmrank.studies.coco.pictures.benchmark_pictures import draw_benchmark
-from mmrank.studies.coco.pictures.side_by_side import draw_side_by_side
-from mmrank.studies.coco.runs import find_finished, measure, plan_run
-from mmrank.studies.common.model_entry import Entry
+from research.coco.evaluators import CHOICES
+from research.coco.pictures.benchmark_pictures import draw_benchmark
+from research.coco.pictures.side_by_side import draw_side_by_side
+from research.coco.runs import find_finished, measure, plan_run
+from research.common.model_entry import Entry
 
 HERE = Path(__file__).resolve().parent
 

@@ -33,6 +33,8 @@ from rich.table import Table
 
 from mmrank.errors import UserError, show_user_errors
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 TOOLS = Path(__file__).resolve().parents[1]
 MODULES = (*('mmrank', 'mmrank.functional', 'mmengine.registry', 'mmrank.losses'),)
 IMPORT = """
@@ -166,7 +168,7 @@ def measure_training(args: argparse.Namespace, folder: Path) -> list[list]:
 
 def write_document(args: argparse.Namespace, folder: Path) -> Path:
     """A synthetic annotation file."""
-    from mmrank.studies.synthetic.boxes import make_annotations
+    from research.synthetic.boxes import make_annotations
 
     document = make_annotations(images=args.images, classes=80, objects=args.objects)
     path = folder / 'annotations.json'
@@ -199,8 +201,8 @@ def measure_check(args: argparse.Namespace, folder: Path) -> list[list]:
 
 def measure_table(args: argparse.Namespace, folder: Path) -> list[list]:
     """CPU seconds of the evaluator alone and of the tool."""
-    from mmrank.studies.coco.evaluators import find_evaluators
-    from mmrank.studies.synthetic.boxes import make_predictions
+    from research.coco.evaluators import find_evaluators
+    from research.synthetic.boxes import make_predictions
 
     path = write_document(args, folder)
     boxes = make_predictions(json.loads(path.read_text('utf-8')), false=20)

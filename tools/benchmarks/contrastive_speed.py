@@ -15,6 +15,8 @@ loss. The memory is that of the table of all samples.
 """
 
 import argparse
+import sys
+from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -23,7 +25,10 @@ from torchvision.models import resnet18
 
 from mmrank.registry import MODELS
 from mmrank.state import SampleTemperature
-from mmrank.studies.common.timing import in_turn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.common.timing import in_turn
 
 
 def losses(samples: int) -> dict:

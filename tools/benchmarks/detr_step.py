@@ -20,6 +20,7 @@ images are upper bounds.
 import argparse
 import copy
 import sys
+from pathlib import Path
 
 import torch
 from mmengine.hub import get_config
@@ -32,7 +33,10 @@ from torch import Tensor
 from training_step import make_batch, step
 
 from mmrank.registry import MODELS
-from mmrank.studies.common.timing import cpu_in_turn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.common.timing import cpu_in_turn
 
 STOCK = 'mmdet::dino/dino-4scale_r50_8xb2-12e_coco.py'
 

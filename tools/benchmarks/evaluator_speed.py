@@ -20,9 +20,12 @@ from rich.console import Console
 from rich.table import Table
 
 from mmrank.errors import show_user_errors
-from mmrank.studies.coco.evaluators import check_equality, find_evaluators
-from mmrank.studies.common.timing import times_in_turn
-from mmrank.studies.synthetic.boxes import make_annotations, make_predictions
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.coco.evaluators import check_equality, find_evaluators
+from research.common.timing import times_in_turn
+from research.synthetic.boxes import make_annotations, make_predictions
 
 
 def parse_args(arguments=None) -> argparse.Namespace:

@@ -23,6 +23,7 @@ import argparse
 import statistics
 import sys
 from dataclasses import fields, replace
+from pathlib import Path
 
 import torch
 from floor_rows.metrics import metric_rows
@@ -35,8 +36,11 @@ from rich.progress import track
 from rich.table import Table
 
 from mmrank.errors import UserError, show_user_errors
-from mmrank.studies.common.timing import Times, both_times_in_turn, median_ratio
 from mmrank.visualization.tables import write_table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.common.timing import Times, both_times_in_turn, median_ratio
 
 HEADER = (
     *('loss or metric', 'work', 'floor'),

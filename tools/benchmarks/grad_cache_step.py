@@ -15,6 +15,8 @@ in chunks whose activations are all kept: what small chunks cost without any cac
 """
 
 import argparse
+import sys
+from pathlib import Path
 
 import torch
 from memory_peak import peak_extra_memory
@@ -24,7 +26,10 @@ from torchvision.models import resnet18
 
 from mmrank.functional import grad_cache
 from mmrank.losses import InfoNCELoss
-from mmrank.studies.common.timing import cpu_in_turn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.common.timing import cpu_in_turn
 
 
 def make_steps(network, chunk):

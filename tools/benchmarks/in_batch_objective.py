@@ -22,9 +22,12 @@ from rich.console import Console
 from rich.table import Table
 
 from mmrank.errors import show_user_errors
-from mmrank.studies.in_batch.cells import CHOICE
-from mmrank.studies.in_batch.data import TwoTowerData
-from mmrank.studies.in_batch.objective_curves import plot_objectives, size_row, train_in_turn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.in_batch.cells import CHOICE
+from research.in_batch.data import TwoTowerData
+from research.in_batch.objective_curves import plot_objectives, size_row, train_in_turn
 
 MODES = ('unbiased', 'sogram')
 

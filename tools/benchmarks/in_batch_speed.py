@@ -16,8 +16,10 @@ All sides run in one process and in turn, so ratios hold on a busy machine; sing
 """
 
 import argparse
+import sys
 import time
 from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -28,7 +30,10 @@ from mmrank.datasets.interactions import InteractionDataset, Interactions
 from mmrank.datasets.samplers import InBatchPairSampler
 from mmrank.functional import top_k_inner_product
 from mmrank.registry import MODELS
-from mmrank.studies.common.timing import in_turn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.common.timing import in_turn
 
 POINTWISE = ('square', 'logistic')
 MODES = ('in_batch', 'unbiased', 'unbiased_omega', 'pos_neg', 'popularity')

@@ -22,17 +22,14 @@ from mmengine.config import Config
 from rich.console import Console
 
 from mmrank.errors import show_user_errors
-from mmrank.studies.in_batch.cells import (
-    CHOICE,
-    SAMPLED_MODES,
-    StudySettings,
-    run_cell,
-    study_cells,
-)
-from mmrank.studies.in_batch.data import TwoTowerData
-from mmrank.studies.in_batch.learning_rate_search import SearchRule
-from mmrank.studies.in_batch.report import plot_study, write_study_tables
-from mmrank.studies.in_batch.result_lines import ResultLines
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.in_batch.cells import CHOICE, SAMPLED_MODES, StudySettings, run_cell, study_cells
+from research.in_batch.data import TwoTowerData
+from research.in_batch.learning_rate_search import SearchRule
+from research.in_batch.report import plot_study, write_study_tables
+from research.in_batch.result_lines import ResultLines
 
 
 def parse_args() -> argparse.Namespace:

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from mmrank.errors import UserError
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 
 def parse_args(arguments=None) -> argparse.Namespace:
     """Read the command line."""
@@ -118,10 +120,10 @@ def main(args: argparse.Namespace) -> None:
     import torch
 
     from mmrank.apis.entry_point import build_runner, check_data
-    from mmrank.studies.coco import config_description as description
-    from mmrank.studies.coco.inference_meter import InferenceMeter
-    from mmrank.studies.common.run_record import RunRecord, write_record
-    from mmrank.studies.seeds.runs import lock_folder
+    from research.coco import config_description as description
+    from research.coco.inference_meter import InferenceMeter
+    from research.common.run_record import RunRecord, write_record
+    from research.seeds.runs import lock_folder
 
     with ExitStack() as stack:
         stack.enter_context(lock_folder(Path(args.out)))

@@ -16,6 +16,8 @@ What is timed is forward + backward, of
 """
 
 import argparse
+import sys
+from pathlib import Path
 
 import torch
 from memory_peak import peak_extra_memory
@@ -24,7 +26,10 @@ from rich.table import Table
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from mmrank.functional import OneSidedHuber, one_sided_huber, pairwise_surrogate_sum, stable_ap_loss
-from mmrank.studies.common.timing import in_turn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.common.timing import in_turn
 
 SETTING = dict(tau=1.0, bound=21.0, rho=1.0)
 

@@ -16,13 +16,18 @@ Peak memory is that of the whole process, embeddings included.
 import argparse
 import resource
 import statistics
+import sys
+from pathlib import Path
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
 from mmrank.functional import retrieval_metrics
-from mmrank.studies.common.timing import both_times_in_turn, median_ratio
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.common.timing import both_times_in_turn, median_ratio
 
 # Queries of a block of the bare products: as many as the metric takes.
 BLOCK = 512

@@ -12,6 +12,8 @@ gathered is there.
 """
 
 import argparse
+import sys
+from pathlib import Path
 
 import torch
 from memory_peak import peak_extra_memory
@@ -19,7 +21,10 @@ from rich.console import Console
 from rich.table import Table
 
 from mmrank import losses
-from mmrank.studies.common.gloo_ranks import on_ranks
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.common.gloo_ranks import on_ranks
 
 LOSSES = {
     'CLIPLoss': {},

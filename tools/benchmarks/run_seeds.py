@@ -75,15 +75,18 @@ from pathlib import Path
 from rich.console import Console
 
 from mmrank.errors import UserError, show_user_errors
-from mmrank.studies.seeds.arguments import add_arguments, make_executor, make_plan
-from mmrank.studies.seeds.console import report, work_off
-from mmrank.studies.seeds.executors.executor import Executor
-from mmrank.studies.seeds.executors.forked_command import preload_modules
-from mmrank.studies.seeds.executors.local import LocalExecutor
-from mmrank.studies.seeds.outcome import Outcome
-from mmrank.studies.seeds.plan import SeedPlan, load_config
-from mmrank.studies.seeds.runs import RunQueue, build_command, lock_folder, train_command
-from mmrank.studies.seeds.tuning import check_splits, choose
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.seeds.arguments import add_arguments, make_executor, make_plan
+from research.seeds.console import report, work_off
+from research.seeds.executors.executor import Executor
+from research.seeds.executors.forked_command import preload_modules
+from research.seeds.executors.local import LocalExecutor
+from research.seeds.outcome import Outcome
+from research.seeds.plan import SeedPlan, load_config
+from research.seeds.runs import RunQueue, build_command, lock_folder, train_command
+from research.seeds.tuning import check_splits, choose
 
 HERE = Path(__file__).resolve().parent
 TRAIN_COMMAND = train_command(HERE / 'train_and_test.py')

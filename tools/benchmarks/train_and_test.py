@@ -22,6 +22,8 @@ from pathlib import Path
 
 from mmrank.errors import show_user_errors
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 TRAIN = Path(__file__).resolve().parents[1] / 'train.py'
 
 
@@ -160,8 +162,8 @@ def main() -> None:
     args = parse_args()
 
     from mmrank.apis.entry_point import checkpoint_words
-    from mmrank.files.atomic_file import write_atomically
-    from mmrank.studies.seeds.runs import lock_folder
+    from mmrank.files import write_atomically
+    from research.seeds.runs import lock_folder
 
     with ExitStack() as stack:
         # A training may outlive the tool that started it.

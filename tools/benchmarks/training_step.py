@@ -22,9 +22,11 @@ loss has already computed in its forward pass counts as loss. Detectors and retr
 import argparse
 import copy
 import statistics
+import sys
 import time
 from collections import defaultdict
 from itertools import pairwise
+from pathlib import Path
 
 import torch
 from mmengine.config import Config
@@ -36,7 +38,10 @@ from rich.console import Console
 from rich.table import Table
 
 from mmrank.registry import MODELS
-from mmrank.studies.common.timing import in_turn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.common.timing import in_turn
 
 FOCAL = 'configs/stable_ap/retinanet_r18_fpn_focal_bccd.py'
 OURS = 'configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py'

@@ -11,13 +11,17 @@ its own part of a gathered one.
 
 import argparse
 import collections
+import sys
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from rich.console import Console
 from rich.table import Table
 
-from mmrank.studies.common.gloo_ranks import on_ranks
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.common.gloo_ranks import on_ranks
 
 LOSSES = ('StableAPLoss', 'APLoss', 'ALRPLoss', 'RankSortLoss', 'DRLoss')
 

@@ -22,8 +22,11 @@ from rich.console import Console
 from rich.table import Table
 
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files.atomic_file import write_atomically
-from mmrank.studies.common.archive_source import add_archive_options, unpacked
+from mmrank.files import write_atomically
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.common.archive_source import add_archive_options, unpacked
 
 
 def parse_args() -> argparse.Namespace:

@@ -26,10 +26,12 @@ from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.image_header import IMAGE_SUFFIXES, decode_image
 from mmrank.datasets.long_tail.class_subset import exponential_sizes, shuffled_classes
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files.atomic_folder import whole_folder
-from mmrank.files.relative_path import path_fault
-from mmrank.studies.common.archive_source import add_archive_options, unpacked
-from mmrank.studies.synthetic.captions import class_captions, object_captions
+from mmrank.files import path_fault, whole_folder
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.common.archive_source import add_archive_options, unpacked
+from research.synthetic.captions import class_captions, object_captions
 
 EPILOG = """\
 examples:

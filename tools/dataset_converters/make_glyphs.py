@@ -12,12 +12,16 @@ configs/_base_/datasets/class_folder_glyphs.py reads.
 
 import argparse
 import sys
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress
 
 from mmrank.errors import show_user_errors
-from mmrank.studies.synthetic.glyphs import GlyphsSpec, write_glyphs
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.synthetic.glyphs import GlyphsSpec, write_glyphs
 
 
 def parse_args() -> argparse.Namespace:

@@ -10,11 +10,15 @@ reads.
 
 import argparse
 import sys
+from pathlib import Path
 
 from rich.console import Console
 
 from mmrank.errors import show_user_errors
-from mmrank.studies.synthetic.interactions import InteractionsSpec, write_interactions
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.synthetic.interactions import InteractionsSpec, write_interactions
 
 
 def parse_args() -> argparse.Namespace:

@@ -12,6 +12,7 @@ which configs/_base_/datasets/shapes_coco.py reads.
 import argparse
 import sys
 import time
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress
@@ -19,7 +20,10 @@ from rich.table import Table
 
 from mmrank.datasets.checks.coco_inspect import inspect_coco_file
 from mmrank.errors import show_user_errors
-from mmrank.studies.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 
 def parse_args() -> argparse.Namespace:

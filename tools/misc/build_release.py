@@ -31,10 +31,13 @@ from rich.console import Console
 from rich.table import Table
 
 from mmrank.errors import UserError, show_user_errors
-from mmrank.studies.release.assets import Asset, chosen_assets
-from mmrank.studies.release.build import Record, build, read_record, state_of
-from mmrank.studies.release.registration import register
-from mmrank.studies.seeds.runs import lock_folder
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.release.assets import Asset, chosen_assets
+from research.release.build import Record, build, read_record, state_of
+from research.release.registration import register
+from research.seeds.runs import lock_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -21,7 +21,10 @@ from rich.console import Console
 
 from mmrank.errors import UserError, show_user_errors
 from mmrank.losses.ranking.sodeep_loss import RankSorter
-from mmrank.studies.synthetic.rankings import train_sorter
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.synthetic.rankings import train_sorter
 
 SETTINGS = ('kind', 'length', 'hidden', 'layers', 'steps', 'batch_size', 'learning_rate')
 

@@ -1,0 +1,427 @@
+"""COCO evaluation of a file of predicted boxes, without console noise.
+
+Both COCO evaluators take a wrong file silently (a box of an unknown category is dropped, a negative
+width scores zero), so a table would be made of nonsense. Here each of these is one error.
+"""
+
+import contextlib
+import io
+import json
+import os
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+from mmrank.errors import UserError
+
+KEYS = ('image_id', 'category_id', 'bbox', 'score')
+# Names of COCOeval.stats in its order, as papers print them.
+STAT_NAMES = (
+    'mAP',
+    'AP50',
+    'AP75',
+    'APs',
+    'APm',
+    'APl',
+    'AR1',
+    'AR10',
+    'AR100',
+    'ARs',
+    'ARm',
+    'ARl',
+)
+
+
+def load_predictions(predictions: str | os.PathLike | list[dict]) -> list[dict]:
+    """Read a COCO results file (``CocoMetric``'s ``*.bbox.json``).
+
+    Args:
+        predictions: File, or its content: dicts with ``image_id``, ``category_id``, ``bbox`` [x, y,
+            width, height] in pixels and ``score``.
+
+    Returns:
+        A list of dicts to which the caller may add keys.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        UserError: If the content is not a list of predictions.
+    """
+    where = 'predictions'
+    if not isinstance(predictions, list):
+        where = f'prediction file {predictions}'
+        predictions = _read(Path(predictions), where)
+    is_list = isinstance(predictions, list)
+    if not is_list or not all(
+        isinstance(box, dict) and box.keys() >= set(KEYS) for box in predictions
+    ):
+        raise UserError(
+            f'{where} must be a list of objects with the keys {", ".join(KEYS)}. Fix: pass the '
+            '*.bbox.json that CocoMetric writes with outfile_prefix=..., not the annotation file.'
+        )
+    # Evaluators add keys such as id and area to each box.
+    return [dict(box) for box in predictions]
+
+
+def _read(path: Path, where: str) -> object:
+    if not path.is_file():
+        raise FileNotFoundError(
+            f'{where} does not exist. Fix: pass the *.bbox.json that '
+            'CocoMetric writes with outfile_prefix=...'
+        )
+    try:
+        return json.loads(path.read_text('utf-8'))
+    except ValueError as error:  # bad UTF-8 and bad JSON
+        raise UserError(
+            f'{where} ({path.stat().st_size:,} bytes) is not JSON: {error}. Fix: if the evaluation '
+            'that writes it was interrupted, run it again.'
+        ) from error
+
+
+def check_predictions(
+    boxes: list[dict],
+    image_ids: Container[int],
+    category_ids: Container[int],
+    where: str = 'predictions',
+) -> None:
+    """Check that boxes belong to a set of annotations and are boxes.
+
+    Args:
+        boxes: See :func:`load_predictions`.
+        image_ids: Those of the annotations.
+        category_ids: Those of the annotations.
+        where: What to call the boxes in an error.
+
+    Raises:
+        UserError: At the first kind of problem; the text has the
+            field, values and what to do.
+    """
+    _check_ids(
+        (box['image_id'] for box in boxes),
+        image_ids,
+        f'image_id of the {where}',
+        'pass the annotation file of the split that was predicted.',
+    )
+    _check_ids(
+        (box['category_id'] for box in boxes),
+        category_ids,
+        f'category_id of the {where}',
+        'pass the annotation file that the model was evaluated on; labels '
+        'that start at 0 must be mapped to category ids first.',
+    )
+    if not boxes:
+        return
+    try:
+        numbers = np.array([[*box['bbox'], box['score']] for box in boxes], dtype=float)
+        shape_is_right = numbers.shape == (len(boxes), 5)
+    except (TypeError, ValueError):
+        shape_is_right = False
+    if not shape_is_right:
+        raise UserError(
+            f'bbox or score of the {where} is not always four numbers and one number. Fix: write '
+            'bbox as [x, y, width, height] and score as a number.'
+        )
+    bad = np.flatnonzero(~np.isfinite(numbers).all(axis=1))
+    if bad.size:
+        raise UserError(
+            f'{bad.size} of the {where} are not finite, the first at index {bad[0]}: '
+            f'{_shown(boxes[bad[0]])}. Fix: check the model for NaN; such a box cannot be ranked.'
+        )
+    bad = np.flatnonzero((numbers[:, 2:4] < 0).any(axis=1))
+    if bad.size:
+        raise UserError(
+            f'{bad.size} bbox of the {where} have a negative width or '
+            f'height, the first at index {bad[0]}: {_shown(boxes[bad[0]])}. '
+            'Fix: bbox is [x, y, width, height], not two corners.'
+        )
+
+
+def check_types(boxes: list[dict], where: str) -> None:
+    """Check the JSON types that COCO's server asks for.
+
+    Args:
+        boxes: See :func:`load_predictions`.
+        where: What to call the boxes in an error.
+
+    Raises:
+        UserError: At the first box with an id that is no integer, or with a box or score that is no
+            number.
+    """
+    for index, box in enumerate(boxes):
+        ids = [box['image_id'], box['category_id']]
+        numbers = [*(box['bbox'] if isinstance(box['bbox'], list) else ['']), box['score']]
+        if all(type(x) is int for x in ids) and all(type(x) in (int, float) for x in numbers):
+            continue
+        raise UserError(
+            f'{where}, box {index}: {_shown(box)}. Fix: image_id and category_id have to be '
+            'integers, bbox a list of four numbers and score a number'
+        )
+
+
+def _check_ids(ids: Iterable[int], known: Container[int], what: str, fix: str) -> None:
+    strangers = [i for i in dict.fromkeys(ids) if i not in known]
+    if strangers:
+        raise UserError(
+            f'{len(strangers)} {what} are not in the annotations, for '
+            f'example {strangers[:3]}. Fix: {fix}'
+        )
+
+
+def _shown(box: dict) -> str:
+    return ', '.join(f'{key} {box[key]}' for key in KEYS)
+
+
+def load_ground_truth(ann_file: str | os.PathLike | COCO, coco_class: type = COCO) -> COCO:
+    """Read an annotation file, quietly.
+
+    Args:
+        ann_file: COCO JSON file; a ``COCO`` object is passed through.
+        coco_class: Class of the index, pycocotools' or one that works like
+            it.
+
+    Returns:
+        The indexed annotations.
+    """
+    if not isinstance(ann_file, str | os.PathLike):
+        return ann_file
+    with contextlib.redirect_stdout(io.StringIO()):
+        return coco_class(str(ann_file))
+
+
+def evaluate_boxes(
+    ground_truth: str | os.PathLike | COCO, predictions: str | os.PathLike | list[dict]
+) -> COCOeval:
+    """Match predictions to ground truth as COCO does.
+
+    Args:
+        ground_truth: Annotation file or ``COCO`` object.
+        predictions: Results file or list; may be empty.
+
+    Returns:
+        A ``COCOeval`` that has been evaluated, accumulated and summarised
+        with COCO's own parameters (at most 1, 10 and 100 boxes an image).
+
+    Raises:
+        UserError: If predictions are malformed or belong to other
+            images or categories.
+    """
+    truth = load_ground_truth(ground_truth)
+    boxes = load_predictions(predictions)
+    check_predictions(boxes, truth.imgs, truth.cats)
+    return match_boxes(truth, boxes)
+
+
+def match_boxes(truth: COCO, boxes: list[dict], eval_class: type = COCOeval) -> COCOeval:
+    """Evaluate checked boxes, quietly.
+
+    Args:
+        truth: Annotations, in the index class that ``eval_class`` takes.
+        boxes: Checked predictions; keys are added to them.
+        eval_class: ``COCOeval`` or one that works like it.
+
+    Returns:
+        As :func:`evaluate_boxes`.
+    """
+    with contextlib.redirect_stdout(io.StringIO()):
+        if boxes:
+            found = truth.loadRes(boxes)
+        else:
+            # pycocotools cannot load an empty list.
+            found = type(truth)()
+            found.dataset = {**truth.dataset, 'annotations': []}
+            found.createIndex()
+        evaluation = eval_class(truth, found, 'bbox')
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+    return evaluation
+
+
+def summary(evaluation: COCOeval) -> dict[str, float]:
+    """COCO's twelve figures by name.
+
+    Args:
+        evaluation: A summarised ``COCOeval`` of boxes.
+
+    Returns:
+        ``mAP``, ``AP50``, ... in [0, 1]; NaN where no object has that size.
+    """
+    # Some evaluators have more figures after COCO's twelve.
+    stats = np.asarray(evaluation.stats)[: len(STAT_NAMES)]
+    stats = np.where(stats < 0, np.nan, stats)
+    return dict(zip(STAT_NAMES, stats.tolist()))
+
+
+def class_average_precision(evaluation: COCOeval) -> dict[str, float]:
+    """Average precision of each class.
+
+    Args:
+        evaluation: An accumulated ``COCOeval`` of boxes.
+
+    Returns:
+        AP averaged over IoU 0.5 to 0.95 by class name, in [0, 1]; NaN for a class without objects.
+    """
+    # (IoU, recall, class, area range, max boxes): all areas, most boxes.
+    precision = evaluation.eval['precision'][:, :, :, 0, -1]
+    table = {}
+    for index, cat_id in enumerate(evaluation.params.catIds):
+        values = precision[:, :, index]
+        values = values[values > -1]
+        name = evaluation.cocoGt.cats[cat_id]['name']
+        table[name] = float(values.mean()) if values.size else float('nan')
+    return table
+
+
+@dataclass(frozen=True)
+class ClassMatches:
+    """How the boxes of one class fared, crowds and what they cover left out.
+
+    Attributes:
+        scores: (n,) scores, image by image.
+        is_right: (n,) bool: whether each box matches an object.
+        found_ids: (n,) ids of the boxes, from 1 in the order of the file.
+        object_ids: (n,) ids of the objects that they match; 0 for none.
+        num_objects: Objects of the class.
+    """
+
+    scores: np.ndarray
+    is_right: np.ndarray
+    found_ids: np.ndarray
+    object_ids: np.ndarray
+    num_objects: int
+
+    def ious(self, evaluation: COCOeval) -> np.ndarray:
+        """IoU of each box with the object that it matches.
+
+        Args:
+            evaluation: What the matches were taken from.
+
+        Returns:
+            (n,) float64; 0 for a box that matches none.
+        """
+        found, objects = evaluation.cocoDt.anns, evaluation.cocoGt.anns
+        pairs = [
+            (found[one]['bbox'], objects[other]['bbox'])
+            for one, other in zip(self.found_ids, self.object_ids)
+            if other
+        ]
+        ious = np.zeros(len(self.scores))
+        if pairs:
+            ious[self.is_right] = paired_iou(*np.array(pairs).swapaxes(0, 1))
+        return ious
+
+
+def paired_iou(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """IoU of boxes with boxes, the first with the first and so on.
+
+    Args:
+        one: (n, 4) x, y, width and height.
+        other: Likewise.
+
+    Returns:
+        (n,) in [0, 1]; 0 where both boxes are empty.
+    """
+    one, other = np.asarray(one, float), np.asarray(other, float)
+    top = np.maximum(one[:, :2], other[:, :2])
+    end = np.minimum(one[:, :2] + one[:, 2:], other[:, :2] + other[:, 2:])
+    both = (end - top).clip(min=0).prod(axis=1)
+    either = one[:, 2:].prod(axis=1) + other[:, 2:].prod(axis=1) - both
+    return np.where(either > 0, both / np.where(either > 0, either, 1), 0.0)
+
+
+def class_matches(evaluation: COCOeval, cat_id: int, level: int) -> ClassMatches:
+    """Take the matches of one class over all sizes of objects.
+
+    Args:
+        evaluation: An evaluated ``COCOeval`` of boxes.
+        cat_id: Category.
+        level: Index of the IoU threshold.
+
+    Returns:
+        The matches.
+    """
+    parts = [(np.zeros(0), np.zeros(0), np.zeros(0, int), np.zeros(0, int))]
+    num_objects = 0
+    everything = list(evaluation.params.areaRng[0])
+    for image in evaluation.evalImgs:
+        if image is None or image['category_id'] != cat_id:
+            continue
+        if list(image['aRng']) != everything:
+            continue
+        kept = ~np.asarray(image['dtIgnore'][level], bool)
+        objects = np.asarray(image['dtMatches'][level])[kept]
+        parts.append(
+            (
+                np.asarray(image['dtScores'], float)[kept],
+                objects > 0,
+                np.asarray(image['dtIds'], int)[kept],
+                objects.astype(int),
+            )
+        )
+        num_objects += int((np.asarray(image['gtIgnore']) == 0).sum())
+    scores, is_right, found, objects = map(np.concatenate, zip(*parts))
+    return ClassMatches(scores, is_right.astype(bool), found, objects, num_objects)
+
+
+def judge_boxes(truth: COCO, boxes: list[dict], iou: float) -> COCOeval:
+    """Match checked boxes to objects at one IoU, without figures.
+
+    Args:
+        truth: Annotations.
+        boxes: Checked predictions; keys are added to them.
+        iou: IoU from which a box counts as found.
+
+    Returns:
+        A ``COCOeval`` that has been evaluated at this threshold, at most 100 boxes of a class in an
+        image.
+    """
+    with contextlib.redirect_stdout(io.StringIO()):
+        evaluation = COCOeval(truth, truth.loadRes(boxes), 'bbox')
+        evaluation.params.iouThrs = np.array([iou])
+        evaluation.params.areaRng = evaluation.params.areaRng[:1]
+        evaluation.params.areaRngLbl = evaluation.params.areaRngLbl[:1]
+        evaluation.evaluate()
+    return evaluation
+
+
+def best_f1_thresholds(evaluation: COCOeval, iou: float = 0.5) -> dict[int, float]:
+    """Score at which each class reaches its best F1, as a threshold for drawing.
+
+    A ranking loss fixes the order of scores and not their level, so a fixed threshold like 0.3
+    shows everything of one model and nothing of another. The best F1 on a validation split is fair
+    to both.
+
+    Args:
+        evaluation: An evaluated ``COCOeval`` of boxes.
+        iou: IoU from which a box counts as found; one of ``evaluation.params.iouThrs``.
+
+    Returns:
+        Threshold by category id: boxes with at least this score are shown. Infinity for a class of
+        which no box is ever right.
+
+    Raises:
+        ValueError: If ``iou`` is not among the thresholds evaluated.
+    """
+    thresholds = np.asarray(evaluation.params.iouThrs)
+    level = int(np.abs(thresholds - iou).argmin())
+    if abs(thresholds[level] - iou) > 1e-6:
+        raise ValueError(f'IoU {iou} was not evaluated; have {thresholds}')
+    return {
+        cat_id: _best_threshold(class_matches(evaluation, cat_id, level))
+        for cat_id in evaluation.params.catIds
+    }
+
+
+def _best_threshold(matches: ClassMatches) -> float:
+    if not matches.is_right.any():
+        return float('inf')
+    order = np.argsort(-matches.scores, kind='stable')
+    hits = np.cumsum(matches.is_right[order])
+    f1 = 2 * hits / (np.arange(1, len(hits) + 1) + matches.num_objects)
+    # Equal scores are shown or hidden together: only the last counts.
+    ranked = matches.scores[order]
+    f1[:-1][ranked[:-1] == ranked[1:]] = -1
+    return float(ranked[f1.argmax()])

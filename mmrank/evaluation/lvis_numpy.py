@@ -1,0 +1,51 @@
+"""Importing this makes ``lvis`` work with today's numpy.
+
+The package ``lvis`` is optional. Its release on PyPI (0.5.3) uses ``np.float``, which numpy has not
+had since 1.24; :func:`require_lvis` gives it back to that one module, and so to mmdet's
+``LVISMetric``. A config does this by ``custom_imports =
+dict(imports=['mmrank.evaluation.lvis_numpy'])``. Without the package nothing happens here: training
+does not need it until mmdet requires it, with its own message.
+"""
+
+from contextlib import suppress
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from mmrank.errors import UserError
+
+
+class _NumpyWithFloat(ModuleType):
+    """numpy as lvis 0.5.3 knows it."""
+
+    float = float
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+
+def require_lvis() -> ModuleType:
+    """Import ``lvis``, made to work with today's numpy.
+
+    Returns:
+        The package.
+
+    Raises:
+        UserError: If it is not installed.
+    """
+    try:
+        import lvis
+        import lvis.eval
+    except ImportError as error:
+        raise UserError(
+            'LVIS annotations require the package lvis, which cannot be '
+            f'imported ({error}). Fix: pip install lvis'
+        ) from error
+    if lvis.eval.np is np and not hasattr(np, 'float'):
+        lvis.eval.np = _NumpyWithFloat('numpy')
+    return lvis
+
+
+with suppress(UserError):
+    require_lvis()

@@ -1,0 +1,166 @@
+"""The command line of the seeds tool, with a fake and a real training."""
+
+import importlib.util
+import io
+import os
+import textwrap
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from research.seeds.executors.local import LocalExecutor
+
+ROOT = Path(__file__).resolve().parents[3]
+HELPERS = ROOT / 'tests' / 'helpers'
+
+# Better the nearer the rate is to 0.2, and better for the method b.
+FAKE = """
+    import json, pathlib, sys
+    config, work_dir, split, result, seed, *options = sys.argv[1:]
+    options = dict(option.split('=') for option in options)
+    if options.get('fail') == seed:
+        sys.exit('broken on purpose')
+    acc = 0.5 - abs(float(options.get('lr', 0.2)) - 0.2) + int(seed) / 1000
+    acc += 0.1 * config.endswith('b.py') + (0.001 if seed == '1' else 0)
+    metrics = {'acc': acc if split == 'test' else acc - 0.2}
+    pathlib.Path(result).write_text(json.dumps({'metrics': metrics}))
+"""
+
+
+@pytest.fixture(scope='module')
+def tool():
+    """The module of the command."""
+    path = ROOT / 'tools' / 'benchmarks' / 'run_seeds.py'
+    spec = importlib.util.spec_from_file_location('run_seeds', path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def call(tool, tmp_path, monkeypatch):
+    """Call the command with the fake training; give status and output."""
+    # A fake training is over in a moment.
+    monkeypatch.setattr(LocalExecutor, 'poll_seconds', 0.01)
+    script = tmp_path / 'fake_train.py'
+    script.write_text(textwrap.dedent(FAKE))
+    for name in 'ab':
+        (tmp_path / f'{name}.py').write_text(
+            "val_dataloader = dict(dataset=dict(ann_file='val'))\n"
+            "test_dataloader = dict(dataset=dict(ann_file='test'))\n"
+        )
+    command = (
+        f'{{python}} {script} {{config}} {{work_dir}} {{split}} {{result}} {{seed}} {{cfg_options}}'
+    )
+    configs = [str(tmp_path / f'{name}.py') for name in 'ab']
+
+    def run(*arguments, configs=configs):
+        console = Console(file=io.StringIO(), width=200)
+        args = tool.parse_args(
+            [*configs, *arguments, '--train-command', command, '--out-dir', str(tmp_path / 'out')]
+        )
+        return tool.run(args, console), console.file.getvalue()
+
+    return run
+
+
+BASIC = ['--seeds', '0', '1', '2', '--metrics', 'acc']
+
+
+def test_report_is_written(call, tmp_path):
+    status, output = call(*BASIC, '--jobs', '2')
+    assert status == 0
+    assert output.count('done in') == 6
+    report = (tmp_path / 'out' / 'report.md').read_text()
+    assert '| b | acc ↑ | 3 | **0.6013 ± 0.0012** | +0.1000' in report
+    for name in ('summary.csv', 'runs.csv', 'boxplot.png'):
+        assert (tmp_path / 'out' / name).stat().st_size > 100
+
+
+def test_tuning_comes_before_fresh_seeds(call, tmp_path):
+    tune = ['--tune', 'lr=0.1,0.2,0.4', '--tune-seeds', '8', '9']
+    status, output = call(*BASIC, *tune)
+    assert status == 0
+    assert "tuned a: {'lr': '0.2'}" in output
+    assert "tuned b: {'lr': '0.2'}" in output
+    runs = (tmp_path / 'out' / 'runs.csv').read_text()
+    assert runs.count('tune,') == 12
+    assert runs.count('final,') == 6
+    report = (tmp_path / 'out' / 'report.md').read_text()
+    assert '| a | lr=0.2 | 2 | 0.3085 | chosen |' in report
+    status, output = call(*BASIC, *tune, '--dry-run')
+    assert 'finished: tune a lr=0.1 seed 8' in output
+
+
+def test_failure_is_reported_and_tried_again(call, tmp_path):
+    status, output = call(*BASIC, '--cfg-options', 'fail=1')
+    assert status == 1
+    assert 'broken on purpose' in output
+    assert output.count('done in') == 4
+    report = (tmp_path / 'out' / 'report.md').read_text()
+    assert '- final a seed 1:' in report
+    status, output = call(*BASIC, '--cfg-options', 'fail=1')
+    assert status == 1
+    assert 'done in' not in output
+
+
+def test_report_only_trains_nothing(call, tmp_path):
+    call(*BASIC)
+    status, output = call(*BASIC, '--report-only', '--scale', '100')
+    assert status == 0
+    assert 'started' not in output
+    assert '60.13 ± 0.12' in (tmp_path / 'out' / 'report.md').read_text()
+
+
+def test_dry_run_lists_and_stops(call, tmp_path):
+    status, output = call(*BASIC, '--dry-run')
+    assert status == 0
+    assert output.count('to do: final') == 6
+    assert not (tmp_path / 'out').exists()
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        (['--metrics', 'acc'], '`seeds` is empty'),
+        ([*BASIC, '--names', 'x'], '1 names for 2 configs'),
+        ([*BASIC, '--tune', 'lr'], "'lr' is not of the form KEY=VALUE"),
+        ([*BASIC, '--jobs', '0'], '`jobs` is 0'),
+        ([*BASIC, '--plan', 'x.yaml'], '--plan defines the runs'),
+    ],
+)
+def test_wrong_arguments_are_named(call, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        call(*arguments)
+
+
+@pytest.mark.slow
+def test_end_to_end(tool, tmp_path, monkeypatch):
+    import resume_run
+
+    config = resume_run.make_config('unused')
+    config.pop('work_dir')
+    config.custom_imports = {'imports': ['resume_run']}
+    config.train_cfg.max_epochs = 1
+    config.test_dataloader = config.val_dataloader
+    config.test_dataloader.dataset.length = 20
+    config.test_evaluator = config.val_evaluator
+    config.test_cfg = {}
+    config.dump(str(tmp_path / 'tiny.py'))
+    path = os.pathsep.join(map(str, (ROOT, HELPERS)))
+    monkeypatch.setenv('PYTHONPATH', path)
+    arguments = [str(tmp_path / 'tiny.py'), '--seeds', '0', '1']
+    arguments += ['--metrics', 'distance', '--lower-better', 'distance']
+    arguments += ['--out-dir', str(tmp_path / 'out'), '--jobs', '2']
+    console = Console(file=io.StringIO(), width=200)
+    status = tool.run(tool.parse_args(arguments), console)
+    output = console.file.getvalue()
+    assert status == 0, output
+    assert output.count('done in') == 2
+    report = (tmp_path / 'out' / 'report.md').read_text()
+    assert '| tiny | distance ↓ | 2 | ' in report
+
+    console = Console(file=io.StringIO(), width=200)
+    assert tool.run(tool.parse_args(arguments), console) == 0
+    assert 'started' not in console.file.getvalue()

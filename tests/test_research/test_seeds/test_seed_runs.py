@@ -1,0 +1,196 @@
+"""Runs side by side: resuming, failing, interrupting."""
+
+import json
+import os
+import sys
+import textwrap
+import time
+
+import pytest
+
+from research.seeds.executors.local import LocalExecutor, count_cores
+from research.seeds.outcome import read_result
+from research.seeds.plan_file import parse_plan
+from research.seeds.runs import RunQueue, build_command, lock_folder, parse_progress
+
+FAKE = """
+    import json, os, pathlib, sys, time
+    config, work_dir, split, result, seed, *options = sys.argv[1:]
+    work_dir = pathlib.Path(work_dir)
+    count = work_dir / 'count'
+    times = int(count.read_text()) + 1 if count.exists() else 1
+    count.write_text(str(times))
+    if 'fail=' + seed in options:
+        print('Traceback: something broke')
+        sys.exit(3)
+    time.sleep(0.2)
+    metrics = {'acc': int(seed) / 10, 'threads': os.environ['OMP_NUM_THREADS'],
+               'gpu': os.environ.get('CUDA_VISIBLE_DEVICES', '')}
+    pathlib.Path(result).write_text(json.dumps({'metrics': metrics}))
+"""
+
+
+@pytest.fixture
+def template(tmp_path):
+    """A command that behaves like a training."""
+    script = tmp_path / 'fake_train.py'
+    script.write_text(textwrap.dedent(FAKE))
+    return (
+        f'{{python}} {script} {{config}} {{work_dir}} {{split}} {{result}} {{seed}} {{cfg_options}}'
+    )
+
+
+@pytest.fixture
+def make_plan(tmp_path):
+    """Make a plan of one method with the given options."""
+    (tmp_path / 'a.py').write_text('x = 1\n')
+
+    def make(seeds=(0, 1, 2), **options):
+        return parse_plan(
+            {
+                'out_dir': str(tmp_path / 'out'),
+                'seeds': seeds,
+                'metrics': ['acc'],
+                'methods': [{'config': str(tmp_path / 'a.py')}],
+                'cfg_options': options,
+            }
+        )
+
+    return make
+
+
+def quick(**options):
+    """This machine, looked at often."""
+    executor = LocalExecutor(**options)
+    executor.poll_seconds = 0.02
+    return executor
+
+
+def read_counts(runs):
+    """How often each run's command was started."""
+    return [int((run.folder / 'count').read_text()) for run in runs]
+
+
+def test_command(make_plan, template):
+    (run,) = make_plan(seeds=[5], lr='1e-4').final_runs()
+    command = build_command(template, run)
+    assert command[0] == sys.executable
+    assert command[3:] == [str(run.folder), 'test', str(run.folder / 'result.json'), '5', 'lr=1e-4']
+
+
+@pytest.mark.parametrize(
+    ('template', 'message'),
+    [
+        ('train {config} {result}', r'lacks \{seed\}'),
+        ('train {seed}', r'lacks \{result\}'),
+        ('train {seed} {result} {oops}', r'placeholders are'),
+    ],
+)
+def test_wrong_template_is_refused(make_plan, template, message):
+    (run,) = make_plan(seeds=[5]).final_runs()
+    with pytest.raises(ValueError, match=message):
+        build_command(template, run)
+
+
+def test_failures_do_not_stop_the_others(make_plan, template):
+    plan = make_plan(fail=1)
+    runs = plan.final_runs()
+    queue = RunQueue(plan, template, quick(jobs=2), retries=0)
+    outcomes = queue.run(runs)
+    assert [outcome.run for outcome in outcomes] == runs
+    assert outcomes[0].metrics['acc'] == 0.0
+    assert outcomes[2].metrics['acc'] == 0.2
+    assert outcomes[1].metrics is None
+    assert 'exit status 3' in outcomes[1].error
+    assert 'something broke' in outcomes[1].error
+
+
+def test_only_what_is_not_finished_is_run_again(make_plan, template):
+    plan = make_plan(fail=1)
+    runs = plan.final_runs()
+    queue = RunQueue(plan, template, quick(), retries=0)
+    queue.run(runs)
+    outcomes = queue.run(runs)
+    assert read_counts(runs) == [1, 2, 1]
+    assert outcomes[0].seconds == 0
+    assert outcomes[0].metrics['acc'] == 0.0
+
+
+@pytest.mark.parametrize('chosen', [None, '3'])
+def test_cores_and_devices_are_shared_out(make_plan, template, monkeypatch, chosen):
+    monkeypatch.delenv('OMP_NUM_THREADS', raising=False)
+    if chosen:
+        monkeypatch.setenv('OMP_NUM_THREADS', chosen)
+    plan = make_plan()
+    runs = plan.final_runs()
+    queue = RunQueue(plan, template, quick(jobs=2, gpus=['3', '5']))
+    queue.run(runs)
+    found = [json.loads(r.result_file.read_text())['metrics'] for r in runs]
+    threads = chosen or str(max(1, count_cores() // 2))
+    assert {metrics['threads'] for metrics in found} == {threads}
+    assert {metrics['gpu'] for metrics in found} == {'3', '5'}
+
+
+def test_an_interrupt_ends_the_commands(make_plan, tmp_path):
+    script = tmp_path / 'hang.py'
+    script.write_text(
+        'import os, pathlib, sys, time\n'
+        "pathlib.Path(sys.argv[1], 'pid').write_text(str(os.getpid()))\n"
+        'time.sleep(60)\n'
+    )
+    plan = make_plan(seeds=[0])
+    (run,) = plan.final_runs()
+
+    def interrupt(_, text):
+        if (run.folder / 'pid').exists():
+            raise KeyboardInterrupt
+
+    queue = RunQueue(
+        plan,
+        f'{{python}} {script} {{work_dir}} {{seed}} {{result}}',
+        quick(),
+        on_progress=interrupt,
+    )
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        queue.run([run])
+    assert time.monotonic() - start < 30
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((run.folder / 'pid').read_text()), 0)
+
+
+def test_missing_metric_names_those_that_are_there(make_plan):
+    (run,) = make_plan(seeds=[0]).final_runs()
+    assert read_result(run) is None
+    run.folder.mkdir(parents=True)
+    run.result_file.write_text('{"metrics": {"coco/bbox_mAP": 0.4}}')
+    with pytest.raises(ValueError, match='coco/bbox_mAP'):
+        read_result(run, ['acc'])
+    run.result_file.write_text('{"metr')
+    with pytest.raises(ValueError, match='delete it'):
+        read_result(run, ['acc'])
+
+
+def test_progress_is_read_from_the_log():
+    assert parse_progress('loading') == 'starting'
+    log = (
+        'mmengine - INFO - Epoch(train)   [3][ 10/52]  lr: 1.0e-04  eta: 0:04:10  time: 0.5\n'
+        'mmengine - INFO - Epoch(train)   [3][ 20/52]  lr: 1.0e-04  eta: 1 day, 0:03:58  time: '
+        '0.5\n'
+    )
+    expected = 'epoch 3 iteration 20/52 eta 1 day, 0:03:58'
+    assert parse_progress(log) == expected
+    log = 'Iter(train) [ 100/2000]  lr: 1.0e-04  eta: 0:10:00  loss: 1'
+    assert parse_progress(log) == 'iteration 100/2000 eta 0:10:00'
+
+
+@pytest.mark.skipif(os.name != 'posix', reason='there are locks on POSIX only')
+def test_a_folder_has_one_queue(tmp_path):
+    with (
+        lock_folder(tmp_path),
+        pytest.raises(ValueError, match='in use by process'),
+        lock_folder(tmp_path),
+    ):
+        pass
+    with lock_folder(tmp_path):
+        pass

@@ -1,0 +1,80 @@
+"""The made-up glyphs: reproducible, and neither trivial nor hopeless."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from forked_processes import run_script
+
+from research.synthetic.glyphs import GlyphsSpec, draw_glyph, write_glyphs
+
+TOOL = Path(__file__).resolve().parents[3] / 'tools/dataset_converters'
+
+
+def drawings(spec):
+    return np.stack(
+        [[draw_glyph(spec, c, i) for i in range(spec.per_class)] for c in range(spec.num_classes)]
+    )
+
+
+def test_drawings_follow_from_the_seed():
+    spec = GlyphsSpec(num_classes=3, per_class=3)
+    images = drawings(spec)
+    assert images.shape == (3, 3, 28, 28)
+    assert images.dtype == np.uint8
+    np.testing.assert_array_equal(images, drawings(spec))
+    # More classes or drawings leave those before them as they are.
+    more = drawings(GlyphsSpec(num_classes=4, per_class=5))
+    np.testing.assert_array_equal(images, more[:3, :3])
+    other = drawings(GlyphsSpec(num_classes=3, per_class=3, seed=1))
+    assert (images != other).any(axis=(2, 3)).all()
+    assert len({image.tobytes() for image in images.reshape(9, -1)}) == 9
+
+
+def test_every_drawing_has_ink_and_paper():
+    inked = (drawings(GlyphsSpec(num_classes=40)) > 127).mean(axis=(2, 3))
+    assert inked.min() > 0.03
+    assert inked.max() < 0.5
+
+
+def test_pixels_help_but_do_not_solve_it():
+    spec = GlyphsSpec(num_classes=30, per_class=4)
+    rows = drawings(spec).reshape(120, -1).astype(float)
+    rows -= rows.mean(axis=1, keepdims=True)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    scores = rows @ rows.T
+    np.fill_diagonal(scores, -2)
+    right = (scores.argmax(1) // 4 == np.arange(120) // 4).mean()
+    assert 0.2 < right < 0.97
+
+
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        (dict(num_classes=0), 'num_classes must be at least 1, got 0'),
+        (dict(size=4), 'size must be at least 8, got 4'),
+        (dict(jitter=-1.0), 'jitter must be at least 0'),
+    ],
+)
+def test_bad_numbers_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        GlyphsSpec(**options)
+
+
+def test_tool_writes_class_folders(tmp_path):
+    command = TOOL / 'make_glyphs.py', tmp_path
+    sizes = '--classes', 11, '--per-class', 2, '--size', 16
+    done = run_script(*command, *sizes)
+    assert done.returncode == 0, done.stderr
+    names = sorted(p.name for p in tmp_path.iterdir())
+    assert names == [f'glyph_{i:02d}' for i in range(11)]
+    assert len(list(tmp_path.rglob('*.png'))) == 22
+    done = run_script(*command, '--classes', 0)
+    assert done.returncode == 2
+    assert 'num_classes must be at least 1' in done.stderr
+
+
+def test_progress_counts_classes(tmp_path):
+    seen = []
+    write_glyphs(tmp_path, GlyphsSpec(3, 1), lambda *arguments: seen.append(arguments))
+    assert seen == [(1, 3), (2, 3), (3, 3)]

@@ -1,0 +1,61 @@
+"""Times of functions that take turns."""
+
+import time
+
+import pytest
+import torch
+
+from research.common import timing
+
+
+def test_functions_take_turns_with_the_threads_of_torch(monkeypatch):
+    monkeypatch.setattr(timing, 'TURN', 0.002)
+    calls, threads = [], torch.get_num_threads()
+
+    def step(name, seconds):
+        assert torch.get_num_threads() == threads
+        calls.append(name)
+        time.sleep(seconds)
+
+    steps = {'short': (step, ('a', 0.004)), 'long': (step, ('b', 0.016))}
+    times = timing.times_in_turn(steps, 3)
+    # A warm-up and a run in each turn.
+    assert calls == ['a', 'a', 'b', 'b'] * 3
+    assert [len(x) for x in times.values()] == [3, 3]
+    assert min(times['short']) >= 0.004
+    assert min(times['long']) >= 0.016
+
+
+def test_ratios_are_those_of_one_turn(monkeypatch):
+    times = {'a': [1.0, 10.0, 2.0], 'b': [3.0, 20.0, 5.0]}
+    monkeypatch.setattr(timing, 'times_in_turn', lambda *args: times)
+    found = timing.in_turn({}, 3)
+    assert found == {'a': (2.0, 1.0), 'b': (5.0, pytest.approx(2.5))}
+
+
+def test_wall_and_cpu_time_of_turns(monkeypatch):
+    monkeypatch.setattr(timing, 'TURN', 0.02)
+    calls = []
+
+    def sleep(name, seconds):
+        calls.append(name)
+        time.sleep(seconds)
+
+    def work(name):
+        calls.append(name)
+        end = time.process_time() + 0.03
+        while time.process_time() < end:
+            pass
+
+    steps = {'short': (sleep, ('a', 0.01)), 'long': (sleep, ('b', 0.06)), 'busy': (work, ('c',))}
+    times = timing.both_times_in_turn(steps, 3, long=0.05)
+    assert [len(x.wall) for x in times.values()] == [3, 3, 3]
+    assert [len(x.cpu) for x in times.values()] == [3, 3, 3]
+    # The long one has no warm-up.
+    assert calls.count('b') == 3
+    assert calls.count('a') >= 4
+    assert min(times['short'].wall) >= 0.01
+    assert max(times['long'].cpu) < 0.03 <= min(times['busy'].cpu)
+    found = timing.cpu_in_turn(dict(busy=steps['busy'], short=steps['short']), 1)
+    assert found['busy'][1] == 1
+    assert found['short'][1] < 0.5

@@ -1,0 +1,193 @@
+"""Predicted boxes of a split, judged against its annotations."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+from torch import Tensor
+
+from mmrank.errors import UserError
+from mmrank.evaluation.box_evaluation import (
+    check_predictions,
+    class_average_precision,
+    class_matches,
+    judge_boxes,
+    load_ground_truth,
+    load_predictions,
+    match_boxes,
+)
+from mmrank.models.calibration import Calibration
+
+from .judged_scores import JudgedScores, SplitFigures, as_float32
+
+
+@dataclass(frozen=True)
+class BoxSplit:
+    """Boxes of a detector and the objects of the images.
+
+    Attributes:
+        truth: Annotations.
+        boxes: Predictions in COCO's form.
+        judged: Their scores.
+        labels: (n,) int64 class of each box of ``boxes``.
+        scores: (n,) float32.
+    """
+
+    truth: COCO
+    boxes: list[dict]
+    judged: JudgedScores
+    labels: Tensor
+    scores: Tensor
+
+    @classmethod
+    def read(
+        cls,
+        predictions: str | os.PathLike | list[dict],
+        ann_file: str | os.PathLike | COCO,
+        classes: Sequence[str] | None = None,
+        iou: float = 0.5,
+    ) -> 'BoxSplit':
+        """Read and judge the boxes of a split.
+
+        A box is right if no better box of its class has taken the object that it overlaps most by
+        ``iou`` or more, as COCO matches. Boxes on crowds and on ignored objects do not count.
+
+        Args:
+            predictions: ``*.bbox.json`` of ``CocoMetric``, or content of a dump of ``tools/test.py
+                --out``.
+            ann_file: COCO annotations of the images.
+            classes: Names in the order of the model. None: all categories of the annotations.
+            iou: IoU from which a box is right.
+
+        Returns:
+            The split.
+
+        Raises:
+            UserError: If there is no box, boxes, annotations and classes do not fit, or the
+                annotations are federated.
+        """
+        if not isinstance(ann_file, COCO) and not Path(ann_file).is_file():
+            raise UserError(
+                f'annotation file {str(ann_file)!r} does not exist. Fix: pass '
+                'the COCO file of the images that were predicted'
+            )
+        truth = load_ground_truth(ann_file)
+        if any('neg_category_ids' in x for x in truth.dataset['images']):
+            raise UserError(
+                'the annotations are of LVIS, where a box of a class that was not looked for is '
+                'neither right nor wrong. Fix: calibrate on images that are annotated whole'
+            )
+        cat_ids, names = _categories(truth, classes)
+        if isinstance(predictions, list):
+            boxes = _boxes_of_dump(predictions, cat_ids)
+        else:
+            boxes = load_predictions(predictions)
+        check_predictions(boxes, truth.imgs, set(cat_ids))
+        if not boxes:
+            raise UserError(
+                'the predictions have no box: there is nothing to calibrate. Fix: lower '
+                'model.test_cfg.score_thr, or pass the predictions of a trained model'
+            )
+        place = {cat_id: i for i, cat_id in enumerate(cat_ids)}
+        labels = np.array([place[box['category_id']] for box in boxes])
+        scores = as_float32(np.array([box['score'] for box in boxes]), labels, 'boxes')
+        evaluation = judge_boxes(truth, [dict(box) for box in boxes], iou)
+        judged = _judged(evaluation, cat_ids, names, scores)
+        return cls(truth, boxes, judged, torch.from_numpy(labels), scores)
+
+    def calibrated(self, calibration: Calibration) -> list[dict]:
+        """The boxes with probabilities for scores, in the same order."""
+        values = calibration.probabilities(self.scores, self.labels).tolist()
+        return [{**box, 'score': value} for box, value in zip(self.boxes, values)]
+
+    def figures(self, calibration: Calibration | None = None) -> SplitFigures:
+        """COCO's figures of the boxes.
+
+        Args:
+            calibration: None: of the scores as they are.
+
+        Returns:
+            The figures; precision at every recall and recall, of each IoU, class, size and number
+            of boxes, are its details.
+        """
+        boxes = [dict(x) for x in self.boxes]
+        if calibration is not None:
+            boxes = self.calibrated(calibration)
+        evaluation = match_boxes(self.truth, boxes)
+        ap = class_average_precision(evaluation)
+        return SplitFigures(
+            np.array([ap[name] for name in self.judged.classes]),
+            float(evaluation.stats[0]),
+            (evaluation.stats, evaluation.eval['precision'], evaluation.eval['recall']),
+        )
+
+    def same_as(self, other: 'BoxSplit') -> bool:
+        """Whether the other split has images of this one."""
+        return not _images(self.truth).isdisjoint(_images(other.truth))
+
+
+def _images(truth: COCO) -> set[tuple]:
+    """Images by name and objects: files of two folders may share a name."""
+    return {
+        (image.get('file_name', image['id']), tuple(sorted(tuple(x['bbox']) for x in objects)))
+        for image in truth.dataset['images']
+        if (objects := truth.imgToAnns.get(image['id']))
+    }
+
+
+def _categories(truth: COCO, classes: Sequence[str] | None) -> tuple[list[int], tuple[str, ...]]:
+    """Ids and names of the classes in the order of the labels."""
+    categories = truth.dataset.get('categories') or []
+    if classes is not None:
+        categories = [x for x in categories if x['name'] in set(classes)]
+    names = tuple(x['name'] for x in categories)
+    if classes is not None and names != tuple(classes):
+        raise UserError(
+            f'the model has the classes {", ".join(classes[:6])}, the '
+            f'annotations {", ".join(names[:6]) or "none of them"}. Fix: pass '
+            'annotations with the classes of the model, in its order'
+        )
+    return [x['id'] for x in categories], names
+
+
+def _boxes_of_dump(samples: Sequence[Mapping], cat_ids: Sequence[int]) -> list[dict]:
+    """Predicted boxes in COCO's form, as ``CocoMetric`` writes them."""
+    boxes = []
+    for sample in samples:
+        found = sample['pred_instances']
+        corners = np.asarray(found['bboxes'], float).reshape(-1, 4)
+        corners[:, 2:] -= corners[:, :2]
+        for box, score, label in zip(
+            corners.tolist(),
+            np.asarray(found['scores'], float).tolist(),
+            np.asarray(found['labels']).tolist(),
+        ):
+            if label >= len(cat_ids):
+                raise UserError(
+                    f'a predicted box has the label {label}, but there are {len(cat_ids)} classes. '
+                    'Fix: pass the checkpoint of the model, which names its classes (--checkpoint)'
+                )
+            boxes.append(
+                dict(image_id=sample['img_id'], category_id=cat_ids[label], bbox=box, score=score)
+            )
+    return boxes
+
+
+def _judged(
+    evaluation: COCOeval, cat_ids: Sequence[int], names: tuple[str, ...], scores: Tensor
+) -> JudgedScores:
+    found = [class_matches(evaluation, x, 0) for x in cat_ids]
+    places = np.concatenate([x.found_ids for x in found]) - 1
+    return JudgedScores(
+        'detection',
+        names,
+        scores[torch.from_numpy(places)],
+        torch.arange(len(found)).repeat_interleave(torch.tensor([len(x.scores) for x in found])),
+        torch.from_numpy(np.concatenate([x.is_right for x in found])),
+        torch.from_numpy(np.concatenate([x.ious(evaluation) for x in found])),
+    )

@@ -1,0 +1,230 @@
+"""Figures and curves of several detectors on one annotation file."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mmrank.datasets.checks.coco_check import check_coco_file
+from mmrank.datasets.checks.coco_reading import read_coco_json
+from mmrank.datasets.lvis_annotations import is_lvis, require_federated
+from mmrank.errors import UserError
+from mmrank.evaluation.box_evaluation import (
+    check_predictions,
+    class_average_precision,
+    load_predictions,
+    summary,
+)
+from mmrank.evaluation.lvis_numpy import require_lvis
+from research.coco.benchmark_table import BenchmarkRow
+from research.coco.entries import ModelResult
+from research.coco.evaluators import BoxEvaluator, check_equality, find_evaluators
+from research.coco.fixed_and_pooled_ap import describe_limit, fixed_and_pooled_ap
+from research.coco.lvis_evaluation import evaluate_lvis, lvis_class_average_precision, lvis_summary
+from research.coco.pictures.pr_curves import PRCurves
+
+_HIDDEN_FIGURES = ('ARs', 'ARm', 'ARl')
+
+
+@dataclass
+class CocoBenchmark:
+    """Everything that the table and the pictures are made of.
+
+    Attributes:
+        ann_file: Annotation file of all models.
+        num_images: Images in it.
+        evaluator: Name of the evaluator whose figures these are.
+        rows: Rows of the table.
+        curves: Precision-recall curves by model name.
+        evaluations: ``COCOeval`` or ``LVISEval`` by model name.
+        notes: What a reader of the table should know.
+        seconds: Time of each evaluation, by evaluator and model name.
+    """
+
+    ann_file: Path
+    num_images: int
+    evaluator: str
+    rows: list[BenchmarkRow] = field(default_factory=list)
+    curves: dict[str, PRCurves] = field(default_factory=dict)
+    evaluations: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    seconds: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def is_lvis(self) -> bool:
+        """Whether the annotations are LVIS's."""
+        return self.evaluator == 'lvis'
+
+
+def read_models(
+    results: Sequence[ModelResult], document: Mapping, *, allow_empty: bool = False
+) -> tuple[dict[str, list[dict]], list[str]]:
+    """Read and check the predictions of all models.
+
+    Args:
+        results: Where they are.
+        document: Content of the annotation file.
+        allow_empty: Whether a model may have no prediction at all.
+
+    Returns:
+        The boxes by model name, and notes on images without any.
+
+    Raises:
+        UserError: If predictions are malformed or do not belong to the annotations, or there is
+            none.
+    """
+    image_ids = {image['id'] for image in document['images']}
+    category_ids = {cat['id'] for cat in document['categories']}
+    models, notes = {}, []
+    for result in results:
+        boxes = load_predictions(result.predictions)
+        where = f'predictions of {result.name!r} ({result.predictions})'
+        check_predictions(boxes, image_ids, category_ids, where)
+        if not boxes and not allow_empty:
+            raise UserError(
+                f'there are no boxes in the {where}. Fix: lower test_cfg.score_thr of the '
+                'detector; --allow-empty shows it with an AP of 0.'
+            )
+        bare = sorted(image_ids - {box['image_id'] for box in boxes})
+        if bare:
+            notes.append(
+                f'{result.name}: {len(bare)} of {len(image_ids)} images have no prediction, for '
+                f'example image_id {bare[0]}. Their objects count as missed. If these images were '
+                'not tested, test the whole split.'
+            )
+        models[result.name] = boxes
+    return models, notes
+
+
+def run_benchmark(
+    results: Sequence[ModelResult],
+    ann_file: Path,
+    *,
+    evaluator: str = 'auto',
+    allow_empty: bool = False,
+    on_step: Callable[[str], None] = lambda text: None,
+) -> CocoBenchmark:
+    """Evaluate models on one annotation file.
+
+    Args:
+        results: The models, at least one, with names that differ.
+        ann_file: COCO or LVIS annotation file.
+        evaluator: One of
+            :data:`~research.coco.evaluators.CHOICES`; LVIS has its
+            own and takes ``'auto'`` only.
+        allow_empty: Whether a model may have no prediction at all.
+        on_step: Called with what is being done.
+
+    Returns:
+        The figures.
+
+    Raises:
+        UserError: If the annotations are bad, or those of LVIS without the classes that each image
+            lacks.
+        UserError: See :func:`read_models`.
+        UserError: If an evaluator is absent, or two do not agree.
+        UserError: If the package ``lvis`` is needed and absent.
+    """
+    on_step('reading annotations')
+    document = read_coco_json(ann_file)
+    if is_lvis(document):
+        require_federated(document, ann_file)
+        if evaluator != 'auto':
+            raise UserError(
+                f'evaluator {evaluator!r} does not support LVIS, and {ann_file} has LVIS '
+                'annotations. Fix: remove --evaluator; lvis evaluates them.'
+            )
+        require_lvis()
+        evaluators = []
+    else:
+        evaluators = find_evaluators(evaluator)
+        check_coco_file(ann_file)
+    on_step('reading predictions')
+    models, notes = read_models(results, document, allow_empty=allow_empty)
+    benchmark = CocoBenchmark(
+        ann_file, len(document['images']), evaluators[0].name if evaluators else 'lvis', notes=notes
+    )
+    evaluate = _evaluate_coco if evaluators else _evaluate_lvis
+    evaluate(benchmark, evaluators, models, results, on_step)
+    return benchmark
+
+
+def _evaluate_coco(
+    benchmark: CocoBenchmark,
+    evaluators: Sequence[BoxEvaluator],
+    models: Mapping[str, list[dict]],
+    results: Sequence[ModelResult],
+    on_step: Callable[[str], None],
+) -> None:
+    truths = [one.load_truth(benchmark.ann_file) for one in evaluators]
+    benchmark.seconds = {one.name: {} for one in evaluators}
+    largest = 0.0
+    for result in results:
+        evaluations = []
+        for one, truth in zip(evaluators, truths):
+            on_step(f'{result.name}: {one.name}')
+            evaluation, seconds = one.evaluate(truth, models[result.name])
+            evaluations.append(evaluation)
+            benchmark.seconds[one.name][result.name] = seconds
+        first = evaluations[0]
+        for other in evaluations[1:]:
+            gap = check_equality(first, other, result.name)
+            largest = max(largest, gap)
+        figures = summary(first)
+        for name in _HIDDEN_FIGURES:
+            del figures[name]
+        _add(
+            benchmark,
+            result,
+            first,
+            figures,
+            class_average_precision(first),
+            PRCurves.from_coco_eval(first),
+        )
+    if len(evaluators) > 1:
+        slow, fast = (sum(t.values()) for t in benchmark.seconds.values())
+        names = ' and '.join(benchmark.seconds)
+        benchmark.notes.append(
+            f'{names} agree on every figure (largest difference {largest:.1e}); {slow:.2f} s '
+            f'against {fast:.2f} s, a ratio of {slow / fast:.1f}.'
+        )
+
+
+def _evaluate_lvis(
+    benchmark: CocoBenchmark,
+    evaluators: Sequence[BoxEvaluator],
+    models: Mapping[str, list[dict]],
+    results: Sequence[ModelResult],
+    on_step: Callable[[str], None],
+) -> None:
+    for result in results:
+        on_step(f'{result.name}: lvis')
+        boxes = models[result.name]
+        evaluation = evaluate_lvis(benchmark.ann_file, boxes)
+        on_step(f'{result.name}: AP-fixed and AP-pool')
+        figures = lvis_summary(evaluation)
+        figures |= fixed_and_pooled_ap(read_coco_json(benchmark.ann_file), boxes)
+        limit = describe_limit(boxes)
+        if limit is not None:
+            benchmark.notes.append(f'{result.name}: {limit}')
+        _add(
+            benchmark,
+            result,
+            evaluation,
+            figures,
+            lvis_class_average_precision(evaluation),
+            PRCurves.from_lvis_eval(evaluation),
+        )
+
+
+def _add(
+    benchmark: CocoBenchmark,
+    result: ModelResult,
+    evaluation: Any,
+    figures: Mapping[str, float],
+    classes: Mapping[str, float],
+    curves: PRCurves,
+) -> None:
+    benchmark.rows.append(BenchmarkRow(result.name, figures, classes, result.record))
+    benchmark.curves[result.name] = curves
+    benchmark.evaluations[result.name] = evaluation

@@ -1,0 +1,206 @@
+"""The cells of the study of in-batch sampling, tables 5 and 6."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+
+from research.in_batch.data import TwoTowerData
+from research.in_batch.expected_objective import emulated_omega
+from research.in_batch.full_gradient import minimise_by_lbfgs
+from research.in_batch.learning_rate_search import SearchRule, search_learning_rate
+from research.in_batch.stepwise_training import StepwiseTraining
+
+#: Losses of batches, in the order of the work: the weight of unbiased_omega comes from the results
+#: of pos_neg.
+SAMPLED_MODES = ('pos_neg', 'unbiased', 'in_batch', 'popularity', 'unbiased_omega', 'sogram')
+#: Losses of all pairs; those in the second line have an emulated ratio.
+FULL_MODES = ('unbiased', 'popularity')
+FULL_OMEGA_MODES = ('unbiased_omega', 'in_batch_omega')
+#: Metric by which the best batch ratio of pos_neg is chosen.
+CHOICE = 'top_k/precision@5'
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of the tables.
+
+    Attributes:
+        pointwise: ``square`` or ``logistic``.
+        mode: Of ``mmrank.InBatchLoss``.
+        batch_ratio: ``|Ohat|^2 / |O|^2``; None for a full objective that has none to emulate.
+        full: Whether all pairs are used, by L-BFGS.
+    """
+
+    pointwise: str
+    mode: str
+    batch_ratio: float | None
+    full: bool = False
+
+    @property
+    def key(self) -> str:
+        """Name that no other cell has."""
+        kind = 'full' if self.full else 'sampled'
+        ratio = '-' if self.batch_ratio is None else f'{self.batch_ratio:g}'
+        return f'{kind}/{self.pointwise}/{self.mode}/{ratio}'
+
+
+@dataclass(frozen=True)
+class StudySettings:
+    """What all cells of a study have in common.
+
+    Attributes:
+        rule: Of the search for a learning rate; its ``max_steps`` holds
+            where ``max_steps`` has no other.
+        max_steps: Steps that end a training, by batch ratio.
+        max_iterations: Iterations that end L-BFGS.
+        tolerance: Norm of the gradient to reach in L-BFGS.
+        seed: Of weights and batches.
+        omega: Weight of the negatives in ``unbiased_omega`` with sampling;
+            None: see :func:`chosen_omega`.
+        device: Where to train; not part of a cell's settings.
+    """
+
+    rule: SearchRule = field(default_factory=SearchRule)
+    max_steps: Mapping[float, int] = field(default_factory=dict)
+    max_iterations: int = 1000
+    tolerance: float = 1e-7
+    seed: int = 0
+    omega: float | None = None
+    device: str = 'cpu'
+
+    def of(self, cell: Cell) -> dict:
+        """What the result of a cell depends on, fit for JSON."""
+        if cell.full:
+            return dict(
+                max_iterations=self.max_iterations, tolerance=self.tolerance, seed=self.seed
+            )
+        settings = dict(asdict(self.rule_of(cell)), seed=self.seed)
+        if cell.mode == 'unbiased_omega' and self.omega is not None:
+            settings['omega'] = self.omega
+        return settings
+
+    def rule_of(self, cell: Cell) -> SearchRule:
+        """The rule for a cell, with its limit of steps."""
+        limit = self.max_steps.get(cell.batch_ratio, self.rule.max_steps)
+        return replace(self.rule, max_steps=limit)
+
+
+def study_cells(
+    ratios: Iterable[float],
+    pointwise: Iterable[str] = ('square', 'logistic'),
+    modes: Iterable[str] = SAMPLED_MODES,
+    full: bool = True,
+) -> Iterator[Cell]:
+    """Cells in the order of the work.
+
+    Args:
+        ratios: Batch ratios.
+        pointwise: Pointwise losses.
+        modes: Losses of batches.
+        full: Whether to add the full objectives.
+    """
+    ratios = sorted(ratios, reverse=True)
+    modes = [x for x in SAMPLED_MODES if x in set(modes)]
+    for name in pointwise:
+        for mode in modes:
+            yield from (Cell(name, mode, x) for x in ratios)
+        if full:
+            yield from (Cell(name, x, None, True) for x in FULL_MODES)
+            for mode in FULL_OMEGA_MODES:
+                yield from (Cell(name, mode, x, True) for x in ratios)
+
+
+def chosen_omega(cell: Cell, results: Mapping[str, Mapping], data: TwoTowerData) -> float:
+    """Weight of the negatives: that of pos_neg at its best batch ratio.
+
+    Source: the paper's section 6.1.2.
+
+    Args:
+        cell: Of mode ``unbiased_omega``, with sampling.
+        results: Finished cells by key.
+        data: Where the number of pairs is known.
+
+    Raises:
+        ValueError: If no cell of ``pos_neg`` is finished.
+    """
+    start = Cell(cell.pointwise, 'pos_neg', None).key.rpartition('/')[0]
+    rivals = [x for key, x in results.items() if key.startswith(start + '/')]
+    if not rivals:
+        raise ValueError(
+            f'{cell.key}: its omega is that of pos_neg at its best batch '
+            "ratio, but no cell of pos_neg is finished. Fix: add 'pos_neg' to "
+            'the modes'
+        )
+    best = max(rivals, key=lambda x: x['best'].get(CHOICE, 0.0))
+    size = data.batch_size(best['batch_ratio'])
+    return emulated_omega(size, data.num_positives)
+
+
+def run_cell(
+    cell: Cell,
+    data: TwoTowerData,
+    settings: StudySettings,
+    results: Mapping[str, Mapping],
+    all_pairs: dict,
+    report=None,
+) -> dict:
+    """Train the setting of a cell.
+
+    Args:
+        cell: Which.
+        data: Data of the config.
+        settings: Of the study.
+        results: Finished cells by key.
+        all_pairs: The batch of all training pairs.
+        report: Called with what :func:`search_learning_rate` or
+            :func:`minimise_by_lbfgs` reports.
+
+    Returns:
+        Dict fit for JSON.
+    """
+    size = None
+    if cell.batch_ratio is not None:
+        size = data.batch_size(cell.batch_ratio)
+    loss = dict(type='mmrank.InBatchLoss', mode=cell.mode, pointwise=cell.pointwise)
+    if cell.mode.endswith('_omega'):
+        if cell.full:
+            loss['omega'] = emulated_omega(size, data.num_positives)
+        elif settings.omega is not None:
+            loss['omega'] = settings.omega
+        else:
+            loss['omega'] = chosen_omega(cell, results, data)
+    run = _run_full if cell.full else _run_sampled
+    outcome = run(cell, data, settings, loss, size, all_pairs, report)
+    return dict(
+        asdict(cell),
+        key=cell.key,
+        batch_size=size,
+        omega=loss.get('omega'),
+        settings=settings.of(cell),
+        **outcome,
+    )
+
+
+def _run_sampled(cell, data, settings, loss, size, all_pairs, report):
+    def start(lr):
+        training = StepwiseTraining(data, loss, size, lr, settings.seed, settings.device)
+        training.objective(all_pairs)
+        return training
+
+    training, diverged = search_learning_rate(start, settings.rule_of(cell), report)
+    return dict(asdict(training), diverged=[x.lr for x in diverged])
+
+
+def _run_full(cell, data, settings, loss, size, all_pairs, report):
+    del cell, size
+    # It draws no batch; 2 pairs are always there to draw.
+    training = StepwiseTraining(data, loss, 2, None, settings.seed, settings.device)
+    objective = training.full_objective(all_pairs)
+    result = minimise_by_lbfgs(
+        training.model.double(),
+        objective,
+        settings.tolerance,
+        settings.max_iterations,
+        evaluate=data.evaluate,
+        report=report,
+    )
+    return asdict(result)

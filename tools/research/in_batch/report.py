@@ -1,0 +1,226 @@
+"""Tables and figure of the study of in-batch sampling."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from mmrank.visualization.figures import label_panels, legend_above, new_panels, save
+from mmrank.visualization.palette import LOSS_STYLES, dash
+from mmrank.visualization.tables import write_table
+
+NAMES = {
+    'unbiased': 'Unbiased',
+    'unbiased_omega': 'Unbiased-omega',
+    'in_batch': 'In-Batch',
+    'popularity': 'Popularity',
+    'pos_neg': 'Pos-Neg',
+    'sogram': 'Sogram',
+}
+# With all pairs as the batch; G.2 calls unbiased-omega so.
+FULL_NAMES = {
+    'unbiased': 'Unbiased',
+    'in_batch_omega': 'In-Batch-omega',
+    'popularity': 'Popularity',
+    'unbiased_omega': 'Pos-Neg-omega',
+}
+_SHORT = {'square': 'SQ', 'logistic': 'LR'}
+_KINDS = {'precision': 'P', 'recall': 'R'}
+_MARKERS = 'osD^vP'
+
+
+def write_study_tables(
+    results: Mapping[str, Mapping], folder: str | os.PathLike, note: str = ''
+) -> list[Path]:
+    """Write the tables in the layout of the paper's tables 5 and 6.
+
+    Args:
+        results: Finished cells by key; see
+            :func:`research.in_batch.cells.run_cell`.
+        folder: Where to write ``sampled.{md,csv}``, ``full_gradient.{md,csv}`` and
+            ``cells.{md,csv}``; tables without a cell are not written.
+        note: Paragraph below the headings.
+
+    Returns:
+        The files.
+    """
+    folder, files = Path(folder), []
+    cells = sorted(results.values(), key=_place)
+    for full, names, stem, title in (
+        (False, NAMES, 'sampled', 'Best metrics with sampled batches'),
+        (True, FULL_NAMES, 'full_gradient', 'Metrics at the full gradient'),
+    ):
+        chosen = [x for x in cells if x['full'] == full]
+        if chosen:
+            files += write_table(
+                ['loss', 'batch ratio', *_heads(chosen)],
+                _rows(chosen, names),
+                folder / stem,
+                title,
+                f'In percent. {note}'.strip(),
+            )
+    if cells:
+        files += write_table(
+            [
+                *('cell', 'pairs', 'omega', 'learning rate', 'steps'),
+                *('epochs', 'ended', 'objective', 'gradient norm'),
+            ],
+            [_how(x) for x in cells],
+            folder / 'cells',
+            'How each cell was trained',
+            note,
+        )
+    return files
+
+
+def _place(cell: Mapping) -> tuple:
+    """Order of the cells in a table, whatever was finished first."""
+    pointwise = list(_SHORT).index(cell['pointwise'])
+    ratio = cell['batch_ratio'] or 0.0
+    return cell['full'], pointwise, cell['mode'], ratio
+
+
+def _metrics(cell: Mapping) -> Mapping[str, float]:
+    return cell['last'] if cell['full'] else cell['best']
+
+
+def _columns(cells: Sequence[Mapping]) -> list[tuple[str, str]]:
+    """Metric and pointwise loss of each column."""
+    numbers = sorted({int(x.rpartition('@')[2]) for x in _metrics(cells[0])})
+    found = {x['pointwise'] for x in cells}
+    return [
+        (f'top_k/{kind}@{k}', pointwise)
+        for kind in _KINDS
+        for k in numbers
+        for pointwise in _SHORT
+        if pointwise in found
+    ]
+
+
+def _heads(cells: Sequence[Mapping]) -> list[str]:
+    heads = []
+    for metric, pointwise in _columns(cells):
+        kind, _, k = metric.removeprefix('top_k/').partition('@')
+        heads.append(f'{_KINDS[kind]}@{k} {_SHORT[pointwise]}')
+    return heads
+
+
+def _rows(cells: Sequence[Mapping], names: Mapping[str, str]) -> list[list]:
+    by_place = {(x['mode'], x['batch_ratio'], x['pointwise']): _metrics(x) for x in cells}
+    rows = []
+    for mode, name in names.items():
+        ratios = {x['batch_ratio'] for x in cells if x['mode'] == mode}
+        for ratio in sorted(ratios, key=lambda x: -1 if x is None else x):
+            row = [name, '-' if ratio is None else f'{ratio:g}']
+            for metric, pointwise in _columns(cells):
+                found = by_place.get((mode, ratio, pointwise))
+                row.append('' if found is None else f'{found[metric]:.2f}')
+            rows.append(row)
+    return rows
+
+
+def _how(cell: Mapping) -> list:
+    full = cell['full']
+    ended = cell.get('ended')
+    if full:
+        ended = 'converged' if cell['converged'] else 'not converged'
+    objective = cell['objective'] if full else cell['last_objective']
+    return [
+        cell['key'],
+        '' if full else cell['batch_size'],
+        '' if cell['omega'] is None else f'{cell["omega"]:.4g}',
+        '' if full else f'{cell["lr"]:g}',
+        cell['iterations'] if full else cell['steps'],
+        '' if full else f'{cell["epochs"]:.1f}',
+        ended,
+        f'{objective:.5g}',
+        f'{cell["gradient_norm"]:.2g}' if full else '',
+    ]
+
+
+def plot_study(
+    results: Mapping[str, Mapping], path: str | os.PathLike, metric: str = 'top_k/precision@5'
+) -> Path:
+    """A metric against the batch ratio; figure 3 of the paper.
+
+    Args:
+        results: Finished cells by key.
+        path: Image file to write.
+        metric: Which.
+
+    Returns:
+        ``path``.
+
+    Raises:
+        ValueError: If no cell with a batch ratio is finished.
+    """
+    cells = [x for x in results.values() if x['batch_ratio'] is not None]
+    kinds = [x for x in _SHORT if any(c['pointwise'] == x for c in cells)]
+    if not kinds:
+        raise ValueError('there is no finished cell to draw')
+    sides = [x for x in (False, True) if any(c['full'] == x for c in cells)]
+    figure, axes = new_panels(len(sides), len(kinds), width=4.6, height=3.2)
+    name = metric.removeprefix('top_k/').replace('precision', 'P')
+    for line, full in zip(axes, sides):
+        for axis, pointwise in zip(line, kinds):
+            names = FULL_NAMES if full else NAMES
+            for index, mode in enumerate(NAMES):
+                mode = _full_mode(mode) if full else mode
+                if mode not in names:
+                    continue
+                _draw(axis, results, pointwise, mode, full, metric, index)
+            if axis.lines:
+                _draw_level(axis, results, pointwise, metric)
+            what = 'full gradient, emulated' if full else 'sampled batches'
+            axis.set(
+                title=f'{pointwise} loss, {what}',
+                xlabel='batch ratio $|\\hat O|^2 / |O|^2$',
+                xscale='log',
+            )
+            # A kind of cell may not be finished for both pointwise losses.
+            axis.set_visible(bool(axis.lines))
+    top = 1.05 * max(axis.get_ylim()[1] for axis in figure.axes)
+    for axis in figure.axes:
+        axis.set_ylim(0, top)
+    for line in axes:
+        line[0].set_ylabel(f'{name}, %')
+    label_panels(axes)
+    legend_above(figure, axes[0, 0], 4)
+    return save(figure, path)
+
+
+def _full_mode(mode: str) -> str:
+    """The full objective that has the colour of a loss of batches."""
+    return {'pos_neg': 'unbiased_omega', 'in_batch': 'in_batch_omega'}.get(mode, '')
+
+
+def _draw(axis, results, pointwise, mode, full, metric, index) -> None:
+    points = sorted(
+        (x['batch_ratio'], _metrics(x)[metric])
+        for x in results.values()
+        if (x['pointwise'], x['mode'], x['full']) == (pointwise, mode, full)
+        and x['batch_ratio'] is not None
+    )
+    if points:
+        axis.plot(
+            *zip(*points),
+            # That of the loss whose full objective it is.
+            color=LOSS_STYLES[list(NAMES)[index]].colour,
+            linestyle=dash(index // 3),
+            marker=_MARKERS[index],
+            markersize=4,
+            linewidth=1.4,
+            label=(FULL_NAMES if full else NAMES)[mode],
+        )
+
+
+def _draw_level(axis, results, pointwise, metric) -> None:
+    """The unbiased objective at the full gradient, which has no ratio."""
+    cell = results.get(f'full/{pointwise}/unbiased/-')
+    if cell is not None:
+        axis.axhline(
+            _metrics(cell)[metric],
+            color='0.4',
+            linewidth=1,
+            linestyle=':',
+            label='Unbiased, full gradient',
+        )

@@ -1,0 +1,278 @@
+"""Figures of SOPRC's simulations."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from mmrank.visualization.figures import label_panels, legend_above, new_panels, save
+from mmrank.visualization.palette import LOSS_STYLES, colour
+from research.theory.interpolation_error import (
+    INNER,
+    InterpolationErrorRow,
+    mean_interpolated_scores,
+)
+from research.theory.sampling_rate_bias import (
+    AVERAGE_PRECISION,
+    SOPRC,
+    SOPRC_SURROGATES,
+    SOPRC_WITHOUT_V,
+    BiasRow,
+)
+from research.theory.score_distributions import DISTRIBUTIONS, population_auprc
+from research.theory.score_vector_noise import ScoreVectorNoise
+
+_STYLES = {
+    AVERAGE_PRECISION: dict(color=colour(4), marker='o', linestyle='-'),
+    SOPRC: dict(color=LOSS_STYLES['soprc'].colour, marker='s', linestyle='-'),
+    SOPRC_WITHOUT_V: dict(color=colour(1), marker='^', linestyle='--'),
+    SOPRC_SURROGATES: dict(color=colour(3), marker='D', linestyle=':'),
+}
+
+
+def plot_densities(path: str | os.PathLike) -> Path:
+    """Densities of the scores of positives and negatives.
+
+    Source: SOPRC (NeurIPS 2022), figure 3.
+
+    Args:
+        path: Image file to write.
+
+    Returns:
+        ``path``.
+    """
+    figure, axes = new_panels(1, len(DISTRIBUTIONS))
+    for axis, distribution in zip(axes[0], DISTRIBUTIONS):
+        sides = (
+            ('negatives', distribution.negative, colour(1)),
+            ('positives', distribution.positive, colour(0)),
+        )
+        ends = [side.ppf((1e-3, 1 - 1e-3)) for _, side, _ in sides]
+        # A little more, to show where a density ends.
+        low, high = np.min(ends), np.max(ends)
+        score = np.linspace(low - 0.05, high + 0.05, 600)
+        for name, side, shade in sides:
+            density = side.pdf(score)
+            axis.plot(score, density, color=shade, label=name)
+            axis.fill_between(score, density, color=shade, alpha=0.2)
+        axis.set(
+            title=f'{distribution.name}, {distribution.formula}', xlabel='score', ylim=(0, None)
+        )
+    axes[0, 0].set_ylabel('density')
+    axes[0, 0].legend(fontsize=8, frameon=False)
+    label_panels(axes)
+    return save(figure, path)
+
+
+def plot_sampling_rate_bias(
+    by_rate: Sequence[BiasRow], by_size: Sequence[BiasRow], prior: float, path: str | os.PathLike
+) -> Path:
+    """Bias and spread by sampling rate, and bias by batch size.
+
+    Args:
+        by_rate: Rows of one batch size over sampling rates.
+        by_size: Rows of one sampling rate over batch sizes.
+        prior: Share of the positives in the population.
+        path: Image file to write.
+
+    Returns:
+        ``path``.
+    """
+    figure, axes = new_panels(3, len(DISTRIBUTIONS))
+    size, rate = by_rate[0].batch_size, by_size[0].sampling_rate
+    for (top, middle, low), distribution in zip(axes.T, DISTRIBUTIONS):
+        rates = np.geomspace(
+            min(r.sampling_rate for r in by_rate), max(r.sampling_rate for r in by_rate), 16
+        )
+        truth = population_auprc(distribution, prior)
+        top.plot(
+            rates,
+            [truth - population_auprc(distribution, r) for r in rates],
+            color='0.3',
+            linewidth=1,
+            label=r'AUPRC at prior $\pi_0$ (population)',
+        )
+        for axis in (top, middle):
+            axis.axvline(prior, color='0.6', linewidth=0.8, linestyle=':')
+            axis.set_xscale('log')
+            _ticks(axis, sorted({r.sampling_rate for r in by_rate}))
+        for index, (estimator, style) in enumerate(_STYLES.items()):
+            # Side by side, or one would hide the others.
+            shift = 1.03 ** (index - 1)
+            rows = _rows(by_rate, distribution.name, estimator)
+            x = [r.sampling_rate * shift for r in rows]
+            _draw_bias(top, x, rows, estimator, style)
+            middle.plot(x, [r.std for r in rows], markersize=4, **style)
+            rows = _rows(by_size, distribution.name, estimator)
+            x = [r.batch_size * shift for r in rows]
+            _draw_bias(low, x, rows, estimator, style)
+        low.set_xscale('log')
+        _ticks(low, sorted({r.batch_size for r in by_size}))
+        for axis in (top, low):
+            axis.axhline(0, color='0.6', linewidth=0.8)
+        top.set(
+            title=f'{distribution.name}, {distribution.formula}',
+            xlabel=rf'sampling rate $\pi_0$ (batch of {size})',
+        )
+        middle.set(
+            title=f'{distribution.name}, one batch',
+            xlabel=rf'sampling rate $\pi_0$ (batch of {size})',
+            ylim=(0, None),
+        )
+        low.set(title=rf'{distribution.name}, $\pi_0$ = {rate:g}', xlabel='batch size')
+    # A word at the line once is enough.
+    axes[0, 0].annotate(
+        rf'prior $\pi$ = {prior:g}',
+        (prior, 0.04),
+        xycoords=('data', 'axes fraction'),
+        xytext=(-3, 0),
+        textcoords='offset points',
+        rotation=90,
+        fontsize=7,
+        color='0.4',
+        horizontalalignment='right',
+    )
+    axes[0, 0].set_ylabel(r'bias of the risk $\pm$ 2 s.e.')
+    axes[1, 0].set_ylabel('std of one estimate')
+    axes[2, 0].set_ylabel(r'bias of the risk $\pm$ 2 s.e.')
+    label_panels(axes)
+    legend_above(figure, axes[0, 0], 5)
+    return save(figure, path)
+
+
+def _rows(rows, distribution: str, estimator: str) -> list[BiasRow]:
+    return [r for r in rows if r.distribution == distribution and r.estimator == estimator]
+
+
+def _draw_bias(axis, x, rows, label, style) -> None:
+    axis.errorbar(
+        x,
+        [r.bias for r in rows],
+        yerr=[2 * r.standard_error for r in rows],
+        capsize=2,
+        markersize=4,
+        linewidth=1.3,
+        label=label,
+        **style,
+    )
+
+
+def _ticks(axis, values: Sequence[float]) -> None:
+    axis.set_xticks(values, [f'{v:g}' for v in values], rotation=45)
+    axis.set_xticks([], minor=True)
+
+
+def plot_interpolation_error(
+    rows: Sequence[InterpolationErrorRow], trials: int, seed: int, path: str | os.PathLike
+) -> Path:
+    """The scores that phi approximates, and its errors against their bound.
+
+    Args:
+        rows: Errors by distribution and number of scores.
+        trials: Random batches for the upper row.
+        seed: Of these.
+        path: Image file to write.
+
+    Returns:
+        ``path``.
+    """
+    figure, axes = new_panels(2, len(DISTRIBUTIONS), height=3.0)
+    length = 200
+    x = (np.arange(length) + 0.5) / length
+    for (top, low), distribution in zip(axes.T, DISTRIBUTIONS):
+        for index, count in enumerate((4, 16)):
+            mean, std = mean_interpolated_scores(distribution, count, length, trials, seed)
+            top.plot(x, mean, color=colour(index), label=rf'mean $\phi$, $n_+$ = {count}')
+            top.fill_between(x, mean - std, mean + std, color=colour(index), alpha=0.18)
+        top.plot(
+            x,
+            distribution.quantile(x),
+            color='black',
+            linewidth=1,
+            linestyle='--',
+            label='p, all positives',
+        )
+        top.set(
+            title=f'{distribution.name} {distribution.formula.split("/")[1]}',
+            xlabel='quantile of the positives',
+        )
+        own = [r for r in rows if r.distribution == distribution.name]
+        n = [r.num_scores for r in own]
+        if any(r.bound > 0 for r in own):
+            low.plot(
+                n,
+                [r.bound for r in own],
+                color='black',
+                linewidth=1,
+                linestyle='--',
+                label=r"bound $\max|p''|/(8 n_+^2)$",
+            )
+            low.plot(
+                n,
+                [r.error for r in own],
+                color=colour(1),
+                marker='s',
+                markersize=4,
+                label=r'$\phi$ of scores at the quantiles $i/n_+$',
+            )
+        else:
+            low.text(
+                0.03,
+                0.06,
+                "p'' = 0: no error at the quantiles $i/n_+$",
+                transform=low.transAxes,
+                fontsize=8,
+            )
+        for values, index, label in (
+            ([r.expected_error for r in own], 0, r'E $\phi$ of random scores'),
+            ([r.std for r in own], 2, r'std of one $\phi$ (mean)'),
+        ):
+            low.plot(n, values, color=colour(index), marker='o^^'[index], markersize=4, label=label)
+        low.set_xscale('log')
+        low.set_yscale('log')
+        _ticks(low, n)
+        low.set(
+            title=f'largest error, quantiles {INNER[0]:g} to {INNER[1]:g}',
+            xlabel=r'scores of a batch $n_+$',
+        )
+    axes[0, 0].set_ylabel('score')
+    axes[1, 0].set_ylabel('error of the score')
+    axes[0, 0].legend(fontsize=7, frameon=False)
+    axes[1, 0].legend(fontsize=7, frameon=False, loc='lower left', labelspacing=0.3)
+    label_panels(axes)
+    return save(figure, path)
+
+
+def plot_score_vector_noise(runs: Sequence[ScoreVectorNoise], path: str | os.PathLike) -> Path:
+    """Distance and variance of v against proposition 1.
+
+    Args:
+        runs: One for each beta.
+        path: Image file to write.
+
+    Returns:
+        ``path``.
+    """
+    figure, axes = new_panels(1, 2, width=4.2, height=3.0)
+    left, right = axes[0]
+    for index, run in enumerate(runs):
+        marks = dict(color=colour(index), marker='o', markersize=3, linestyle='')
+        every = slice(0, None, max(len(run.steps) // 20, 1))
+        label = rf'$\beta$ = {run.momentum:g}'
+        left.plot(run.steps[every], run.distance[every], label=label, **marks)
+        left.plot(run.steps, run.expected_distance, color=colour(index), lw=1)
+        right.plot(run.steps[every], run.variance[every], label=label, **marks)
+        right.plot(run.steps, run.expected_variance, color=colour(index), lw=1)
+        right.axhline(run.largest_variance, color=colour(index), lw=0.8, linestyle='--')
+    left.set(
+        title=r'(E v - E $\phi$) / start; line: $(1 - \beta)^T$',
+        xlabel='steps T',
+        ylim=(-0.05, 1.05),
+    )
+    right.set(
+        title=r'Var v / Var $\phi$; dashed: $\beta/(2 - \beta)$', xlabel='steps T', yscale='log'
+    )
+    left.legend(fontsize=8, frameon=False)
+    label_panels(axes)
+    return save(figure, path)
