@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
-from mmrank.files.atomic_file import replace_atomically
+from mmrank.files import replace_atomically
 from mmrank.functional import RetrievalFigures, StoredEmbeddings, unit_rows
 from mmrank.functional.metrics.retrieval.figures import OF_ALL_POSITIVES
 from mmrank.functional.metrics.retrieval.input import class_ranges

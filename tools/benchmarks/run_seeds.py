@@ -80,15 +80,11 @@ from research.seeds.arguments import add_arguments, make_executor, make_plan
 from research.seeds.executors import LocalExecutor, SlurmExecutor, preload_modules
 from research.seeds.plan import SeedPlan, load_config
 from research.seeds.report import report, work_off
-from research.seeds.runs import Outcome, RunQueue, build_command, lock_folder
+from research.seeds.runs import Outcome, RunQueue, build_command, lock_folder, train_command
 from research.seeds.statistics import check_splits, choose
 
 HERE = Path(__file__).resolve().parent
-TRAIN_COMMAND = (
-    f'{{python}} "{HERE / "train_and_test.py"}" {{config}} '
-    '--work-dir {work_dir} --split {split} --result {result} '
-    '--cfg-options randomness.seed={seed} {cfg_options}'
-)
+TRAIN_COMMAND = train_command(HERE / 'train_and_test.py')
 
 # Imported once with --forked, as far as they are installed.
 PRELOADED = (

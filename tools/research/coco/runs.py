@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from mmrank.errors import UserError
-from mmrank.files.atomic_file import write_atomically
+from mmrank.files import write_atomically
 from research.common.model_entry import Entry, digest_run, find_checkpoint, split_entry
 from research.seeds.executors import end_process, start_process
 from research.seeds.runs import LOG_NAME, parse_progress, read_tail

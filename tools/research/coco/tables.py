@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from mmrank.evaluation.box_evaluation import class_average_precision, summary
-from mmrank.files.atomic_file import write_atomically, write_csv_atomically
+from mmrank.files import write_atomically, write_csv_atomically
 from mmrank.visualization.tables import best_cells, markdown_table, write_table
 from research.coco.runs import RunRecord
 

@@ -17,7 +17,7 @@ from rich.table import Table
 from mmrank.errors import UserError
 from mmrank.evaluation.gallery_index import GalleryIndex, index_figures, index_summary
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
-from mmrank.files.atomic_file import write_atomically, write_csv_atomically
+from mmrank.files import write_atomically, write_csv_atomically
 from mmrank.functional import recall_curve, retrieval_curves
 from mmrank.visualization.figures import shorten
 from mmrank.visualization.palette import colours_of, dash

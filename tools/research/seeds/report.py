@@ -11,7 +11,7 @@ from rich import progress as bars
 from rich.console import Console
 from rich.table import Table
 
-from mmrank.files.atomic_file import write_atomically, write_csv_atomically
+from mmrank.files import write_atomically, write_csv_atomically
 from mmrank.visualization.tables import markdown_table
 
 from .plan import Run, SeedPlan, choice_label

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from mmrank.apis.folder_lock import FolderHeldError, FolderLock
 from mmrank.errors import UserError
-from mmrank.files.folder_lock import FolderHeldError, FolderLock
 
 from .executors import LocalExecutor, SlurmExecutor
 from .plan import Run, SeedPlan
@@ -59,6 +59,15 @@ def read_result(run: Run, metrics: Sequence[str] = ()) -> dict | None:
             'nothing is trained again.'
         )
     return {key: float(value) for key, value in found.items() if isinstance(value, (int, float))}
+
+
+def train_command(script: Path) -> str:
+    """Template of :func:`build_command` for ``tools/benchmarks/train_and_test.py``."""
+    return (
+        f'{{python}} "{script}" {{config}} '
+        '--work-dir {work_dir} --split {split} --result {result} '
+        '--cfg-options randomness.seed={seed} {cfg_options}'
+    )
 
 
 def build_command(template: str, run: Run) -> list[str]:
