@@ -54,11 +54,15 @@ from .long_tail.class_balance import (
 from .metrics.average_precision import auroc, average_precision, count_at_or_above
 from .metrics.best_positive_rank import best_positive_rank
 from .metrics.k_nearest_votes import k_nearest_votes
-from .metrics.retrieval.curves import RetrievalCurves, recall_curve, retrieval_curves
-from .metrics.retrieval.figures import RetrievalFigures
-from .metrics.retrieval.metrics import retrieval_metrics
-from .metrics.retrieval.nearest import nearest_in_gallery
-from .metrics.retrieval.stored import StoredEmbeddings
+from .metrics.retrieval.input import StoredEmbeddings
+from .metrics.retrieval.metrics import (
+    RetrievalCurves,
+    RetrievalFigures,
+    nearest_in_gallery,
+    recall_curve,
+    retrieval_curves,
+    retrieval_metrics,
+)
 from .metrics.top_k_inner_product import top_k_inner_product
 from .pairwise.pairwise_surrogate import pairwise_surrogate_mean, pairwise_surrogate_sum
 from .pairwise.surrogates import (
