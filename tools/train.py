@@ -22,8 +22,8 @@ try:
         load,
         run,
     )
+    from mmrank.apis.folder_lock import FolderHeldError, FolderLock
     from mmrank.errors import UserError
-    from mmrank.files.folder_lock import FolderHeldError, FolderLock
 except ModuleNotFoundError as error:
     if error.name != 'mmrank':
         raise

@@ -9,8 +9,8 @@ from types import FunctionType
 import torch
 from torch import Tensor, nn
 
+from mmrank.distributed import world_group
 from mmrank.errors import UserError
-from mmrank.functional.distributed import world_group
 from mmrank.losses import RankingLoss
 from mmrank.required_package import required_package
 

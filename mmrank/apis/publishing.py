@@ -18,7 +18,7 @@ from mmrank.apis.trained_model import load_all, read_weights
 from mmrank.engine.resume.matching import FOLDED, folded_heads, model_state
 from mmrank.engine.resume.saved_config import read_saved_config
 from mmrank.errors import UserError
-from mmrank.files.atomic_file import write_atomically
+from mmrank.files import write_atomically
 from mmrank.models.centre_folding import HeadCentre, fold_centres
 from mmrank.registry import MODELS
 

@@ -9,9 +9,9 @@ from mmengine.model import MMDistributedDataParallel
 from mmengine.optim import OptimWrapper
 from torch import Tensor, nn
 
+from mmrank.distributed import is_sharded
 from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.errors import UserError
-from mmrank.functional.distributed import is_sharded
 from mmrank.models.two_tower.sharded_embedding_tower import shard_like, sharded_parameters
 from mmrank.registry import HOOKS, MODEL_WRAPPERS
 

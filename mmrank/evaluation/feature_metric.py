@@ -7,8 +7,8 @@ from mmengine.dist import broadcast, broadcast_object_list, collect_results, is_
 from mmengine.evaluator import BaseMetric
 from torch import Tensor
 
+from mmrank.distributed import world_group
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
-from mmrank.functional.distributed import world_group
 
 
 def share_features(make: Callable[[], RetrievalFeatures]) -> RetrievalFeatures:

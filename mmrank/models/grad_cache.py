@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from mmrank.errors import UserError
-from mmrank.functional.gradient_caching import grad_cache
+from mmrank.losses.contrastive.grad_cache import grad_cache
 
 
 class GradCacheMixin:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from mmrank.functional.in_batch.pairs import check_counts, check_pairs
+from mmrank.state.pairs import check_counts, check_pairs
 
 
 class PairCounts(nn.Module):

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.distributed import all_gather_lists
-from mmrank.functional.ranking.score_interpolation import interpolate_scores
+from mmrank.distributed import all_gather_lists
+from mmrank.state.score_interpolation import interpolate_scores
 
 from .saved_state import SavedState
 from .updates import OutlierWarning, check_rows, fits_float32, inside_backward, within_reach

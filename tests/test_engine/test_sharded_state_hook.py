@@ -18,11 +18,11 @@ from resume_run import gathered, kill_in_write
 from torch import nn
 from torch.utils.data import Dataset
 
+from mmrank.distributed import all_gather_rows, rows_by_rank, world_group
 from mmrank.engine.flexible.flexible_runner import FlexibleRunner
 from mmrank.engine.hooks import CheckpointMatchHook, ShardedStateHook
 from mmrank.engine.resume.checkpoint import find_damage, find_last_whole_checkpoint
 from mmrank.errors import UserError
-from mmrank.functional.distributed import all_gather_rows, rows_by_rank, world_group
 from mmrank.registry import MODELS
 from mmrank.state import CrossBatchMemory
 from mmrank.state.sharding.shard import Shard

@@ -23,8 +23,8 @@ from mmrank.functional import (
     two_view_terms,
     unit_rows,
 )
-from mmrank.functional.contrastive import log_mean_exp
-from mmrank.functional.contrastive.negative_terms import _terms as two_directions
+from mmrank.losses.contrastive import log_mean_exp
+from mmrank.losses.contrastive.negative_terms import _terms as two_directions
 
 BENCHMARKS = Path(__file__).parents[2] / 'tools' / 'benchmarks'
 sys.path.insert(0, str(BENCHMARKS))

@@ -9,14 +9,14 @@ from gloo_processes import run_on_ranks
 from torch import distributed as dist
 
 from mmrank.functional import KeyRing
-from mmrank.functional.contrastive import log_mean_exp
-from mmrank.functional.contrastive.negative_terms import (
+from mmrank.losses import CLIPLoss, CyCLIPLoss
+from mmrank.losses.contrastive import log_mean_exp
+from mmrank.losses.contrastive.negative_terms import (
     negative_terms,
     two_modality_terms,
     two_view_terms,
 )
-from mmrank.functional.contrastive.sigmoid_contrastive import sigmoid_losses
-from mmrank.losses import CLIPLoss, CyCLIPLoss
+from mmrank.losses.contrastive.sigmoid_contrastive import sigmoid_losses
 
 COUNTS = {1: (7,), 2: (3, 4), 3: (3, 0, 4)}
 

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.functional import normalize
 from torch.nn.parallel import DistributedDataParallel
 
-from mmrank.functional.distributed import all_gather_rows, rows_by_rank, world_group
+from mmrank.distributed import all_gather_rows, rows_by_rank, world_group
 from mmrank.losses import EmbeddingBatch
 
 pytestmark = pytest.mark.processes

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from mmrank.errors import show_user_errors
-from mmrank.files.atomic_file import write_csv_atomically
+from mmrank.files import write_csv_atomically
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

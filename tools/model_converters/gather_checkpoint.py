@@ -22,7 +22,7 @@ from mmrank.checkpoint_loading import guard_torch_load
 from mmrank.engine.resume.checkpoint import find_damage
 from mmrank.engine.resume.sharded_checkpoint import join_tables, load_sharded
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files.atomic_file import write_atomically
+from mmrank.files import write_atomically
 
 #: What a test or a fine-tuning takes from a checkpoint.
 WEIGHTS = ('state_dict', 'meta', 'message_hub')

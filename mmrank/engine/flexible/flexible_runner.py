@@ -9,8 +9,8 @@ from mmengine.model import is_model_wrapper
 from mmengine.runner import FlexibleRunner as _FlexibleRunner
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
-from mmrank.engine.resume.atomic_save import whole_checkpoint
 from mmrank.engine.resume.strategies import refuse_strategy
+from mmrank.engine.resume.whole_checkpoint import whole_checkpoint
 from mmrank.engine.sharded_tables import ShardedTablesHook
 from mmrank.errors import UserError
 from mmrank.registry import RUNNERS

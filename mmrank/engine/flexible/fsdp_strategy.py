@@ -17,6 +17,7 @@ from mmengine.optim import OptimWrapperDict
 from mmengine.utils import get_git_hash
 from torch import nn
 
+from mmrank.distributed import is_sharded
 from mmrank.engine.resume.sharded_checkpoint import (
     Path_,
     Placement,
@@ -25,7 +26,6 @@ from mmrank.engine.resume.sharded_checkpoint import (
     spread,
 )
 from mmrank.errors import UserError
-from mmrank.functional.distributed import is_sharded
 from mmrank.registry import STRATEGIES
 from mmrank.state.sharding.sharded_state import ShardedState, save_shard
 

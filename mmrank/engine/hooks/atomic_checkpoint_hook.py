@@ -13,7 +13,6 @@ from mmengine.logging import print_log
 from mmengine.optim import OptimWrapperDict
 from mmengine.runner import EpochBasedTrainLoop, FlexibleRunner, IterBasedTrainLoop
 
-from mmrank.engine.resume.atomic_save import remove_checkpoint
 from mmrank.engine.resume.checkpoint import (
     ATOMIC_BACKEND,
     POINTER_NAME,
@@ -31,9 +30,9 @@ from mmrank.engine.resume.strategies import (
     has_own_statistics,
     hides_checkpoints,
 )
+from mmrank.engine.resume.whole_checkpoint import recover_folders, remove_checkpoint
 from mmrank.engine.unwrap_model import unwrap_model
-from mmrank.files.atomic_file import remove_temporary_files, write_atomically
-from mmrank.files.whole_folder import recover_folders
+from mmrank.files import remove_temporary_files, write_atomically
 from mmrank.registry import HOOKS
 from mmrank.state.sharding.shard_files import remove_shards
 

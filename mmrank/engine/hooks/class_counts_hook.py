@@ -4,8 +4,7 @@ import numpy as np
 from mmengine.hooks import Hook
 
 from mmrank.datasets.samplers.batch_stream import check_loader
-from mmrank.datasets.samplers.class_labels import class_labels
-from mmrank.datasets.samplers.label_pairs import label_pairs
+from mmrank.datasets.samplers.labels import class_labels, label_pairs
 from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.losses.protocols import TakesClassCounts
 from mmrank.registry import HOOKS
@@ -68,7 +67,7 @@ def count_classes(dataset) -> np.ndarray:
     """Samples of each class in a data set.
 
     Args:
-        dataset: See :func:`mmrank.datasets.samplers.class_labels.\
+        dataset: See :func:`mmrank.datasets.samplers.labels.\
 class_labels` and, for several classes per item, ``label_pairs``.
 
     Returns:

@@ -4,7 +4,7 @@ import torch
 from mmengine.hooks import Hook
 
 from mmrank.datasets.samplers.batch_stream import check_loader
-from mmrank.datasets.samplers.class_labels import class_labels
+from mmrank.datasets.samplers.labels import class_labels
 from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.losses.protocols import TakesClassLabels
 from mmrank.registry import HOOKS

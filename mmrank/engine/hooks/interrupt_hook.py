@@ -15,7 +15,7 @@ from mmengine.runner import IterBasedTrainLoop
 
 from mmrank import interruption
 from mmrank.engine.resume.checkpoint import POINTER_NAME
-from mmrank.files.atomic_file import write_atomically
+from mmrank.files import write_atomically
 from mmrank.registry import HOOKS
 
 from .rng_state_hook import RNGStateHook

@@ -10,10 +10,10 @@ from mmengine.model import BaseModel
 from mmengine.optim import OptimWrapperDict
 from torch import Tensor, nn
 
+from mmrank.distributed import is_sharded
 from mmrank.engine.resume.rng_state import get_rng_state, set_rng_state
 from mmrank.engine.resume.strategies import has_global_state
 from mmrank.engine.unwrap_model import unwrap_model
-from mmrank.functional.distributed import is_sharded
 from mmrank.registry import HOOKS
 from mmrank.state import MeanPositiveScore
 

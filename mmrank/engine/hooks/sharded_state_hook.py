@@ -11,7 +11,7 @@ from mmengine.fileio import LocalBackend, get_file_backend, join_path, put
 from mmengine.hooks import Hook
 from mmengine.runner import FlexibleRunner
 
-from mmrank.engine.resume.atomic_save import all_succeed
+from mmrank.engine.resume.whole_checkpoint import all_succeed
 from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.errors import UserError
 from mmrank.registry import HOOKS

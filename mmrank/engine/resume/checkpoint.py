@@ -18,8 +18,8 @@ import torch
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.logging import print_log
 
-from mmrank.files.atomic_file import left_behind, write_atomically
-from mmrank.files.whole_folder import MANIFEST, REMOVED, find_folder_damage
+from mmrank.engine.resume.whole_checkpoint import MANIFEST, REMOVED, find_folder_damage
+from mmrank.files import left_behind, write_atomically
 from mmrank.state.sharding.shard_files import named_shards
 
 POINTER_NAME = 'last_checkpoint'
@@ -65,7 +65,7 @@ def find_damage(path: str | os.PathLike) -> str | None:
     each record's CRC is compared as well, which reads the file once. A file of torch's older format
     has neither: only running
     its pickle would tell, so it does not count as whole. A folder is judged
-    by its manifest, see :func:`mmrank.files.whole_folder.find_folder_damage`. A file that names
+    by its manifest, see :func:`find_folder_damage`. A file that names
     shards needs them all (:class:`mmrank.engine.hooks.ShardedStateHook`).
 
     Args:

@@ -18,7 +18,7 @@ from mmengine.dist import get_rank, get_world_size, is_main_process
 from torch import Tensor
 
 from mmrank.checkpoint_loading import CheckpointError, guarded_loader
-from mmrank.engine.resume.atomic_save import all_succeed
+from mmrank.engine.resume.whole_checkpoint import all_succeed
 from mmrank.errors import UserError
 from mmrank.state.sharding.shard_files import SHARD_FILES_KEY, own_shard_names, whole_tables
 from mmrank.state.sharding.sharded_state import SHARDS_KEY

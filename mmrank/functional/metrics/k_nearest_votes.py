@@ -17,8 +17,8 @@ def k_nearest_votes(
     """Votes of the k most similar samples of a bank.
 
     A neighbour z votes for its class with ``exp(<q, z>/tau)``. Source: Wu et al., Unsupervised
-    Feature Learning via Non-Parametric Instance Discrimination, CVPR 2018, section 3.4. Memory holds
-    a block of similarities, never all.
+    Feature Learning via Non-Parametric Instance Discrimination, CVPR 2018, section 3.4. A block of
+    similarities is in memory at a time.
 
     Args:
         queries: (Q, D) features; of length 1 for cosines.

@@ -5,9 +5,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
 
-from mmrank.functional.pairwise.pairwise_tables import ScoreBinner, column_blocks
-from mmrank.functional.pairwise.surrogates import clamp_infinite
-from mmrank.functional.second_order import once_differentiable
+from mmrank.autograd import once_differentiable
+from mmrank.losses.pairs.surrogates import clamp_infinite
+from mmrank.losses.pairs.tables import ScoreBinner, column_blocks
 
 from .lists import block_width, ranking_function, score_lists
 

@@ -7,8 +7,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
 
-from mmrank.functional.pairwise.pairwise_tables import column_blocks
-from mmrank.functional.second_order import once_differentiable
+from mmrank.autograd import once_differentiable
+from mmrank.losses.pairs.tables import column_blocks
 
 from .lists import block_width, ranking_function, score_lists, split_targets
 

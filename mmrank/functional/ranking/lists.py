@@ -19,9 +19,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from mmrank.autograd import on_host
 from mmrank.docstrings import docstring_of_scores
-from mmrank.functional.pairwise.opaque_operator import on_host
-from mmrank.functional.pairwise.pairwise_surrogate import check_lists
+from mmrank.losses.pairs.pair_sums import check_lists
 
 _MASKS = ('pos_mask', 'neg_mask', 'group')
 

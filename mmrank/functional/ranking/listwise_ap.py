@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from mmrank.functional.distributed import all_reduce_sum
+from mmrank.distributed import all_reduce_sum
 
 from .lists import block_width, ranking_function, score_lists
 

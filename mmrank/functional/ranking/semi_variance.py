@@ -5,8 +5,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
 
-from mmrank.functional.pairwise.surrogates import clamp_infinite
-from mmrank.functional.second_order import once_differentiable
+from mmrank.autograd import once_differentiable
+from mmrank.losses.pairs.surrogates import clamp_infinite
 
 from .lists import ranking_function
 

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.pairwise.pairwise_surrogate import check_lists, pairwise_surrogate_sum
-from mmrank.functional.pairwise.surrogates import SquaredHinge
+from mmrank.losses.pairs.pair_sums import check_lists, pairwise_surrogate_sum
+from mmrank.losses.pairs.surrogates import SquaredHinge
 
 from .lists import count_negatives, ranking_function, score_lists
 
@@ -58,27 +58,6 @@ def surrogate_ranks(
     num_neg = count_negatives(neg, neg_mask, group)
     size = (pos_mask.sum(1) + num_neg).clamp(min=1)[:, None]
     return torch.stack([among, among + below]) / size
-
-
-def moving_ranks(old: Tensor, batch: Tensor, gamma: float) -> Tensor:
-    """Moving averages of surrogate ranks.
-
-    ``u <- (1 - gamma) u + gamma g``. Source: SOAP (NeurIPS 2021), algorithm
-    1. A first visit (u = 0) takes g as it is; where g is not finite, u stays.
-
-    Args:
-        old: (2, ...) u so far, 0 where there is none.
-        batch: (2, ...) g of the batch.
-        gamma: Weight of the batch in (0, 1].
-
-    Returns:
-        (2, ...) new u, float64, without gradient.
-    """
-    old, new = old.detach().double(), batch.detach().double()
-    # In float32, as they are kept; the pair moves together.
-    finite = new.float().isfinite().all(0)
-    mixed = torch.where(old[1] > 0, (1 - gamma) * old + gamma * new, new)
-    return torch.where(finite, mixed, torch.where(old[1] > 0, old, new))
 
 
 def soap_of_ranks(batch: Tensor, moving: Tensor, pos_mask: Tensor | None = None) -> Tensor:

@@ -6,22 +6,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from mmrank.distributed import all_gather_rows, join, mean_over_ranks, rows_and_dtype, world_group
 from mmrank.docstrings import inherit_arguments
 from mmrank.errors import UserError
-from mmrank.functional.contrastive.negative_terms import (
+from mmrank.losses.contrastive.negative_terms import (
     NegativeTerms,
     two_modality_terms,
     two_view_terms,
 )
-from mmrank.functional.contrastive.unit_rows import unit_rows
-from mmrank.functional.distributed import (
-    all_gather_rows,
-    join,
-    mean_over_ranks,
-    rows_and_dtype,
-    world_group,
-)
-from mmrank.functional.key_ring import KeyRing
+from mmrank.losses.contrastive.ring import KeyRing
+from mmrank.losses.contrastive.unit_rows import unit_rows
 from mmrank.losses.inputs import check_gather
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state.samples.sample_state import check_sample_ids

@@ -5,13 +5,10 @@ import math
 import torch
 from torch import Tensor
 
-from mmrank.functional.contrastive.global_contrastive import (
-    global_contrastive_loss,
-    moving_log_mean,
-)
-from mmrank.functional.contrastive.negative_terms import NegativeTerms
-from mmrank.registry import MODELS
+from mmrank.losses.contrastive.global_contrastive import global_contrastive_loss
+from mmrank.losses.contrastive.negative_terms import NegativeTerms
 from mmrank.state.samples.sample_log_mean import SampleLogMean
+from mmrank.state.samples.steps import moving_log_mean
 
 from .contrastive_loss import ContrastedBatch, ContrastiveLoss
 
@@ -108,7 +105,6 @@ class MovingAverageLoss(ContrastiveLoss):
         return ''
 
 
-@MODELS.register_module()
 class SogCLRLoss(MovingAverageLoss):
     """Global contrastive loss with one fixed temperature.
 

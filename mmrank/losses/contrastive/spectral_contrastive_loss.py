@@ -2,13 +2,11 @@
 
 from torch import Tensor
 
-from mmrank.functional.contrastive.spectral_contrastive import capped_rows, spectral_losses
-from mmrank.registry import MODELS
+from mmrank.losses.contrastive.spectral_contrastive import capped_rows, spectral_losses
 
 from .contrastive_loss import ContrastedBatch, ContrastiveLoss
 
 
-@MODELS.register_module()
 class SpectralContrastiveLoss(ContrastiveLoss):
     """Contrastive loss whose minimum factorises the graph of augmentations.
 

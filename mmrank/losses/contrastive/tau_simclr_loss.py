@@ -4,14 +4,12 @@ import torch
 from torch import Tensor
 
 from mmrank.errors import UserError
-from mmrank.functional.contrastive.info_nce import info_nce_losses
-from mmrank.functional.contrastive.negative_terms import negative_terms
-from mmrank.registry import MODELS
+from mmrank.losses.contrastive.info_nce import info_nce_losses
+from mmrank.losses.contrastive.negative_terms import negative_terms
 
 from .contrastive_loss import ContrastedBatch, ContrastiveLoss
 
 
-@MODELS.register_module()
 class TaUSimCLRLoss(ContrastiveLoss):
     """SimCLR with a temperature that the network computes of each view.
 

@@ -3,18 +3,16 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.long_tail.class_balance import (
+from mmrank.losses.long_tail.class_balance import (
     effective_number_weights,
     ldam_margins,
     ldam_sigmoid,
     ldam_softmax,
 )
-from mmrank.registry import MODELS
 
 from .class_count_loss import ClassCountLoss
 
 
-@MODELS.register_module()
 class LDAMLoss(ClassCountLoss):
     """Cross-entropy with larger margins for rarer classes.
 

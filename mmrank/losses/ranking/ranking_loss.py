@@ -7,9 +7,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from mmrank.autograd import on_host
+from mmrank.distributed import all_gather_lists, join, scale_gradient, world_group
 from mmrank.errors import UserError
-from mmrank.functional.distributed import all_gather_lists, join, scale_gradient, world_group
-from mmrank.functional.pairwise.opaque_operator import on_host
 from mmrank.functional.ranking.lists import check_classified, one_vs_all, positive_index
 from mmrank.losses.inputs import EmbeddingBatch, box_values, one_of
 from mmrank.losses.setting_names import NamedSettings

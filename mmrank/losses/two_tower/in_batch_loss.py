@@ -2,23 +2,21 @@
 
 from torch import Tensor, nn
 
-from mmrank.functional.distributed import world_group
-from mmrank.functional.in_batch.coefficients import IN_BATCH_MODES
-from mmrank.functional.in_batch.cross_sum import BLOCK_SIZE
-from mmrank.functional.in_batch.embedding_loss import in_batch_embedding_loss
-from mmrank.functional.in_batch.pointwise import Pointwise, build_pointwise
+from mmrank.distributed import world_group
 from mmrank.losses.inputs import one_of
 from mmrank.losses.setting_names import NamedSettings
-from mmrank.registry import MODELS
+from mmrank.losses.two_tower.coefficients import IN_BATCH_MODES
+from mmrank.losses.two_tower.cross_sum import BLOCK_SIZE
+from mmrank.losses.two_tower.embedding_loss import in_batch_embedding_loss
+from mmrank.losses.two_tower.pointwise import Pointwise, build_pointwise
 from mmrank.state import PairCounts
 
 
-@MODELS.register_module()
 class InBatchLoss(NamedSettings, nn.Module):
     """Loss of a batch of positive pairs of a two-tower model.
 
     Source: "in-batch bias of two-tower models", appendices D.1 and F.3; see
-    :func:`mmrank.functional.in_batch_loss` for the modes. The counts of the training pairs are set
+    :func:`mmrank.losses.two_tower_loss` for the modes. The counts of the training pairs are set
     by ``mmrank.PairCountsHook`` or :meth:`set_pairs`; they are not part of a checkpoint.
 
     **Half precision.** The loss is computed in float32. A gradient beyond 65504 is infinite in
@@ -115,7 +113,7 @@ class InBatchLoss(NamedSettings, nn.Module):
 
         Raises:
             RuntimeError: If the training pairs are not set.
-            ValueError: See :func:`mmrank.functional.in_batch_loss`.
+            ValueError: See :func:`mmrank.losses.two_tower_loss`.
         """
         self.counts.require()
         group = None

@@ -3,29 +3,22 @@
 import torch
 from torch import Tensor, nn
 
-from mmrank.functional.distributed import (
-    all_gather_rows,
-    mean_over_ranks,
-    rows_and_dtype,
-    world_group,
-)
-from mmrank.functional.in_batch.pairs import check_entities
-from mmrank.functional.in_batch.softmax import corrected_rows, in_batch_softmax_losses
-from mmrank.functional.key_ring import KeyRing
+from mmrank.distributed import all_gather_rows, mean_over_ranks, rows_and_dtype, world_group
+from mmrank.losses.contrastive.ring import KeyRing
 from mmrank.losses.inputs import check_gather, one_of
 from mmrank.losses.setting_names import NamedSettings
-from mmrank.registry import MODELS
+from mmrank.losses.two_tower.softmax import corrected_rows, in_batch_softmax_losses
 from mmrank.state import PairCounts, StreamingFrequency
+from mmrank.state.pairs import check_entities
 
 
-@MODELS.register_module()
 class InBatchSoftmaxLoss(NamedSettings, nn.Module):
     """Softmax over the right entities of the batch, with the logQ correction.
 
     What most two-tower models in practice are trained with, a rival of
     :class:`InBatchLoss`. Source: Yi et al., Sampling-Bias-Corrected Neural Modeling for Large
     Corpus Item Recommendations, RecSys 2019; see
-    :func:`mmrank.functional.in_batch_softmax_losses`.
+    :func:`mmrank.losses.two_tower_softmax_losses`.
 
     Args:
         tau: Temperature of the inner products, > 0; the paper takes 0.05 for embeddings of length

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.functional.distributed import all_gather_rows, rows_and_dtype
+from mmrank.distributed import all_gather_rows, rows_and_dtype
 
 
 @dataclass

@@ -8,7 +8,7 @@ from mmengine.model import BaseModule
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from mmrank.functional.distributed import world_group
+from mmrank.distributed import world_group
 from mmrank.losses.inputs import EmbeddingBatch
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TrainsEmbeddings

@@ -4,10 +4,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from mmrank.functional.distributed import is_sharded
-from mmrank.functional.in_batch.pairs import check_entities
+from mmrank.distributed import is_sharded
 from mmrank.models.two_tower.embedding_tower import EmbeddingTower
 from mmrank.registry import MODELS
+from mmrank.state.pairs import check_entities
 
 
 @MODELS.register_module()

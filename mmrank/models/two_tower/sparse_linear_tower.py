@@ -2,8 +2,8 @@
 
 from torch import Tensor, nn
 
-from mmrank.functional.in_batch.pairs import check_entities
 from mmrank.registry import MODELS
+from mmrank.state.pairs import check_entities
 
 
 @MODELS.register_module()

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from mmrank.functional.contrastive.global_contrastive import moving_log_mean
+from mmrank.state.samples.steps import moving_log_mean
 from mmrank.state.updates import SampleGroups, inside_backward
 
 from .sample_state import SampleState

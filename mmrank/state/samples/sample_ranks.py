@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.ranking.soap import moving_ranks
+from mmrank.state.samples.steps import moving_ranks
 from mmrank.state.updates import SampleGroups, inside_backward
 
 from .sample_state import SampleState, check_sample_ids

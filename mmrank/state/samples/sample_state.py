@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.functional.distributed import all_gather_rows
+from mmrank.distributed import all_gather_rows
 from mmrank.state.sharding.row_route import LookUp, RowRoute, route_of
 from mmrank.state.sharding.shard import Shard
 from mmrank.state.sharding.sharded_state import ShardedState

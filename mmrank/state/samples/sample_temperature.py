@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.contrastive.global_contrastive import moving_log_mean, temperature_step
+from mmrank.state.samples.steps import moving_log_mean, temperature_step
 
 from .sample_log_mean import SampleLogMean
 

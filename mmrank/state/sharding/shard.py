@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch.distributed as dist
 
-from mmrank.functional.distributed import world_group
+from mmrank.distributed import world_group
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from mmrank.distributed import world_group
 from mmrank.errors import UserError
-from mmrank.functional.distributed import world_group
 
 from .shard import Shard
 

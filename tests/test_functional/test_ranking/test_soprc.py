@@ -265,10 +265,10 @@ def test_bad_lists_are_named():
         soprc_lists(scores, labels, scores[:1], prior=0.1, **SETTING)
 
 
-@pytest.mark.parametrize('name', ['soprc', 'score_interpolation'])
+@pytest.mark.parametrize('name', ['functional.ranking.soprc', 'state.score_interpolation'])
 def test_docstring_examples_run(name):
     functional = importlib.import_module('mmrank.functional')
-    module = importlib.import_module(f'mmrank.functional.ranking.{name}')
+    module = importlib.import_module(f'mmrank.{name}')
     names = {k: getattr(functional, k) for k in functional.__all__}
     found = doctest.testmod(module, extraglobs={'torch': torch, **names})
     assert found.attempted > 0

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from mmrank.apis.archive import ArchiveLimits, extract_archive
 from mmrank.errors import UserError
-from mmrank.files.archive import ArchiveLimits, extract_archive
-from mmrank.files.atomic_folder import temporary_folder
+from mmrank.files import temporary_folder
 
 
 def add_archive_options(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +89,7 @@ def unpacked(
         The folder.
 
     Raises:
-        ArchiveError: See :func:`~mmrank.files.archive.extract_archive`.
+        ArchiveError: See :func:`~mmrank.apis.archive.extract_archive`.
         OSError: If a file cannot be read or written.
         UserError: If the source does not exist or a limit is not positive.
     """

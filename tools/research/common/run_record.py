@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from mmrank.files.atomic_file import write_atomically
+from mmrank.files import write_atomically
 
 RECORD_NAME = 'run.json'
 PREDICTIONS_NAME = 'predictions.bbox.json'

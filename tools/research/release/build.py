@@ -22,7 +22,7 @@ import mmrank
 from mmrank.apis.publishing import SHORT_HASH, describe_centre, publish_model
 from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 from mmrank.errors import UserError
-from mmrank.files.atomic_file import write_atomically
+from mmrank.files import write_atomically
 from research.seeds.console import work_off
 from research.seeds.executors.local import LocalExecutor
 from research.seeds.plan import Method, Run, SeedPlan, load_config

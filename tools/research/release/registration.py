@@ -9,7 +9,7 @@ import yaml
 from mmrank.apis.publishing import SHORT_HASH
 from mmrank.apis.released_model import read_model_index
 from mmrank.errors import UserError
-from mmrank.files.atomic_file import write_atomically
+from mmrank.files import write_atomically
 from mmrank.visualization.tables import markdown_table
 
 from .assets import Asset

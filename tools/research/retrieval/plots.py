@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from mmrank.files.atomic_file import write_atomically
+from mmrank.files import write_atomically
 from mmrank.visualization.figures import shorten
 from mmrank.visualization.palette import colours_of, dash
 from research.retrieval.result import RetrievalResult

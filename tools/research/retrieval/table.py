@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from mmrank.files.atomic_file import write_atomically, write_csv_atomically
+from mmrank.files import write_atomically, write_csv_atomically
 from mmrank.visualization.tables import best_cells, markdown_table
 from research.retrieval.result import RetrievalResult
 

@@ -14,7 +14,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from mmrank.files.atomic_file import write_atomically
+from mmrank.files import write_atomically
 
 from .box_plot import draw_box_plot
 from .outcome import Outcome

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from mmrank.files.atomic_file import write_csv_atomically
+from mmrank.files import write_csv_atomically
 from mmrank.visualization.tables import markdown_table
 
 from .outcome import Outcome

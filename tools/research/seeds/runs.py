@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from mmrank.apis.folder_lock import FolderHeldError, FolderLock
 from mmrank.errors import UserError
-from mmrank.files.folder_lock import FolderHeldError, FolderLock
 
 from .executors.executor import Executor, NotStarted, StartedCommand
 from .executors.local import LocalExecutor

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mmrank.files.atomic_file import write_csv_atomically
+from mmrank.files import write_csv_atomically
 
 
 @dataclass(frozen=True)

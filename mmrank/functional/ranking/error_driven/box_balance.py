@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.functional.distributed import world_group
+from mmrank.distributed import world_group
 
 
 @torch.no_grad()

@@ -16,9 +16,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
 
-from mmrank.functional.pairwise.pairwise_surrogate import has_few_positives, pair_evaluator
-from mmrank.functional.pairwise.surrogates import OneSidedHuber
-from mmrank.functional.second_order import once_differentiable
+from mmrank.autograd import once_differentiable
+from mmrank.losses.pairs.pair_sums import has_few_positives, pair_evaluator
+from mmrank.losses.pairs.surrogates import OneSidedHuber
 
 
 def piecewise_linear_step(x: Tensor, delta: float) -> Tensor:

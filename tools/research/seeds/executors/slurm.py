@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mmrank.errors import UserError
-from mmrank.files.atomic_file import write_atomically
+from mmrank.files import write_atomically
 from mmrank.required_package import required_package
 
 from .executor import fault_of, thread_settings

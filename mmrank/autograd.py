@@ -1,0 +1,103 @@
+"""Gradients that are written out: refused twice, opaque to ``torch.compile``.
+
+``torch.autograd.function.once_differentiable`` is not enough: it refuses in ``backward()`` alone.
+``torch.autograd.grad`` asks only for what leads to its inputs, which a refusal of PyTorch does not,
+and the answer is wrong without a word; so it is where the incoming gradient is a constant.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+
+class _Refusal(Function):
+    """Identity of gradients that cannot be differentiated."""
+
+    @staticmethod
+    def forward(ctx, name, number, *tensors):
+        ctx.name = name
+        return tuple(x.clone() for x in tensors[:number])
+
+    @staticmethod
+    def backward(ctx, *_):
+        raise RuntimeError(
+            f'{ctx.name} has no second derivative: its gradient is computed by a formula that '
+            'autograd does not see. Take gradients of this loss without create_graph=True, and '
+            'leave it out of a gradient penalty or a Hessian'
+        )
+
+
+def once_differentiable(name: str) -> Callable:
+    """Make the ``backward`` of an autograd function refuse to be derived.
+
+    The gradient itself may be taken with ``create_graph=True``; the error comes where it is derived
+    by something that it depends on: an incoming gradient, or an input that ``forward`` gave to
+    ``save_for_backward``. A function that is not linear has to save all inputs that have a
+    gradient.
+
+    Args:
+        name: Of the public function, for the message.
+
+    Returns:
+        A decorator of ``backward``.
+    """
+
+    def decorate(backward: Callable) -> Callable:
+        @wraps(backward)
+        def first_order(ctx, *grads):
+            with torch.no_grad():
+                found = backward(ctx, *grads)
+            # A compiled graph has no second derivative in any case.
+            if not torch.is_grad_enabled() or is_compiling():
+                return found
+            causes = [
+                x for x in (*grads, *ctx.saved_tensors) if isinstance(x, Tensor) and x.requires_grad
+            ]
+            several = found if isinstance(found, tuple) else (found,)
+            tensors = [x.detach() for x in several if isinstance(x, Tensor)]
+            if not causes or not tensors:
+                return found
+            refusing = iter(_Refusal.apply(name, len(tensors), *tensors, *causes))
+            several = tuple(next(refusing) if isinstance(x, Tensor) else x for x in several)
+            return several if isinstance(found, tuple) else several[0]
+
+        return first_order
+
+    return decorate
+
+
+def opaque_operator(name: str, fake: Callable) -> Callable:
+    """Make an operator of a function that the compiler could not trace.
+
+    Args:
+        name: ``namespace::name`` of the operator.
+        fake: Same arguments, returns empty tensors of the right shapes.
+
+    Returns:
+        A decorator. Before torch 2.4, which has no such operators, it leaves the function as it is:
+        a compiled graph then breaks there.
+    """
+
+    def decorate(function: Callable) -> Callable:
+        if not hasattr(torch.library, 'custom_op'):
+            return function
+        operator = torch.library.custom_op(name, mutates_args=())(function)
+        operator.register_fake(fake)
+        return operator
+
+    return decorate
+
+
+def is_compiling() -> bool:
+    """Whether the call is being traced by ``torch.compile``."""
+    compiler = getattr(torch, 'compiler', None)
+    ask = getattr(compiler, 'is_compiling', None)
+    return ask is not None and ask()
+
+
+def on_host(values: Tensor) -> bool:
+    """Whether the host may look at values without waiting for them."""
+    return values.device.type == 'cpu' and not is_compiling()

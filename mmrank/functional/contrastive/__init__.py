@@ -1,1 +1,0 @@
-"""Contrastive losses and decorrelation."""

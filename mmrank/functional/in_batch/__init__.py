@@ -1,1 +1,0 @@
-"""In-batch losses of two-tower models."""

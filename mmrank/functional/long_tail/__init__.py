@@ -1,1 +1,0 @@
-"""Losses and weights from class counts."""

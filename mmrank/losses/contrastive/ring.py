@@ -1,0 +1,105 @@
+"""Keys that pass from rank to rank, those of one rank at a time."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+# Keys and gradients may be under way at once.
+_KEYS, _GRADIENTS = 1, 2
+
+
+class KeyRing:
+    """Shows every rank the rows of all others without gathering them.
+
+    The rows of a rank are a block. Each rank begins with its own one, passes it on to the rank
+    after it and gets that of the rank before; while it
+    works with one block the next one is under way. A rank never holds more than its own block and
+    two others, whatever the number of ranks; what it receives in all is what a gather would send.
+    Source: the chunked computation of Zhai et al., Sigmoid Loss for Language Image Pre-Training,
+    ICCV 2023, section 3.3.
+
+    All ranks must go through all blocks, each the same number of times.
+
+    Args:
+        counts: Rows of each rank, which may differ, also be 0; see
+            :func:`mmrank.distributed.rows_by_rank`.
+        group: Process group; None for a single process, which has one block.
+    """
+
+    def __init__(self, counts: Sequence[int], group=None) -> None:
+        self.counts, self.group = list(counts), group
+        self.rank = 0 if group is None else dist.get_rank(group)
+
+    def blocks(self, *own: Tensor) -> Iterator[tuple[Tensor, ...]]:
+        """Go through the blocks of all ranks, the own one first.
+
+        Args:
+            *own: (n_r, ...) tensors of this rank; of one dtype on all ranks.
+
+        Yields:
+            The tensors of one rank, not to be written to.
+        """
+        held, size = own, len(self.counts)
+        for step in range(size):
+            arriving, works = None, []
+            if step + 1 < size:
+                owner = (self.rank - step - 1) % size
+                arriving = tuple(_like(x, self.counts[owner]) for x in own)
+                works = self._pass_on(held, arriving, _KEYS)
+            yield held
+            for work in works:
+                work.wait()
+            held = arriving
+
+    def blocks_and_gradients(self, *own: Tensor) -> Iterator[tuple[tuple[Tensor, ...], Tensor]]:
+        """Go through the blocks, each with its gradient, which comes home.
+
+        Args:
+            *own: As for :meth:`blocks`; the gradient is that of the first.
+
+        Yields:
+            The tensors of one rank, and zeros like the first, to which this rank has to add its
+            part of the gradient. In the end
+            :attr:`gradient` has what all ranks added to that of this rank.
+        """
+        size, arriving, works = len(self.counts), None, []
+        for step, held in enumerate(self.blocks(*own)):
+            part = torch.zeros_like(held[0])
+            yield held, part
+            for work in works:
+                work.wait()
+            if arriving is not None:
+                part += arriving
+            self.gradient = part
+            if size > 1:
+                # The gradient of the block that the rank before has held.
+                owner = (self.rank - step - 1) % size
+                arriving = _like(part, self.counts[owner])
+                works = self._pass_on((part,), (arriving,), _GRADIENTS)
+        for work in works:
+            work.wait()
+        if arriving is not None:
+            self.gradient = arriving
+
+    def of_views(self, number: int) -> 'KeyRing':
+        """A ring for several rows of each of the samples of this one."""
+        return KeyRing([number * x for x in self.counts], self.group)
+
+    def _pass_on(self, sent, arriving, kind: int) -> list:
+        """Start to send to the rank after, and to receive from that before."""
+        size = len(self.counts)
+        after, before = (dist.get_global_rank(self.group, (self.rank + i) % size) for i in (1, -1))
+        # Both sides know which blocks are empty.
+        transfers = [
+            dist.P2POp(what, x.contiguous(), peer, self.group, tag=10 * kind + i)
+            for what, tensors, peer in ((dist.isend, sent, after), (dist.irecv, arriving, before))
+            for i, x in enumerate(tensors)
+            if x.numel()
+        ]
+        return dist.batch_isend_irecv(transfers) if transfers else []
+
+
+def _like(own: Tensor, rows: int) -> Tensor:
+    return own.new_empty((rows, *own.shape[1:]))
