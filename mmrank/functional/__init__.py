@@ -13,11 +13,11 @@ _MODULES = {
     'mmrank.functional.metrics.average_precision': 'auroc average_precision count_at_or_above',
     'mmrank.functional.metrics.best_positive_rank': 'best_positive_rank',
     'mmrank.functional.metrics.k_nearest_votes': 'k_nearest_votes',
-    'mmrank.functional.metrics.retrieval.curves': 'RetrievalCurves recall_curve retrieval_curves',
-    'mmrank.functional.metrics.retrieval.figures': 'RetrievalFigures',
-    'mmrank.functional.metrics.retrieval.metrics': 'retrieval_metrics',
-    'mmrank.functional.metrics.retrieval.nearest': 'nearest_in_gallery',
-    'mmrank.functional.metrics.retrieval.stored': 'StoredEmbeddings',
+    'mmrank.functional.metrics.retrieval.input': 'StoredEmbeddings',
+    'mmrank.functional.metrics.retrieval.metrics': (
+        'RetrievalCurves RetrievalFigures nearest_in_gallery recall_curve retrieval_curves '
+        'retrieval_metrics'
+    ),
     'mmrank.functional.metrics.top_k_inner_product': 'top_k_inner_product',
     'mmrank.functional.ranking.auc': 'auc_lists auc_loss',
     'mmrank.functional.ranking.blackbox_ap': 'blackbox_ap_lists blackbox_ap_loss',
