@@ -99,6 +99,7 @@ __all__ = [
     'StableAPTerms',
     'StoredEmbeddings',
     'Surrogate',
+    'TemperatureStep',
     'VICRegTerms',
     'WeightedRisk',
     'all_reduce_sum',
@@ -194,7 +195,6 @@ __all__ = [
     'stable_ap_terms',
     'surrogate_ranks',
     'temperature_gradient',
-    'temperature_step',
     'theorem1_weight',
     'top_k_inner_product',
     'two_modality_terms',
@@ -208,33 +208,30 @@ __all__ = [
 # Looked up when used: the modules of mmrank.losses import submodules of this package.
 _LATE = {
     'mmrank.distributed': ('all_reduce_sum',),
-    'mmrank.losses.contrastive.cyclic_consistency': ('cyclic_consistency',),
+    'mmrank.losses.contrastive.base': ('unit_rows',),
+    'mmrank.losses.contrastive.cyclip': ('cyclic_consistency',),
     'mmrank.losses.contrastive.decorrelation': (
         'VICRegTerms',
         'cross_correlation_terms',
         'off_diagonal_square_sum',
         'vicreg_terms',
     ),
-    'mmrank.losses.contrastive.global_contrastive': (
-        'global_contrastive_loss',
-        'temperature_gradient',
-    ),
     'mmrank.losses.contrastive.grad_cache': ('grad_cache',),
-    'mmrank.losses.contrastive.info_nce': (
+    'mmrank.losses.contrastive.info_nce': ('info_nce_loss', 'info_nce_losses'),
+    'mmrank.losses.contrastive.others': (
+        'capped_rows',
         'dual_temperature_losses',
-        'info_nce_loss',
-        'info_nce_losses',
+        'spectral_losses',
     ),
-    'mmrank.losses.contrastive.negative_terms': (
+    'mmrank.losses.contrastive.ring': ('KeyRing',),
+    'mmrank.losses.contrastive.siglip': ('sigmoid_losses',),
+    'mmrank.losses.contrastive.sogclr': ('global_contrastive_loss', 'temperature_gradient'),
+    'mmrank.losses.contrastive.terms': (
         'NegativeTerms',
         'negative_terms',
         'two_modality_terms',
         'two_view_terms',
     ),
-    'mmrank.losses.contrastive.ring': ('KeyRing',),
-    'mmrank.losses.contrastive.sigmoid_contrastive': ('sigmoid_losses',),
-    'mmrank.losses.contrastive.spectral_contrastive': ('capped_rows', 'spectral_losses'),
-    'mmrank.losses.contrastive.unit_rows': ('unit_rows',),
     'mmrank.losses.long_tail.class_balance': (
         'effective_number_weights',
         'ldam_margins',
@@ -253,8 +250,9 @@ _LATE = {
         'build_pointwise',
     ),
     'mmrank.losses.two_tower.softmax': ('in_batch_softmax_losses',),
-    'mmrank.state.samples.steps': ('moving_log_mean', 'moving_ranks', 'temperature_step'),
-    'mmrank.state.score_interpolation': ('interpolate_scores',),
+    'mmrank.state.sample_averages': ('TemperatureStep', 'moving_log_mean'),
+    'mmrank.state.sample_ranks': ('moving_ranks',),
+    'mmrank.state.score_vector': ('interpolate_scores',),
 }
 
 

@@ -1,15 +1,13 @@
 """Registered losses; as classes they need torch alone."""
 
-from .contrastive.clip_loss import CLIPLoss, CyCLIPLoss, IndividualCLIPLoss
-from .contrastive.contrastive_loss import ContrastiveLoss
-from .contrastive.decorrelation_loss import BarlowTwinsLoss, VICRegLoss
-from .contrastive.info_nce_loss import FlatCLRLoss, InfoNCELoss
-from .contrastive.isogclr_loss import BimodalISogCLRLoss, ISogCLRLoss
-from .contrastive.siglip_loss import SigLIPLoss
-from .contrastive.simco_loss import SimCoLoss
-from .contrastive.sogclr_loss import SogCLRLoss
-from .contrastive.spectral_contrastive_loss import SpectralContrastiveLoss
-from .contrastive.tau_simclr_loss import TaUSimCLRLoss
+from .contrastive.base import ContrastiveLoss
+from .contrastive.clip import CLIPLoss, IndividualCLIPLoss
+from .contrastive.cyclip import CyCLIPLoss
+from .contrastive.decorrelation import BarlowTwinsLoss, VICRegLoss
+from .contrastive.info_nce import FlatCLRLoss, InfoNCELoss
+from .contrastive.others import SimCoLoss, SpectralContrastiveLoss, TaUSimCLRLoss
+from .contrastive.siglip import SigLIPLoss
+from .contrastive.sogclr import BimodalISogCLRLoss, ISogCLRLoss, SogCLRLoss
 from .inputs import EmbeddingBatch
 from .long_tail.class_balanced_ce_loss import ClassBalancedCELoss
 from .long_tail.class_count_loss import ClassCountLoss

@@ -35,7 +35,7 @@ from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.files.atomic_file import remove_temporary_files, write_atomically
 from mmrank.files.whole_folder import recover_folders
 from mmrank.registry import HOOKS
-from mmrank.state.sharding.shard_files import remove_shards
+from mmrank.state.shard_files import remove_shards
 
 GRADIENT_KEY = 'accumulated_gradients'
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from mmrank.engine.unwrap_model import unwrap_model
 from mmrank.state import SampleState
-from mmrank.state.sharding.sharded_state import keys_of_other_form, sharded_states
+from mmrank.state.sharding import keys_of_other_form, sharded_states
 
 from .saved_config import read_saved_config
 

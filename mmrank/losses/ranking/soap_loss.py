@@ -7,7 +7,7 @@ from mmrank.distributed import all_gather_lists
 from mmrank.functional.pairwise.surrogates import SquaredHinge
 from mmrank.functional.ranking.soap import soap_of_ranks, surrogate_ranks
 from mmrank.registry import MODELS
-from mmrank.state.samples.sample_ranks import SampleRanks
+from mmrank.state.sample_ranks import SampleRanks
 
 from .ranking_loss import RankedLists, RankingLoss
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.losses.two_tower.pointwise import Pointwise, build_pointwise
 from mmrank.registry import MODELS
-from mmrank.state.pairs import check_entities
+from mmrank.state.pair_counts import check_entities
 
 
 @MODELS.register_module()

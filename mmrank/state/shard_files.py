@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mmrank.errors import UserError
 
-from .shard import Shard
+from .sharding import Shard
 
 #: Key of a checkpoint: names of its shards.
 SHARD_FILES_KEY = 'sample_state_shards'
@@ -26,29 +26,17 @@ _NAME = re.compile(r'(?P<checkpoint>[^/\\\x00]+)\.[0-9a-f]{12}\.[0-9]+-of-[0-9]+
 
 
 def shard_names(checkpoint: str, token: str, parts: int) -> list[str]:
-    """Names of the shards of a checkpoint, by rank.
-
-    Args:
-        checkpoint: Name of its file.
-        token: 12 hexadecimal digits.
-        parts: Number of shards.
-    """
+    """Names of the shards of a checkpoint file, by rank; the token is 12 hexadecimal digits."""
     return [f'{checkpoint}.{token}.{name}' for name in own_shard_names(parts)]
 
 
 def own_shard_names(parts: int) -> list[str]:
-    """Names of the shards in a folder, by rank.
-
-    Args:
-        parts: Number of shards.
-    """
+    """Names of the shards in a folder, by rank."""
     return [f'{i}-of-{parts}.shard' for i in range(parts)]
 
 
 def named_shards(path: str | Path) -> list[str]:
-    """Names of the shards that a checkpoint needs beside it.
-
-    Its pickle is not run.
+    """Names of the shards that a checkpoint needs beside it; its pickle is not run.
 
     Args:
         path: A whole checkpoint in torch's zip format, or a folder, which needs nothing beside it.
@@ -72,14 +60,10 @@ def named_shards(path: str | Path) -> list[str]:
 
 
 def read_shards(checkpoint: str | Path, names: Collection[str]) -> Iterator[Any]:
-    """Open the shards of a checkpoint one by one, as data.
-
-    Args:
-        checkpoint: Its path.
-        names: What it names.
+    """Open the shards that a checkpoint names one by one, as data.
 
     Yields:
-        Of each what :func:`mmrank.state.save_shard` gave. Rows are read when they are used.
+        What :func:`mmrank.state.save_shard` gave. Rows are read when they are used.
 
     Raises:
         UserError: If a shard is missing or cannot be read.
@@ -107,11 +91,7 @@ def read_shards(checkpoint: str | Path, names: Collection[str]) -> Iterator[Any]
 
 
 def whole_tables(checkpoint: str | Path, names: Collection[str]) -> dict[str, Tensor]:
-    """Put the shards of a checkpoint together.
-
-    Args:
-        checkpoint: Its path.
-        names: What it names.
+    """Put the shards that a checkpoint names together.
 
     Returns:
         Whole tables by the key that a checkpoint without shards has.
@@ -132,11 +112,9 @@ def whole_tables(checkpoint: str | Path, names: Collection[str]) -> dict[str, Te
 
 
 def remove_shards(checkpoint: str | Path, keep: Collection[str] = ()) -> None:
-    """Remove the shards of a checkpoint, those of earlier tokens included.
+    """Remove the shards of a checkpoint but some, those of earlier tokens included.
 
-    Args:
-        checkpoint: Its path; it need not exist.
-        keep: Names that stay.
+    The checkpoint need not exist.
     """
     checkpoint = Path(checkpoint)
     for path in checkpoint.parent.glob(f'{escape(checkpoint.name)}.*.shard'):
@@ -146,13 +124,7 @@ def remove_shards(checkpoint: str | Path, keep: Collection[str] = ()) -> None:
 
 
 def remove_lost_shards(folder: str | Path) -> None:
-    """Remove the shards that no checkpoint of a folder names.
-
-    A training that was killed while it saved leaves them.
-
-    Args:
-        folder: Where one training saves.
-    """
+    """Remove the shards that no checkpoint of a folder names: a killed training leaves them."""
     folder, kept = Path(folder), {}
     for path in folder.glob('*.shard'):
         match = _NAME.fullmatch(path.name)

@@ -3,10 +3,31 @@
 import torch
 from torch import Tensor
 
-from mmrank.state.samples.steps import moving_ranks
-from mmrank.state.updates import SampleGroups, inside_backward
+from mmrank.autograd import inside_backward
 
+from .sample_averages import SampleGroups
 from .sample_state import SampleState, check_sample_ids
+
+
+def moving_ranks(old: Tensor, batch: Tensor, gamma: float) -> Tensor:
+    """Moving averages of surrogate ranks.
+
+    ``u <- (1 - gamma) u + gamma g``. Source: SOAP (NeurIPS 2021), algorithm 1. A first visit
+    (u = 0) takes g as it is; where g is not finite, u stays.
+
+    Args:
+        old: (2, ...) u so far, 0 where there is none.
+        batch: (2, ...) g of the batch.
+        gamma: Weight of the batch in (0, 1].
+
+    Returns:
+        (2, ...) new u, float64, without gradient.
+    """
+    old, new = old.detach().double(), batch.detach().double()
+    # In float32, as they are kept; the pair moves together.
+    finite = new.float().isfinite().all(0)
+    mixed = torch.where(old[1] > 0, (1 - gamma) * old + gamma * new, new)
+    return torch.where(finite, mixed, torch.where(old[1] > 0, old, new))
 
 
 class SampleRanks(SampleState):
@@ -52,17 +73,13 @@ class SampleRanks(SampleState):
                 f"storage must be 'device' or 'sharded', got {storage!r}: "
                 'which samples are positives is known on the device'
             )
-        super().__init__(
-            num_samples * num_classes,
-            {'u_positive': 0.0, 'u_all': 0.0},
-            storage=storage,
-            load_state=load_state,
-        )
+        initial = {'u_positive': 0.0, 'u_all': 0.0}
+        super().__init__(num_samples * num_classes, initial, storage, load_state)
         self.num_samples, self.num_classes = num_samples, num_classes
         self.gamma = gamma
 
     def entries_of(self, sample_idx: Tensor, device: torch.device) -> Tensor:
-        """Where the u of a sample are kept, class by class.
+        """Where the u of samples are kept, class by class.
 
         Args:
             sample_idx: (n,) integers in ``[0, num_samples)``.
@@ -75,19 +92,9 @@ class SampleRanks(SampleState):
             TypeError: If they are no integers.
             ValueError: If one is out of range; on a GPU that is a device-side assertion.
         """
-        check_sample_ids(sample_idx, sample_idx.numel())
-        fits = ((sample_idx >= 0) & (sample_idx < self.num_samples)).all()
-        if sample_idx.device.type != 'cpu':
-            torch._assert_async(fits)
-        elif not fits:
-            raise ValueError(
-                f'sample_idx holds indices from {int(sample_idx.min())} to '
-                f'{int(sample_idx.max())}, but num_samples={self.num_samples}; set num_samples of '
-                'the loss to the length of the training set'
-            )
-        first = torch.arange(self.num_classes, device=device)
+        check_sample_ids(sample_idx, sample_idx.numel(), self.num_samples)
         ids = sample_idx.to(device, non_blocking=True).long()
-        return ids[:, None] + self.num_samples * first
+        return ids[:, None] + self.num_samples * torch.arange(self.num_classes, device=device)
 
     def step(self, entries: Tensor, batch: Tensor) -> Tensor:
         """Return u after a batch, without storing it.
@@ -115,8 +122,7 @@ class SampleRanks(SampleState):
         """
         if not self.training or inside_backward():
             return
-        entries, batch = entries.flatten(), batch.flatten(1)
-        mask = mask.flatten()
+        entries, batch, mask = entries.flatten(), batch.flatten(1), mask.flatten()
         if self.group is not None:
             # All ranks know the batch: each takes what is in its shard.
             here = entries % self.shard.parts == self.shard.part
@@ -124,7 +130,7 @@ class SampleRanks(SampleState):
         groups = SampleGroups(entries)
         usable = mask & batch.float().isfinite().all(0)
         mean = torch.stack([groups.mean(x, usable) for x in batch])
-        old = self._read(entries.to(self.device)).to(batch.device)
+        old = self.read(entries, batch.device)
         new = moving_ranks(old, mean, self.gamma).to(old.dtype)
         # Padding may share its index with a positive: both store the same.
         self.store(entries, torch.where(groups.sum(usable.double()) > 0, new, old))

@@ -1,12 +1,15 @@
-"""How far the similarities of two modalities are from agreeing."""
+"""CyCLIP: similarities of two modalities that should agree."""
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
 from mmrank.autograd import once_differentiable
+from mmrank.registry import MODELS
 
-from .log_mean_exp import BLOCK_ENTRIES, similarity_strips
+from .base import ContrastedBatch
+from .clip import CLIPLoss
+from .terms import BLOCK_ENTRIES, similarity_strips
 
 
 class _CyclicConsistency(Function):
@@ -124,3 +127,50 @@ def cyclic_consistency(
         if not mirrored:
             inputs = *inputs[:2], all_view1 - all_view2, all_view1 + all_view2
         return _CyclicConsistency.apply(*inputs)
+
+
+@MODELS.register_module()
+class CyCLIPLoss(CLIPLoss):
+    """CLIP's loss and two that make the similarities consistent.
+
+    The similarity of an image and another pair's text should be that of the swapped text and image,
+    and that of two images that of their texts.
+    Source: Goel et al., CyCLIP: Cyclic Contrastive Language-Image
+    Pretraining, NeurIPS 2022.
+
+    Args:
+        cross_weight: Weight of the consistency across modalities.
+        in_weight: Weight of that within modalities; the paper has 0.25 for both.
+        **kwargs: As for :class:`CLIPLoss`.
+
+    Raises:
+        ValueError: On a parameter out of range.
+    """
+
+    def __init__(self, cross_weight: float = 0.25, in_weight: float = 0.25, **kwargs) -> None:
+        super().__init__(**kwargs)
+        for name, value in (('cross_weight', cross_weight), ('in_weight', in_weight)):
+            if not value >= 0:
+                raise ValueError(f'{name} must be >= 0, got {value!r}')
+        if self.gather != 'all':
+            raise ValueError(
+                f'gather={self.gather!r} is not for CyCLIPLoss, which '
+                'compares the similarities of all samples at once; use '
+                "gather='all'"
+            )
+        self.cross_weight, self.in_weight = cross_weight, in_weight
+
+    def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
+        """CLIP's loss and the weighted inconsistency of each sample."""
+        cross, within = cyclic_consistency(
+            batch.view1, batch.view2, batch.all_view1, batch.all_view2
+        )
+        self.diagnostics |= {
+            'cross_inconsistency': cross.detach().sum() / max(len(cross), 1),
+            'in_inconsistency': within.detach().sum() / max(len(within), 1),
+        }
+        return (
+            super().row_losses(batch, sample_idx, group)
+            + self.cross_weight * cross
+            + self.in_weight * within
+        )

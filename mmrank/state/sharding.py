@@ -1,31 +1,100 @@
-"""Base of state whose rows may be spread over the processes."""
+"""State whose rows are spread over the processes: row i is on rank ``i mod W``.
 
+Ours, and not ``DTensor`` with ``torch.distributed.checkpoint``: a DTensor cannot be read and
+written by row index without gathering it, its files hold whole blocks of rows in a folder of its
+own, not beside the ``.pth`` that names them and is whole only with them, and no process could tell
+which rows of a checkpoint it still lacks (docs/pages/reliability.md, "State in shards").
+"""
+
+import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
 
-from .shard import Shard
-
 #: Key of a saved state whose rows are elsewhere: (2,) shards and rows.
 SHARDS_KEY = 'shards'
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Every ``parts``-th row of a table, from row ``part`` on.
+
+    Neighbours in a data set are often visited together, such as the captions of an image, so they
+    have different owners.
+
+    Attributes:
+        size: Rows of the whole table.
+        part: Which shard, in ``[0, parts)``: the rank.
+        parts: Number of shards: the world size. 1: the whole table.
+
+    Example:
+        >>> Shard(7, 1, 3).rows  # 1 and 4
+        2
+        >>> Shard(7, 1, 3).common(Shard(7, 0, 2))  # row 4
+        (slice(1, None, 2), slice(2, None, 3))
+    """
+
+    size: int
+    part: int = 0
+    parts: int = 1
+
+    @classmethod
+    def of_this_process(cls, size: int) -> 'Shard':
+        """The shard of this rank; the whole table in a single process."""
+        group = world_group()
+        if group is None:
+            return cls(size)
+        return cls(size, dist.get_rank(group), dist.get_world_size(group))
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of the shard."""
+        return len(range(self.part, self.size, self.parts))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether that is the whole table."""
+        return self.parts == 1
+
+    @property
+    def place(self) -> slice:
+        """Where its rows are in the whole table."""
+        return slice(self.part, None, self.parts)
+
+    def common(self, other: 'Shard') -> tuple[slice, slice] | None:
+        """Rows that are in two shards of one table, of any numbers of parts.
+
+        Returns:
+            Where they are in this shard and in the other one, in one order; None if there are none.
+        """
+        step = math.lcm(self.parts, other.parts)
+        rows = range(self.part, min(step, self.size), self.parts)
+        first = next((row for row in rows if row % other.parts == other.part), None)
+        if first is None:
+            return None
+        return (
+            slice(first // self.parts, None, step // self.parts),
+            slice(first // other.parts, None, step // other.parts),
+        )
 
 
 class ShardedState(nn.Module):
     """Module with a table by row index, whole or one shard of it.
 
-    Row i is on rank ``i mod W``. The rows of a shard are no buffers: ``DistributedDataParallel``
-    would send those of rank 0 to the others, and mmengine's ``SyncBuffersHook`` average them.
+    The rows of a shard are no buffers: ``DistributedDataParallel`` would send those of rank 0 to
+    the others, and mmengine's ``SyncBuffersHook`` average them.
 
-    ``state_dict`` holds a whole table by the names of :meth:`own_rows`, and
-    of a shard only how many there are, since mmengine and most loops save
-    that of rank 0. The rows of a shard are saved apart: by ``mmrank.ShardedStateHook``, or
-    :func:`mmrank.state.save_shard`. A whole table loads into shards and shards load into a whole
-    table, of any number.
+    ``state_dict`` holds a whole table by the names of :meth:`own_rows`, and of a shard only how
+    many there are, since mmengine and most loops save that of rank 0. The rows of a shard are saved
+    apart: by ``mmrank.ShardedStateHook``, or :func:`save_shard`. A whole table loads into shards
+    and shards load into a whole table, of any number.
 
     Args:
         size: Rows of the whole table.
@@ -42,7 +111,7 @@ class ShardedState(nn.Module):
         self.spread = spread
         self.shard = Shard.of_this_process(size) if spread else Shard(size)
         self.is_saved = False
-        self._awaited: set[int] = set()
+        self._awaited: set[int] = set()  # saved shards with rows that are still to be loaded
         self._parts_there = 0
 
     def own_rows(self) -> dict[str, Tensor]:
@@ -50,15 +119,7 @@ class ShardedState(nn.Module):
         raise NotImplementedError
 
     def refuse_rows(self, key: str, shape: Sequence[int]) -> None:
-        """Refuse a saved table of another shape.
-
-        Args:
-            key: Its key in the checkpoint.
-            shape: Its shape; empty if there is none.
-
-        Raises:
-            ValueError: Always.
-        """
+        """Raise ValueError: the saved table ``key`` has another ``shape``, empty if none."""
         raise NotImplementedError
 
     @property
@@ -70,7 +131,6 @@ class ShardedState(nn.Module):
         """
         if not self.spread:
             return None
-        group = world_group()
         now = Shard.of_this_process(self.shard.size)
         if now != self.shard:
             raise UserError(
@@ -79,12 +139,15 @@ class ShardedState(nn.Module):
                 f"{now.parts}. With storage='sharded' build the loss after "
                 'torch.distributed.init_process_group'
             )
-        return group
+        return world_group()
+
+    @property
+    def awaits_any(self) -> bool:
+        """Whether rows of a checkpoint are still to be loaded."""
+        return bool(self._awaited)
 
     def before_training(self) -> None:
-        """Refuse rows of a checkpoint that were never loaded.
-
-        Warn, once, where nothing saves them.
+        """Refuse rows of a checkpoint that were never loaded; warn once where nothing saves them.
 
         Raises:
             UserError: If rows were not loaded.
@@ -102,11 +165,7 @@ class ShardedState(nn.Module):
         self.refuse_missing_rows()
 
     def refuse_missing_rows(self) -> None:
-        """Refuse rows of a checkpoint that were never loaded.
-
-        Raises:
-            UserError: If so.
-        """
+        """Raise UserError if rows of a checkpoint were never loaded."""
         if self._awaited:
             raise UserError(
                 f'the checkpoint keeps the state of {type(self).__name__} in '
@@ -116,15 +175,6 @@ class ShardedState(nn.Module):
                 'mmengine mmrank.state.load_shards; to start with fresh '
                 'values load_state=False'
             )
-
-    @property
-    def awaits_any(self) -> bool:
-        """Whether rows of a checkpoint are still to be loaded."""
-        return bool(self._awaited)
-
-    def awaits(self, part: int) -> bool:
-        """Whether rows of a saved shard are still to be loaded."""
-        return part in self._awaited
 
     @torch.no_grad()
     def load_rows(self, saved: Shard, rows: Mapping[str, Tensor]) -> None:
@@ -174,9 +224,7 @@ class ShardedState(nn.Module):
                 self.refuse_rows(prefix + SHARDS_KEY, (size,))
             self._parts_there = parts
             self._awaited = {
-                part
-                for part in range(parts)
-                if self.shard.common(Shard(size, part, parts)) is not None
+                part for part in range(parts) if self.shard.common(Shard(size, part, parts))
             }
         else:
             for name, rows in saved.items():
@@ -189,24 +237,17 @@ class ShardedState(nn.Module):
                 else:
                     own[name].copy_(rows[self.shard.place])
         taken = {prefix + name for name in (*own, SHARDS_KEY)}
-        lacking: list[str] = []
+        rest = {k: v for k, v in state_dict.items() if k not in taken}
+        missing: list[str] = []
         super()._load_from_state_dict(
-            {k: v for k, v in state_dict.items() if k not in taken},
-            prefix,
-            local_metadata,
-            strict,
-            lacking,
-            unexpected_keys,
-            error_msgs,
+            rest, prefix, local_metadata, strict, missing, unexpected_keys, error_msgs
         )
-        missing_keys += [key for key in lacking if key not in taken]
+        missing_keys += [key for key in missing if key not in taken]
 
 
 def sharded_states(model: nn.Module) -> dict[str, ShardedState]:
     """Modules with a table, whole or a shard, by name."""
-    return {
-        name: module for name, module in model.named_modules() if isinstance(module, ShardedState)
-    }
+    return {k: v for k, v in model.named_modules() if isinstance(v, ShardedState)}
 
 
 def save_shard(model: nn.Module) -> dict[str, dict]:
@@ -216,19 +257,18 @@ def save_shard(model: nn.Module) -> dict[str, dict]:
         model: A model or loss. All that is not spread is left out.
 
     Returns:
-        By name of the module ``shard``, (size, part, parts), and ``rows``,
-        the tensors by name; for ``torch.save`` to a file of this rank.
+        By name of the module ``shard``, (size, part, parts), and ``rows``, the tensors by name; for
+        ``torch.save`` to a file of this rank.
     """
-    for state in sharded_states(model).values():
+    content = {}
+    for name, state in sharded_states(model).items():
         state.is_saved = True
-    return {
-        name: dict(
-            shard=[state.shard.size, state.shard.part, state.shard.parts],
-            rows={k: v.detach() for k, v in state.own_rows().items()},
-        )
-        for name, state in sharded_states(model).items()
-        if not state.shard.is_whole
-    }
+        if not state.shard.is_whole:
+            content[name] = dict(
+                shard=[state.shard.size, state.shard.part, state.shard.parts],
+                rows={k: v.detach() for k, v in state.own_rows().items()},
+            )
+    return content
 
 
 def load_shards(model: nn.Module, saved: Iterable[Mapping]) -> None:
@@ -249,7 +289,7 @@ def load_shards(model: nn.Module, saved: Iterable[Mapping]) -> None:
     for process in saved:
         for name, content in process.items():
             shard = Shard(*content['shard'])
-            if name in states and states[name].awaits(shard.part):
+            if name in states and shard.part in states[name]._awaited:
                 states[name].load_rows(shard, content['rows'])
     for state in states.values():
         state.refuse_missing_rows()

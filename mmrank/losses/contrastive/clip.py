@@ -1,15 +1,15 @@
-"""CLIP's loss, with one temperature or many, and CyCLIP's."""
+"""CLIP's loss, with one temperature, or with one for each image and text."""
 
 import math
 
 import torch
 from torch import Tensor, nn
 
-from mmrank.losses.contrastive.cyclic_consistency import cyclic_consistency
-from mmrank.losses.contrastive.info_nce import info_nce_losses
 from mmrank.registry import MODELS
+from mmrank.state.sample_state import check_sample_ids
 
-from .contrastive_loss import ContrastedBatch, ContrastiveLoss
+from .base import ContrastedBatch, ContrastiveLoss
+from .info_nce import info_nce_losses
 
 
 @MODELS.register_module()
@@ -30,6 +30,7 @@ class CLIPLoss(ContrastiveLoss):
             dict(decay_mult=0)})``).
         tau_min: The learned temperature stays above; CLIP takes 0.01.
         tau_max: And below.
+        **kwargs: See :class:`ContrastiveLoss`.
 
     Attributes:
         log_tau: () parameter, or a buffer that is not saved, if the temperature is fixed.
@@ -49,12 +50,9 @@ class CLIPLoss(ContrastiveLoss):
         learnable: bool = True,
         tau_min: float = 0.01,
         tau_max: float = 1.0,
-        normalize: bool = True,
-        scope: str = 'global',
-        loss_weight: float = 1.0,
-        gather: str = 'all',
+        **kwargs,
     ) -> None:
-        super().__init__(normalize=normalize, scope=scope, loss_weight=loss_weight, gather=gather)
+        super().__init__(**kwargs)
         if not 0 < tau < math.inf:
             raise ValueError(f'tau must be > 0 and finite, got {tau!r}')
         if learnable and not 0 < tau_min <= tau <= tau_max < math.inf:
@@ -92,53 +90,6 @@ class CLIPLoss(ContrastiveLoss):
 
 
 @MODELS.register_module()
-class CyCLIPLoss(CLIPLoss):
-    """CLIP's loss and two that make the similarities consistent.
-
-    The similarity of an image and another pair's text should be that of the swapped text and image,
-    and that of two images that of their texts.
-    Source: Goel et al., CyCLIP: Cyclic Contrastive Language-Image
-    Pretraining, NeurIPS 2022.
-
-    Args:
-        cross_weight: Weight of the consistency across modalities.
-        in_weight: Weight of that within modalities; the paper has 0.25 for both.
-        **kwargs: As for :class:`CLIPLoss`.
-
-    Raises:
-        ValueError: On a parameter out of range.
-    """
-
-    def __init__(self, cross_weight: float = 0.25, in_weight: float = 0.25, **kwargs) -> None:
-        super().__init__(**kwargs)
-        for name, value in (('cross_weight', cross_weight), ('in_weight', in_weight)):
-            if not value >= 0:
-                raise ValueError(f'{name} must be >= 0, got {value!r}')
-        if self.gather != 'all':
-            raise ValueError(
-                f'gather={self.gather!r} is not for CyCLIPLoss, which '
-                'compares the similarities of all samples at once; use '
-                "gather='all'"
-            )
-        self.cross_weight, self.in_weight = cross_weight, in_weight
-
-    def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
-        """CLIP's loss and the weighted inconsistency of each sample."""
-        cross, within = cyclic_consistency(
-            batch.view1, batch.view2, batch.all_view1, batch.all_view2
-        )
-        self.diagnostics |= {
-            'cross_inconsistency': cross.detach().sum() / max(len(cross), 1),
-            'in_inconsistency': within.detach().sum() / max(len(within), 1),
-        }
-        return (
-            super().row_losses(batch, sample_idx, group)
-            + self.cross_weight * cross
-            + self.in_weight * within
-        )
-
-
-@MODELS.register_module()
 class IndividualCLIPLoss(ContrastiveLoss):
     """CLIP's loss with a temperature for each image and each text.
 
@@ -156,6 +107,7 @@ class IndividualCLIPLoss(ContrastiveLoss):
         num_samples: Number of pairs in the training set.
         tau: Temperature at the start.
         tau_min: The temperatures stay above, > 0. There is no upper bound.
+        **kwargs: See :class:`ContrastiveLoss`.
 
     Attributes:
         image_tau: (num_samples,) parameter.
@@ -168,16 +120,9 @@ class IndividualCLIPLoss(ContrastiveLoss):
     keeps_samples = True
 
     def __init__(
-        self,
-        num_samples: int,
-        tau: float = 0.01,
-        tau_min: float = 0.001,
-        normalize: bool = True,
-        scope: str = 'global',
-        loss_weight: float = 1.0,
-        gather: str = 'all',
+        self, num_samples: int, tau: float = 0.01, tau_min: float = 0.001, **kwargs
     ) -> None:
-        super().__init__(normalize=normalize, scope=scope, loss_weight=loss_weight, gather=gather)
+        super().__init__(**kwargs)
         if not (type(num_samples) is int and num_samples >= 1):
             raise ValueError(
                 f'num_samples must be an int >= 1, got {num_samples!r}; set '
@@ -210,16 +155,8 @@ class IndividualCLIPLoss(ContrastiveLoss):
 
     def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor, group) -> Tensor:
         """Mean over image and text of each sample."""
-        ids = batch.ids
-        fits = ((ids >= 0) & (ids < self.num_samples)).all()
-        if ids.device.type != 'cpu':
-            torch._assert_async(fits)
-        elif not fits:
-            raise ValueError(
-                f'sample_idx holds indices up to {int(ids.max())}, but '
-                f'num_samples={self.num_samples}; set num_samples to the length of the training set'
-            )
-        taus = self.temperatures(ids)
+        check_sample_ids(batch.ids, len(batch.ids), self.num_samples)
+        taus = self.temperatures(batch.ids)
         losses = [info_nce_losses(terms) for terms in batch.terms(taus)]
         with torch.no_grad():
             self.diagnostics |= {

@@ -1,7 +1,6 @@
 """Rows on their way between a GPU and a table in host memory."""
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -45,54 +44,18 @@ class RowsInFlight:
         self.writes: deque[_Write] = deque()
         self.look_up: _LookUp | None = None
 
-    def send(self, ids: Tensor, entries: Tensor) -> None:
-        """Start a write.
+    def prefetch(self, table, ids: Tensor, device: torch.device) -> None:
+        """Start to send entries of a ``SampleState`` to a GPU; replaces what was never fetched."""
+        if is_far(table, device):
+            self._request_rows(table, ids, device)
 
-        Args:
-            ids: (n,) on the GPU; what is repeated has equal entries.
-            entries: (quantities, n) on the GPU.
-        """
-        copies, arrival = to_host(ids, entries)
-        self.writes.append(_Write(ids, entries, *copies, arrival))
-
-    def arrived(self, wait: bool) -> Iterator[tuple[Tensor, Tensor]]:
-        """What the table has to take in, in order; a look-up is dropped.
-
-        Args:
-            wait: Wait for the GPU until nothing is on its way. If not, only what has come.
-
-        Yields:
-            (n,) indices and (quantities, n) entries, on the host.
-        """
-        self.look_up = None
-        while self.writes and (wait or self.writes[0].arrival.query()):
-            write = self.writes.popleft()
-            write.arrival.synchronize()
-            yield write.host_ids, write.host_entries
-
-    def ask(self, ids: Tensor, entries: Tensor, device: torch.device) -> None:
-        """Start a look-up; it replaces one that was never awaited.
-
-        Args:
-            ids: (n,) on the host.
-            entries: (quantities, n) of the table, which has taken in all that has arrived.
-            device: The GPU.
-        """
-        copies, arrival = to_device(device, ids, entries)
-        self.look_up = _LookUp(ids, *copies, arrival)
-
-    def asked(self, ids: Tensor) -> bool:
-        """Whether a look-up of these indices is on its way."""
-        if self.look_up is None:
-            return False
-        own = self.look_up.host_ids
-        if own is ids:
-            return True
-        alike = (own.device, own.dtype) == (ids.device, ids.dtype)
-        return alike and torch.equal(own, ids)
-
-    def answer(self) -> Tensor:
-        """(quantities, n) entries of the look-up, on the GPU."""
+    def fetch(self, table, ids: Tensor, device: torch.device) -> Tensor:
+        """(quantities, n) entries of (n,) ids, repeated or not, on ``device``."""
+        if not is_far(table, device):
+            self.flush(table)
+            return table.read(ids, device)
+        if not self._requested(ids):
+            self._request_rows(table, ids.to(table.device), device)
         look_up, self.look_up = self.look_up, None
         receive(look_up.arrival, look_up.ids, look_up.entries)
         ids, entries = look_up.ids.long(), look_up.entries
@@ -100,18 +63,54 @@ class RowsInFlight:
             entries = overwritten(entries, ids, write.ids, write.entries)
         return entries
 
+    def store(self, table, ids: Tensor, entries: Tensor) -> None:
+        """Start a write of (quantities, n) entries; what is repeated has equal entries."""
+        if not is_far(table, entries.device):
+            self.flush(table)
+            table.write(ids, entries)
+            return
+        ids = ids.to(entries.device)
+        copies, arrival = to_host(ids, entries)
+        self.writes.append(_Write(ids, entries, *copies, arrival))
+
+    def flush(self, table) -> None:
+        """Wait until the table has all that was stored; drops a look-up."""
+        self._apply_writes(table, wait=True)
+
+    def forget(self) -> None:
+        """Drop all that is on its way."""
+        self.__init__()
+
+    def _request_rows(self, table, ids: Tensor, device: torch.device) -> None:
+        self._apply_writes(table, wait=False)
+        copies, arrival = to_device(device, ids, table.read(ids, table.device))
+        self.look_up = _LookUp(ids, *copies, arrival)
+
+    def _apply_writes(self, table, wait: bool) -> None:
+        self.look_up = None
+        while self.writes and (wait or self.writes[0].arrival.query()):
+            write = self.writes.popleft()
+            write.arrival.synchronize()
+            table.write(write.host_ids, write.host_entries)
+
+    def _requested(self, ids: Tensor) -> bool:
+        """Whether a look-up of these indices is on its way."""
+        if self.look_up is None:
+            return False
+        own = self.look_up.host_ids
+        alike = (own.device, own.dtype) == (ids.device, ids.dtype)
+        return own is ids or (alike and torch.equal(own, ids))
+
+
+def is_far(table, device: torch.device) -> bool:
+    """Whether a table in host memory serves a GPU."""
+    return table.device.type == 'cpu' and device.type == 'cuda'
+
 
 def overwritten(entries: Tensor, ids: Tensor, new_ids: Tensor, new_entries: Tensor) -> Tensor:
-    """Replace the entries of samples that have newer ones.
+    """Replace the (quantities, n) entries of the (n,) samples that have newer ones.
 
-    Args:
-        entries: (quantities, n).
-        ids: (n,) samples, repeated or not.
-        new_ids: (m,) samples; what is repeated has equal entries.
-        new_entries: (quantities, m).
-
-    Returns:
-        (quantities, n).
+    What is repeated in the (m,) ``new_ids`` has equal (quantities, m) ``new_entries``.
     """
     if not new_ids.numel():
         return entries
@@ -121,9 +120,14 @@ def overwritten(entries: Tensor, ids: Tensor, new_ids: Tensor, new_entries: Tens
     return torch.where(new_ids[place] == ids, newer, entries)
 
 
+_STREAMS: dict[torch.device, torch.cuda.Stream] = {}
+
+
 def to_device(device: torch.device, *tensors: Tensor) -> tuple[list[Tensor], torch.cuda.Event]:
     """Copy from the host beside what the GPU does; and when they have come."""
-    stream = _look_up_stream(device)
+    if device not in _STREAMS:
+        _STREAMS[device] = torch.cuda.Stream(device)
+    stream = _STREAMS[device]
     with torch.cuda.stream(stream):
         copies = [x.pin_memory().to(device, non_blocking=True) for x in tensors]
         arrival = torch.cuda.Event()
@@ -149,12 +153,3 @@ def to_host(*tensors: Tensor) -> tuple[list[Tensor], torch.cuda.Event]:
     arrival = torch.cuda.Event()
     arrival.record(torch.cuda.current_stream(tensors[0].device))
     return copies, arrival
-
-
-_STREAMS: dict[torch.device, torch.cuda.Stream] = {}
-
-
-def _look_up_stream(device: torch.device) -> torch.cuda.Stream:
-    if device not in _STREAMS:
-        _STREAMS[device] = torch.cuda.Stream(device)
-    return _STREAMS[device]

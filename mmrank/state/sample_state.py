@@ -9,11 +9,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.distributed import all_gather_rows
-from mmrank.state.sharding.row_route import LookUp, RowRoute, route_of
-from mmrank.state.sharding.shard import Shard
-from mmrank.state.sharding.sharded_state import ShardedState
 
+from .row_route import ShardRows
 from .rows_in_flight import RowsInFlight
+from .sharding import Shard, ShardedState
 
 STORAGES = ('device', 'host', 'sharded')
 _HALF_RANGE = (torch.finfo(torch.float16).min, torch.finfo(torch.float16).max)
@@ -24,25 +23,19 @@ class SampleState(ShardedState):
 
     Rows are float32, or float16 where set in ``dtypes``. The table is saved with the module, but on
     purpose it is not a buffer: mmengine's ``SyncBuffersHook`` would average it over ranks,
-    ``DistributedDataParallel`` send it around and refuse it on the host
-    beside a model on a GPU, and ``model.half()`` round it. All ranks hold the whole table and store
-    the same numbers, so there is nothing to
-    synchronise. A checkpoint has one (size,) tensor per quantity.
+    ``DistributedDataParallel`` send it around and refuse it on the host beside a model on a GPU,
+    and ``model.half()`` round it. All ranks hold the whole table and store the same numbers, so
+    there is nothing to synchronise. A checkpoint has one (size,) tensor per quantity.
 
-    With ``storage='host'`` the table stays in host memory, regardless of
-    ``model.to``: 4 or 2 bytes per sample and quantity. Only the entries of a batch travel, through
-    pinned memory, and neither side waits:
-    :meth:`prefetch` sends them to the GPU while it is busy with other things, what :meth:`store`
-    sends back is written once it has come, and a look-up that is ahead of it gets the new entries
-    on the GPU; see
-    :class:`RowsInFlight`. Pass the indices as a CPU tensor: the host has to wait for those on a
-    GPU.
+    With ``storage='host'`` the table stays in host memory, regardless of ``model.to``. Only the
+    entries of a batch travel, and neither side waits, see :class:`~.rows_in_flight.RowsInFlight`.
+    Pass the indices as a CPU tensor: the host has to wait for those on a GPU.
 
     With ``storage='sharded'`` each of W ranks holds every W-th sample, where the model is. The
-    entries of a batch come from their owners,
-    :meth:`prefetch` starts that, and what a batch has to say of a sample goes to its owner. The
-    numbers are those of a whole table, bit for bit. All ranks have to call the methods in the same
-    order, in evaluation as well; see :class:`ShardedState` for how they are saved.
+    entries of a batch come from their owners, :meth:`prefetch` starts that, and what a batch
+    measured goes to the owners. The numbers are those of a whole table, bit for bit. All ranks have
+    to call the methods in the same order, in evaluation as well; :class:`ShardedState` says how
+    they are saved.
 
     Args:
         size: Number of samples in the training set.
@@ -59,10 +52,10 @@ class SampleState(ShardedState):
     def __init__(
         self,
         size: int,
-        initial: dict[str, float],
+        initial: Mapping[str, float],
         storage: str = 'device',
         load_state: bool = True,
-        dtypes: dict[str, torch.dtype] | None = None,
+        dtypes: Mapping[str, torch.dtype] | None = None,
     ) -> None:
         if not (type(size) is int and size >= 1):
             raise ValueError(
@@ -79,14 +72,13 @@ class SampleState(ShardedState):
             torch.full((self.shard.rows,), value, dtype=dtypes.get(name, torch.float32))
             for name, value in initial.items()
         ]
-        self._in_flight = RowsInFlight()
-        self._look_up: tuple[RowRoute, LookUp] | None = None
-        self._route: RowRoute | None = None
+        # What brings the rows of a batch; None: they are where the model is.
+        self._rows = {'host': RowsInFlight, 'sharded': ShardRows}.get(storage, lambda: None)()
 
     def __getstate__(self) -> dict:
         # Copies and pickles cannot carry what is on its way.
         self.flush()
-        return self.__dict__ | dict(_look_up=None, _route=None)
+        return self.__dict__ | dict(_rows=self._rows and type(self._rows)())
 
     def _apply(self, fn, recurse=True):
         super()._apply(fn, recurse)
@@ -116,17 +108,13 @@ class SampleState(ShardedState):
         return torch.stack([x.float() for x in self._columns])
 
     def column(self, name: str) -> Tensor:
-        """(size,) values of a quantity; the state itself, not a copy.
-
-        Of a shard its rows, see :meth:`gathered`.
-        """
+        """(size,) values of a quantity; the state itself. Of a shard its rows."""
         self.flush()
         return self._columns[self.names.index(name)]
 
     def gathered(self, name: str) -> Tensor:
         """(size,) values of a quantity, of all ranks; all have to call it."""
-        column = self.column(name)
-        group = self.group
+        column, group = self.column(name), self.group
         if group is None:
             return column
         most = -(-self.size // self.shard.parts)
@@ -136,77 +124,40 @@ class SampleState(ShardedState):
         return torch.stack(parts, dim=1).flatten()[: self.size]
 
     def own_rows(self) -> dict[str, Tensor]:
-        """(rows of the shard,) values of each quantity."""
         self.flush()
         return dict(zip(self.names, self._columns))
 
     def load_rows(self, saved: Shard, rows: Mapping[str, Tensor]) -> None:
-        """See :class:`ShardedState`; what was asked for is asked again."""
-        self._drop_look_up()
+        self.flush()
+        if self._rows is not None:
+            self._rows.forget()
         super().load_rows(saved, rows)
 
     def refuse_rows(self, key: str, shape: Sequence[int]) -> None:
-        """Refuse the table of another training set.
-
-        Raises:
-            ValueError: Always.
-        """
         raise ValueError(
             f'{key} of the checkpoint has {math.prod(shape)} samples, but num_samples={self.size}: '
             'the training set is not that of the checkpoint. Train on the same data to resume; '
             'with other data set load_state=False of the loss to start with fresh per-sample values'
         )
 
-    def check_ids(self, ids: Tensor, count: int) -> None:
-        """Refuse indices that do not fit the table.
-
-        Args:
-            ids: What should be (count,) integers in ``[0, size)``.
-            count: Number of samples in the batch.
-
-        Raises:
-            TypeError: If they are no integers.
-            ValueError: If there are more or fewer than ``count``, or one is out of range; on a GPU
-                the latter is a device-side assertion.
-        """
-        check_sample_ids(ids, count)
-        if ids.numel() == 0:
-            return
-        fits = ((ids >= 0) & (ids < self.size)).all()
-        if ids.device.type != 'cpu':
-            torch._assert_async(fits)
-        elif not fits:
-            raise ValueError(
-                f'sample_idx holds indices from {int(ids.min())} to {int(ids.max())}, but '
-                f'num_samples={self.size}; set num_samples to the length of the training set, and '
-                'let its samples be counted from 0'
-            )
-
     def prefetch(self, ids: Tensor, device: torch.device) -> None:
         """Start the next :meth:`fetch`, if the entries have to travel.
 
-        Call it as soon as the indices of a batch are known. Without it, or
-        for other indices, :meth:`fetch` starts itself.
+        Call it as soon as the indices of a batch are known. Without it, or for other indices,
+        :meth:`fetch` starts itself.
 
         Args:
-            ids: (n,) indices, on the host; where they are on a GPU, nothing
-                is started. For shards pass :meth:`fetch` the same object.
+            ids: (n,) indices, on the host; where they are on a GPU, nothing is started. For shards
+                pass :meth:`fetch` the same object.
             device: Where :meth:`fetch` is to put the entries.
 
         Raises:
             TypeError: If they are no integers.
             ValueError: If one is out of range.
         """
-        if ids.device.type != 'cpu':
-            return
-        group = self.group
-        if group is not None or self._is_far(device):
-            self.check_ids(ids, ids.numel())
-        if group is not None:
-            self._drop_look_up()
-            self._look_up = self._asked_owners(ids, group)
-        elif self._is_far(device):
-            self._ask(ids, device)
+        if self._rows is not None and ids.device.type == 'cpu':
+            check_sample_ids(ids, ids.numel(), self.size)
+            self._rows.prefetch(self, ids, device)
 
     def fetch(self, ids: Tensor, device: torch.device) -> Tensor:
         """Entries of a batch.
@@ -221,49 +172,35 @@ class SampleState(ShardedState):
         Raises:
             UserError: In training, if the rows of a checkpoint were never loaded.
         """
-        if self.training:
+        if self.training and (self.spread or self._awaited):
             self.before_training()
-        group = self.group
-        if group is not None:
-            if self._look_up is None or self._look_up[0].ids is not ids:
-                self._drop_look_up()
-                self._look_up = self._asked_owners(ids, group)
-            (self._route, look_up), self._look_up = self._look_up, None
-            return look_up.answer().t().contiguous().to(device)
-        if self._is_far(device):
-            if not self._in_flight.asked(ids):
-                self._ask(ids.to(self.device), device)
-            return self._in_flight.answer()
-        self.flush()
-        return self._read(ids.to(self.device)).to(device)
+        if self._rows is not None:
+            return self._rows.fetch(self, ids, device)
+        return self.read(ids, device)
 
     def joined(
         self, ids: Tensor, entries: Tensor, news: Tensor, counts: list[int] | None, group
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Bring together what the ranks have to say of each sample.
+        """Bring together what the ranks measured of each sample.
 
         Args:
             ids: (n,) indices that were fetched last.
             entries: (quantities, n) what :meth:`fetch` gave for them.
             news: (k, n) float64, what to bring together.
             counts: Rows of each rank, where they are several.
-            group: Process group whose ranks hold different rows; None if
-                these are the whole batch.
+            group: Process group whose ranks hold different rows; None if these are the whole batch.
 
         Returns:
-            The arguments of all ranks, in float64: all rows on all ranks, or those of its shard on
-            each; for :meth:`store`.
+            ``ids``, ``entries`` and ``news`` of all ranks, in float64: all rows on all ranks, or
+            those of its shard on each; for :meth:`store`.
         """
-        if self.group is not None:
-            news = self._route.give(news.t()).t()
-            own = self._route.owned
-            return own, self._read(own).double(), news
+        if self.spread and self.group is not None:
+            return self._rows.joined(self, news)
         if group is None:
             return ids, entries.double(), news
         rows = torch.cat([ids[None].double(), entries.double(), news])
         rows = all_gather_rows(rows.t(), counts, group).t()
-        ids, rows = rows[0].long(), rows[1:]
-        return ids, rows[: len(entries)], rows[len(entries) :]
+        return rows[0].long(), rows[1 : 1 + len(entries)], rows[1 + len(entries) :]
 
     def store(self, ids: Tensor, entries: Tensor) -> None:
         """Write entries back; of a shard only what it has.
@@ -273,46 +210,25 @@ class SampleState(ShardedState):
             entries: (quantities, n).
         """
         entries = self._rounded(entries)
-        self._drop_look_up()
-        if self._is_far(entries.device):
-            self._in_flight.send(ids.to(entries.device), entries)
-            return
-        self.flush()
-        self._write(ids.to(self.device), entries.to(self.device))
+        if self._rows is not None:
+            self._rows.store(self, ids, entries)
+        else:
+            self.write(ids, entries)
 
     def flush(self) -> None:
         """Write what is on its way; a look-up that is, starts again."""
-        if self._in_flight.writes or self._in_flight.look_up:
-            self._take_in(wait=True)
+        if self._rows is not None:
+            self._rows.flush(self)
 
-    def _is_far(self, device: torch.device) -> bool:
-        return self.device.type == 'cpu' and device.type == 'cuda'
+    def read(self, ids: Tensor, device: torch.device) -> Tensor:
+        """(quantities, n) float32 entries as the table has them."""
+        ids = ids.to(self.device).long() // self.shard.parts
+        return torch.stack([x[ids].float() for x in self._columns]).to(device)
 
-    def _ask(self, ids: Tensor, device: torch.device) -> None:
-        self._take_in(wait=False)
-        self._in_flight.ask(ids, self._read(ids), device)
-
-    def _take_in(self, wait: bool) -> None:
-        for ids, entries in self._in_flight.arrived(wait):
-            self._write(ids, entries)
-
-    def _asked_owners(self, ids: Tensor, group) -> tuple[RowRoute, LookUp]:
-        route = route_of(ids, self.shard, self.device, group)
-        return route, route.ask(self._read(route.owned).t())
-
-    def _drop_look_up(self) -> None:
-        """Forget what was read before a change, or for another batch."""
-        if self._look_up is not None:
-            self._look_up[1].work.wait()
-            self._look_up = None
-
-    def _read(self, ids: Tensor) -> Tensor:
-        ids = ids.long() // self.shard.parts
-        return torch.stack([x[ids].float() for x in self._columns])
-
-    def _write(self, ids: Tensor, entries: Tensor) -> None:
-        ids = ids.long() // self.shard.parts
-        for column, values in zip(self._columns, entries):
+    def write(self, ids: Tensor, entries: Tensor) -> None:
+        """Set entries of the table."""
+        ids = ids.to(self.device).long() // self.shard.parts
+        for column, values in zip(self._columns, entries.to(self.device)):
             column[ids] = values.to(column.dtype)
 
     def _rounded(self, entries: Tensor) -> Tensor:
@@ -328,23 +244,19 @@ class SampleState(ShardedState):
         return torch.stack(rows)
 
     def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
-        if not self.load_state:
-            return
-        self._in_flight = RowsInFlight()
-        self._drop_look_up()
-        super()._load_from_state_dict(state_dict, prefix, *args)
+        if self.load_state:
+            if self._rows is not None:
+                self._rows.forget()
+            super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-def check_sample_ids(ids: Tensor, count: int) -> None:
-    """Refuse what is no list of sample indices.
-
-    Args:
-        ids: What should be (count,) integers.
-        count: Number of samples in the batch.
+def check_sample_ids(ids: Tensor, count: int, size: int | None = None) -> None:
+    """Check that ``ids`` is a (count,) integer tensor, with a ``size`` in ``[0, size)``.
 
     Raises:
         TypeError: If it is no tensor of integers.
-        ValueError: If there are more or fewer than ``count``.
+        ValueError: If there are more or fewer than ``count``, or one is out of range; on a GPU the
+            latter is a device-side assertion.
     """
     if not isinstance(ids, Tensor):
         raise TypeError(
@@ -357,4 +269,15 @@ def check_sample_ids(ids: Tensor, count: int) -> None:
         raise ValueError(
             f'sample_idx must be ({count},), one for each sample of the '
             f'batch, got shape {tuple(ids.shape)}'
+        )
+    if size is None or not count:
+        return
+    fits = ((ids >= 0) & (ids < size)).all()
+    if ids.device.type != 'cpu':
+        torch._assert_async(fits)
+    elif not fits:
+        raise ValueError(
+            f'sample_idx holds indices from {int(ids.min())} to {int(ids.max())}, but '
+            f'num_samples={size}; set num_samples of the loss to the length of the training set, '
+            'and let its samples be counted from 0'
         )
