@@ -38,11 +38,11 @@ class FSDPStrategy(DDPStrategy):
     """Fully sharded data parallelism for ``FlexibleRunner``.
 
     It shards by ``torch.distributed.fsdp.fully_shard`` (FSDP2), on GPUs and, with gloo, on CPUs.
-    The model keeps its class and its parameter names,
-    so that hooks, optimiser wrappers and ``paramwise_cfg`` work as with ``DDPStrategy``. Parameters
-    without a dimension, such as a learnable temperature, stay whole on each process, and their
-    gradients are averaged. Buffers, and with them the state of the losses, stay whole, too, but for
-    what ``storage='sharded'`` of a loss spreads.
+    The model keeps its class and its parameter names, so that hooks, optimiser wrappers and
+    ``paramwise_cfg`` work as with ``DDPStrategy``. Parameters without a dimension, such as a
+    learnable temperature, stay whole on each process, and their gradients are averaged. Buffers,
+    and with them the state of the losses, stay whole, too, but for what ``storage='sharded'`` of a
+    loss spreads.
 
     A checkpoint is a folder to which each process writes its part. It resumes on any number of
     processes, and so does a file that ``Runner`` saved.
@@ -51,14 +51,14 @@ class FSDPStrategy(DDPStrategy):
         wrap: Names of module classes that are sharded one by one, such as
             ``['TransformerEncoderLayer']``: only one of them is whole at a time. They must be
             entered through ``forward``.
-        mixed_precision: Arguments of ``MixedPrecisionPolicy``, with dtypes
-            by name: ``dict(param_dtype='bfloat16', reduce_dtype='float32')``.
+        mixed_precision: Arguments of ``MixedPrecisionPolicy``, with dtypes by name:
+            ``dict(param_dtype='bfloat16', reduce_dtype='float32')``.
         cpu_offload: Keep the shards in host memory.
         **kwargs: See ``mmengine._strategy.DDPStrategy``.
 
     Raises:
-        UserError: There is one process without a launcher, torch is older
-            than 2.6, or no module has a class of ``wrap``.
+        UserError: There is one process without a launcher, torch is older than 2.6, or no module
+            has a class of ``wrap``.
 
     Examples:
         >>> runner_type = 'mmrank.FlexibleRunner'
@@ -142,19 +142,15 @@ class FSDPStrategy(DDPStrategy):
             offload_policy=(CPUOffloadPolicy() if self.cpu_offload else OffloadPolicy()),
             ignored_params=whole or None,
         )
-        chosen = [
-            module
-            for module in model.modules()
-            if type(module).__name__ in self.wrap and module is not model
-        ]
         lacking = set(self.wrap) - {type(m).__name__ for m in model.modules()}
         if lacking:
             raise UserError(
                 f'strategy.wrap: the model has no {", ".join(sorted(lacking))}'
                 '. Fix: name classes of modules that it has'
             )
-        for module in reversed(chosen):
-            shard(module)
+        for module in reversed(list(model.modules())):
+            if type(module).__name__ in self.wrap and module is not model:
+                shard(module)
         shard(model)
 
     def save_checkpoint(

@@ -9,8 +9,8 @@ from mmengine.model import is_model_wrapper
 from mmengine.runner import FlexibleRunner as _FlexibleRunner
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
-from mmrank.engine.resume.strategies import refuse_strategy
 from mmrank.engine.resume.whole_checkpoint import whole_checkpoint
+from mmrank.engine.runners import refuse_strategy
 from mmrank.engine.sharded_tables import ShardedTablesHook
 from mmrank.errors import UserError
 from mmrank.registry import RUNNERS
@@ -24,12 +24,10 @@ class FlexibleRunner(_FlexibleRunner):
     differs:
 
     * A checkpoint gets its name when its content is on the disk: a file of ``SingleDeviceStrategy``
-      or ``DDPStrategy``, a folder of
-      :class:`~mmrank.engine.flexible.fsdp_strategy.FSDPStrategy`.
+      or ``DDPStrategy``, a folder of :class:`~mmrank.engine.fsdp_strategy.FSDPStrategy`.
     * Hooks are called before a checkpoint is loaded, as by ``Runner``. In mmengine's the
-      ``EMAHook`` fails on a resume, and
-      :class:`~mmrank.engine.hooks.AtomicCheckpointHook` cannot choose the
-      last whole checkpoint.
+      ``EMAHook`` fails on a resume, and :class:`~mmrank.engine.hooks.AtomicCheckpointHook` cannot
+      choose the last whole checkpoint.
     * Weights of ``DDPStrategy`` are saved under the names that they have in one process. mmengine's
       have the prefix of the wrapper, and the ``EMAHook`` fails when it saves.
     * A strategy whose checkpoints cannot be resumed from exactly is refused.
@@ -39,8 +37,8 @@ class FlexibleRunner(_FlexibleRunner):
         **kwargs: The same.
 
     Raises:
-        UserError: The strategy is mmengine's FSDP, DeepSpeed or ColossalAI,
-            or several processes have two-tower tables in shards.
+        UserError: The strategy is mmengine's FSDP, DeepSpeed or ColossalAI, or several processes
+            have two-tower tables in shards.
 
     Examples:
         >>> runner_type = 'mmrank.FlexibleRunner'
@@ -56,10 +54,9 @@ class FlexibleRunner(_FlexibleRunner):
         super().__init__(*args, **kwargs)
         if get_world_size() > 1 and any(isinstance(hook, ShardedTablesHook) for hook in self.hooks):
             raise UserError(
-                'runner_type: a strategy of FlexibleRunner sends the weights '
-                'of the first process to all, and with ShardedEmbeddingTower '
-                "each has other rows. Fix: remove runner_type, mmengine's "
-                'Runner trains such tables'
+                'runner_type: a strategy of FlexibleRunner sends the weights of the first process '
+                'to all, and with ShardedEmbeddingTower each has other rows. Fix: remove '
+                "runner_type, mmengine's Runner trains such tables"
             )
 
     def build_strategy(

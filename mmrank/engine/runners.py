@@ -1,6 +1,7 @@
-"""What the runner or strategy at hand does with weights and checkpoints."""
+"""What the runner or strategy at hand does with models, weights and checkpoints."""
 
 from mmengine.hooks import EMAHook, SyncBuffersHook
+from mmengine.model import is_model_wrapper
 from mmengine.optim import OptimWrapperDict
 from mmengine.runner import FlexibleRunner
 from torch import nn
@@ -29,11 +30,22 @@ _REFUSED = {
 }
 
 
+def unwrap_model(model: nn.Module) -> nn.Module:
+    """Remove the wrappers for distributed training, however many there are.
+
+    The parameters of what is left have the names of a checkpoint. An averaged model is no wrapper:
+    its weights are others.
+    """
+    while is_model_wrapper(model):
+        model = model.module
+    return model
+
+
 def strategy_class(strategy) -> tuple[str, str]:
-    """Package and name of the class of a strategy.
+    """Package and name of the class of a strategy of ``FlexibleRunner``.
 
     Args:
-        strategy: A config or an object of ``FlexibleRunner``; None for its default.
+        strategy: A config or an object; None for the default.
 
     Returns:
         The package is empty where a config leaves it to the scope.
@@ -48,9 +60,6 @@ def strategy_class(strategy) -> tuple[str, str]:
 def refuse_strategy(strategy) -> None:
     """Refuse a strategy whose checkpoints cannot be resumed from exactly.
 
-    Args:
-        strategy: A config or an object of ``FlexibleRunner``; None for its default.
-
     Raises:
         UserError: It is one of mmengine's that shard.
     """
@@ -58,81 +67,47 @@ def refuse_strategy(strategy) -> None:
     if name in _REFUSED and scope in ('', 'mmengine'):
         raise UserError(
             f"strategy.type: mmengine's {name} {_REFUSED[name]}. Fix: "
-            "strategy=dict(type='mmrank.FSDPStrategy'), whose checkpoints "
-            'have all of it'
+            "strategy=dict(type='mmrank.FSDPStrategy'), whose checkpoints have all of it"
         )
 
 
 def shards_weights(runner) -> bool:
-    """Whether no process has all weights: DeepSpeed, FSDP, ColossalAI.
-
-    Args:
-        runner: mmengine's ``Runner`` or ``FlexibleRunner``.
-
-    Returns:
-        ``False`` for ``Runner``.
-    """
+    """Whether no process has all weights: DeepSpeed, FSDP, ColossalAI."""
     return _has_other_strategy(runner, _WHOLE_MODEL)
 
 
 def has_global_state(runner) -> bool:
     """Whether states have the keys and shapes of those of one process.
 
-    Args:
-        runner: mmengine's ``Runner`` or ``FlexibleRunner``.
-
-    Returns:
-        ``True`` as well for ``mmrank.FSDPStrategy``, whose tensors are in shards but know their
-        whole shape.
+    ``True`` as well for ``mmrank.FSDPStrategy``, whose shards know their whole shape.
     """
     return not shards_weights(runner) or getattr(runner.strategy, 'has_global_state', False)
 
 
 def hides_checkpoints(runner) -> bool:
-    """Whether hooks cannot add to the checkpoints: DeepSpeed, ColossalAI.
-
-    Args:
-        runner: mmengine's ``Runner`` or ``FlexibleRunner``.
-
-    Returns:
-        ``False`` for ``Runner``.
-    """
+    """Whether hooks cannot add to the checkpoints: DeepSpeed, ColossalAI."""
     return _has_other_strategy(runner, _CALL_HOOKS)
 
 
-def _has_other_strategy(runner, names: tuple[str, ...]) -> bool:
-    return isinstance(runner, FlexibleRunner) and type(runner.strategy).__name__ not in names
+def writes_itself(runner) -> bool:
+    """Whether it is mmengine's ``FlexibleRunner``: torn checkpoints, hooks called after a load."""
+    return isinstance(runner, FlexibleRunner) and not getattr(
+        runner, 'saves_whole_checkpoints', False
+    )
 
 
 def accumulates_gradients(optim_wrapper) -> bool:
-    """Whether an optimiser's step sums the gradients of several iterations.
-
-    Args:
-        optim_wrapper: mmengine's, or several in an ``OptimWrapperDict``.
-
-    Returns:
-        Whether any of them does.
-    """
-    wrappers = (
-        list(optim_wrapper.values())
-        if isinstance(optim_wrapper, OptimWrapperDict)
-        else [optim_wrapper]
-    )
-    return any(getattr(w, '_accumulative_counts', 1) > 1 for w in wrappers)
+    """Whether a step of an optimiser, or of one of several, sums gradients of some iterations."""
+    several = isinstance(optim_wrapper, OptimWrapperDict)
+    wrappers = optim_wrapper.values() if several else [optim_wrapper]
+    return any(getattr(wrapper, '_accumulative_counts', 1) > 1 for wrapper in wrappers)
 
 
 def has_own_statistics(runner) -> bool:
-    """Whether batch norm of each process would keep statistics of its own.
+    """Whether batch norm of each process keeps statistics of its own, if there are several.
 
     A checkpoint has those of the first process alone, so that the validation of a resumed training
-    on several processes gives other values.
-
-    Args:
-        runner: mmengine's ``Runner`` or ``FlexibleRunner``.
-
-    Returns:
-        ``False`` where they are synchronised, or do not change. The number
-        of processes is not considered.
+    gives other values. False where they are synchronised, or do not change.
     """
     has_average, is_synchronised = (
         any(isinstance(hook, kind) for hook in runner.hooks) for kind in (EMAHook, SyncBuffersHook)
@@ -142,7 +117,7 @@ def has_own_statistics(runner) -> bool:
     if is_synchronised and not has_average:  # which it does not reach
         return False
     fixed = {
-        id(module)
+        module
         for parent in runner.model.modules()
         if getattr(parent, 'norm_eval', False)  # as backbones of mmdet have
         for module in parent.modules()
@@ -151,6 +126,10 @@ def has_own_statistics(runner) -> bool:
         isinstance(module, _BatchNorm)
         and not isinstance(module, nn.SyncBatchNorm)
         and module.track_running_stats
-        and id(module) not in fixed
+        and module not in fixed
         for module in runner.model.modules()
     )
+
+
+def _has_other_strategy(runner, names: tuple[str, ...]) -> bool:
+    return isinstance(runner, FlexibleRunner) and type(runner.strategy).__name__ not in names
