@@ -42,7 +42,7 @@ def _node(name: str, root: str, *locations: str):
     )
 
 
-MODELS = _node('model', 'MODELS', 'mmrank.losses', 'mmrank.models')
+MODELS = _node('model', 'MODELS', 'mmrank.losses.registered', 'mmrank.models')
 MODEL_WRAPPERS = _node('model_wrapper', 'MODEL_WRAPPERS', 'mmrank.engine.sharded_tables')
 HOOKS = _node('hook', 'HOOKS', 'mmrank.engine.hooks', 'mmrank.engine.sharded_tables')
 RUNNERS = _node('runner', 'RUNNERS', 'mmrank.engine.flexible_runner')

@@ -8,8 +8,7 @@ from mmengine.hooks import Hook
 from torch import nn
 
 from mmrank.datasets.samplers.batch_stream import check_loader
-from mmrank.datasets.samplers.class_labels import class_labels
-from mmrank.datasets.samplers.label_pairs import label_pairs
+from mmrank.datasets.samplers.labels import class_labels, label_pairs
 from mmrank.engine.runners import unwrap_model
 from mmrank.registry import HOOKS
 
@@ -170,7 +169,7 @@ def count_classes(dataset) -> np.ndarray:
     """Samples of each class in a data set.
 
     Args:
-        dataset: See :func:`mmrank.datasets.samplers.class_labels.class_labels` and, for several
+        dataset: See :func:`mmrank.datasets.samplers.labels.class_labels` and, for several
             classes per item, ``label_pairs``.
 
     Returns:
