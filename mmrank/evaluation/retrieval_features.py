@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mmrank.errors import UserError
-from mmrank.files.atomic_file import replace_atomically
+from mmrank.files import replace_atomically
 from mmrank.functional import StoredEmbeddings
 
 # What NumPy raises for text, half a file, an empty one and an .npy array.

@@ -1,104 +1,57 @@
-"""Registered losses; as classes they need torch alone."""
+"""Losses, which need torch alone. A module is imported when one of its names is first used."""
 
-from .contrastive.base import ContrastiveLoss
-from .contrastive.clip import CLIPLoss, IndividualCLIPLoss
-from .contrastive.cyclip import CyCLIPLoss
-from .contrastive.decorrelation import BarlowTwinsLoss, VICRegLoss
-from .contrastive.info_nce import FlatCLRLoss, InfoNCELoss
-from .contrastive.others import SimCoLoss, SpectralContrastiveLoss, TaUSimCLRLoss
-from .contrastive.siglip import SigLIPLoss
-from .contrastive.sogclr import BimodalISogCLRLoss, ISogCLRLoss, SogCLRLoss
-from .inputs import EmbeddingBatch
-from .long_tail.class_balanced_ce_loss import ClassBalancedCELoss
-from .long_tail.class_count_loss import ClassCountLoss
-from .long_tail.ldam_loss import LDAMLoss
-from .metric_learning.pml_loss import PMLLoss
-from .protocols import (
-    HasDiagnostics,
-    HasLogitCentre,
-    KeepsSampleState,
-    Prefetches,
-    Reweights,
-    ShiftsLogits,
-    TakesBoxValues,
-    TakesClassCounts,
-    TakesClassLabels,
-    TakesPairCounts,
-    TakesPairLabels,
-    TrainsEmbeddings,
-)
-from .ranking.auc_loss import AUCLoss, MAUCLoss
-from .ranking.blackbox_ap_loss import BlackBoxAPLoss
-from .ranking.dr_loss import DRLoss
-from .ranking.error_driven.alrp_loss import ALRPLoss
-from .ranking.error_driven.ap_loss import APLoss
-from .ranking.error_driven.error_driven_loss import ErrorDrivenLoss
-from .ranking.error_driven.rank_sort_loss import RankSortLoss
-from .ranking.listwise_ap_loss import ListwiseAPLoss
-from .ranking.ranking_loss import PaddedLoss, RankedLists, RankingLoss
-from .ranking.smooth_ap_loss import SmoothAPLoss
-from .ranking.soap_loss import SOAPLoss
-from .ranking.sodeep_loss import RankSorter, SoDeepLoss
-from .ranking.soprc_loss import SOPRCLoss
-from .ranking.stable_ap_loss import StableAPLoss
-from .ranking.sum_loss import SumLoss
-from .two_tower.in_batch_loss import InBatchLoss
-from .two_tower.in_batch_softmax_loss import InBatchSoftmaxLoss
-from .two_tower.labelled_pair_loss import LabelledPairLoss
+from importlib import import_module
 
-__all__ = [
-    'ALRPLoss',
-    'APLoss',
-    'AUCLoss',
-    'BarlowTwinsLoss',
-    'BimodalISogCLRLoss',
-    'BlackBoxAPLoss',
-    'CLIPLoss',
-    'ClassBalancedCELoss',
-    'ClassCountLoss',
-    'ContrastiveLoss',
-    'CyCLIPLoss',
-    'DRLoss',
-    'EmbeddingBatch',
-    'ErrorDrivenLoss',
-    'FlatCLRLoss',
-    'HasDiagnostics',
-    'HasLogitCentre',
-    'ISogCLRLoss',
-    'InBatchLoss',
-    'InBatchSoftmaxLoss',
-    'IndividualCLIPLoss',
-    'InfoNCELoss',
-    'KeepsSampleState',
-    'LDAMLoss',
-    'LabelledPairLoss',
-    'ListwiseAPLoss',
-    'MAUCLoss',
-    'PMLLoss',
-    'PaddedLoss',
-    'Prefetches',
-    'RankSortLoss',
-    'RankSorter',
-    'RankedLists',
-    'RankingLoss',
-    'Reweights',
-    'SOAPLoss',
-    'SOPRCLoss',
-    'ShiftsLogits',
-    'SigLIPLoss',
-    'SimCoLoss',
-    'SmoothAPLoss',
-    'SoDeepLoss',
-    'SogCLRLoss',
-    'SpectralContrastiveLoss',
-    'StableAPLoss',
-    'SumLoss',
-    'TaUSimCLRLoss',
-    'TakesBoxValues',
-    'TakesClassCounts',
-    'TakesClassLabels',
-    'TakesPairCounts',
-    'TakesPairLabels',
-    'TrainsEmbeddings',
-    'VICRegLoss',
-]
+#: Public names by the module that defines them.
+_MODULES = {
+    '.contrastive.base': 'ContrastiveLoss',
+    '.contrastive.clip': 'CLIPLoss IndividualCLIPLoss',
+    '.contrastive.cyclip': 'CyCLIPLoss',
+    '.contrastive.decorrelation': 'BarlowTwinsLoss VICRegLoss',
+    '.contrastive.info_nce': 'FlatCLRLoss InfoNCELoss',
+    '.contrastive.others': 'SimCoLoss SpectralContrastiveLoss TaUSimCLRLoss',
+    '.contrastive.siglip': 'SigLIPLoss',
+    '.contrastive.sogclr': 'BimodalISogCLRLoss ISogCLRLoss SogCLRLoss',
+    '.inputs': 'EmbeddingBatch',
+    '.long_tail.class_balanced_ce_loss': 'ClassBalancedCELoss',
+    '.long_tail.class_count_loss': 'ClassCountLoss',
+    '.long_tail.ldam_loss': 'LDAMLoss',
+    '.metric_learning.pml_loss': 'PMLLoss',
+    '.protocols': (
+        'HasDiagnostics HasLogitCentre KeepsSampleState Prefetches Reweights ShiftsLogits '
+        'TakesBoxValues TakesClassCounts TakesClassLabels TakesPairCounts TakesPairLabels '
+        'TrainsEmbeddings'
+    ),
+    '.ranking.auc_loss': 'AUCLoss MAUCLoss',
+    '.ranking.blackbox_ap_loss': 'BlackBoxAPLoss',
+    '.ranking.dr_loss': 'DRLoss',
+    '.ranking.error_driven.alrp_loss': 'ALRPLoss',
+    '.ranking.error_driven.ap_loss': 'APLoss',
+    '.ranking.error_driven.error_driven_loss': 'ErrorDrivenLoss',
+    '.ranking.error_driven.rank_sort_loss': 'RankSortLoss',
+    '.ranking.listwise_ap_loss': 'ListwiseAPLoss',
+    '.ranking.ranking_loss': 'PaddedLoss RankedLists RankingLoss',
+    '.ranking.smooth_ap_loss': 'SmoothAPLoss',
+    '.ranking.soap_loss': 'SOAPLoss',
+    '.ranking.sodeep_loss': 'RankSorter SoDeepLoss',
+    '.ranking.soprc_loss': 'SOPRCLoss',
+    '.ranking.stable_ap_loss': 'StableAPLoss',
+    '.ranking.sum_loss': 'SumLoss',
+    '.two_tower.in_batch_loss': 'InBatchLoss',
+    '.two_tower.in_batch_softmax_loss': 'InBatchSoftmaxLoss',
+    '.two_tower.labelled_pair_loss': 'LabelledPairLoss',
+}
+_PLACES = {name: module for module, names in _MODULES.items() for name in names.split()}
+__all__ = sorted(_PLACES)
+
+
+def __getattr__(name: str) -> object:
+    """Import the module of a name when it is first asked for."""
+    if name not in _PLACES:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    value = globals()[name] = getattr(import_module(_PLACES[name], __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

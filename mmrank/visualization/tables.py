@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tabulate import DataRow, TableFormat, tabulate
 
-from mmrank.files.atomic_file import write_atomically, write_csv_atomically
+from mmrank.files import write_atomically, write_csv_atomically
 
 _RULES = {'l': '---', 'r': '---:'}
 

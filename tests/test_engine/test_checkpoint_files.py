@@ -6,14 +6,14 @@ import subprocess
 import pytest
 import torch
 
+from mmrank import files
 from mmrank.engine.resume import checkpoint
 from mmrank.engine.resume.checkpoint import (
     find_damage,
     find_last_whole_checkpoint,
     is_whole_checkpoint,
 )
-from mmrank.files import atomic_file
-from mmrank.files.atomic_file import remove_temporary_files, write_atomically
+from mmrank.files import remove_temporary_files, write_atomically
 
 
 def save(path, value=0, zip_format=True):
@@ -157,7 +157,7 @@ def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
 def test_only_own_temporary_files_are_removed(tmp_path):
     with subprocess.Popen(['true']) as dead:
         pass
-    old, host = f'.epoch_1.pth.{dead.pid}', atomic_file._host()
+    old, host = f'.epoch_1.pth.{dead.pid}', files._host()
     removed = [f'{old}.tmp', f'{old}@{host}.tmp', f'{old}@away-1.tmp']
     kept = [
         f'.epoch_1.pth.{os.getppid()}@{host}.tmp',  # its writer lives

@@ -14,7 +14,7 @@ from mmengine.runner import Runner
 from torch import nn
 from torch.utils.data import Dataset
 
-from mmrank.datasets.samplers.label_pairs import label_pairs
+from mmrank.datasets.samplers.labels import label_pairs
 from mmrank.engine.hooks import ClassCountsHook, DeferredReweightingHook
 from mmrank.losses import ClassBalancedCELoss, LDAMLoss, SOPRCLoss, StableAPLoss, SumLoss
 

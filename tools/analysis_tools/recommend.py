@@ -21,7 +21,7 @@ from mmrank.apis.recommendation import Recommendation, recommend
 from mmrank.apis.trained_model import trained_model
 from mmrank.datasets.interactions.read_csv import read_csv
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files.atomic_file import write_csv_atomically
+from mmrank.files import write_csv_atomically
 from mmrank.registry import DATASETS
 from mmrank.visualization.recommendations import draw_recommendations
 

@@ -162,7 +162,7 @@ def main() -> None:
     args = parse_args()
 
     from mmrank.apis.entry_point import checkpoint_words
-    from mmrank.files.atomic_file import write_atomically
+    from mmrank.files import write_atomically
     from research.seeds.runs import lock_folder
 
     with ExitStack() as stack:

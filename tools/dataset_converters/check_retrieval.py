@@ -28,11 +28,11 @@ from mmrank.apis.entry_point import read_config
 from mmrank.datasets.checks.retrieval_check import inspect_config
 from mmrank.datasets.checks.retrieval_report import RetrievalReport
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files.atomic_file import write_atomically
+from mmrank.files import write_atomically
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.retrieval.class_count_histogram import plot_class_counts
+from research.retrieval.maps import plot_class_counts
 
 
 def parse_args() -> argparse.Namespace:

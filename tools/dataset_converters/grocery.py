@@ -32,8 +32,7 @@ from rich.console import Console
 from rich.progress import track
 
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files.atomic_folder import whole_folder
-from mmrank.files.relative_path import path_fault
+from mmrank.files import path_fault, whole_folder
 
 SPLITS = ('train', 'val', 'test')
 RATIO = 50

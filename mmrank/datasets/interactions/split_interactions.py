@@ -12,7 +12,7 @@ from mmrank.datasets.interactions.read_csv import (
     split_fields,
 )
 from mmrank.datasets.interactions.text_lines import text_lines
-from mmrank.files.atomic_folder import whole_folder
+from mmrank.files import whole_folder
 
 
 def choose_held_out(pairs: Interactions, share: float, seed: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from mmrank.datasets.long_tail.multi_label_items import check_every_class, multi
 from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.datasets.retrieval.image_lists import PATH_FIX
 from mmrank.errors import UserError
-from mmrank.files.relative_path import path_fault
+from mmrank.files import path_fault
 
 _BITS = {'0': 0, '1': 1, '0.0': 0, '1.0': 1}
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from mmrank.datasets.image_header import IMAGE_SUFFIXES
 from mmrank.errors import UserError
-from mmrank.files.relative_path import path_fault
+from mmrank.files import path_fault
 
 #: What to do about a path that leads out of the folder of the images.
 PATH_FIX = (

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mmrank.datasets.samplers.batch_stream import BatchStream, rank_and_share
+from mmrank.datasets.samplers.batch_stream import BatchStream
 from mmrank.registry import DATA_SAMPLERS
 
 
@@ -25,7 +25,7 @@ class ShardSampler(BatchStream):
 
     Args:
         dataset: With ``shard_sizes``: ``mmrank.ShardedCaptions`` or ``mmrank.StreamedCaptions``.
-        batch_size: Samples in a batch, over all ranks.
+        batch_size: See :class:`BatchStream`.
         buffer: Samples that a lane shuffles at a time.
         readers: Shards that a lane reads side by side.
         workers: ``num_workers`` of the data loader, where it is not 0.
@@ -68,21 +68,18 @@ class ShardSampler(BatchStream):
         for name, value in (('buffer', buffer), ('readers', readers), ('workers', workers)):
             if value < 1:
                 raise ValueError(f'{name} must be at least 1, got {value}')
-        self.rank, share = rank_and_share(batch_size, 'batch_size')
-        world_size = batch_size // share
-        parts = world_size if parts is None else parts
-        if parts < 1 or parts % world_size or batch_size % parts:
-            raise ValueError(
-                f'parts={parts} must be a multiple of the number of ranks, '
-                f'{world_size}, and divide batch_size={batch_size}'
-            )
-        self.batch_size, self.buffer = batch_size, buffer
-        self.readers = readers
-        self.workers, self.parts = workers, parts
         self._sizes = np.asarray(sizes, dtype=np.int64)
         self._starts = np.cumsum(self._sizes) - self._sizes
         self._total = int(self._sizes.sum())
-        num_batches = self._total // (batch_size * workers) * workers
+        super().__init__(batch_size, self._total, None, seed, infinite)
+        parts = self.world_size if parts is None else parts
+        if parts < 1 or parts % self.world_size or batch_size % parts:
+            raise ValueError(
+                f'parts={parts} must be a multiple of the number of ranks, '
+                f'{self.world_size}, and divide batch_size={batch_size}'
+            )
+        self.buffer, self.readers, self.workers, self.parts = buffer, readers, workers, parts
+        self.num_batches = num_batches = self._total // (batch_size * workers) * workers
         if not num_batches:
             raise ValueError(
                 f'{self._total} samples do not fill a batch of batch_size={batch_size} for each of '
@@ -98,7 +95,6 @@ class ShardSampler(BatchStream):
         self._windows = (self._cuts - bounds[:-1]).sum(1)
         self._order: tuple = (None, None, None, 0)
         self._drawn: dict[int, tuple[tuple, np.ndarray]] = {}
-        super().__init__(num_batches, share, seed=seed, infinite=infinite)
 
     def rank_batch(self, number: int) -> np.ndarray:
         """The parts of this rank in a batch."""

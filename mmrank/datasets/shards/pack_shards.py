@@ -13,7 +13,7 @@ from mmrank.datasets.retrieval.image_lists import BadLine
 from mmrank.datasets.shards.shard_index import INDEX_FOLDER, ShardIndex
 from mmrank.datasets.shards.tar_shard import IMAGE_MEMBERS, index_tars
 from mmrank.errors import UserError
-from mmrank.files.atomic_folder import whole_folder
+from mmrank.files import whole_folder
 from mmrank.required_package import required_package
 
 #: Field of the member ``json`` where images have several captions.

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mmrank.errors import UserError
-from mmrank.files.atomic_folder import temporary_folder
+from mmrank.files import temporary_folder
 
 #: Where the index of a folder of shards is, unless told otherwise.
 INDEX_FOLDER = 'mmrank_index'

@@ -5,14 +5,12 @@ import math
 import torch
 from torch import Tensor, nn
 
-from mmrank.registry import MODELS
 from mmrank.state.sample_state import check_sample_ids
 
 from .base import ContrastedBatch, ContrastiveLoss
 from .info_nce import info_nce_losses
 
 
-@MODELS.register_module()
 class CLIPLoss(ContrastiveLoss):
     """Symmetric cross-entropy of images and texts.
 
@@ -89,7 +87,6 @@ class CLIPLoss(ContrastiveLoss):
         return (info_nce_losses(image_terms) + info_nce_losses(text_terms)) / 2
 
 
-@MODELS.register_module()
 class IndividualCLIPLoss(ContrastiveLoss):
     """CLIP's loss with a temperature for each image and each text.
 

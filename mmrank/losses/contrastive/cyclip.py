@@ -5,7 +5,6 @@ from torch import Tensor
 from torch.autograd import Function
 
 from mmrank.autograd import once_differentiable
-from mmrank.registry import MODELS
 
 from .base import ContrastedBatch
 from .clip import CLIPLoss
@@ -129,7 +128,6 @@ def cyclic_consistency(
         return _CyclicConsistency.apply(*inputs)
 
 
-@MODELS.register_module()
 class CyCLIPLoss(CLIPLoss):
     """CLIP's loss and two that make the similarities consistent.
 

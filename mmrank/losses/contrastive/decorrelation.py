@@ -5,8 +5,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmrank.registry import MODELS
-
 from .base import ContrastedBatch, ContrastiveLoss
 
 
@@ -166,7 +164,6 @@ class DecorrelationLoss(ContrastiveLoss):
         raise NotImplementedError
 
 
-@MODELS.register_module()
 class BarlowTwinsLoss(DecorrelationLoss):
     """Cross-correlation of two views, drawn to the identity.
 
@@ -197,7 +194,6 @@ class BarlowTwinsLoss(DecorrelationLoss):
         return own + self.off_diagonal * others
 
 
-@MODELS.register_module()
 class VICRegLoss(DecorrelationLoss):
     """Variance, invariance and covariance of two views, weighted.
 

@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor
 
-from mmrank.registry import MODELS
-
 from .base import ContrastedBatch, ContrastiveLoss, check_positive
 from .terms import NegativeTerms, two_view_terms
 
@@ -70,7 +68,6 @@ def info_nce_loss(
     return losses.sum() / max(losses.numel(), 1)
 
 
-@MODELS.register_module()
 class InfoNCELoss(ContrastiveLoss):
     """Contrastive loss with one temperature over the negatives of the batch.
 
@@ -108,7 +105,6 @@ class InfoNCELoss(ContrastiveLoss):
         return torch.cat(losses).view(2, batch.ids.numel()).mean(0)
 
 
-@MODELS.register_module()
 class FlatCLRLoss(InfoNCELoss):
     """FlatNCE: each anchor's gradient keeps its size when the anchor is easy.
 

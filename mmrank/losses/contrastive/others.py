@@ -7,7 +7,6 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from mmrank.errors import UserError
-from mmrank.registry import MODELS
 
 from .base import ContrastedBatch, ContrastiveLoss, check_positive, unit_rows
 from .info_nce import info_nce_losses, log_sum_of_negatives
@@ -47,7 +46,6 @@ def dual_temperature_losses(sharp: NegativeTerms, smooth: NegativeTerms) -> Tens
     return torch.where(has_negatives, loss, log_sum * 0)
 
 
-@MODELS.register_module()
 class SimCoLoss(ContrastiveLoss):
     """Contrastive loss with one temperature in and one across anchors.
 
@@ -129,7 +127,6 @@ def spectral_losses(
     return torch.where(count > 0, loss, loss * 0)
 
 
-@MODELS.register_module()
 class SpectralContrastiveLoss(ContrastiveLoss):
     """Contrastive loss whose minimum factorises the graph of augmentations.
 
@@ -164,7 +161,6 @@ class SpectralContrastiveLoss(ContrastiveLoss):
         return losses / self.mu
 
 
-@MODELS.register_module()
 class TaUSimCLRLoss(ContrastiveLoss):
     """SimCLR with a temperature that the network computes of each view.
 

@@ -8,7 +8,6 @@ from torch.autograd import Function
 from torch.nn.functional import logsigmoid
 
 from mmrank.autograd import once_differentiable
-from mmrank.registry import MODELS
 
 from .base import ContrastedBatch, ContrastiveLoss
 from .ring import KeyRing
@@ -120,7 +119,6 @@ def sigmoid_losses(
         return negative - logsigmoid(own)
 
 
-@MODELS.register_module()
 class SigLIPLoss(ContrastiveLoss):
     """Sigmoid loss of images and texts: a pair is judged by itself.
 

@@ -5,7 +5,6 @@ import math
 import torch
 from torch import Tensor
 
-from mmrank.registry import MODELS
 from mmrank.state.sample_averages import (
     SampleLogMean,
     SampleTemperature,
@@ -148,7 +147,6 @@ class MovingAverageLoss(ContrastiveLoss):
         self.diagnostics |= {prefix + k: v for k, v in noted.items()}
 
 
-@MODELS.register_module()
 class SogCLRLoss(MovingAverageLoss):
     """Global contrastive loss with one fixed temperature.
 
@@ -199,7 +197,6 @@ class SogCLRLoss(MovingAverageLoss):
             self.add_module(f'{prefix}average', average)
 
 
-@MODELS.register_module()
 class ISogCLRLoss(MovingAverageLoss):
     """Robust global contrastive loss with a temperature for each sample.
 
@@ -269,7 +266,6 @@ class ISogCLRLoss(MovingAverageLoss):
             self.add_module(f'{prefix}temperature', state)
 
 
-@MODELS.register_module()
 class BimodalISogCLRLoss(ISogCLRLoss):
     """Robust global contrastive loss of pairs, with two temperatures each.
 

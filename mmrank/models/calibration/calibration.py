@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mmrank.errors import UserError
-from mmrank.files.atomic_file import write_atomically
+from mmrank.files import write_atomically
 from mmrank.functional import interpolated_map, platt_map
 
 FORMAT = 'mmrank calibration 1'

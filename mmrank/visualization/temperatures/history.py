@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mmrank.files.atomic_file import write_csv_atomically
+from mmrank.files import write_csv_atomically
 
 #: Of which the quantiles are noted.
 LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)

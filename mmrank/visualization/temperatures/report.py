@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from mmrank.datasets.samplers.class_labels import class_labels
-from mmrank.files.atomic_file import write_csv_atomically
+from mmrank.datasets.samplers.labels import class_labels
+from mmrank.files import write_csv_atomically
 from mmrank.visualization.temperatures.plots import plot_classes
 from mmrank.visualization.temperatures.sheet import WarmImage, draw_temperature_sheet
 from mmrank.visualization.temperatures.statistics import (
