@@ -181,7 +181,6 @@ def collect() -> list[Row]:
     ]
     for name, purpose in (
         ('torchvision', 'data sets, backbones'),
-        ('triton', 'compiled GPU kernels'),
         ('numpy', 'arrays'),
         ('scipy', 'statistics of the seeds tool'),
         ('matplotlib', 'plots'),

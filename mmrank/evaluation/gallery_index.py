@@ -14,8 +14,8 @@ from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.files import replace_atomically
 from mmrank.functional import RetrievalFigures, StoredEmbeddings, unit_rows
-from mmrank.functional.metrics.retrieval.figures import OF_ALL_POSITIVES
 from mmrank.functional.metrics.retrieval.input import class_ranges
+from mmrank.functional.metrics.retrieval.metrics import OF_ALL_POSITIVES
 from mmrank.required_package import required_package
 
 INDICES = ('flat', 'ivf')

@@ -15,8 +15,8 @@ from mmrank.evaluation.gallery_index import GalleryIndex, index_options, index_s
 from mmrank.evaluation.retrieval_features import RetrievalFeatures, save_features
 from mmrank.evaluation.stored_features import StoredFeatures
 from mmrank.functional import retrieval_metrics
-from mmrank.functional.metrics.retrieval.figures import OF_ALL_POSITIVES, check_recall_at
 from mmrank.functional.metrics.retrieval.input import SIMILARITIES
+from mmrank.functional.metrics.retrieval.metrics import OF_ALL_POSITIVES, check_recall_at
 from mmrank.registry import METRICS
 
 # Seconds between two lines.

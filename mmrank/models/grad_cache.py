@@ -70,21 +70,18 @@ class GradCacheMixin:
                 where = f'{type(encoder).__name__}.{name}'.rstrip('.')
                 if isinstance(layer, nn.SyncBatchNorm):
                     raise UserError(
-                        f'{where} is a SyncBatchNorm, which cannot be '
-                        'computed chunk by chunk: processes whose batches '
-                        'differ would wait for each other. Fix: freeze it, '
-                        "use norm_cfg=dict(type='GN', num_groups=32), or "
-                        'remove GradCacheOptimWrapper'
+                        f'{where} is a SyncBatchNorm, which cannot be computed chunk by chunk: '
+                        'processes whose batches differ would wait for each other. Fix: freeze it, '
+                        "use norm_cfg=dict(type='GN', num_groups=32), or remove "
+                        'GradCacheOptimWrapper'
                     )
                 if batch_norm == 'refuse':
                     raise UserError(
-                        f'{where} is a {type(layer).__name__} in training '
-                        'mode: in chunks it normalises by the statistics of '
-                        'a chunk, not of the batch. Fix: freeze it '
-                        '(freeze_bn=True of mmrank.EmbeddingRetriever, '
-                        'norm_eval=True of a ResNet), use '
-                        "norm_cfg=dict(type='GN', num_groups=32), or accept "
-                        "it: optim_wrapper.batch_norm='chunk'"
+                        f'{where} is a {type(layer).__name__} in training mode: in chunks it '
+                        'normalises by the statistics of a chunk, not of the batch. Fix: freeze it '
+                        '(freeze_bn=True of mmrank.EmbeddingRetriever, norm_eval=True of a '
+                        "ResNet), use norm_cfg=dict(type='GN', num_groups=32), or accept it: "
+                        "optim_wrapper.batch_norm='chunk'"
                     )
 
 
@@ -114,12 +111,10 @@ def embedding_in_chunks(model: nn.Module, chunk: int, batch_norm: str = 'refuse'
     if not parts:
         model = getattr(model, 'module', model)
         raise UserError(
-            f'{type(model).__name__} has no encoder that gradient caching '
-            'could run in chunks. Fix: remove '
-            "optim_wrapper.type='mmrank.GradCacheOptimWrapper'; models that "
-            'have one are mmrank.EmbeddingRetriever, ImageTextDualEncoder, '
-            'TwoViewLearner, and TwoTower with an MLPTower, and your own with '
-            'mmrank.models.GradCacheMixin'
+            f'{type(model).__name__} has no encoder that gradient caching could run in chunks. '
+            "Fix: remove optim_wrapper.type='mmrank.GradCacheOptimWrapper'; models that have one "
+            'are mmrank.EmbeddingRetriever, ImageTextDualEncoder, TwoViewLearner, and TwoTower '
+            'with an MLPTower, and your own with mmrank.models.GradCacheMixin'
         )
     for part in parts:
         part.check_separable(batch_norm)

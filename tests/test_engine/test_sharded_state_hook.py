@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from mmrank.distributed import all_gather_rows, rows_by_rank, world_group
-from mmrank.engine.flexible.flexible_runner import FlexibleRunner
+from mmrank.engine.flexible_runner import FlexibleRunner
 from mmrank.engine.hooks import CheckpointMatchHook, ShardedStateHook
 from mmrank.engine.resume.checkpoint import find_damage, find_last_whole_checkpoint
 from mmrank.errors import UserError

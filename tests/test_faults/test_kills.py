@@ -101,9 +101,8 @@ def draw_moment(draw, seconds):
 def seconds_now(seconds, moment, killed, losses, all_losses):
     """How long the training takes now that the machine is faster or slower.
 
-    With the time of an idle machine every kill on a busy one would come
-    before the first checkpoint; with that of a busy machine most trainings on an idle one would end
-    before the kill.
+    With the time of an idle machine every kill on a busy one would come before the first
+    checkpoint; with that of a busy machine most trainings on an idle one would end before the kill.
 
     Args:
         seconds: Of the start and of the rest, as drawn from so far.

@@ -93,10 +93,11 @@ def test_a_ranking_loss_in_a_stock_dense_head(name):
 
 
 def test_a_head_that_gathers_itself_may_build_one():
-    class BaseDenseHead:
+    class BaseDenseHead(torch.nn.Module):
         """Named as mmdet's."""
 
         def __init__(self) -> None:
+            super().__init__()
             self.loss_cls = StableAPLoss()
 
     class Gathering(BaseDenseHead):

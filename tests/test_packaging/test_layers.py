@@ -12,18 +12,25 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / 'mmrank'
 FLOORS = (
-    ('functional',),
-    ('state',),
-    ('losses',),
+    ('functional', 'losses', 'state'),
     ('adapters', 'datasets', 'models'),
     ('engine', 'evaluation', 'visualization'),
     ('apis',),
 )
 FLOOR_OF = {name: i for i, names in enumerate(FLOORS) for name in names}
 #: Between neighbours on one floor: which may import which.
-NEIGHBOURS = {('engine', 'visualization'), ('evaluation', 'visualization')}
+NEIGHBOURS = {
+    ('engine', 'visualization'),
+    ('evaluation', 'visualization'),
+    ('functional', 'losses'),
+    ('losses', 'functional'),
+    ('losses', 'state'),
+    ('state', 'functional'),
+    ('state', 'losses'),
+}
 #: Beside the floors, with the packages that they may import.
 COMMON = {
+    'autograd': {'torch'},
     'checkpoint_loading': {'torch', 'numpy', 'mmengine'},
     'docstrings': set(),
     'errors': set(),
@@ -38,7 +45,7 @@ COMMON = {
 }
 #: What these floors may import beside torch.
 THIRD_PARTY = {
-    'functional': {'triton'},
+    'functional': set(),
     'state': set(),
     # An adapter to this library, which it imports when a loss is built.
     'losses': {'pytorch_metric_learning'},

@@ -32,7 +32,7 @@ from mmrank.files import write_atomically
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.retrieval.class_count_histogram import plot_class_counts
+from research.retrieval.maps import plot_class_counts
 
 
 def parse_args() -> argparse.Namespace:

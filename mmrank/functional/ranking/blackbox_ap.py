@@ -6,8 +6,8 @@ from torch import Tensor
 from torch.autograd import Function
 
 from mmrank.autograd import once_differentiable
-from mmrank.functional.pairwise.pairwise_tables import ScoreBinner, column_blocks
-from mmrank.functional.pairwise.surrogates import clamp_infinite
+from mmrank.losses.pairs.surrogates import clamp_infinite
+from mmrank.losses.pairs.tables import ScoreBinner, column_blocks
 
 from .lists import block_width, ranking_function, score_lists
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from mmrank.autograd import once_differentiable
-from mmrank.functional.pairwise.pairwise_tables import column_blocks
+from mmrank.losses.pairs.tables import column_blocks
 
 from .lists import block_width, ranking_function, score_lists, split_targets
 

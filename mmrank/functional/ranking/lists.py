@@ -21,7 +21,7 @@ from torch import Tensor
 
 from mmrank.autograd import on_host
 from mmrank.docstrings import docstring_of_scores
-from mmrank.functional.pairwise.pairwise_surrogate import check_lists
+from mmrank.losses.pairs.pair_sums import check_lists
 
 _MASKS = ('pos_mask', 'neg_mask', 'group')
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from mmrank.distributed import all_gather_lists, all_reduce_sum
-from mmrank.functional.pairwise.pairwise_surrogate import pairwise_surrogate_sum
-from mmrank.functional.pairwise.surrogates import OneSidedHuber, clamp_infinite
+from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
+from mmrank.losses.pairs.surrogates import OneSidedHuber, clamp_infinite
 
 from .lists import gather_positives
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mmrank.functional.metrics.average_precision import count_at_or_above
-from mmrank.functional.pairwise.surrogates import Surrogate
+from mmrank.losses.pairs.surrogates import Surrogate
 
 
 def normalised_positive_rank(pos: Tensor) -> Tensor:

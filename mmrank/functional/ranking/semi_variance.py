@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from mmrank.autograd import once_differentiable
-from mmrank.functional.pairwise.surrogates import clamp_infinite
+from mmrank.losses.pairs.surrogates import clamp_infinite
 
 from .lists import ranking_function
 

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.pairwise.pairwise_surrogate import pairwise_surrogate_sum
-from mmrank.functional.pairwise.surrogates import Sigmoid
+from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
+from mmrank.losses.pairs.surrogates import Sigmoid
 
 from .lists import ranking_function, score_lists
 

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.pairwise.pairwise_surrogate import check_lists, pairwise_surrogate_sum
-from mmrank.functional.pairwise.surrogates import SquaredHinge
+from mmrank.losses.pairs.pair_sums import check_lists, pairwise_surrogate_sum
+from mmrank.losses.pairs.surrogates import SquaredHinge
 
 from .lists import count_negatives, ranking_function, score_lists
 

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmrank.functional.pairwise.pairwise_surrogate import pairwise_surrogate_sum
-from mmrank.functional.pairwise.surrogates import OneSidedHuber, Surrogate
+from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
+from mmrank.losses.pairs.surrogates import OneSidedHuber, Surrogate
 
 from .lists import count_negatives, ranking_function, score_lists
 from .rank_weights import mean_one, practical_weight, smoothed_rank

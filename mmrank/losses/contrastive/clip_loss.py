@@ -7,12 +7,10 @@ from torch import Tensor, nn
 
 from mmrank.losses.contrastive.cyclic_consistency import cyclic_consistency
 from mmrank.losses.contrastive.info_nce import info_nce_losses
-from mmrank.registry import MODELS
 
 from .contrastive_loss import ContrastedBatch, ContrastiveLoss
 
 
-@MODELS.register_module()
 class CLIPLoss(ContrastiveLoss):
     """Symmetric cross-entropy of images and texts.
 
@@ -91,7 +89,6 @@ class CLIPLoss(ContrastiveLoss):
         return (info_nce_losses(image_terms) + info_nce_losses(text_terms)) / 2
 
 
-@MODELS.register_module()
 class CyCLIPLoss(CLIPLoss):
     """CLIP's loss and two that make the similarities consistent.
 
@@ -138,7 +135,6 @@ class CyCLIPLoss(CLIPLoss):
         )
 
 
-@MODELS.register_module()
 class IndividualCLIPLoss(ContrastiveLoss):
     """CLIP's loss with a temperature for each image and each text.
 

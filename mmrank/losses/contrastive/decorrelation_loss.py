@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from mmrank.losses.contrastive.decorrelation import cross_correlation_terms, vicreg_terms
-from mmrank.registry import MODELS
 
 from .contrastive_loss import ContrastedBatch, ContrastiveLoss
 
@@ -50,7 +49,6 @@ class DecorrelationLoss(ContrastiveLoss):
         raise NotImplementedError
 
 
-@MODELS.register_module()
 class BarlowTwinsLoss(DecorrelationLoss):
     """Cross-correlation of two views, drawn to the identity.
 
@@ -81,7 +79,6 @@ class BarlowTwinsLoss(DecorrelationLoss):
         return own + self.off_diagonal * others
 
 
-@MODELS.register_module()
 class VICRegLoss(DecorrelationLoss):
     """Variance, invariance and covariance of two views, weighted.
 

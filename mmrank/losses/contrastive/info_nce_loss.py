@@ -4,12 +4,10 @@ import torch
 from torch import Tensor
 
 from mmrank.losses.contrastive.info_nce import info_nce_losses
-from mmrank.registry import MODELS
 
 from .contrastive_loss import ContrastedBatch, ContrastiveLoss
 
 
-@MODELS.register_module()
 class InfoNCELoss(ContrastiveLoss):
     """Contrastive loss with one temperature over the negatives of the batch.
 
@@ -50,7 +48,6 @@ class InfoNCELoss(ContrastiveLoss):
         return torch.cat(losses).view(2, batch.ids.numel()).mean(0)
 
 
-@MODELS.register_module()
 class FlatCLRLoss(InfoNCELoss):
     """FlatNCE: each anchor's gradient keeps its size when the anchor is easy.
 

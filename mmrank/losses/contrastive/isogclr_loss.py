@@ -4,7 +4,6 @@ from torch import Tensor
 
 from mmrank.losses.contrastive.global_contrastive import temperature_gradient
 from mmrank.losses.contrastive.negative_terms import NegativeTerms
-from mmrank.registry import MODELS
 from mmrank.state.samples.sample_temperature import SampleTemperature
 
 from .sogclr_loss import MovingAverageLoss
@@ -111,7 +110,6 @@ class IndividualTemperatureLoss(MovingAverageLoss):
         return (2 * state.eta * self.rho / tau).mean()
 
 
-@MODELS.register_module()
 class ISogCLRLoss(IndividualTemperatureLoss):
     """Robust global contrastive loss with a temperature for each sample.
 
@@ -129,7 +127,6 @@ class ISogCLRLoss(IndividualTemperatureLoss):
     """
 
 
-@MODELS.register_module()
 class BimodalISogCLRLoss(IndividualTemperatureLoss):
     """Robust global contrastive loss of pairs, with two temperatures each.
 

@@ -6,12 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.losses.contrastive.sigmoid_contrastive import sigmoid_losses
-from mmrank.registry import MODELS
 
 from .contrastive_loss import ContrastedBatch, ContrastiveLoss
 
 
-@MODELS.register_module()
 class SigLIPLoss(ContrastiveLoss):
     """Sigmoid loss of images and texts: a pair is judged by itself.
 

@@ -4,12 +4,10 @@ import torch
 from torch import Tensor
 
 from mmrank.losses.contrastive.info_nce import dual_temperature_losses
-from mmrank.registry import MODELS
 
 from .contrastive_loss import ContrastedBatch, ContrastiveLoss
 
 
-@MODELS.register_module()
 class SimCoLoss(ContrastiveLoss):
     """Contrastive loss with one temperature in and one across anchors.
 

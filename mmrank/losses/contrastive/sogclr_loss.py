@@ -7,7 +7,6 @@ from torch import Tensor
 
 from mmrank.losses.contrastive.global_contrastive import global_contrastive_loss
 from mmrank.losses.contrastive.negative_terms import NegativeTerms
-from mmrank.registry import MODELS
 from mmrank.state.samples.sample_log_mean import SampleLogMean
 from mmrank.state.samples.steps import moving_log_mean
 
@@ -106,7 +105,6 @@ class MovingAverageLoss(ContrastiveLoss):
         return ''
 
 
-@MODELS.register_module()
 class SogCLRLoss(MovingAverageLoss):
     """Global contrastive loss with one fixed temperature.
 

@@ -3,12 +3,10 @@
 from torch import Tensor
 
 from mmrank.losses.contrastive.spectral_contrastive import capped_rows, spectral_losses
-from mmrank.registry import MODELS
 
 from .contrastive_loss import ContrastedBatch, ContrastiveLoss
 
 
-@MODELS.register_module()
 class SpectralContrastiveLoss(ContrastiveLoss):
     """Contrastive loss whose minimum factorises the graph of augmentations.
 

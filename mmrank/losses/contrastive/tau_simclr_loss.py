@@ -6,12 +6,10 @@ from torch import Tensor
 from mmrank.errors import UserError
 from mmrank.losses.contrastive.info_nce import info_nce_losses
 from mmrank.losses.contrastive.negative_terms import negative_terms
-from mmrank.registry import MODELS
 
 from .contrastive_loss import ContrastedBatch, ContrastiveLoss
 
 
-@MODELS.register_module()
 class TaUSimCLRLoss(ContrastiveLoss):
     """SimCLR with a temperature that the network computes of each view.
 

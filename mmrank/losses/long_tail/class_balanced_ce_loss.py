@@ -5,12 +5,10 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from mmrank.losses.long_tail.class_balance import effective_number_weights
-from mmrank.registry import MODELS
 
 from .class_count_loss import ClassCountLoss
 
 
-@MODELS.register_module()
 class ClassBalancedCELoss(ClassCountLoss):
     """Cross-entropy weighted by the effective number of samples.
 

@@ -9,12 +9,10 @@ from mmrank.losses.long_tail.class_balance import (
     ldam_sigmoid,
     ldam_softmax,
 )
-from mmrank.registry import MODELS
 
 from .class_count_loss import ClassCountLoss
 
 
-@MODELS.register_module()
 class LDAMLoss(ClassCountLoss):
     """Cross-entropy with larger margins for rarer classes.
 

@@ -5,12 +5,10 @@ from torch import Tensor, nn
 
 from mmrank.distributed import all_gather_rows, rows_and_dtype, world_group
 from mmrank.losses.inputs import EmbeddingBatch, one_of
-from mmrank.registry import MODELS
 
 from .pml_building import build_part, check_loss, takes_triplets
 
 
-@MODELS.register_module()
 class PMLLoss(nn.Module):
     """A loss of pytorch-metric-learning for queries and their gallery.
 

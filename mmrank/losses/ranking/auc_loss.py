@@ -5,12 +5,10 @@ from torch import Tensor
 
 from mmrank.functional.ranking.auc import auc_loss
 from mmrank.functional.ranking.mauc import mauc_terms
-from mmrank.registry import MODELS
 
 from .ranking_loss import PaddedLoss, RankedLists, RankingLoss
 
 
-@MODELS.register_module()
 class MAUCLoss(RankingLoss):
     """Area under the ROC curve of every class against every other one.
 
@@ -63,7 +61,6 @@ class MAUCLoss(RankingLoss):
         return loss.to(torch.promote_types(lists.scores.dtype, torch.float32))
 
 
-@MODELS.register_module()
 class AUCLoss(PaddedLoss):
     """Area under the ROC curve by a pair surrogate.
 

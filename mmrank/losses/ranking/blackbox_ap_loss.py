@@ -1,12 +1,10 @@
 """BlackBox AP as a registered loss."""
 
 from mmrank.functional.ranking.blackbox_ap import blackbox_ap_loss
-from mmrank.registry import MODELS
 
 from .ranking_loss import PaddedLoss
 
 
-@MODELS.register_module()
 class BlackBoxAPLoss(PaddedLoss):
     """Exact average precision, gradient by a perturbed ranking.
 

@@ -4,12 +4,10 @@ import torch
 from torch import Tensor
 
 from mmrank.functional.ranking.dr_loss import NEG_LAMBDA, POS_LAMBDA, distributional_ranking
-from mmrank.registry import MODELS
 
 from .ranking_loss import PaddedLoss, RankedLists
 
 
-@MODELS.register_module()
 class DRLoss(PaddedLoss):
     """Distributional ranking of the sigmoid scores.
 

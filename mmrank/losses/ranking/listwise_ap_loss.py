@@ -1,12 +1,10 @@
 """List-wise AP (DIR) as a registered loss."""
 
 from mmrank.functional.ranking.listwise_ap import listwise_ap_loss
-from mmrank.registry import MODELS
 
 from .ranking_loss import PaddedLoss
 
 
-@MODELS.register_module()
 class ListwiseAPLoss(PaddedLoss):
     """Average precision of a soft histogram of the scores.
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_module_registration_hook
 
 from mmrank.autograd import on_host
 from mmrank.distributed import all_gather_lists, join, scale_gradient, world_group
@@ -93,11 +94,12 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
 
     Raises:
         ValueError: On an unknown choice.
-        UserError: If a dense head of mmdet builds it that does not gather, or ``use_sigmoid`` is
-            False.
+        UserError: If ``use_sigmoid`` is False. So does a dense head of mmdet that takes the loss
+            and does not gather.
     """
 
     ignores_empty_lists = False
+    ranks_batches = True  # not single levels: see refuse_stock_dense_head
     box_input: str | None = None
     saturation_advice: str = ''
 
@@ -111,7 +113,6 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
         use_sigmoid: bool = True,
         reduction: str = 'mean',
     ) -> None:
-        refuse_stock_dense_head(type(self).__name__)
         super().__init__()
         one_of('mode', mode, ('flatten', 'per_class'))
         one_of('reduction', reduction, ('mean', 'sum'))
@@ -379,6 +380,9 @@ class RankingLoss(NamedSettings, RoIClassificationMixin, nn.Module):
         if self.activation == 'sigmoid':
             return (scores.logit(1e-6) + offset).sigmoid()
         return scores + offset
+
+
+register_module_module_registration_hook(refuse_stock_dense_head)
 
 
 class PaddedLoss(RankingLoss):

@@ -3,12 +3,10 @@
 from torch import Tensor
 
 from mmrank.functional.ranking.smooth_ap import smooth_ap_loss
-from mmrank.registry import MODELS
 
 from .ranking_loss import PaddedLoss, RankedLists
 
 
-@MODELS.register_module()
 class SmoothAPLoss(PaddedLoss):
     """Average precision with sigmoids for the ranks.
 

@@ -4,15 +4,13 @@ import torch
 from torch import Tensor
 
 from mmrank.distributed import all_gather_lists
-from mmrank.functional.pairwise.surrogates import SquaredHinge
 from mmrank.functional.ranking.soap import soap_of_ranks, surrogate_ranks
-from mmrank.registry import MODELS
+from mmrank.losses.pairs.surrogates import SquaredHinge
 from mmrank.state.samples.sample_ranks import SampleRanks
 
 from .ranking_loss import RankedLists, RankingLoss
 
 
-@MODELS.register_module()
 class SOAPLoss(RankingLoss):
     """Average precision with moving averages of each positive's ranks.
 

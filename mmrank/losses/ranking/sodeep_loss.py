@@ -12,7 +12,6 @@ from mmrank.distributed import all_gather_lists
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
 from mmrank.losses.inputs import one_of
-from mmrank.registry import MODELS
 
 from .ranking_loss import RankedLists, RankingLoss
 
@@ -169,7 +168,6 @@ def below(scores: Tensor) -> Tensor:
     return scores.amin(1, keepdim=True) - 0.1
 
 
-@MODELS.register_module()
 class SoDeepLoss(RankingLoss):
     """Mean rank of the positives, by a network that learned to sort.
 

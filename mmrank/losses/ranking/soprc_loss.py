@@ -5,17 +5,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mmrank.functional.pairwise.surrogates import OneSidedHuber, OneSidedSigmoid
 from mmrank.functional.ranking.semi_variance import batch_semi_variance, semi_variance
 from mmrank.functional.ranking.soprc import soprc_terms
 from mmrank.losses.inputs import one_of
-from mmrank.registry import MODELS
+from mmrank.losses.pairs.surrogates import OneSidedHuber, OneSidedSigmoid
 from mmrank.state import ClassPrior, ScoreVector
 
 from .ranking_loss import RankedLists, RankingLoss
 
 
-@MODELS.register_module()
 class SOPRCLoss(RankingLoss):
     """Area under the precision-recall curve with a class prior.
 

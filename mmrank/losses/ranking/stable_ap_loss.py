@@ -5,7 +5,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from mmrank.functional.pairwise.surrogates import build_surrogate
 from mmrank.functional.ranking.stable_ap import (
     WEIGHTS,
     StableAPTerms,
@@ -14,13 +13,12 @@ from mmrank.functional.ranking.stable_ap import (
     stable_ap_of_risk,
 )
 from mmrank.losses.inputs import one_of
-from mmrank.registry import MODELS
+from mmrank.losses.pairs.surrogates import build_surrogate
 from mmrank.state import CappedImbalance, MeanPositiveScore
 
 from .ranking_loss import RankedLists, RankingLoss
 
 
-@MODELS.register_module()
 class StableAPLoss(RankingLoss):
     """Average precision as a rank-weighted pairwise loss.
 

@@ -6,14 +6,11 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor, nn
 
 from mmrank.losses.inputs import EmbeddingBatch
-from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import KeepsSampleState, TakesClassCounts
-from mmrank.registry import MODELS
 
 from .ranking_loss import RankingLoss
 
 
-@MODELS.register_module()
 class SumLoss(RankingLoss):
     """Weighted sum of ranking losses, used in place of one ranking loss.
 
@@ -247,6 +244,9 @@ def _check_parts(losses) -> None:
 def _build_part(name: str, part: Mapping | RankingLoss, num_classes: int | None) -> RankingLoss:
     """The module of a part, checked."""
     if isinstance(part, Mapping):
+        # Needs mmengine, which a loss made of modules does not.
+        from mmrank.losses.loss_type import build_loss
+
         part = build_loss(name, part, num_classes)
     if not isinstance(part, RankingLoss):
         raise TypeError(

@@ -9,11 +9,9 @@ from mmrank.losses.two_tower.coefficients import IN_BATCH_MODES
 from mmrank.losses.two_tower.cross_sum import BLOCK_SIZE
 from mmrank.losses.two_tower.embedding_loss import in_batch_embedding_loss
 from mmrank.losses.two_tower.pointwise import Pointwise, build_pointwise
-from mmrank.registry import MODELS
 from mmrank.state import PairCounts
 
 
-@MODELS.register_module()
 class InBatchLoss(NamedSettings, nn.Module):
     """Loss of a batch of positive pairs of a two-tower model.
 

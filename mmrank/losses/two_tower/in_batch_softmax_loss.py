@@ -8,12 +8,10 @@ from mmrank.losses.contrastive.ring import KeyRing
 from mmrank.losses.inputs import check_gather, one_of
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.losses.two_tower.softmax import corrected_rows, in_batch_softmax_losses
-from mmrank.registry import MODELS
 from mmrank.state import PairCounts, StreamingFrequency
 from mmrank.state.pairs import check_entities
 
 
-@MODELS.register_module()
 class InBatchSoftmaxLoss(NamedSettings, nn.Module):
     """Softmax over the right entities of the batch, with the logQ correction.
 

@@ -5,11 +5,9 @@ from torch import Tensor, nn
 
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.losses.two_tower.pointwise import Pointwise, build_pointwise
-from mmrank.registry import MODELS
 from mmrank.state.pairs import check_entities
 
 
-@MODELS.register_module()
 class LabelledPairLoss(NamedSettings, nn.Module):
     """Loss (8) of naive and of cross sampling: ``mean l(Y_ij, s_ij)``.
 

@@ -51,9 +51,8 @@ def check_box_loss(loss_bbox: nn.Module, user: str) -> None:
     name = type(loss_bbox).__name__
     if 'IoU' not in name:
         raise ValueError(
-            f'{user} requires decoded boxes, but loss_bbox.type={name!r} is '
-            'computed on box codes; use an IoU loss such as '
-            "loss_bbox=dict(type='mmdet.GIoULoss')"
+            f'{user} requires decoded boxes, but loss_bbox.type={name!r} is computed on box codes; '
+            "use an IoU loss such as loss_bbox=dict(type='mmdet.GIoULoss')"
         )
 
 

@@ -91,9 +91,8 @@ def traits_of(host: type) -> HostTraits:
     for base in host.__mro__:
         if base.__name__ in REFUSED:
             raise UnsupportedHeadError(
-                f'ListwiseHead does not support {host.__name__}: '
-                f'{REFUSED[base.__name__]}. Fix: another head, for example '
-                f"head_type='mmdet.{_instead_of(host)}'"
+                f'ListwiseHead does not support {host.__name__}: {REFUSED[base.__name__]}. Fix: '
+                f"another head, for example head_type='mmdet.{_instead_of(host)}'"
             )
         if base.__name__ in TRAITS:
             return TRAITS[base.__name__]

@@ -106,21 +106,18 @@ class ListwiseDETRMixin(MadeClass):
         for cost in getattr(assigner, 'match_costs', ()):
             if type(cost).__name__ == 'ClassificationCost':
                 raise UserError(
-                    "train_cfg.assigner.match_costs has 'ClassificationCost', "
-                    'a softmax over the classes and the background, but a '
-                    'ranking loss scores each class by itself, without a '
-                    "background. Fix: dict(type='FocalLossCost', weight=2.0) "
-                    'in its place'
+                    "train_cfg.assigner.match_costs has 'ClassificationCost', a softmax over the "
+                    'classes and the background, but a ranking loss scores each class by itself, '
+                    "without a background. Fix: dict(type='FocalLossCost', weight=2.0) in its place"
                 )
 
     def _check_proposals(self, loss: nn.Module, best_class: bool) -> None:
         """Refuse one ranking per class where classes are compared."""
         if best_class and getattr(loss, 'mode', 'flatten') == 'per_class':
             raise UserError(
-                "loss_cls.mode='per_class' leaves the scores of each class "
-                f'at a level of their own, but {self.host.__name__} takes the '
-                'proposals of the encoder by their best class. Fix: '
-                "loss_cls.mode='flatten'"
+                "loss_cls.mode='per_class' leaves the scores of each class at a level of their "
+                f'own, but {self.host.__name__} takes the proposals of the encoder by their best '
+                "class. Fix: loss_cls.mode='flatten'"
             )
 
     def loss_by_feat(self, all_layers_cls_scores: Tensor, *args, **kwargs):
@@ -232,11 +229,9 @@ class ListwiseDETRMixin(MadeClass):
         if objects and not targets[4]:
             self._warn_once(
                 'no match',
-                f'{type(self.assigner).__name__} matches no query to any of '
-                f'the {objects} objects of a batch: a ranking without a '
-                'positive has no loss. Fix: train_cfg.assigner='
-                "dict(type='HungarianAssigner', ...), which matches each "
-                'object',
+                f'{type(self.assigner).__name__} matches no query to any of the {objects} objects '
+                'of a batch: a ranking without a positive has no loss. Fix: '
+                "train_cfg.assigner=dict(type='HungarianAssigner', ...), which matches each object",
             )
         return targets
 

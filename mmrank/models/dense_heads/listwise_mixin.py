@@ -89,9 +89,8 @@ class ListwiseMixin(MadeClass):
         traits, host = self.traits, self.host
         if traits.no_boxes is not None:
             raise ValueError(
-                f'{user} requires the boxes of the positives, which '
-                f'{host.__name__} does not provide: {traits.no_boxes}. Use '
-                "for example head_type='mmdet.ATSSHead'"
+                f'{user} requires the boxes of the positives, which {host.__name__} does not '
+                f"provide: {traits.no_boxes}. Use for example head_type='mmdet.ATSSHead'"
             )
         check_balance(self.loss_cls, self.balance_boxes)
         from mmdet.models.dense_heads import AnchorHead, SSDHead

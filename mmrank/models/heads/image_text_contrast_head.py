@@ -45,9 +45,8 @@ class ImageTextContrastHead(BaseModule):
         if not isinstance(self.loss_module, ContrastiveLoss):
             raise TypeError(
                 f'loss.type={loss["type"]!r} is not contrastive; use '
-                "'mmrank.CLIPLoss', 'mmrank.BimodalISogCLRLoss' or another "
-                "of them, or head.type='mmrank.ImageTextInBatchHead' for "
-                "'mmrank.InBatchLoss'"
+                "'mmrank.CLIPLoss', 'mmrank.BimodalISogCLRLoss' or another of them, or "
+                "head.type='mmrank.ImageTextInBatchHead' for 'mmrank.InBatchLoss'"
             )
         self.id_key = id_key
 

@@ -61,9 +61,8 @@ class ImageTextInBatchHead(BaseModule):
         if not isinstance(self.loss_module, (InBatchLoss, InBatchSoftmaxLoss)):
             raise TypeError(
                 f"loss.type={loss['type']!r} is not 'mmrank.InBatchLoss' or "
-                "'mmrank.InBatchSoftmaxLoss'; "
-                "for contrastive losses use head.type='mmrank."
-                "ImageTextContrastHead'"
+                "'mmrank.InBatchSoftmaxLoss'; for contrastive losses use "
+                "head.type='mmrank.ImageTextContrastHead'"
             )
         if not scale > 0:
             raise ValueError(f'scale must be > 0, got {scale!r}')

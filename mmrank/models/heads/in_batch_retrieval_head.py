@@ -127,10 +127,8 @@ class InBatchRetrievalHead(BaseModule):
         size = len(data_samples) // 2
         if len(embeddings) != 2 * size or len(data_samples) != 2 * size:
             raise ValueError(
-                f'{len(embeddings)} features and {len(data_samples)} data '
-                'samples are no batch of pairs; use '
-                "sampler=dict(type='mmrank.ClassPairSampler', ...) and no "
-                'mixed features'
+                f'{len(embeddings)} features and {len(data_samples)} data samples are no batch of '
+                "pairs; use sampler=dict(type='mmrank.ClassPairSampler', ...) and no mixed features"
             )
         if not len(self._labels):
             raise RuntimeError(

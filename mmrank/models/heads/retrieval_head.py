@@ -73,9 +73,8 @@ class RetrievalHead(BaseModule):
         self.loss_module = build_loss('loss', loss, num_classes)
         if not isinstance(self.loss_module, TrainsEmbeddings):
             raise TypeError(
-                f'loss.type={loss["type"]!r} cannot train embeddings (it has '
-                "no embedding_loss); use a ranking loss such as 'mmrank."
-                "StableAPLoss', or 'mmrank.PMLLoss'"
+                f'loss.type={loss["type"]!r} cannot train embeddings (it has no embedding_loss); '
+                "use a ranking loss such as 'mmrank.StableAPLoss', or 'mmrank.PMLLoss'"
             )
         self.training_set = TrainingSet()
         self.memory = None if memory is None else CrossBatchMemory(**memory)
@@ -96,9 +95,8 @@ class RetrievalHead(BaseModule):
             feats = feats[-1]
         if feats.dim() != 2:
             raise ValueError(
-                'the head needs features (images, length), got shape '
-                f'{tuple(feats.shape)}; end the image_encoder with '
-                "dict(type='mmpretrain.GlobalAveragePooling')"
+                f'the head needs features (images, length), got shape {tuple(feats.shape)}; end '
+                "the image_encoder with dict(type='mmpretrain.GlobalAveragePooling')"
             )
         # Close cosines tie in half precision.
         feats = feats.to(torch.promote_types(feats.dtype, torch.float32))

@@ -56,9 +56,8 @@ class HuggingFaceTextEncoder(BaseModule):
             if (error.name or '').partition('.')[0] != 'transformers':
                 raise
             raise ImportError(
-                "type='mmrank.HuggingFaceTextEncoder' needs transformers, "
-                "which is not installed. Fix: `pip install 'transformers<5'`, "
-                "or use type='mmrank.TextTransformer'"
+                "type='mmrank.HuggingFaceTextEncoder' needs transformers, which is not installed. "
+                "Fix: `pip install 'transformers<5'`, or use type='mmrank.TextTransformer'"
             ) from error
         self.tokenizer = AutoTokenizer.from_pretrained(name_or_path, revision=revision)
         if pretrained:

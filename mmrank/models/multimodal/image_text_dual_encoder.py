@@ -128,9 +128,8 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
             feats = feats[-1]
         if feats.dim() != 2 or feats.size(1) != self.image_channels:
             raise ValueError(
-                'the image encoder must return features (images, '
-                f'{self.image_channels}), got shape {tuple(feats.shape)}; set '
-                'image_channels, or end image_encoder with '
+                f'the image encoder must return features (images, {self.image_channels}), got '
+                f'shape {tuple(feats.shape)}; set image_channels, or end image_encoder with '
                 "dict(type='mmpretrain.GlobalAveragePooling')"
             )
         return self._finish(self.image_projection(feats))
@@ -175,11 +174,9 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
         wrong = [x for x in texts if not isinstance(x, str)]
         if wrong:
             raise ValueError(
-                f'{len(wrong)} of {len(texts)} data samples do not have one '
-                f'text but {wrong[0]!r}; keep it with '
-                "PackInputs(algorithm_keys=['text']), and with several "
-                "captions an image use unit='pair' of the data set or "
-                "dict(type='mmrank.RandomCaption')"
+                f'{len(wrong)} of {len(texts)} data samples do not have one text but {wrong[0]!r}; '
+                "keep it with PackInputs(algorithm_keys=['text']), and with several captions an "
+                "image use unit='pair' of the data set or dict(type='mmrank.RandomCaption')"
             )
         read = self.head.read_samples(data_samples, inputs.device)
         images = self.embed_images(inputs)

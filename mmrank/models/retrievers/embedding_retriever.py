@@ -81,9 +81,8 @@ class EmbeddingRetriever(GradCacheMixin, ImageToImageRetriever):
     ) -> None:
         if train_cfg:
             raise ValueError(
-                f'train_cfg={train_cfg!r}: batch augmentations mix classes, '
-                'which a retrieval loss does not support; remove it, or use '
-                "type='mmrank.DeepFeatureMixup'"
+                f'train_cfg={train_cfg!r}: batch augmentations mix classes, which a retrieval loss '
+                "does not support; remove it, or use type='mmrank.DeepFeatureMixup'"
             )
         if similarity_fn == 'cosine_similarity':
             similarity_fn = cosine_similarity

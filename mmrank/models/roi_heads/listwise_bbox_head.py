@@ -237,9 +237,8 @@ def ListwiseBBoxHead(head_type: str | type, *, loss_cls: dict, **kwargs):
 
     if getattr(host, 'loss', None) is not BBoxHead.loss:
         raise TypeError(
-            f"head_type={head_type!r} does not use the loss method of mmdet's "
-            'BBoxHead, so it does not support a ranking loss; use for example '
-            "'mmdet.Shared2FCBBoxHead'"
+            f"head_type={head_type!r} does not use the loss method of mmdet's BBoxHead, so it does "
+            "not support a ranking loss; use for example 'mmdet.Shared2FCBBoxHead'"
         )
     loss_cls = with_head_settings(loss_cls, kwargs.get('num_classes'))
     return listwise_bbox_class(host)(loss_cls=loss_cls, **kwargs)

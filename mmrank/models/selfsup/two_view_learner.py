@@ -84,9 +84,8 @@ class TwoViewLearner(GradCacheMixin, BaseSelfSupervisor):
         if not isinstance(inputs, (list, tuple)) or len(inputs) != 2:
             number = len(inputs) if isinstance(inputs, (list, tuple)) else 1
             raise ValueError(
-                f'two views of each image are needed, got {number}; put '
-                "dict(type='MultiView', num_views=[2], transforms=[...]) into "
-                'the pipeline'
+                f"two views of each image are needed, got {number}; put dict(type='MultiView', "
+                'num_views=[2], transforms=[...]) into the pipeline'
             )
         # On the host: state that is kept there is read without waiting for
         # the device.

@@ -12,11 +12,11 @@ from mmrank.functional import (
     pairwise_surrogate_mean,
     pairwise_surrogate_sum,
 )
-from mmrank.functional.pairwise import interval_sums, pair_matrix
-from mmrank.functional.pairwise.interval_sums import IntervalSums
-from mmrank.functional.pairwise.pairwise_surrogate import DENSE_PAIRS
-from mmrank.functional.pairwise.pairwise_tables import PairwiseTables, ScoreBinner
-from mmrank.functional.pairwise.surrogates import SCORE_LIMIT, OneSidedSigmoid
+from mmrank.losses.pairs import interval_sums, pair_matrix
+from mmrank.losses.pairs.interval_sums import IntervalSums
+from mmrank.losses.pairs.pair_sums import DENSE_PAIRS
+from mmrank.losses.pairs.surrogates import SCORE_LIMIT, OneSidedSigmoid
+from mmrank.losses.pairs.tables import PairwiseTables, ScoreBinner
 
 
 def brute_force_sum(pos, neg, tau):
@@ -129,9 +129,7 @@ def test_gradcheck(method):
 @pytest.mark.parametrize('name', sorted(SURROGATES))
 def test_every_surrogate_in_blocks(name, monkeypatch):
     monkeypatch.setattr(
-        importlib.import_module('mmrank.functional.pairwise.pairwise_surrogate'),
-        '_PAIRS_PER_BLOCK',
-        50,
+        importlib.import_module('mmrank.losses.pairs.pair_sums'), '_PAIRS_PER_BLOCK', 50
     )
     surrogate = build_surrogate(name, 0.6)
     pos = torch.randn(1, 7, dtype=torch.float64, requires_grad=True)
@@ -448,7 +446,7 @@ def test_the_path_of_accelerators_gives_the_same(monkeypatch, dtype):
         return total.detach(), p.grad, n.grad
 
     expected = run()
-    module = importlib.import_module('mmrank.functional.pairwise.interval_sums')
+    module = importlib.import_module('mmrank.losses.pairs.interval_sums')
     monkeypatch.setattr(
         module,
         '_blocks',

@@ -56,7 +56,7 @@ def test_a_small_temperature_gives_average_precision():
 
 
 def test_blocks_of_pairs_add_up(monkeypatch):
-    from mmrank.functional.pairwise import pairwise_surrogate as pair_matrix
+    from mmrank.losses.pairs import pair_sums as pair_matrix
 
     g = torch.Generator().manual_seed(2)
     pos, neg = torch.rand(2, 7, generator=g), torch.rand(2, 50, generator=g)

@@ -90,14 +90,7 @@ def study_cells(
     modes: Iterable[str] = SAMPLED_MODES,
     full: bool = True,
 ) -> Iterator[Cell]:
-    """Cells in the order of the work.
-
-    Args:
-        ratios: Batch ratios.
-        pointwise: Pointwise losses.
-        modes: Losses of batches.
-        full: Whether to add the full objectives.
-    """
+    """Cells in the order of the work."""
     ratios = sorted(ratios, reverse=True)
     modes = [x for x in SAMPLED_MODES if x in set(modes)]
     for name in pointwise:
@@ -113,14 +106,6 @@ def chosen_omega(cell: Cell, results: Mapping[str, Mapping], data: TwoTowerData)
     """Weight of the negatives: that of pos_neg at its best batch ratio.
 
     Source: the paper's section 6.1.2.
-
-    Args:
-        cell: Of mode ``unbiased_omega``, with sampling.
-        results: Finished cells by key.
-        data: Where the number of pairs is known.
-
-    Raises:
-        ValueError: If no cell of ``pos_neg`` is finished.
     """
     start = Cell(cell.pointwise, 'pos_neg', None).key.rpartition('/')[0]
     rivals = [x for key, x in results.items() if key.startswith(start + '/')]
@@ -143,20 +128,7 @@ def run_cell(
     all_pairs: dict,
     report=None,
 ) -> dict:
-    """Train the setting of a cell.
-
-    Args:
-        cell: Which.
-        data: Data of the config.
-        settings: Of the study.
-        results: Finished cells by key.
-        all_pairs: The batch of all training pairs.
-        report: Called with what :func:`search_learning_rate` or
-            :func:`minimise_by_lbfgs` reports.
-
-    Returns:
-        Dict fit for JSON.
-    """
+    """Train the setting of a cell."""
     size = None
     if cell.batch_ratio is not None:
         size = data.batch_size(cell.batch_ratio)

@@ -63,14 +63,7 @@ class TwoTowerData:
 
     @torch.no_grad()
     def evaluate(self, model) -> dict[str, float]:
-        """Metrics of a two-tower model on the held-out pairs.
-
-        Args:
-            model: A ``mmrank.TwoTower``; its mode is left as it was.
-
-        Returns:
-            What the metric computes.
-        """
+        """Metrics of a two-tower model on the held-out pairs."""
         training = model.training
         model.eval()
         batch = model.data_preprocessor(self._test)

@@ -7,12 +7,7 @@ from mmrank.losses.two_tower.embedding_loss import in_batch_embedding_loss
 
 
 def emulated_omega(batch_size: int, num_positives: int) -> float:
-    """``(|Ohat| - 1) / (|O| - 1)``, equations (18) and (36).
-
-    Args:
-        batch_size: ``|Ohat|``.
-        num_positives: ``|O|``, at least 2.
-    """
+    """``(|Ohat| - 1) / (|O| - 1)``, equations (18) and (36)."""
     return (batch_size - 1) / (num_positives - 1)
 
 
@@ -21,12 +16,6 @@ def full_form(mode: str, omega: float, batch_size: int, num_positives: int) -> t
 
     Source: "in-batch bias of two-tower models", equations (5), (13), (15), (16), (19) and appendix
     G.2.
-
-    Args:
-        mode: Of the loss of a batch.
-        omega: Of the loss of a batch.
-        batch_size: ``|Ohat|``.
-        num_positives: ``|O|``.
     """
     if mode == 'sogram':
         return 'unbiased', 1.0
@@ -61,14 +50,7 @@ class ExpectedObjective(nn.Module):
         )
 
     def forward(self, model) -> Tensor:
-        """Value at the weights of a two-tower model, differentiable once.
-
-        Args:
-            model: A ``mmrank.TwoTower``.
-
-        Returns:
-            Scalar.
-        """
+        """Value at the weights of a two-tower model, differentiable once."""
         counts, pairs = self._loss.counts, self._pairs
         return self._loss.loss_weight * in_batch_embedding_loss(
             model.left(pairs['left']),

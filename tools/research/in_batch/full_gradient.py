@@ -46,19 +46,6 @@ def minimise_by_lbfgs(
 
     Source: "in-batch bias of two-tower models", appendix G.2; the paper ends at a gradient norm of
     1e-7. Use a model of float64.
-
-    Args:
-        model: Holds the parameters.
-        objective: Given the model, the scalar to minimise.
-        tolerance: Norm of the gradient, all parameters together, to reach.
-        max_iterations: Stop after this many.
-        check_interval: Iterations between checks of metrics and norm.
-        history_size: Pairs of vectors that approximate the Hessian.
-        evaluate: Given the model, metrics, larger better; None: none.
-        report: Called after each check.
-
-    Returns:
-        What came of it.
     """
     parameters = [x for x in model.parameters() if x.requires_grad]
     optimizer = torch.optim.LBFGS(

@@ -78,19 +78,7 @@ class Training:
 def train_until_it_ends(
     loop, lr: float, rule: SearchRule, report: Callable[[Training], None] | None = None
 ) -> Training:
-    """Train at one learning rate, by the rule.
-
-    Args:
-        loop: Fresh, with ``steps_per_epoch``, ``train(steps)``, ``objective()`` and ``evaluate()``,
-            larger metrics better, as
-            :class:`.stepwise_training.StepwiseTraining` has them.
-        lr: Its learning rate, to be noted.
-        rule: When to end.
-        report: Called after each check.
-
-    Returns:
-        What came of it.
-    """
+    """Train at one learning rate, by the rule."""
     training = Training(lr, first_objective=loop.objective())
     epoch = loop.steps_per_epoch
     interval = max(1, round(epoch / rule.checks_per_epoch))
@@ -137,19 +125,7 @@ def search_learning_rate(
     rule: SearchRule,
     report: Callable[[Training], None] | None = None,
 ) -> tuple[Training, list[Training]]:
-    """Halve the learning rate until a training does not diverge.
-
-    Args:
-        start: Given a learning rate, returns a loop with fresh weights.
-        rule: What diverges, and when a training ends.
-        report: Called after each check of a training.
-
-    Returns:
-        The training at the first usable learning rate, and those that diverged.
-
-    Raises:
-        RuntimeError: If all learning rates diverge.
-    """
+    """Halve the learning rate until a training does not diverge."""
     diverged = []
     for exponent in range(rule.first_exponent, rule.last_exponent - 1, -1):
         lr = 2.0**exponent

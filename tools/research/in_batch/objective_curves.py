@@ -46,21 +46,7 @@ def train_in_turn(
     every: int,
     seed: int = 0,
 ) -> dict[str, ObjectiveCurve]:
-    """Train with several losses from the same weights, in turn.
-
-    Args:
-        data: Of a config.
-        losses: Configs of ``mmrank.InBatchLoss`` by name. The curve of each
-            is the expected objective of its own loss.
-        batch_size: ``|Ohat|``.
-        lr: Learning rate of all.
-        num_steps: Steps of each.
-        every: Steps between two values of the objective.
-        seed: Of weights and batches.
-
-    Returns:
-        The curves by the names of the losses.
-    """
+    """Train with several losses from the same weights, in turn."""
     every_pair = data.all_pairs()
     trainings = {
         name: StepwiseTraining(data, loss, batch_size, lr, seed) for name, loss in losses.items()
@@ -80,12 +66,7 @@ def train_in_turn(
 
 
 def size_row(data: TwoTowerData) -> dict[str, float]:
-    """What the paper's table 3 has of a data set.
-
-    Returns:
-        ``m``, ``n``, ``|O|`` and the mean of ``|O_i,:| |O_:,j|`` over all users i and items j (not
-        over the pairs).
-    """
+    """What the paper's table 3 has of a data set."""
     pairs = data.train.interactions
     m, n = pairs.shape
     users = np.bincount(pairs.rows, minlength=m)
@@ -97,15 +78,7 @@ def size_row(data: TwoTowerData) -> dict[str, float]:
 def plot_objectives(
     curves: Mapping[str, Mapping[str, ObjectiveCurve]], path: str | os.PathLike
 ) -> Path:
-    """Draw a panel for each pointwise loss, a curve for each loss.
-
-    Args:
-        curves: By pointwise loss and name of the loss.
-        path: Image file to write.
-
-    Returns:
-        ``path``.
-    """
+    """Draw a panel for each pointwise loss, a curve for each loss."""
     figure, axes = new_panels(1, len(curves), 4.4, 3.2)
     for axis, (pointwise, own) in zip(axes[0], curves.items()):
         names: Sequence[str] = list(own)

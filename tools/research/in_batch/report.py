@@ -31,18 +31,7 @@ _MARKERS = 'osD^vP'
 def write_study_tables(
     results: Mapping[str, Mapping], folder: str | os.PathLike, note: str = ''
 ) -> list[Path]:
-    """Write the tables in the layout of the paper's tables 5 and 6.
-
-    Args:
-        results: Finished cells by key; see
-            :func:`research.in_batch.cells.run_cell`.
-        folder: Where to write ``sampled.{md,csv}``, ``full_gradient.{md,csv}`` and
-            ``cells.{md,csv}``; tables without a cell are not written.
-        note: Paragraph below the headings.
-
-    Returns:
-        The files.
-    """
+    """Write the tables in the layout of the paper's tables 5 and 6."""
     folder, files = Path(folder), []
     cells = sorted(results.values(), key=_place)
     for full, names, stem, title in (
@@ -140,19 +129,7 @@ def _how(cell: Mapping) -> list:
 def plot_study(
     results: Mapping[str, Mapping], path: str | os.PathLike, metric: str = 'top_k/precision@5'
 ) -> Path:
-    """A metric against the batch ratio; figure 3 of the paper.
-
-    Args:
-        results: Finished cells by key.
-        path: Image file to write.
-        metric: Which.
-
-    Returns:
-        ``path``.
-
-    Raises:
-        ValueError: If no cell with a batch ratio is finished.
-    """
+    """A metric against the batch ratio; figure 3 of the paper."""
     cells = [x for x in results.values() if x['batch_ratio'] is not None]
     kinds = [x for x in _SHORT if any(c['pointwise'] == x for c in cells)]
     if not kinds:

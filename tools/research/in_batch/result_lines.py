@@ -35,15 +35,7 @@ class ResultLines:
             self.results[result['key']] = result
 
     def find(self, key: str, settings: dict) -> dict | None:
-        """The result of a key, or None.
-
-        Args:
-            key: Which.
-            settings: Settings that it must have been made with.
-
-        Raises:
-            ValueError: If it was made with others.
-        """
+        """The result of a key, or None."""
         result = self.results.get(key)
         if result is None:
             return None
@@ -55,11 +47,7 @@ class ResultLines:
         return result
 
     def add(self, result: dict) -> None:
-        """Keep a result.
-
-        Args:
-            result: Fit for JSON, with ``key`` and ``settings``.
-        """
+        """Keep a result."""
         line = json.dumps(result) + '\n'
         with self._path.open('a', encoding='utf-8') as file:
             file.write('\n' + line if self._torn else line)

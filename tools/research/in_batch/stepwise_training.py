@@ -126,11 +126,7 @@ class StepwiseTraining:
         return self._data.evaluate(self.model)
 
     def objective(self, all_pairs: dict | None = None) -> float:
-        """Expected objective of the loss at the present weights.
-
-        Args:
-            all_pairs: The batch of all training pairs, where trainings share it.
-        """
+        """Expected objective of the loss at the present weights."""
         if self._objective is None:
             if all_pairs is None:
                 all_pairs = self._data.all_pairs()
@@ -138,11 +134,7 @@ class StepwiseTraining:
         return self._objective.value(self.model)
 
     def full_objective(self, all_pairs: dict) -> ExpectedObjective:
-        """The loss of all pairs as one batch.
-
-        Args:
-            all_pairs: The batch of all training pairs.
-        """
+        """The loss of all pairs as one batch."""
         size = self.model.pair_loss.counts.num_positives
         return self._objective_of(size, all_pairs)
 

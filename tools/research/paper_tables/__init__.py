@@ -12,9 +12,5 @@ TABLES = [*stable_ap.TABLES, *soprc.TABLES, *isogclr.TABLES, *in_batch.TABLES]
 
 
 def table_named(name: str) -> PaperTable:
-    """The table of a name.
-
-    Raises:
-        KeyError: If there is none.
-    """
+    """The table of a name."""
     return {table.name: table for table in TABLES}[name]

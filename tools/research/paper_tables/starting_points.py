@@ -26,11 +26,5 @@ def on_each(count: int) -> tuple[Training, ...]:
 
 
 def omniglot_run(method: str, plan: str, config: str) -> str:
-    """``NAME=CONFIG,CHECKPOINT`` of the first seed of a plan's method.
-
-    Args:
-        method: Name in the plan.
-        plan: Its ``out_dir`` in ``work_dirs``.
-        config: In ``configs``, without ``.py``.
-    """
+    """``NAME=CONFIG,CHECKPOINT`` of the first seed of a plan's method."""
     return f'{method}=configs/{config}.py,work_dirs/{plan}/final/{method}/seed_0-*/iter_*.pth'

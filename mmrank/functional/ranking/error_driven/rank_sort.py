@@ -5,9 +5,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmrank.functional.pairwise.pairwise_tables import column_blocks
-from mmrank.functional.pairwise.surrogates import clamp_infinite
 from mmrank.functional.ranking.lists import ranking_function, score_lists, split_targets
+from mmrank.losses.pairs.surrogates import clamp_infinite
+from mmrank.losses.pairs.tables import column_blocks
 
 from .update import error_driven_loss, fixed_gradient_loss, piecewise_linear_step, rank_counts
 

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.autograd import Function
 
 from mmrank.autograd import once_differentiable
-from mmrank.functional.pairwise.pairwise_surrogate import has_few_positives, pair_evaluator
-from mmrank.functional.pairwise.surrogates import OneSidedHuber
+from mmrank.losses.pairs.pair_sums import has_few_positives, pair_evaluator
+from mmrank.losses.pairs.surrogates import OneSidedHuber
 
 
 def piecewise_linear_step(x: Tensor, delta: float) -> Tensor:

@@ -4,13 +4,11 @@ from torch import Tensor
 
 from mmrank.functional.ranking.error_driven.alrp_loss import error_driven_alrp
 from mmrank.losses.ranking.ranking_loss import RankedLists
-from mmrank.registry import MODELS
 from mmrank.state import SelfBalance
 
 from .error_driven_loss import ErrorDrivenLoss
 
 
-@MODELS.register_module()
 class ALRPLoss(ErrorDrivenLoss):
     """Average localisation-recall-precision loss with self-balancing.
 

@@ -4,12 +4,10 @@ from torch import Tensor
 
 from mmrank.functional.ranking.error_driven.ap_loss import error_driven_ap
 from mmrank.losses.ranking.ranking_loss import RankedLists
-from mmrank.registry import MODELS
 
 from .error_driven_loss import ErrorDrivenLoss
 
 
-@MODELS.register_module()
 class APLoss(ErrorDrivenLoss):
     """AP-Loss with interpolated precision.
 

@@ -4,12 +4,10 @@ from torch import Tensor
 
 from mmrank.functional.ranking.error_driven.rank_sort import error_driven_rank_sort
 from mmrank.losses.ranking.ranking_loss import RankedLists
-from mmrank.registry import MODELS
 
 from .error_driven_loss import ErrorDrivenLoss
 
 
-@MODELS.register_module()
 class RankSortLoss(ErrorDrivenLoss):
     """Rank & Sort: positives above negatives, sorted by the IoU of their box.
 
