@@ -5,7 +5,7 @@ import torch.distributed as dist
 from mmrank.evaluation.frozen_feature_metric import FrozenFeatureMetric, accuracies, count_hits
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.functional.metrics.k_nearest_votes import k_nearest_votes
-from mmrank.losses.contrastive.unit_rows import unit_rows
+from mmrank.losses.contrastive.base import unit_rows
 from mmrank.registry import METRICS
 
 
