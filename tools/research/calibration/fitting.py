@@ -8,7 +8,7 @@ from mmrank.errors import UserError
 from mmrank.models.calibration import Calibration, ClassMap
 from mmrank.models.calibration.calibration import LEAST_SCALE
 
-from .judged_scores import JudgedScores
+from .splits import JudgedScores
 
 METHODS = ('isotonic', 'platt', 'temperature')
 TARGETS = ('precision', 'iou')
