@@ -15,7 +15,7 @@ from mmrank.datasets.long_tail.read_chest_xray14 import (
     read_image_list,
 )
 from mmrank.datasets.one_size import OneSizeBatches
-from mmrank.datasets.retrieval.class_split import split_classes
+from mmrank.datasets.retrieval.retrieval_dataset import split_classes
 
 SPLITS = ('train', 'val', 'trainval', 'test')
 SPLIT_BY = ('lists', 'patients')
