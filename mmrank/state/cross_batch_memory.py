@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mmrank.autograd import inside_backward
 from mmrank.errors import UserError
 
-from .saved_state import SavedState
-from .sharding.sharded_state import ShardedState
-from .updates import inside_backward
+from .base import SavedState
+from .sharding import ShardedState
 
 _ROWS = ('embeddings', 'labels', 'sample_ids')
 
@@ -109,18 +109,10 @@ class CrossBatchMemory(ShardedState, SavedState):
             self.register_buffer(name, torch.zeros((), dtype=torch.float64))
 
     def _apply(self, fn, recurse=True):
-        # model.half() must not round the state.
-        dtypes = {name: b.dtype for name, b in self.named_buffers()}
-        buffers = dict(self.named_buffers())
         super()._apply(fn, recurse)
-        for name, dtype in dtypes.items():
-            now = getattr(self, name)
-            if now.dtype != dtype:
-                setattr(self, name, buffers[name].to(now.device))
         if not self.shard.is_whole:
-            device = self.next_slot.device
             for name in _ROWS:
-                setattr(self, name, getattr(self, name).to(device))
+                setattr(self, name, getattr(self, name).to(self.next_slot.device))
         return self
 
     def extra_repr(self) -> str:
@@ -131,15 +123,9 @@ class CrossBatchMemory(ShardedState, SavedState):
         )
 
     def own_rows(self) -> dict[str, Tensor]:
-        """(slots of the shard, ...) embeddings, labels and indices."""
         return {n: getattr(self, n)[: self.shard.rows] for n in _ROWS}
 
     def refuse_rows(self, key: str, shape: Sequence[int]) -> None:
-        """Refuse a memory of another size or length.
-
-        Raises:
-            ValueError: Always.
-        """
         own = self.shard.size, self.embeddings.size(1)
         raise ValueError(
             f'{key} of the checkpoint has shape {tuple(shape)}, but the memory of the model is '

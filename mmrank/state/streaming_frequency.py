@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mmrank.distributed import all_gather_rows
 
-from .saved_state import SavedState
+from .base import SavedState
 
 # Multiples of an id modulo a prime: different for each id. The factors are large, so that small ids
 # wrap around: else ids that share a bucket of one array would share one of each.

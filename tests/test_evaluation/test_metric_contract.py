@@ -256,7 +256,6 @@ def changed(name, change):
             ValueError,
             r'one class index, got \[1, 2\]',
         ),
-        ('RetrievalMetric', (ValueError, RuntimeError), 'size|shape'),
         (
             'RetrievalMetric',
             dict(feature=torch.full((6,), np.nan)),

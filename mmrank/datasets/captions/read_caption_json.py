@@ -4,8 +4,8 @@ import os
 from collections.abc import Collection
 
 from mmrank.datasets.captions.caption_list import CaptionGathering, CaptionList, clean_captions
-from mmrank.datasets.checks.coco_findings import shown
 from mmrank.datasets.checks.coco_reading import read_coco_json
+from mmrank.datasets.checks.data_report import shown
 from mmrank.datasets.retrieval.image_lists import BadLine
 from mmrank.errors import UserError
 from mmrank.files import path_fault

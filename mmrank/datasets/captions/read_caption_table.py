@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mmrank.datasets.captions.caption_list import CaptionGathering, CaptionList, clean_captions
-from mmrank.datasets.checks.coco_findings import shown
 from mmrank.datasets.checks.coco_reading import parse_json
+from mmrank.datasets.checks.data_report import shown
 from mmrank.datasets.retrieval.image_lists import BadLine
 from mmrank.errors import UserError
 from mmrank.files import path_fault

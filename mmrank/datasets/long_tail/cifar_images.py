@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from mmpretrain.datasets import CIFAR10, CIFAR100
 
-from mmrank.datasets.checks.coco_findings import shown
+from mmrank.datasets.checks.data_report import shown
 from mmrank.datasets.image_header import decode_image
 from mmrank.datasets.retrieval.image_lists import scan_class_folders
 from mmrank.errors import UserError

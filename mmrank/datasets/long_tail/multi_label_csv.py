@@ -9,7 +9,7 @@ import numpy as np
 from mmengine.fileio import join_path
 from mmpretrain.datasets import MultiLabelDataset
 
-from mmrank.datasets.checks.coco_findings import shown
+from mmrank.datasets.checks.data_report import shown
 from mmrank.datasets.long_tail.multi_label_items import check_every_class, multi_label_items
 from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.datasets.retrieval.image_lists import PATH_FIX

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from mmengine.fileio import join_path
 from mmpretrain.datasets import BaseDataset
 
-from mmrank.datasets.checks.coco_findings import shown
+from mmrank.datasets.checks.data_report import shown
 from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.datasets.retrieval.class_split import split_classes
 from mmrank.datasets.retrieval.image_lists import ImageList

@@ -5,7 +5,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.distributed import agreed_dtype, all_gather_rows, dtype_flags, scale_gradient
-from mmrank.state.pairs import check_columns, check_counts, check_entities, check_pairs
+from mmrank.state.pair_counts import check_columns, check_counts, check_entities, check_pairs
 
 from .coefficients import in_batch_coefficients
 from .cross_sum import BLOCK_SIZE, weighted_cross_sum

@@ -9,7 +9,7 @@ from mmrank.losses.inputs import check_gather, one_of
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.losses.two_tower.softmax import corrected_rows, in_batch_softmax_losses
 from mmrank.state import PairCounts, StreamingFrequency
-from mmrank.state.pairs import check_entities
+from mmrank.state.pair_counts import check_entities
 
 
 class InBatchSoftmaxLoss(NamedSettings, nn.Module):

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.losses.two_tower.pointwise import Pointwise, build_pointwise
-from mmrank.state.pairs import check_entities
+from mmrank.state.pair_counts import check_entities
 
 
 class LabelledPairLoss(NamedSettings, nn.Module):

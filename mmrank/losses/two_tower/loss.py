@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmrank.state.pairs import check_columns, check_counts, check_pairs
+from mmrank.state.pair_counts import check_columns, check_counts, check_pairs
 
 from .coefficients import in_batch_coefficients
 from .pointwise import Pointwise, build_pointwise

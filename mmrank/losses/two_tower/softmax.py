@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from mmrank.losses.contrastive.info_nce import info_nce_losses
-from mmrank.losses.contrastive.negative_terms import negative_terms
 from mmrank.losses.contrastive.ring import KeyRing
+from mmrank.losses.contrastive.terms import negative_terms
 
 
 def corrected_rows(
