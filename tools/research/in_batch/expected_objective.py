@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from mmrank.losses.two_tower.embedding_loss import in_batch_embedding_loss
+from mmrank.losses.two_tower.in_batch import in_batch_embedding_loss
 
 
 def emulated_omega(batch_size: int, num_positives: int) -> float:
