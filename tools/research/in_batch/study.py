@@ -1,13 +1,13 @@
-"""The cells of the study of in-batch sampling, tables 5 and 6."""
+"""The cells of the study of in-batch sampling, tables 5 and 6, and their results."""
 
+import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 
-from research.in_batch.data import TwoTowerData
-from research.in_batch.expected_objective import emulated_omega
-from research.in_batch.full_gradient import minimise_by_lbfgs
-from research.in_batch.learning_rate_search import SearchRule, search_learning_rate
-from research.in_batch.stepwise_training import StepwiseTraining
+from research.in_batch.search import SearchRule, minimise_by_lbfgs, search_learning_rate
+from research.in_batch.training import StepwiseTraining, TwoTowerData, emulated_omega
 
 #: Losses of batches, in the order of the work: the weight of unbiased_omega comes from the results
 #: of pos_neg.
@@ -21,13 +21,10 @@ CHOICE = 'top_k/precision@5'
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of the tables.
+    """One cell of the tables: pointwise loss and mode of ``mmrank.InBatchLoss``.
 
-    Attributes:
-        pointwise: ``square`` or ``logistic``.
-        mode: Of ``mmrank.InBatchLoss``.
-        batch_ratio: ``|Ohat|^2 / |O|^2``; None for a full objective that has none to emulate.
-        full: Whether all pairs are used, by L-BFGS.
+    ``batch_ratio`` is ``|Ohat|^2 / |O|^2``, None for a full objective that has none to emulate;
+    ``full``: whether all pairs are used, by L-BFGS.
     """
 
     pointwise: str
@@ -47,16 +44,10 @@ class Cell:
 class StudySettings:
     """What all cells of a study have in common.
 
-    Attributes:
-        rule: Of the search for a learning rate; its ``max_steps`` holds
-            where ``max_steps`` has no other.
-        max_steps: Steps that end a training, by batch ratio.
-        max_iterations: Iterations that end L-BFGS.
-        tolerance: Norm of the gradient to reach in L-BFGS.
-        seed: Of weights and batches.
-        omega: Weight of the negatives in ``unbiased_omega`` with sampling;
-            None: see :func:`chosen_omega`.
-        device: Where to train; not part of a cell's settings.
+    ``max_steps`` end a training, by batch ratio, and else ``rule.max_steps``; ``max_iterations`` or
+    a gradient of norm ``tolerance`` end L-BFGS; ``omega`` is the weight of the negatives in
+    ``unbiased_omega`` with sampling, None: see :func:`chosen_omega`; ``device`` is no part of a
+    cell's settings.
     """
 
     rule: SearchRule = field(default_factory=SearchRule)
@@ -70,9 +61,8 @@ class StudySettings:
     def of(self, cell: Cell) -> dict:
         """What the result of a cell depends on, fit for JSON."""
         if cell.full:
-            return dict(
-                max_iterations=self.max_iterations, tolerance=self.tolerance, seed=self.seed
-            )
+            keys = ('max_iterations', 'tolerance', 'seed')
+            return {key: getattr(self, key) for key in keys}
         settings = dict(asdict(self.rule_of(cell)), seed=self.seed)
         if cell.mode == 'unbiased_omega' and self.omega is not None:
             settings['omega'] = self.omega
@@ -108,14 +98,14 @@ def chosen_omega(cell: Cell, results: Mapping[str, Mapping], data: TwoTowerData)
     Source: the paper's section 6.1.2.
     """
     start = Cell(cell.pointwise, 'pos_neg', None).key.rpartition('/')[0]
-    rivals = [x for key, x in results.items() if key.startswith(start + '/')]
-    if not rivals:
+    sampled = [x for key, x in results.items() if key.startswith(start + '/')]
+    if not sampled:
         raise ValueError(
             f'{cell.key}: its omega is that of pos_neg at its best batch '
             "ratio, but no cell of pos_neg is finished. Fix: add 'pos_neg' to "
             'the modes'
         )
-    best = max(rivals, key=lambda x: x['best'].get(CHOICE, 0.0))
+    best = max(sampled, key=lambda x: x['best'].get(CHOICE, 0.0))
     size = data.batch_size(best['batch_ratio'])
     return emulated_omega(size, data.num_positives)
 
@@ -129,9 +119,7 @@ def run_cell(
     report=None,
 ) -> dict:
     """Train the setting of a cell."""
-    size = None
-    if cell.batch_ratio is not None:
-        size = data.batch_size(cell.batch_ratio)
+    size = None if cell.batch_ratio is None else data.batch_size(cell.batch_ratio)
     loss = dict(type='mmrank.InBatchLoss', mode=cell.mode, pointwise=cell.pointwise)
     if cell.mode.endswith('_omega'):
         if cell.full:
@@ -140,8 +128,23 @@ def run_cell(
             loss['omega'] = settings.omega
         else:
             loss['omega'] = chosen_omega(cell, results, data)
-    run = _run_full if cell.full else _run_sampled
-    outcome = run(cell, data, settings, loss, size, all_pairs, report)
+    if cell.full:
+        # It draws no batch; 2 pairs are always there to draw.
+        training = StepwiseTraining(data, loss, 2, None, settings.seed, settings.device)
+        objective = training.full_objective(all_pairs)
+        limits = settings.tolerance, settings.max_iterations
+        model = training.model.double()
+        found = minimise_by_lbfgs(model, objective, *limits, evaluate=data.evaluate, report=report)
+        outcome = asdict(found)
+    else:
+
+        def start(lr):
+            training = StepwiseTraining(data, loss, size, lr, settings.seed, settings.device)
+            training.objective(all_pairs)
+            return training
+
+        training, diverged = search_learning_rate(start, settings.rule_of(cell), report)
+        outcome = dict(asdict(training), diverged=[x.lr for x in diverged])
     return dict(
         asdict(cell),
         key=cell.key,
@@ -152,27 +155,46 @@ def run_cell(
     )
 
 
-def _run_sampled(cell, data, settings, loss, size, all_pairs, report):
-    def start(lr):
-        training = StepwiseTraining(data, loss, size, lr, settings.seed, settings.device)
-        training.objective(all_pairs)
-        return training
+class ResultLines:
+    """A file of JSON lines to which each result is added when it is there, by its ``key``.
 
-    training, diverged = search_learning_rate(start, settings.rule_of(cell), report)
-    return dict(asdict(training), diverged=[x.lr for x in diverged])
+    A line that was torn by a crash is passed over, so at most the last result is lost.
+    """
 
+    def __init__(self, path: str | os.PathLike) -> None:
+        self._path = Path(path)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self.results: dict[str, dict] = {}
+        self._torn = False
+        if not self._path.exists():
+            return
+        text = self._path.read_text(encoding='utf-8')
+        self._torn = bool(text) and not text.endswith('\n')
+        for line in text.splitlines():
+            try:
+                result = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            self.results[result['key']] = result
 
-def _run_full(cell, data, settings, loss, size, all_pairs, report):
-    del cell, size
-    # It draws no batch; 2 pairs are always there to draw.
-    training = StepwiseTraining(data, loss, 2, None, settings.seed, settings.device)
-    objective = training.full_objective(all_pairs)
-    result = minimise_by_lbfgs(
-        training.model.double(),
-        objective,
-        settings.tolerance,
-        settings.max_iterations,
-        evaluate=data.evaluate,
-        report=report,
-    )
-    return asdict(result)
+    def find(self, key: str, settings: dict) -> dict | None:
+        """The result of a key, or None."""
+        result = self.results.get(key)
+        if result is None:
+            return None
+        if result['settings'] != json.loads(json.dumps(settings)):
+            raise ValueError(
+                f'{self._path}: {key} was made with the settings {result["settings"]}, now they '
+                f'are {settings}. Fix: use another file, or the settings of before'
+            )
+        return result
+
+    def add(self, result: dict) -> None:
+        """Keep a result."""
+        line = json.dumps(result) + '\n'
+        with self._path.open('a', encoding='utf-8') as file:
+            file.write('\n' + line if self._torn else line)
+            file.flush()
+            os.fsync(file.fileno())
+        self._torn = False
+        self.results[result['key']] = json.loads(line)

@@ -1,12 +1,17 @@
-"""Tables and figure of the study of in-batch sampling."""
+"""Tables and figures of the study of in-batch sampling."""
 
 import os
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from mmrank.visualization.figures import label_panels, legend_above, new_panels, save
-from mmrank.visualization.palette import LOSS_STYLES, dash
+from mmrank.visualization.palette import LOSS_STYLES, colours_of, dash, loss_name
 from mmrank.visualization.tables import write_table
+from research.in_batch.training import StepwiseTraining, TwoTowerData
 
 NAMES = {
     'unbiased': 'Unbiased',
@@ -148,11 +153,8 @@ def plot_study(
             if axis.lines:
                 _draw_level(axis, results, pointwise, metric)
             what = 'full gradient, emulated' if full else 'sampled batches'
-            axis.set(
-                title=f'{pointwise} loss, {what}',
-                xlabel='batch ratio $|\\hat O|^2 / |O|^2$',
-                xscale='log',
-            )
+            axis.set(title=f'{pointwise} loss, {what}', xscale='log')
+            axis.set_xlabel('batch ratio $|\\hat O|^2 / |O|^2$')
             # A kind of cell may not be finished for both pointwise losses.
             axis.set_visible(bool(axis.lines))
     top = 1.05 * max(axis.get_ylim()[1] for axis in figure.axes)
@@ -178,26 +180,88 @@ def _draw(axis, results, pointwise, mode, full, metric, index) -> None:
         and x['batch_ratio'] is not None
     )
     if points:
-        axis.plot(
-            *zip(*points),
-            # That of the loss whose full objective it is.
-            color=LOSS_STYLES[list(NAMES)[index]].colour,
-            linestyle=dash(index // 3),
-            marker=_MARKERS[index],
-            markersize=4,
-            linewidth=1.4,
-            label=(FULL_NAMES if full else NAMES)[mode],
-        )
+        # The colour is that of the loss whose full objective it is.
+        style = dict(color=LOSS_STYLES[list(NAMES)[index]].colour, linestyle=dash(index // 3))
+        style.update(marker=_MARKERS[index], markersize=4, linewidth=1.4)
+        axis.plot(*zip(*points), label=(FULL_NAMES if full else NAMES)[mode], **style)
 
 
 def _draw_level(axis, results, pointwise, metric) -> None:
     """The unbiased objective at the full gradient, which has no ratio."""
     cell = results.get(f'full/{pointwise}/unbiased/-')
     if cell is not None:
-        axis.axhline(
-            _metrics(cell)[metric],
-            color='0.4',
-            linewidth=1,
-            linestyle=':',
-            label='Unbiased, full gradient',
-        )
+        style = dict(color='0.4', linewidth=1, linestyle=':')
+        axis.axhline(_metrics(cell)[metric], label='Unbiased, full gradient', **style)
+
+
+@dataclass
+class ObjectiveCurve:
+    """One training: the objective of all pairs at its steps, from 0, and the metrics at the end.
+
+    ``seconds`` are CPU seconds of all its steps, without the objective.
+    """
+
+    steps: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def milliseconds_a_step(self) -> float:
+        """CPU time of a step."""
+        return 1e3 * self.seconds / max(self.steps[-1], 1)
+
+
+def train_in_turn(
+    data: TwoTowerData,
+    losses: Mapping[str, dict],
+    batch_size: int,
+    lr: float,
+    num_steps: int,
+    every: int,
+    seed: int = 0,
+) -> dict[str, ObjectiveCurve]:
+    """Train with several losses from the same weights, in turn."""
+    every_pair = data.all_pairs()
+    trainings = {
+        name: StepwiseTraining(data, loss, batch_size, lr, seed) for name, loss in losses.items()
+    }
+    curves = {name: ObjectiveCurve() for name in trainings}
+    for done in range(0, num_steps + 1, every):
+        for name, training in trainings.items():
+            curve = curves[name]
+            start = time.process_time()
+            training.train(done - training.step)
+            curve.seconds += time.process_time() - start
+            curve.steps.append(done)
+            curve.values.append(training.objective(every_pair))
+    for name, training in trainings.items():
+        curves[name].metrics = training.evaluate()
+    return curves
+
+
+def size_row(data: TwoTowerData) -> dict[str, float]:
+    """What the paper's table 3 has of a data set."""
+    pairs = data.train.interactions
+    m, n = pairs.shape
+    users = np.bincount(pairs.rows, minlength=m)
+    items = np.bincount(pairs.cols, minlength=n)
+    popularity = float(users.mean() * items.mean())
+    return {'m': m, 'n': n, '|O|': len(pairs), 'mean |O_i,:| |O_:,j|': popularity}
+
+
+def plot_objectives(
+    curves: Mapping[str, Mapping[str, ObjectiveCurve]], path: str | os.PathLike
+) -> Path:
+    """Draw a panel for each pointwise loss, a curve for each loss."""
+    figure, axes = new_panels(1, len(curves), 4.4, 3.2)
+    for axis, (pointwise, own) in zip(axes[0], curves.items()):
+        names: Sequence[str] = list(own)
+        for index, (name, shade) in enumerate(zip(names, colours_of(names))):
+            style = dict(label=loss_name(name), color=shade, linestyle=dash(index))
+            axis.plot(own[name].steps, own[name].values, **style)
+        axis.set(xlabel='step', ylabel='objective', yscale='log')
+        axis.tick_params(which='both', labelsize=8)
+        axis.set_title(pointwise, fontsize=9, loc='left')
+        axis.legend(fontsize=8, frameon=False)
+    return save(figure, path)
