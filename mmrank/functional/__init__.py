@@ -64,22 +64,19 @@ _MODULES = {
     'mmrank.losses.contrastive.terms': (
         'NegativeTerms negative_terms two_modality_terms two_view_terms'
     ),
-    'mmrank.losses.long_tail.class_balance': (
-        'effective_number_weights ldam_margins ldam_sigmoid ldam_softmax'
-    ),
+    'mmrank.losses.long_tail.class_balanced_ce': 'effective_number_weights',
+    'mmrank.losses.long_tail.ldam': 'ldam_margins ldam_sigmoid ldam_softmax',
     'mmrank.losses.pairs.pair_sums': 'pairwise_surrogate_mean pairwise_surrogate_sum',
     'mmrank.losses.pairs.surrogates': (
         'SURROGATES Logistic OneSidedHuber OneSidedSigmoid Sigmoid SquaredHinge Surrogate '
         'build_surrogate one_sided_huber one_sided_huber_derivative one_sided_sigmoid'
     ),
-    'mmrank.losses.two_tower.coefficients': 'IN_BATCH_MODES',
-    'mmrank.losses.two_tower.cross_sum': 'weighted_cross_sum',
-    'mmrank.losses.two_tower.embedding_loss': 'in_batch_embedding_loss',
-    'mmrank.losses.two_tower.loss': 'in_batch_loss',
+    'mmrank.losses.two_tower.in_batch': 'IN_BATCH_MODES in_batch_embedding_loss in_batch_loss',
+    'mmrank.losses.two_tower.in_batch_softmax': 'in_batch_softmax_losses',
     'mmrank.losses.two_tower.pointwise': (
         'LogisticPointwise POINTWISE Pointwise SquarePointwise build_pointwise'
     ),
-    'mmrank.losses.two_tower.softmax': 'in_batch_softmax_losses',
+    'mmrank.losses.two_tower.sums': 'weighted_cross_sum',
     'mmrank.state.sample_averages': 'TemperatureStep moving_log_mean',
     'mmrank.state.sample_ranks': 'moving_ranks',
     'mmrank.state.score_vector': 'interpolate_scores',

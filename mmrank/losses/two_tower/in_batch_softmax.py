@@ -1,40 +1,118 @@
-"""Softmax over the batch as a module that knows how frequent entities are."""
+"""Softmax over the right entities of a batch, corrected by their shares of the batches."""
 
 import torch
 from torch import Tensor, nn
 
 from mmrank.distributed import all_gather_rows, mean_over_ranks, rows_and_dtype, world_group
+from mmrank.losses.contrastive.info_nce import info_nce_losses
 from mmrank.losses.contrastive.ring import KeyRing
+from mmrank.losses.contrastive.terms import negative_terms
 from mmrank.losses.inputs import check_gather, one_of
 from mmrank.losses.setting_names import NamedSettings
-from mmrank.losses.two_tower.softmax import corrected_rows, in_batch_softmax_losses
-from mmrank.state import PairCounts, StreamingFrequency
-from mmrank.state.pair_counts import check_entities
+from mmrank.state.pair_counts import PairCounts, check_entities
+from mmrank.state.streaming_frequency import StreamingFrequency
+
+
+def corrected_rows(
+    left: Tensor, right: Tensor, log_share: Tensor | None, tau: float
+) -> tuple[Tensor, Tensor]:
+    """Rows whose inner product is ``<left, right> / tau - log q``.
+
+    Args:
+        left: (n, D) floats.
+        right: (m, D) floats.
+        log_share: (m,) log q. None: 0.
+        tau: Temperature > 0.
+
+    Returns:
+        (n, D + 1) and (m, D + 1), at least float32.
+    """
+    dtype = torch.promote_types(left.dtype, right.dtype)
+    dtype = torch.promote_types(dtype, torch.float32)
+    left, right = left.to(dtype) / tau, right.to(dtype)
+    if log_share is None:
+        log_share = right.new_zeros(len(right))
+    ones = left.new_ones(len(left), 1)
+    with torch.autocast(left.device.type, enabled=False):
+        return (torch.cat([left, ones], 1), torch.cat([right, -log_share[:, None].to(dtype)], 1))
+
+
+def in_batch_softmax_losses(
+    left: Tensor,
+    right: Tensor,
+    cols: Tensor,
+    log_share: Tensor | None = None,
+    tau: float = 1.0,
+    *,
+    all_keys: Tensor | None = None,
+    all_cols: Tensor | None = None,
+    ring: KeyRing | None = None,
+) -> Tensor:
+    """Cross-entropy of each pair of a batch, corrected for sampling.
+
+    ``-log exp(s_pp) / sum_q exp(s_pq)`` with ``s_pq = <left_p, right_q> / tau
+    - log q_q``: a right entity is a negative in proportion to the share q of the batches that it is
+    in, so popular ones would be pushed away. Source: Yi et al., Sampling-Bias-Corrected Neural
+    Modeling for Large Corpus Item Recommendations, RecSys 2019, eq. 4 and 5, with all rewards 1.
+    Other pairs of the own right entity are left out of the sum, unlike there: they would be
+    negatives of themselves.
+
+    A factor of all shares cancels. No (B, B) matrix is kept; see
+    :func:`mmrank.functional.negative_terms`. Differentiable once.
+
+    Args:
+        left: (B, D) embeddings of the left entities of the pairs.
+        right: (B, D) of the right ones.
+        cols: (B,) integers, the right entities.
+        log_share: (B,) log q of the right entities. None: no correction.
+        tau: Temperature > 0.
+        all_keys: (M, D + 1) right rows of all ranks, see :func:`corrected_rows`. None: those of
+            this batch.
+        all_cols: (M,) their entities.
+        ring: Where those come from instead; every rank must call this.
+
+    Returns:
+        (B,) losses >= 0, at least float32; 0 for a pair without negatives.
+
+    Raises:
+        ValueError: If shapes do not fit, or ``tau`` is not positive.
+
+    Example:
+        >>> eye, cols = torch.eye(2), torch.arange(2)
+        >>> in_batch_softmax_losses(eye, eye, cols)
+        tensor([0.3133, 0.3133])
+        >>> share = torch.tensor([0.9, 0.1]).log()
+        >>> in_batch_softmax_losses(eye, eye, cols, share)
+        tensor([1.4612, 0.0401])
+    """
+    if not tau > 0:
+        raise ValueError(f'tau must be > 0, got {tau!r}')
+    anchors, keys = corrected_rows(left, right, log_share, tau)
+    if all_keys is None:
+        all_keys, all_cols = keys, cols
+    terms = negative_terms(anchors, keys, all_keys, 1.0, cols, all_cols, ring=ring)
+    return info_nce_losses(terms)
 
 
 class InBatchSoftmaxLoss(NamedSettings, nn.Module):
     """Softmax over the right entities of the batch, with the logQ correction.
 
-    What most two-tower models in practice are trained with, a rival of
-    :class:`InBatchLoss`. Source: Yi et al., Sampling-Bias-Corrected Neural Modeling for Large
-    Corpus Item Recommendations, RecSys 2019; see
-    :func:`mmrank.losses.two_tower_softmax_losses`.
+    The usual loss of two-tower models, and a baseline of :class:`InBatchLoss`. Source: Yi et al.,
+    Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations, RecSys 2019; see
+    :func:`mmrank.functional.in_batch_softmax_losses`.
 
     Args:
         tau: Temperature of the inner products, > 0; the paper takes 0.05 for embeddings of length
             1.
-        frequency: Where the shares of the right entities come from.
-            ``streaming``: estimated while training, as in the paper, see
-            :class:`mmrank.state.StreamingFrequency`. ``counts``: of the training pairs, which
-            ``mmrank.PairCountsHook`` or
-            :meth:`set_pairs` sets. ``none``: no correction.
-        num_buckets: Of ``streaming``, where it is required: best the number
-            of right entities.
+        frequency: Where the shares of the right entities come from. ``streaming``: estimated while
+            training, as in the paper, see :class:`mmrank.state.StreamingFrequency`. ``counts``: of
+            the training pairs, which ``mmrank.PairCountsHook`` or :meth:`set_pairs` sets. ``none``:
+            no correction.
+        num_buckets: Of ``streaming``, where it is required: best the number of right entities.
         num_hashes: Of ``streaming``.
         alpha: Of ``streaming``.
         scope: ``global``: the pairs of all ranks are one batch. ``local``: each rank's pairs are a
-            batch of their own; the shares are those
-            of all ranks.
+            batch of their own; the shares are those of all ranks.
         gather: ``all`` or ``ring``: how the right entities of other ranks come, see
             :class:`ContrastiveLoss`.
         loss_weight: Factor of the loss.
@@ -105,8 +183,8 @@ class InBatchSoftmaxLoss(NamedSettings, nn.Module):
         """Compute the loss of a batch; in training, count its entities.
 
         Args:
-            left: (B, D) embeddings of the left entities of the pairs; or
-                (U, D), one for each distinct one, with ``left_index``.
+            left: (B, D) embeddings of the left entities of the pairs; or (U, D), one for each
+                distinct one, with ``left_index``.
             right: (B, D) of the right entities, or (V, D).
             rows: (B,) integers >= 0: the left entities.
             cols: (B,) integers >= 0: the right entities.
@@ -114,8 +192,8 @@ class InBatchSoftmaxLoss(NamedSettings, nn.Module):
             right_index: (B,) row of ``right`` of each pair.
 
         Returns:
-            Scalar >= 0, times ``loss_weight``; 0, still attached to the
-            graph, when no pair has a negative.
+            Scalar >= 0, times ``loss_weight``; 0, still attached to the graph, when no pair has a
+            negative.
 
         Raises:
             RuntimeError: If ``frequency='counts'`` and they are not set.

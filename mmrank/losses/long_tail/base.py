@@ -17,8 +17,7 @@ class ClassCountLoss(NamedSettings, nn.Module):
 
     With ``use_sigmoid`` every column is a binary problem of its own, in which the class competes
     with the rest; without it the classes compete by softmax. Subclasses implement
-    :meth:`sigmoid_losses` and
-    :meth:`softmax_losses`.
+    :meth:`sigmoid_losses` and :meth:`softmax_losses`.
 
     Args:
         num_classes: Number of classes C, columns of the scores.
@@ -27,8 +26,8 @@ class ClassCountLoss(NamedSettings, nn.Module):
             ``mmrank.ClassCountsHook`` sets them.
         num_samples: Number of samples of the training set, beside ``class_counts``. None: their
             sum.
-        scope: ``global``: in distributed training the mean is over the rows
-            of all ranks, exactly as in a single process. ``local``: each rank has its own mean.
+        scope: ``global``: in distributed training the mean is over the rows of all ranks, exactly
+            as in a single process. ``local``: each rank has its own mean.
         loss_weight: Factor of the whole loss.
 
     Raises:

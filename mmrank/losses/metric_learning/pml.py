@@ -1,12 +1,17 @@
 """Losses of pytorch-metric-learning behind the interface of this package."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
 from mmrank.distributed import all_gather_rows, rows_and_dtype, world_group
 from mmrank.losses.inputs import EmbeddingBatch, one_of
 
-from .pml_building import build_part, check_loss, takes_triplets
+_INSTALL = "pip install 'pytorch-metric-learning>=2.9'"
+# Options of a loss or miner that are modules, and where these are found.
+_PARTS = {'distance': 'distances', 'reducer': 'reducers', 'embedding_regularizer': 'regularizers'}
+_TRIPLET_LOSSES = ('TripletMarginLoss', 'MarginLoss')
 
 
 class PMLLoss(nn.Module):
@@ -14,10 +19,9 @@ class PMLLoss(nn.Module):
 
     Takes its pair losses (contrastive, multi-similarity, NT-Xent, circle
     ...), ``TripletMarginLoss``, ``MarginLoss`` and ``FastAPLoss``. A query never meets its own
-    image. For cross-batch memory (XBM) set
-    ``memory`` of ``mmrank.RetrievalHead``: it is saved and resumed, whereas the package's own
-    ``CrossBatchMemory`` keeps its write position and
-    whether it is full outside of its ``state_dict``.
+    image. For cross-batch memory (XBM) set ``memory`` of ``mmrank.RetrievalHead``: it is saved and
+    resumed, whereas the package's own ``CrossBatchMemory`` keeps its write position and whether it
+    is full outside of its ``state_dict``.
 
     Embeddings are used in float32 at least, also under autocast; a NaN among them makes the loss
     NaN, where the reducers of the package would drop it. The pairs are read from the device: the
@@ -26,13 +30,12 @@ class PMLLoss(nn.Module):
     Args:
         loss: Config of the loss: ``type`` and its arguments; ``distance``, ``reducer`` and
             ``embedding_regularizer`` are configs themselves.
-        miner: Config of a miner, which chooses the pairs; None takes all.
-            With a memory a miner sees the query's own image as a candidate
-            (as in the package's ``CrossBatchMemory``) and the pair is dropped
-            afterwards: do not use one that selects the easiest positive. A random miner draws on
-            every rank for itself, and the gradient is the mean of the draws.
-        scope: ``global``: in distributed training the batches of all ranks
-            are one, exactly as in a single process. ``local``: each rank has its own.
+        miner: Config of a miner, which chooses the pairs; None takes all. With a memory a miner
+            sees the query's own image as a candidate (as in the package's ``CrossBatchMemory``) and
+            the pair is dropped afterwards: do not use one that selects the easiest positive. A
+            random miner draws on every rank for itself, and the gradient is the mean of the draws.
+        scope: ``global``: in distributed training the batches of all ranks are one, exactly as in a
+            single process. ``local``: each rank has its own.
         loss_weight: Factor of the loss.
 
     Raises:
@@ -53,16 +56,16 @@ class PMLLoss(nn.Module):
         super().__init__()
         one_of('scope', scope, ('global', 'local'))
         self.scope, self.loss_weight = scope, loss_weight
-        self.loss = build_part('losses', loss, 'loss')
-        check_loss(self.loss)
-        self.of_triplets = takes_triplets(self.loss)
+        self.loss = _build_part('losses', loss, 'loss')
+        _check_loss(self.loss)
+        self.of_triplets = _takes_triplets(self.loss)
         self.miner = None
         if miner is not None:
             if loss['type'] == 'FastAPLoss':
                 raise ValueError(
                     f'miner={miner!r} has no effect on FastAPLoss, which ranks all pairs; remove it'
                 )
-            self.miner = build_part('miners', miner, 'miner')
+            self.miner = _build_part('miners', miner, 'miner')
 
     def forward(self, batch: EmbeddingBatch) -> Tensor:
         """The same as :meth:`embedding_loss`."""
@@ -152,9 +155,9 @@ def _is_diagonal(itself: Tensor) -> bool:
 def _with_gallery_of_all_ranks(batch: EmbeddingBatch, group) -> EmbeddingBatch:
     """The batch as a single process would have it.
 
-    The gradient of the gallery is summed over ranks, as that of the queries
-    is by who gathered them: all ranks compute one loss, and the mean that DistributedDataParallel
-    takes makes it count once.
+    The gradient of the gallery is summed over ranks, as that of the queries is by who gathered
+    them: all ranks compute one loss, and the mean that DistributedDataParallel takes makes it count
+    once.
     """
     counts, dtype = rows_and_dtype(batch.gallery, group)
     # uint8: not every backend sends bool.
@@ -166,3 +169,80 @@ def _with_gallery_of_all_ranks(batch: EmbeddingBatch, group) -> EmbeddingBatch:
         all_gather_rows(batch.gallery_labels[:, None], counts, group)[:, 0],
         all_gather_rows(itself, counts, group).t().bool(),
     )
+
+
+def _build_part(place: str, config: Mapping, name: str) -> nn.Module:
+    """Build a loss, miner, distance, reducer or regulariser; ``name`` is for messages."""
+    package = _package(place)
+    if not isinstance(config, Mapping) or 'type' not in config:
+        raise TypeError(
+            f"{name} must be a dict with a 'type', as in "
+            f"dict(type='ContrastiveLoss'), got {config!r}"
+        )
+    settings = dict(config)
+    kind = settings.pop('type')
+    part = getattr(package, kind, None) if isinstance(kind, str) else None
+    if part is None:
+        raise KeyError(f'{name}.type={kind!r} is not in pytorch_metric_learning.{place}')
+    for key, of in _PARTS.items():
+        if settings.get(key) is not None:
+            settings[key] = _build_part(of, settings[key], f'{name}.{key}')
+    if place == 'losses' and kind == 'FastAPLoss':
+        from .pml_fast_ap import FastAPOfPairs as part
+    return part(**settings)
+
+
+def _check_loss(loss: nn.Module) -> None:
+    """Raise ValueError for a loss that does not accept the pairs to take."""
+    losses = _package('losses')
+    kind = type(loss).__name__
+    fits = (
+        losses.GenericPairLoss,
+        losses.FastAPLoss,
+        *(getattr(losses, name) for name in _TRIPLET_LOSSES),
+    )
+    if not isinstance(loss, fits):
+        raise ValueError(
+            f'loss.type={kind!r} takes its pairs from the labels alone, so a '
+            'query could not be left out of its own gallery. Use a pair loss '
+            '(ContrastiveLoss, MultiSimilarityLoss, NTXentLoss, CircleLoss '
+            '...), TripletMarginLoss, MarginLoss or FastAPLoss; SmoothAP is '
+            "type='mmrank.SmoothAPLoss'"
+        )
+    if getattr(loss, 'triplets_per_anchor', 'all') != 'all':
+        raise ValueError(
+            f'triplets_per_anchor={loss.triplets_per_anchor!r} of {kind} '
+            'would have no effect: triplets are those of the gallery; use '
+            "'all', or a miner"
+        )
+    if getattr(loss, 'swap', False):
+        raise ValueError(
+            f'swap=True of {kind} compares positives with negatives as if the '
+            'gallery were the queries; set it to False'
+        )
+    for part in loss.modules():
+        if type(part).__name__ in ('PerAnchorReducer', 'DoNothingReducer'):
+            raise ValueError(
+                f'{type(part).__name__} does not return one number for '
+                'queries and a gallery; use MeanReducer or AvgNonZeroReducer'
+            )
+
+
+def _takes_triplets(loss: nn.Module) -> bool:
+    """Whether a loss is one of triplets, not of pairs."""
+    losses = _package('losses')
+    return isinstance(loss, tuple(getattr(losses, name) for name in _TRIPLET_LOSSES))
+
+
+def _package(place: str):
+    try:
+        from pytorch_metric_learning import distances, losses, miners, reducers, regularizers
+    except ImportError as error:
+        raise ImportError(f'mmrank.PMLLoss needs pytorch-metric-learning: {_INSTALL}') from error
+    return {
+        'distances': distances,
+        'losses': losses,
+        'miners': miners,
+        'reducers': reducers,
+        'regularizers': regularizers,
+    }[place]

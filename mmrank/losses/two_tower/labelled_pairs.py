@@ -4,8 +4,9 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.losses.setting_names import NamedSettings
-from mmrank.losses.two_tower.pointwise import Pointwise, build_pointwise
 from mmrank.state.pair_counts import check_entities
+
+from .pointwise import Pointwise, build_pointwise
 
 
 class LabelledPairLoss(NamedSettings, nn.Module):
@@ -20,8 +21,7 @@ class LabelledPairLoss(NamedSettings, nn.Module):
     float16, so that a ``GradScaler`` skips the step.
 
     Args:
-        pointwise: ``square``, ``logistic``, or a
-            :class:`mmrank.functional.Pointwise`.
+        pointwise: ``square``, ``logistic``, or a :class:`mmrank.functional.Pointwise`.
         loss_weight: Factor of the loss.
     """
 
@@ -55,8 +55,7 @@ class LabelledPairLoss(NamedSettings, nn.Module):
 
         Raises:
             ValueError: If the labels do not fit the pairs, there is none, or the embeddings do not
-                fit each other; on a GPU an index out
-                of range is a device-side assertion.
+                fit each other; on a GPU an index out of range is a device-side assertion.
             TypeError: If the labels are not bool or the indices no integers.
         """
         sizes = len(left_index), len(right_index)

@@ -1,4 +1,4 @@
-"""Weighted sum of a loss over all pairs of two sets of embeddings."""
+"""Sums of a loss over pairs of embeddings that keep no matrix of all scores."""
 
 import torch
 from torch import Tensor
@@ -10,6 +10,8 @@ from .pointwise import Pointwise, SquarePointwise
 
 #: Rows and columns of a block; its scores fit into a core's own cache.
 BLOCK_SIZE = 512
+#: Pairs of a block; their rows fit into a core's own cache.
+BLOCK_PAIRS = 1024
 
 
 class _BlockedCrossSum(Function):
@@ -84,3 +86,48 @@ def weighted_cross_sum(
         other = (right * right_weights[:, None]).t() @ right
         return 0.5 * (gram * other).sum()
     return _BlockedCrossSum.apply(left, right, left_weights, right_weights, pointwise, block_size)
+
+
+class _PairScores(Function):
+    @staticmethod
+    def forward(ctx, left, right, left_index, right_index, block):
+        ctx.save_for_backward(left, right, left_index, right_index)
+        scores = left.new_empty(len(left_index))
+        for begin in range(0, len(left_index), block):
+            own = slice(begin, begin + block)
+            rows = left.index_select(0, left_index[own])
+            rows *= right.index_select(0, right_index[own])
+            torch.sum(rows, dim=1, out=scores[own])
+        return scores
+
+    @staticmethod
+    @once_differentiable('pair_scores')
+    def backward(ctx, grad):
+        left, right, left_index, right_index = ctx.saved_tensors
+        # A sparse matrix times a dense one: half the time of index_add. Indices are checked by the
+        # callers; set here, PyTorch does not warn.
+        with torch.sparse.check_sparse_tensor_invariants(enable=False):
+            matrix = torch.sparse_coo_tensor(
+                torch.stack([left_index, right_index]), grad, (len(left), len(right))
+            )
+        wanted = ctx.needs_input_grad
+        grads = (
+            torch.sparse.mm(matrix, right) if wanted[0] else None,
+            torch.sparse.mm(matrix.t(), left) if wanted[1] else None,
+        )
+        return *grads, None, None, None
+
+
+def pair_scores(
+    left: Tensor,
+    right: Tensor,
+    left_index: Tensor,
+    right_index: Tensor,
+    block_size: int = BLOCK_PAIRS,
+) -> Tensor:
+    """(B,) scores ``<left[a_p], right[b_p]>`` of many pairs p, differentiable once.
+
+    Neither the gathered rows of all pairs nor their products are kept: the memory beyond the (U, D)
+    and (V, D) embeddings is a block and one number a pair.
+    """
+    return _PairScores.apply(left, right, left_index, right_index, block_size)
