@@ -8,7 +8,7 @@ from mmengine.evaluator import BaseMetric
 from mmengine.logging import print_log
 
 from mmrank.evaluation.class_scores import ClassFigures, class_figures
-from mmrank.models.heads.one_vs_rest_targets import one_vs_rest_targets
+from mmrank.models.heads.sample_fields import one_vs_rest_targets
 from mmrank.registry import METRICS
 
 
@@ -68,7 +68,7 @@ class AveragePrecisionMetric(BaseMetric):
         Raises:
             KeyError: If there is no ``pred_score``.
             ValueError: If the labels do not fit, see
-                :func:`mmrank.models.heads.one_vs_rest_targets`.
+                :func:`mmrank.models.heads.sample_fields.one_vs_rest_targets`.
         """
         if not data_samples:
             return
