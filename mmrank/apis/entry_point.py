@@ -23,7 +23,7 @@ from mmengine.device import get_device
 from mmengine.registry import RUNNERS
 
 from mmrank import interruption
-from mmrank.checkpoint_loading import guard_torch_load
+from mmrank.checkpoint_loading import guard_checkpoints
 from mmrank.engine.resume.checkpoint import find_damage
 from mmrank.errors import UserError, show_user_errors
 
@@ -149,8 +149,8 @@ def read_config(path: str) -> Config:
         The config, inherited files merged.
 
     Raises:
-        UserError: It is not there, cannot be read, or inherits from a
-            package that is not installed.
+        UserError: It is not there, cannot be read, or inherits from a package that is not
+            installed.
     """
     if not Path(path).is_file():
         raise UserError(
@@ -166,9 +166,8 @@ def read_config(path: str) -> Config:
                 raise missing_package(name) from error
         if 'mmrank' in inherited:
             raise UserError(
-                f"{path}: mmengine does not resolve _base_ = 'mmrank::...' "
-                '(it has a fixed list of packages).\n  Fix: inherit by path, '
-                'or with read_base() from mmrank.configs'
+                f"{path}: mmengine does not resolve _base_ = 'mmrank::...' (it has a fixed list of "
+                'packages).\n  Fix: inherit by path, or with read_base() from mmrank.configs'
             ) from error
         raise UserError(
             f'{path} cannot be read as a config: {type(error).__name__}: {error}'
@@ -222,8 +221,8 @@ def set_work_dir(cfg: Config, args: argparse.Namespace) -> None:
 def set_collate(cfg: Config) -> None:
     """Set the collate function that mmpretrain's data loaders assume.
 
-    Its models take stacked batches, while mmengine's default makes lists,
-    and its configs leave the choice to the tool that starts them.
+    Its models take stacked batches, while mmengine's default makes lists, and its configs leave the
+    choice to the tool that starts them.
     """
     if cfg.get('default_scope') != 'mmpretrain':
         return
@@ -251,14 +250,13 @@ def apply_options(cfg: Config, options: Mapping | None) -> None:
 def load(args: argparse.Namespace) -> Config:
     """Read the config and apply the options that both tools have.
 
-    From here on this process loads checkpoints as data, unless the option
-    says otherwise.
+    From here on this process loads checkpoints as data, unless the option says otherwise.
 
     Raises:
         UserError: See :func:`read_config` and :func:`check_packages`.
     """
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
-    guard_torch_load(args.trust_checkpoint)
+    guard_checkpoints(args.trust_checkpoint)
     cfg = read_config(args.config)
     cfg.launcher = args.launcher
     apply_options(cfg, args.cfg_options)
@@ -276,7 +274,7 @@ def prepare_cpu_processes(cfg: Config) -> None:
     Raises:
         UserError: See :func:`set_slurm_variables`.
     """
-    from mmrank.engine.resume.strategies import strategy_class
+    from mmrank.engine.runners import strategy_class
 
     if cfg.launcher == 'slurm':
         set_slurm_variables()
@@ -334,14 +332,13 @@ def check_folder(cfg: Config, path: str) -> None:
     damage = find_damage(path)
     if damage is not None:
         raise UserError(f'checkpoint {path} {damage}.\n  Fix: pass another one, or --resume alone')
-    from mmrank.engine.resume.strategies import strategy_class
+    from mmrank.engine.runners import strategy_class
 
     if strategy_class(cfg.get('strategy') or {})[1] != 'FSDPStrategy':
         raise UserError(
-            f'checkpoint {path} is a folder of shards, and this config does '
-            'not train in shards.\n  Fix: python '
-            f'tools/model_converters/gather_checkpoint.py {path} OUT.pth, and '
-            "pass OUT.pth; or set runner_type='mmrank.FlexibleRunner' and "
+            f'checkpoint {path} is a folder of shards, and this config does not train in shards.\n'
+            f'  Fix: python tools/model_converters/gather_checkpoint.py {path} OUT.pth, and pass '
+            "OUT.pth; or set runner_type='mmrank.FlexibleRunner' and "
             "strategy=dict(type='mmrank.FSDPStrategy')"
         )
 
@@ -397,8 +394,7 @@ def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace) ->
         args: Its command line.
 
     Returns:
-        The exit status: 2 for an error of the user's input, 130 after
-        Ctrl-C, 143 after SIGTERM.
+        The exit status: 2 for an error of the user's input, 130 after Ctrl-C, 143 after SIGTERM.
     """
 
     def end_in_order(args: argparse.Namespace) -> int:

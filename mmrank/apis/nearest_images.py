@@ -83,9 +83,8 @@ def embed_images(
             samples = model.test_step(default_collate(batch))
         if not hasattr(samples[0], 'feature'):
             raise UserError(
-                f'model.type is {type(model).__name__}, whose predict gives '
-                "no feature. Fix: pass a config of a type='mmrank."
-                "EmbeddingRetriever' or 'mmrank.TwoViewLearner'"
+                f'model.type is {type(model).__name__}, whose predict gives no feature. Fix: pass '
+                "a config of a type='mmrank.EmbeddingRetriever' or 'mmrank.TwoViewLearner'"
             )
         yield torch.stack([sample.feature.cpu() for sample in samples])
 

@@ -15,8 +15,7 @@ from mmengine.registry import DefaultScope
 
 from mmrank.apis.entry_point import check_packages, read_config, walk_types
 from mmrank.apis.trained_model import load_all, read_weights
-from mmrank.engine.resume.matching import FOLDED, folded_heads, model_state
-from mmrank.engine.resume.saved_config import read_saved_config
+from mmrank.engine.resume.matching import FOLDED, folded_heads, model_state, read_saved_config
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
 from mmrank.models.centre_folding import HeadCentre, fold_centres
@@ -54,11 +53,10 @@ def publish_model(
 ) -> Published:
     """Write the weights of a checkpoint as a file to hand out.
 
-    Optimiser, schedulers, random states, logs and the name of the work
-    folder are left out: equal weights make equal files. What is left
-    are tensors and plain values, which ``torch.load(weights_only=True)``
-    reads without any allow-list. State of the losses stays: a training may
-    go on from it.
+    Optimiser, schedulers, random states, logs and the name of the work folder are left out: equal
+    weights make equal files. What is left are tensors and plain values, which
+    ``torch.load(weights_only=True)`` reads without any allow-list. State of the losses stays: a
+    training may go on from it.
 
     The centre of the scores of a ranking loss moves into the bias of the classification layer, see
     :func:`mmrank.models.centre_folding.fold_centres`: the config of the training and the stock
@@ -68,16 +66,15 @@ def publish_model(
         checkpoint: The file of a training.
         out: Name of the new file, ``<name>.pth``; ``<name>-<hash>.pth`` is written.
         trust: Let the old file run code; see :func:`read_weights`.
-        config: Config file of the training. None: the text that the
-            checkpoint keeps, where it names registered classes only.
+        config: Config file of the training. None: the text that the checkpoint keeps, where it
+            names registered classes only.
 
     Returns:
         The new file.
 
     Raises:
-        UserError: If the checkpoint cannot be read or holds no weights, if
-            it is not one of the config, if a config is needed and there is none, or ``out`` does
-            not end in ``.pth``.
+        UserError: If the checkpoint cannot be read or holds no weights, if it is not one of the
+            config, if a config is needed and there is none, or ``out`` does not end in ``.pth``.
         OSError: If the file cannot be written.
     """
     out = Path(out)

@@ -68,8 +68,7 @@ def find_weights(name: str, folder: str | Path = '.') -> Path:
         The file; its SHA-256 begins with the hash in its name.
 
     Raises:
-        UserError: If there is no such model, no file or more than one, or
-            the file is damaged.
+        UserError: If there is no such model, no file or more than one, or the file is damaged.
     """
     folder = Path(folder)
     pattern = re.compile(re.escape(name) + r'-([0-9a-f]{8})\.pth')
@@ -115,9 +114,8 @@ def load_model(
 ) -> nn.Module:
     """Build a released model and load its weights from a folder.
 
-    As ``mmdet.apis.init_detector`` does, it puts ``cfg`` and
-    ``dataset_meta`` on the model, so ``mmdet.apis.inference_detector`` takes
-    a detector that comes from here::
+    As ``mmdet.apis.init_detector`` does, it puts ``cfg`` and ``dataset_meta`` on the model, so
+    ``mmdet.apis.inference_detector`` takes a detector that comes from here::
 
         model = load_model('retinanet_r18_fpn_stable-ap_bccd', 'release')
 

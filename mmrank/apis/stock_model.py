@@ -55,16 +55,14 @@ def stock_model(cfg: Config, checkpoint: str, trust: bool = False) -> tuple[Stoc
     Args:
         cfg: The config of the training.
         checkpoint: File of its weights.
-        trust: Let the file run code; see
-            :func:`mmrank.apis.trained_model.read_weights`.
+        trust: Let the file run code; see :func:`mmrank.apis.trained_model.read_weights`.
 
     Returns:
         The detector, and what the checkpoint says about its training.
 
     Raises:
         UserError: If the config has no head of mmrank or an entry without a stock counterpart, if
-            the weights are not those of its model, or
-            a stock head cannot show the same scores.
+            the weights are not those of its model, or a stock head cannot show the same scores.
     """
     if not has_ranking_head(cfg.get('model')):
         raise UserError(
@@ -106,8 +104,8 @@ def write_stock_model(
         The detector.
 
     Raises:
-        UserError: See :func:`stock_model`; and if ``out`` would overwrite
-            the files of the training.
+        UserError: See :func:`stock_model`; and if ``out`` would overwrite the files of the
+            training.
         OSError: If a file cannot be written.
     """
     paths = stock_paths(out)

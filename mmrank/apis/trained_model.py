@@ -24,8 +24,7 @@ def read_weights(path: str, trust: bool = False) -> dict:
 
     Args:
         path: The file.
-        trust: Let the file run code; see
-            :func:`mmrank.checkpoint_loading.load_checkpoint`.
+        trust: Let the file run code; see :func:`mmrank.checkpoint_loading.load_checkpoint`.
 
     Returns:
         The checkpoint.
@@ -89,9 +88,8 @@ def load_all(model: nn.Module, checkpoint: Mapping, name: str) -> None:
     found = without_folded(compare_states(model, state), checkpoint)
     if found:
         raise CheckpointError(
-            f'checkpoint {name} does not fit this config:\n'
-            f'{differences_table(found)}\n  Fix: pass the checkpoint of this '
-            'config, or the config of this checkpoint'
+            f'checkpoint {name} does not fit this config:\n{differences_table(found)}\n  Fix: pass '
+            'the checkpoint of this config, or the config of this checkpoint'
         )
     state = {re.sub(r'^module\.', '', key): x for key, x in state.items()}
     model.load_state_dict(state, strict=False)  # compared above

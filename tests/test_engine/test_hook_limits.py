@@ -12,10 +12,10 @@ from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.registry import LOOPS
 from mmengine.runner import BaseLoop, EpochBasedTrainLoop, FlexibleRunner, Runner
 
-from mmrank.engine.flexible.flexible_runner import FlexibleRunner as OurFlexibleRunner
-from mmrank.engine.flexible.fsdp_strategy import FSDPStrategy
+from mmrank.engine.flexible_runner import FlexibleRunner as OurFlexibleRunner
+from mmrank.engine.fsdp_strategy import FSDPStrategy
 from mmrank.engine.hooks import PreviousWeightsHook, RNGStateHook, atomic_checkpoint_hook
-from mmrank.engine.resume.strategies import (
+from mmrank.engine.runners import (
     accumulates_gradients,
     has_global_state,
     has_own_statistics,
@@ -103,7 +103,7 @@ def test_tables_in_shards_need_the_runner(tmp_path, monkeypatch):
 
     # In one process the tables are whole.
     warnings_of(tmp_path / 'one', change, OurFlexibleRunner.from_cfg)
-    name = 'mmrank.engine.flexible.flexible_runner.get_world_size'
+    name = 'mmrank.engine.flexible_runner.get_world_size'
     monkeypatch.setattr(name, lambda: 2)
     with pytest.raises(UserError, match='Fix: remove runner_type'):
         warnings_of(tmp_path / 'two', change, OurFlexibleRunner.from_cfg)

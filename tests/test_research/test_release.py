@@ -14,10 +14,19 @@ from mmrank.apis import released_model
 from mmrank.apis.released_model import find_weights, load_model, read_model_index, released_models
 from mmrank.errors import UserError
 from mmrank.registry import MODELS
-from research.release import build as building
-from research.release.assets import ASSETS, Asset, DataSource, chosen_assets
-from research.release.build import build, read_record, state_of
-from research.release.registration import PAGE, models_table, register
+from research import release as building
+from research.release import (
+    ASSETS,
+    PAGE,
+    Asset,
+    DataSource,
+    build,
+    chosen_assets,
+    models_table,
+    read_record,
+    register,
+    state_of,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / 'shared' / 'data'

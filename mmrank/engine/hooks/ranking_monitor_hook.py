@@ -5,7 +5,7 @@ from collections import deque
 
 from mmengine.hooks import Hook
 
-from mmrank.engine.unwrap_model import unwrap_model
+from mmrank.engine.runners import unwrap_model
 from mmrank.losses.protocols import HasDiagnostics
 from mmrank.registry import HOOKS
 
@@ -17,12 +17,10 @@ class RankingMonitorHook(Hook):
     For stable AP: ``risk`` (the weighted pair loss X, which shows what is learnt), ``rho``,
     ``argument`` (``rho X``, what the outer function h is applied to), ``mean_positive`` (mu) and
     ``weight_spread`` (standard deviation of the weights over their mean). SOPRC, SmoothAP and SOAP
-    have
-    an ``argument``, too. For contrastive losses: ``pos_score`` (mean similarity of the positives),
-    ``negatives`` (mean number of an anchor),
-    and for those with state ``log_s`` and ``tau_mean``, ``tau_min``, ``tau_max`` and ``tau_gain``
-    of the batch. They appear beside the losses
-    in the console, the JSON log and every visualisation backend.
+    have an ``argument``, too. For contrastive losses: ``pos_score`` (mean similarity of the
+    positives), ``negatives`` (mean number of an anchor), and for those with state ``log_s`` and
+    ``tau_mean``, ``tau_min``, ``tau_max`` and ``tau_gain`` of the batch. They appear beside the
+    losses in the console, the JSON log and every visualisation backend.
 
     It warns once for each loss whose outer function is saturated, once for each whose temperatures
     repeat their last batch, and once for each loss that has not moved for ``patience_iters``
@@ -32,8 +30,8 @@ class RankingMonitorHook(Hook):
         interval: Iterations between readings; a reading makes the host wait for the device once.
         saturation: Argument above which h is flat: its slope has fallen to ``1/(1 + x)^2`` of that
             at 0, for 20 to 1/441.
-        patience: Readings of a loss in a row above ``saturation``, or above
-            :attr:`LARGEST_GAIN`, before its one warning.
+        patience: Readings of a loss in a row above ``saturation``, or above :attr:`LARGEST_GAIN`,
+            before its one warning.
         patience_iters: Iterations in which a loss that is learnt from must move. It has not moved
             where all its readings lie within 0.5 % of their mean, and it was never twice as large.
 

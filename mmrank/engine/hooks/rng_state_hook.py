@@ -14,7 +14,7 @@ from mmrank.engine.resume.rng_state import (
     set_rng_state,
     unpack_rng_state,
 )
-from mmrank.engine.resume.strategies import hides_checkpoints
+from mmrank.engine.runners import hides_checkpoints
 from mmrank.registry import HOOKS
 
 RNG_KEY = 'rng_state'
@@ -27,18 +27,17 @@ class RNGStateHook(Hook):
     Saves the states of Python's, NumPy's, torch's CPU generator and of all CUDA generators, for
     every process, in each checkpoint, and puts them back after ``before_train`` of a resumed run,
     the last moment before the data loader draws from them. A validation leaves no trace in the
-    stream of the
-    training: its end restores the state from before it, so that a run killed during a validation
-    and one that was not draw the same numbers.
+    stream of the training: its end restores the state from before it, so that a run killed during a
+    validation and one that was not draw the same numbers.
 
     The seeds of the training's sampler and of its workers are saved as well: without
     ``randomness.seed`` in the config mmengine builds them from a new seed before it reads the one
     in the checkpoint.
 
     Exact are checkpoints at the end of an epoch of ``EpochBasedTrainLoop`` and, with
-    ``num_workers=0``, all of ``IterBasedTrainLoop``. Where that
-    does not hold the hook warns and names the setting to change. The state consists of tensors and
-    plain containers and loads with ``torch.load(weights_only=True)``.
+    ``num_workers=0``, all of ``IterBasedTrainLoop``. Where that does not hold the hook warns and
+    names the setting to change. The state consists of tensors and plain containers and loads with
+    ``torch.load(weights_only=True)``.
 
     Examples:
         >>> custom_hooks = [dict(type='mmrank.RNGStateHook')]
@@ -168,9 +167,8 @@ class RNGStateHook(Hook):
             )
         elif not any(isinstance(h, CheckpointHook) for h in runner.hooks):
             runner.logger.warning(
-                'RNGStateHook can save nothing here: no hook saves '
-                'checkpoints. Add `default_hooks.checkpoint = '
-                "dict(type='mmrank.AtomicCheckpointHook')`, or remove "
+                'RNGStateHook can save nothing here: no hook saves checkpoints. Add '
+                "`default_hooks.checkpoint = dict(type='mmrank.AtomicCheckpointHook')`, or remove "
                 'RNGStateHook.'
             )
         if not isinstance(loop, EpochBasedTrainLoop | IterBasedTrainLoop):

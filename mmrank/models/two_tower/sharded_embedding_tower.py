@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from mmrank.distributed import is_sharded
 from mmrank.registry import MODELS
-from mmrank.state.pairs import check_entities
+from mmrank.state.pair_counts import check_entities
 
 from .towers import EmbeddingTower
 
