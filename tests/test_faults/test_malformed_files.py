@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from malformed_files import CIFAR10, good_files, malformed
 
-from mmrank.apis.archive import ArchiveError, extract_archive
 from mmrank.datasets.captions.read_caption_json import read_coco_captions, read_karpathy
 from mmrank.datasets.captions.read_caption_table import read_caption_table
 from mmrank.datasets.checks.coco_check import check_coco_file
@@ -26,6 +25,7 @@ from mmrank.datasets.retrieval.image_lists import (
     read_vehicle_id_list,
 )
 from mmrank.errors import UserError
+from research.common.archive import ArchiveError, extract_archive
 
 GOOD = good_files()
 #: Of processor time; a good file takes a few milliseconds.
