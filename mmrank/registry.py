@@ -56,8 +56,7 @@ METRICS = _node(
     'METRICS',
     'mmrank.evaluation.image_text_retrieval_metric',
     'mmrank.evaluation.average_precision_metric',
-    'mmrank.evaluation.knn_metric',
-    'mmrank.evaluation.linear_probe_metric',
+    'mmrank.evaluation.frozen_feature_metrics',
     'mmrank.evaluation.retrieval_metric',
     'mmrank.evaluation.top_k_metric',
 )

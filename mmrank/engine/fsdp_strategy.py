@@ -27,7 +27,7 @@ from mmrank.engine.resume.sharded_checkpoint import (
 )
 from mmrank.errors import UserError
 from mmrank.registry import STRATEGIES
-from mmrank.state.sharding.sharded_state import ShardedState, save_shard
+from mmrank.state.sharding import ShardedState, save_shard
 
 #: Parts of a checkpoint that a test does not need.
 _TRAINING = ('optimizer', 'mmrank_previous_weights')

@@ -50,38 +50,36 @@ _MODULES = {
         'StableAPTerms WeightedRisk rank_weighted_risk stable_ap_lists stable_ap_loss '
         'stable_ap_of_risk stable_ap_outer stable_ap_terms'
     ),
-    'mmrank.losses.contrastive.cyclic_consistency': 'cyclic_consistency',
+    'mmrank.losses.contrastive.base': 'unit_rows',
+    'mmrank.losses.contrastive.cyclip': 'cyclic_consistency',
     'mmrank.losses.contrastive.decorrelation': (
         'VICRegTerms cross_correlation_terms off_diagonal_square_sum vicreg_terms'
     ),
-    'mmrank.losses.contrastive.global_contrastive': 'global_contrastive_loss temperature_gradient',
     'mmrank.losses.contrastive.grad_cache': 'grad_cache',
-    'mmrank.losses.contrastive.info_nce': 'dual_temperature_losses info_nce_loss info_nce_losses',
-    'mmrank.losses.contrastive.negative_terms': (
+    'mmrank.losses.contrastive.info_nce': 'info_nce_loss info_nce_losses',
+    'mmrank.losses.contrastive.others': 'capped_rows dual_temperature_losses spectral_losses',
+    'mmrank.losses.contrastive.ring': 'KeyRing',
+    'mmrank.losses.contrastive.siglip': 'sigmoid_losses',
+    'mmrank.losses.contrastive.sogclr': 'global_contrastive_loss temperature_gradient',
+    'mmrank.losses.contrastive.terms': (
         'NegativeTerms negative_terms two_modality_terms two_view_terms'
     ),
-    'mmrank.losses.contrastive.ring': 'KeyRing',
-    'mmrank.losses.contrastive.sigmoid_contrastive': 'sigmoid_losses',
-    'mmrank.losses.contrastive.spectral_contrastive': 'capped_rows spectral_losses',
-    'mmrank.losses.contrastive.unit_rows': 'unit_rows',
-    'mmrank.losses.long_tail.class_balance': (
-        'effective_number_weights ldam_margins ldam_sigmoid ldam_softmax'
-    ),
+    'mmrank.losses.long_tail.class_balanced_ce': 'effective_number_weights',
+    'mmrank.losses.long_tail.ldam': 'ldam_margins ldam_sigmoid ldam_softmax',
     'mmrank.losses.pairs.pair_sums': 'pairwise_surrogate_mean pairwise_surrogate_sum',
     'mmrank.losses.pairs.surrogates': (
         'SURROGATES Logistic OneSidedHuber OneSidedSigmoid Sigmoid SquaredHinge Surrogate '
         'build_surrogate one_sided_huber one_sided_huber_derivative one_sided_sigmoid'
     ),
-    'mmrank.losses.two_tower.coefficients': 'IN_BATCH_MODES',
-    'mmrank.losses.two_tower.cross_sum': 'weighted_cross_sum',
-    'mmrank.losses.two_tower.embedding_loss': 'in_batch_embedding_loss',
-    'mmrank.losses.two_tower.loss': 'in_batch_loss',
+    'mmrank.losses.two_tower.in_batch': 'IN_BATCH_MODES in_batch_embedding_loss in_batch_loss',
+    'mmrank.losses.two_tower.in_batch_softmax': 'in_batch_softmax_losses',
     'mmrank.losses.two_tower.pointwise': (
         'LogisticPointwise POINTWISE Pointwise SquarePointwise build_pointwise'
     ),
-    'mmrank.losses.two_tower.softmax': 'in_batch_softmax_losses',
-    'mmrank.state.samples.steps': 'moving_log_mean moving_ranks temperature_step',
-    'mmrank.state.score_interpolation': 'interpolate_scores',
+    'mmrank.losses.two_tower.sums': 'weighted_cross_sum',
+    'mmrank.state.sample_averages': 'TemperatureStep moving_log_mean',
+    'mmrank.state.sample_ranks': 'moving_ranks',
+    'mmrank.state.score_vector': 'interpolate_scores',
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names.split()}
 __all__ = sorted(_PLACES)

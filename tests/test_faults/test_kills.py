@@ -17,7 +17,7 @@ from tiny_tool_run import environment
 from tool_trainings import TRAIN, start, write_config
 from training_ends import assert_same, contents, read_losses
 
-from mmrank.state.sharding.shard_files import named_shards
+from mmrank.state.shard_files import named_shards
 
 DIST_TRAIN = TRAIN.with_name('dist_train.sh')
 KILLS = 20

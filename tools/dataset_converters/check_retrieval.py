@@ -26,7 +26,7 @@ from rich.table import Table
 
 from mmrank.apis.entry_point import read_config
 from mmrank.datasets.checks.retrieval_check import inspect_config
-from mmrank.datasets.checks.retrieval_report import RetrievalReport
+from mmrank.datasets.checks.retrieval_inspect import RetrievalReport
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import write_atomically
 

@@ -29,7 +29,7 @@ from mmrank.engine.runners import (
 )
 from mmrank.files import remove_temporary_files, write_atomically
 from mmrank.registry import HOOKS
-from mmrank.state.sharding.shard_files import remove_shards
+from mmrank.state.shard_files import remove_shards
 
 #: Keys of a checkpoint. Not 'val...': mmengine's log shows the runtime infos of such names.
 GRADIENT_KEY = 'accumulated_gradients'

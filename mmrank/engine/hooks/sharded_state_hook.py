@@ -14,14 +14,14 @@ from mmrank.engine.resume.whole_checkpoint import all_succeed
 from mmrank.engine.runners import unwrap_model, writes_itself
 from mmrank.errors import UserError
 from mmrank.registry import HOOKS
-from mmrank.state.sharding.shard_files import (
+from mmrank.state.shard_files import (
     SHARD_FILES_KEY,
     read_shards,
     remove_lost_shards,
     remove_shards,
     shard_names,
 )
-from mmrank.state.sharding.sharded_state import load_shards, save_shard, sharded_states
+from mmrank.state.sharding import load_shards, save_shard, sharded_states
 
 
 @HOOKS.register_module()

@@ -7,7 +7,7 @@ from mmengine.hooks import Hook
 
 from mmrank.engine.runners import unwrap_model
 from mmrank.registry import HOOKS
-from mmrank.state.samples.sample_temperature import SampleTemperature
+from mmrank.state.sample_averages import SampleTemperature
 from mmrank.visualization.temperatures.history import TemperatureHistory
 from mmrank.visualization.temperatures.temperatures import Temperatures, temperatures_of
 
@@ -74,7 +74,7 @@ class TemperatureHook(Hook):
             )
         for state, found in zip(states, temperatures_of(model)):
             self._histories.setdefault(
-                found.name, TemperatureHistory(state.tau0, state.tau_max, self.num_bins)
+                found.name, TemperatureHistory(state.step.tau0, state.step.tau_max, self.num_bins)
             )
 
     def after_train_epoch(self, runner) -> None:

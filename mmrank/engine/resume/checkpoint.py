@@ -20,7 +20,7 @@ from mmengine.logging import print_log
 
 from mmrank.engine.resume.whole_checkpoint import MANIFEST, REMOVED, find_folder_damage
 from mmrank.files import left_behind, write_atomically
-from mmrank.state.sharding.shard_files import named_shards
+from mmrank.state.shard_files import named_shards
 
 POINTER_NAME = 'last_checkpoint'
 ATOMIC_BACKEND = 'mmrank_atomic_local'

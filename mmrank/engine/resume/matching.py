@@ -15,7 +15,7 @@ from torch import nn
 
 from mmrank.engine.runners import unwrap_model
 from mmrank.state import SampleState
-from mmrank.state.sharding.sharded_state import keys_of_other_form, sharded_states
+from mmrank.state.sharding import keys_of_other_form, sharded_states
 
 #: Key of a published file's meta: centres in the bias, by head.
 FOLDED = 'folded_centres'

@@ -20,8 +20,8 @@ from torch import Tensor
 from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
 from mmrank.engine.resume.whole_checkpoint import all_succeed
 from mmrank.errors import UserError
-from mmrank.state.sharding.shard_files import SHARD_FILES_KEY, own_shard_names, whole_tables
-from mmrank.state.sharding.sharded_state import SHARDS_KEY
+from mmrank.state.shard_files import SHARD_FILES_KEY, own_shard_names, whole_tables
+from mmrank.state.sharding import SHARDS_KEY
 
 try:
     from torch.distributed import checkpoint as dcp

@@ -6,7 +6,7 @@ from torch import Tensor
 from mmrank.distributed import all_gather_lists
 from mmrank.functional.ranking.soap import soap_of_ranks, surrogate_ranks
 from mmrank.losses.pairs.surrogates import SquaredHinge
-from mmrank.state.samples.sample_ranks import SampleRanks
+from mmrank.state.sample_ranks import SampleRanks
 
 from .ranking_loss import RankedLists, RankingLoss
 

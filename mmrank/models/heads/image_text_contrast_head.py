@@ -6,7 +6,7 @@ import torch
 from mmengine.model import BaseModule
 from torch import Tensor
 
-from mmrank.losses.contrastive.contrastive_loss import ContrastiveLoss
+from mmrank.losses.contrastive.base import ContrastiveLoss
 from mmrank.losses.loss_type import build_loss
 from mmrank.registry import MODELS
 

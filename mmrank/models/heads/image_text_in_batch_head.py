@@ -7,8 +7,8 @@ from mmengine.model import BaseModule
 from torch import Tensor
 
 from mmrank.losses.loss_type import build_loss
-from mmrank.losses.two_tower.in_batch_loss import InBatchLoss
-from mmrank.losses.two_tower.in_batch_softmax_loss import InBatchSoftmaxLoss
+from mmrank.losses.two_tower.in_batch import InBatchLoss
+from mmrank.losses.two_tower.in_batch_softmax import InBatchSoftmaxLoss
 from mmrank.registry import MODELS
 
 from .sample_fields import ids_of

@@ -9,7 +9,7 @@ from torch.nn.functional import normalize, pad
 
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TakesPairCounts
-from mmrank.losses.two_tower.in_batch_softmax_loss import InBatchSoftmaxLoss
+from mmrank.losses.two_tower.in_batch_softmax import InBatchSoftmaxLoss
 from mmrank.registry import MODELS
 
 from .sample_fields import labels_of, sample_ids_of

@@ -6,7 +6,7 @@ import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from mmrank.losses.long_tail.class_count_loss import ClassCountLoss
+from mmrank.losses.long_tail.base import ClassCountLoss
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import KeepsSampleState
 from mmrank.losses.ranking.ranking_loss import RankingLoss

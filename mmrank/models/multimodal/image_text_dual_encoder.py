@@ -6,7 +6,7 @@ import torch
 from mmengine.model import BaseModel
 from torch import Tensor, nn
 
-from mmrank.losses.contrastive.unit_rows import unit_rows
+from mmrank.losses.contrastive.base import unit_rows
 from mmrank.models.grad_cache import GradCacheMixin
 from mmrank.registry import MODELS
 

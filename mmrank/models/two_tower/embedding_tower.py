@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from mmrank.registry import MODELS
-from mmrank.state.pairs import check_entities
+from mmrank.state.pair_counts import check_entities
 
 
 @MODELS.register_module()

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from mmrank.distributed import is_sharded
 from mmrank.models.two_tower.embedding_tower import EmbeddingTower
 from mmrank.registry import MODELS
-from mmrank.state.pairs import check_entities
+from mmrank.state.pair_counts import check_entities
 
 
 @MODELS.register_module()

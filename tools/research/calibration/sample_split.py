@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mmrank.errors import UserError
-from mmrank.evaluation.class_scores import class_figures
+from mmrank.evaluation.average_precision_metric import class_figures
 from mmrank.models.calibration import Calibration
 from mmrank.models.heads.one_vs_rest_targets import one_vs_rest_targets
 
