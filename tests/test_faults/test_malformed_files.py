@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from malformed_files import CIFAR10, good_files, malformed
 
-from mmrank.apis.archive import ArchiveError, extract_archive
 from mmrank.datasets.captions.caption_files import (
     read_caption_table,
     read_coco_captions,
@@ -29,6 +28,7 @@ from mmrank.datasets.retrieval.image_lists import (
     VEHICLE_ID_LIST,
 )
 from mmrank.errors import UserError
+from research.common.archive import ArchiveError, extract_archive
 
 GOOD = good_files()
 #: Of processor time; a good file takes a few milliseconds.

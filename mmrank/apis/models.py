@@ -1,4 +1,4 @@
-"""Models of a release: found by name, checked by hash, ready to be asked."""
+"""Trained models, and released ones by name: checked by hash, ready to be asked."""
 
 import difflib
 import hashlib
@@ -7,14 +7,84 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
+from mmengine.config import Config
+from mmengine.registry import init_default_scope
 from torch import nn
 
 import mmrank
 from mmrank.apis.entry_point import check_packages, read_config
-from mmrank.apis.trained_model import read_weights, trained_model
+from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
+from mmrank.engine.resume.matching import (
+    compare_states,
+    differences_table,
+    model_state,
+    without_folded,
+)
 from mmrank.errors import UserError
+from mmrank.registry import MODELS
 
 INDEX_NAME = 'model-index.yml'
+
+
+def read_weights(path: str, trust: bool = False) -> dict:
+    """Read a checkpoint as data.
+
+    Args:
+        path: The file.
+        trust: Let the file run code; see :func:`mmrank.checkpoint_loading.load_checkpoint`.
+
+    Raises:
+        UserError: If there is no such file, or it holds no weights.
+    """
+    if not Path(path).is_file():
+        raise UserError(
+            f'checkpoint {path!r} does not exist.\n  Fix: pass the .pth file that training wrote '
+            'into its work folder'
+        )
+    checkpoint = load_checkpoint(path, map_location='cpu', trust=trust)
+    state = model_state(checkpoint) if isinstance(checkpoint, dict) else None
+    if not state or not isinstance(state, dict):
+        raise CheckpointError(
+            f'{path} is no checkpoint: it holds no state of a model.\n  Fix: pass the .pth file of '
+            'a training'
+        )
+    return checkpoint
+
+
+def load_all(model: nn.Module, checkpoint: Mapping, name: str) -> None:
+    """Load the weights of a checkpoint, all of them.
+
+    Args:
+        model: The model.
+        checkpoint: What :func:`read_weights` returns.
+        name: Its file, for messages.
+
+    Raises:
+        UserError: If the weights are not those of this model.
+    """
+    state = model_state(checkpoint)
+    found = without_folded(compare_states(model, state), checkpoint)
+    if found:
+        raise CheckpointError(
+            f'checkpoint {name} does not fit this config:\n{differences_table(found)}\n  Fix: pass '
+            'the checkpoint of this config, or the config of this checkpoint'
+        )
+    state = {re.sub(r'^module\.', '', key): value for key, value in state.items()}
+    model.load_state_dict(state, strict=False)  # compared above
+
+
+def trained_model(
+    cfg: Config, checkpoint: str, device: str = 'cpu', trust: bool = False
+) -> nn.Module:
+    """Build the model of a config with all weights of a checkpoint, in evaluation mode.
+
+    Raises:
+        UserError: If the weights are not those of this model.
+    """
+    init_default_scope(cfg.get('default_scope') or 'mmengine')
+    model = MODELS.build(cfg.model)
+    load_all(model, read_weights(checkpoint, trust), checkpoint)
+    return model.to(device).eval()
 
 
 def index_folder() -> Path:
@@ -28,8 +98,8 @@ def index_folder() -> Path:
         if (folder / INDEX_NAME).is_file():
             return folder
     raise UserError(
-        f'mmrank in {package} has no {INDEX_NAME}.\n  Fix: install mmrank '
-        'again, by pip install mmrank or pip install -e . in a checkout'
+        f'mmrank in {package} has no {INDEX_NAME}.\n  Fix: install mmrank again, by pip install '
+        'mmrank or pip install -e . in a checkout'
     )
 
 
@@ -38,27 +108,23 @@ def read_model_index(folder: Path | None = None) -> dict[str, dict]:
 
     Args:
         folder: Folder of ``model-index.yml``. None: that of mmrank.
-
-    Returns:
-        What ``Models`` holds, with the fields of the files.
     """
     folder = folder or index_folder()
-    index = yaml.safe_load((folder / INDEX_NAME).read_text('utf-8'))
-    entries = {}
-    for name in index['Import']:
-        metafile = yaml.safe_load((folder / name).read_text('utf-8'))
-        entries |= {entry['Name']: entry for entry in metafile['Models']}
-    return entries
+    files = yaml.safe_load((folder / INDEX_NAME).read_text('utf-8'))['Import']
+    return {
+        entry['Name']: entry
+        for file in files
+        for entry in yaml.safe_load((folder / file).read_text('utf-8'))['Models']
+    }
 
 
 def released_models() -> list[str]:
     """Names of the models whose weights are released."""
-    entries = read_model_index().items()
-    return [name for name, entry in entries if entry.get('Weights')]
+    return [name for name, entry in read_model_index().items() if entry.get('Weights')]
 
 
 def find_weights(name: str, folder: str | Path = '.') -> Path:
-    """Find the weights of a model in a folder and check them.
+    """Find the weights of a released model in a folder and check them.
 
     Args:
         name: Name of the model, as the table of models has it.
@@ -82,12 +148,12 @@ def find_weights(name: str, folder: str | Path = '.') -> Path:
             'Fix: keep the one that you want'
         )
     (path,) = found
-    expected = pattern.fullmatch(path.name).group(1)
+    expected = pattern.fullmatch(path.name)[1]
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     if not digest.startswith(expected):
         raise UserError(
-            f'{path} is damaged: its SHA-256 begins with {digest[:8]}, its '
-            f'name says {expected}.\n  Fix: delete it and get it again'
+            f'{path} is damaged: its SHA-256 begins with {digest[:8]}, its name says {expected}.\n'
+            '  Fix: delete it and get it again'
         )
     return path
 
@@ -99,13 +165,12 @@ def _absent(name: str, folder: Path) -> str:
         hint = f'take {close[0]!r}, or one' if close else 'take one'
         return f'{name!r} is no released model.\n  Fix: {hint} of {", ".join(released) or "none"}'
     weights = str(read_model_index()[name]['Weights'])
-    where = f'get it from {weights}' if '://' in weights else 'build it'
-    what = 'does not exist' if not folder.is_dir() else 'has no file of it'
+    file = weights.rpartition('/')[2]
+    what = 'has no file of it' if folder.is_dir() else 'does not exist'
+    fix = f'get it from {weights} and put it there' if '://' in weights else 'build it'
     return (
-        f'{name}: folder {str(folder)!r} {what}; expected '
-        f'{weights.rpartition("/")[2]}.\n  Fix: {where}'
-        + (' and put it there' if '://' in weights else '')
-        + f', or: python tools/misc/build_release.py --out {folder} {name}'
+        f'{name}: folder {str(folder)!r} {what}; expected {file}.\n  Fix: {fix}, or: '
+        f'python tools/misc/build_release.py --out {folder} {name}'
     )
 
 
@@ -137,8 +202,8 @@ def load_model(
         entry = read_model_index().get(name)
         if entry is None:
             raise UserError(
-                f'{name!r} is not in the model index of mmrank '
-                f'{mmrank.__version__}.\n  Fix: pass its config, config=...'
+                f'{name!r} is not in the model index of mmrank {mmrank.__version__}.\n  Fix: pass '
+                'its config, config=...'
             )
         config = str(index_folder() / entry['Config'])
     cfg = read_config(config)
