@@ -56,13 +56,12 @@ METRICS = _node(
     'METRICS',
     'mmrank.evaluation.image_text_retrieval_metric',
     'mmrank.evaluation.average_precision_metric',
-    'mmrank.evaluation.knn_metric',
-    'mmrank.evaluation.linear_probe_metric',
+    'mmrank.evaluation.frozen_feature_metrics',
     'mmrank.evaluation.retrieval_metric',
     'mmrank.evaluation.top_k_metric',
 )
 OPTIM_WRAPPERS = _node('optimizer wrapper', 'OPTIM_WRAPPERS', 'mmrank.engine.optimizers')
-TASK_UTILS = _node('task util', 'TASK_UTILS', 'mmrank.models.task_modules')
+TASK_UTILS = _node('task util', 'TASK_UTILS', 'mmrank.models.atss_assigner')
 TRANSFORMS = _node('transform', 'TRANSFORMS', 'mmrank.datasets.transforms')
 
 __all__ = [

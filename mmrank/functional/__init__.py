@@ -5,11 +5,11 @@ from importlib import import_module
 #: Public names by the module that defines them.
 _MODULES = {
     'mmrank.distributed': 'all_reduce_sum',
-    'mmrank.functional.calibration.calibration_error': (
+    'mmrank.calibration.calibration_error': (
         'ReliabilityBins expected_calibration_error localisation_aware_calibration_error '
         'reliability_bins'
     ),
-    'mmrank.functional.calibration.monotone_map': 'interpolated_map keep_order platt_map',
+    'mmrank.calibration.monotone_map': 'interpolated_map keep_order platt_map',
     'mmrank.functional.metrics.average_precision': 'auroc average_precision count_at_or_above',
     'mmrank.functional.metrics.best_positive_rank': 'best_positive_rank',
     'mmrank.functional.metrics.k_nearest_votes': 'k_nearest_votes',
@@ -64,22 +64,19 @@ _MODULES = {
     'mmrank.losses.contrastive.terms': (
         'NegativeTerms negative_terms two_modality_terms two_view_terms'
     ),
-    'mmrank.losses.long_tail.class_balance': (
-        'effective_number_weights ldam_margins ldam_sigmoid ldam_softmax'
-    ),
+    'mmrank.losses.long_tail.class_balanced_ce': 'effective_number_weights',
+    'mmrank.losses.long_tail.ldam': 'ldam_margins ldam_sigmoid ldam_softmax',
     'mmrank.losses.pairs.pair_sums': 'pairwise_surrogate_mean pairwise_surrogate_sum',
     'mmrank.losses.pairs.surrogates': (
         'SURROGATES Logistic OneSidedHuber OneSidedSigmoid Sigmoid SquaredHinge Surrogate '
         'build_surrogate one_sided_huber one_sided_huber_derivative one_sided_sigmoid'
     ),
-    'mmrank.losses.two_tower.coefficients': 'IN_BATCH_MODES',
-    'mmrank.losses.two_tower.cross_sum': 'weighted_cross_sum',
-    'mmrank.losses.two_tower.embedding_loss': 'in_batch_embedding_loss',
-    'mmrank.losses.two_tower.loss': 'in_batch_loss',
+    'mmrank.losses.two_tower.in_batch': 'IN_BATCH_MODES in_batch_embedding_loss in_batch_loss',
+    'mmrank.losses.two_tower.in_batch_softmax': 'in_batch_softmax_losses',
     'mmrank.losses.two_tower.pointwise': (
         'LogisticPointwise POINTWISE Pointwise SquarePointwise build_pointwise'
     ),
-    'mmrank.losses.two_tower.softmax': 'in_batch_softmax_losses',
+    'mmrank.losses.two_tower.sums': 'weighted_cross_sum',
     'mmrank.state.sample_averages': 'TemperatureStep moving_log_mean',
     'mmrank.state.sample_ranks': 'moving_ranks',
     'mmrank.state.score_vector': 'interpolate_scores',

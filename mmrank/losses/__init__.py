@@ -13,10 +13,10 @@ _MODULES = {
     '.contrastive.siglip': 'SigLIPLoss',
     '.contrastive.sogclr': 'BimodalISogCLRLoss ISogCLRLoss SogCLRLoss',
     '.inputs': 'EmbeddingBatch',
-    '.long_tail.class_balanced_ce_loss': 'ClassBalancedCELoss',
-    '.long_tail.class_count_loss': 'ClassCountLoss',
-    '.long_tail.ldam_loss': 'LDAMLoss',
-    '.metric_learning.pml_loss': 'PMLLoss',
+    '.long_tail.base': 'ClassCountLoss',
+    '.long_tail.class_balanced_ce': 'ClassBalancedCELoss',
+    '.long_tail.ldam': 'LDAMLoss',
+    '.metric_learning.pml': 'PMLLoss',
     '.protocols': (
         'HasDiagnostics HasLogitCentre KeepsSampleState Prefetches Reweights ShiftsLogits '
         'TakesBoxValues TakesClassCounts TakesClassLabels TakesPairCounts TakesPairLabels '
@@ -37,9 +37,9 @@ _MODULES = {
     '.ranking.soprc_loss': 'SOPRCLoss',
     '.ranking.stable_ap_loss': 'StableAPLoss',
     '.ranking.sum_loss': 'SumLoss',
-    '.two_tower.in_batch_loss': 'InBatchLoss',
-    '.two_tower.in_batch_softmax_loss': 'InBatchSoftmaxLoss',
-    '.two_tower.labelled_pair_loss': 'LabelledPairLoss',
+    '.two_tower.in_batch': 'InBatchLoss',
+    '.two_tower.in_batch_softmax': 'InBatchSoftmaxLoss',
+    '.two_tower.labelled_pairs': 'LabelledPairLoss',
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names.split()}
 __all__ = sorted(_PLACES)

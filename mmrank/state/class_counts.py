@@ -54,8 +54,7 @@ class LabelCounts(SavedState):
         """Take the counts.
 
         Args:
-            positives: (C,) positives of each class, 0 for one without
-                any.
+            positives: (C,) positives of each class, 0 for one without any.
             num_samples: See the class.
 
         Raises:

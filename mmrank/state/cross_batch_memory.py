@@ -23,8 +23,7 @@ class MemoryEntries:
         embeddings: (M, D) float32, without gradient.
         labels: (M,) int64 classes.
         sample_ids: (M,) int64 indices of the images in the data set.
-        usable: (M,) bool, False for slots without an entry, and all while
-            the memory warms up.
+        usable: (M,) bool, False for slots without an entry, and all while the memory warms up.
     """
 
     embeddings: Tensor
@@ -36,26 +35,23 @@ class MemoryEntries:
 class CrossBatchMemory(ShardedState, SavedState):
     """Ring of the embeddings of the last ``size`` images.
 
-    Features drift slowly, so those of past batches still are worth
-    searching. Source: Wang et al., Cross-Batch Memory for Embedding Learning, CVPR 2020, algorithm
-    1.
+    Features drift slowly, so those of past batches still are worth searching. Source: Wang et al.,
+    Cross-Batch Memory for Embedding Learning, CVPR 2020, algorithm 1.
 
     The state is the same on all ranks and, but for the order inside a batch, for any world size:
     all ranks enqueue the batch of all ranks, and each searches its share (:meth:`entries`). There
     is no wait for the device: empty slots are part of the share and marked. So is an entry that was
-    not
-    finite: one overflow in half precision must not spoil later batches.
+    not finite: one overflow in half precision must not spoil later batches.
 
     With ``storage='sharded'`` each rank keeps the slots that it searches and no others: the memory
-    takes 1/W of the bytes, nothing more is sent, and
-    the results are the same. See :class:`ShardedState` for how it is saved.
+    takes 1/W of the bytes, nothing more is sent, and the results are the same. See
+    :class:`ShardedState` for how it is saved.
 
     Args:
         size: Number of entries.
         dim: Length D of an embedding.
-        start_iter: Batches that only fill the memory before its entries may
-            be used: early in training the features drift fast. The paper
-            takes 1000.
+        start_iter: Batches that only fill the memory before its entries may be used: early in
+            training the features drift fast. The paper takes 1000.
         storage: ``device``: all slots on all ranks. ``sharded``.
 
     Attributes:

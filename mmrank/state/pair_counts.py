@@ -10,8 +10,8 @@ class PairCounts(SavedState):
     """Counts ``|O_i,:|`` and ``|O_:,j|`` of the training pairs O.
 
     Attributes:
-        row_counts: (m,) float64 buffer, not saved: it comes from the data
-            set. Empty until the counts are set.
+        row_counts: (m,) float64 buffer, not saved: it comes from the data set. Empty until the
+            counts are set.
         col_counts: (n,) float64 buffer, likewise.
         num_positives: ``|O|``, 0 until then.
     """
@@ -63,8 +63,7 @@ class PairCounts(SavedState):
             col_counts: (n,) integers >= 1 with the same sum.
 
         Raises:
-            ValueError: If they are no counts of one set of pairs. Then
-                nothing has changed.
+            ValueError: If they are no counts of one set of pairs. Then nothing has changed.
         """
         device = self.row_counts.device
         counts = []
@@ -111,8 +110,8 @@ def check_pairs(
 
     Raises:
         TypeError: If they are not integers.
-        ValueError: On an impossible shape, different lengths, an index out
-            of range, or a pair that occurs twice.
+        ValueError: On an impossible shape, different lengths, an index out of range, or a pair that
+            occurs twice.
     """
     if len(shape) != 2 or min(shape) < 1:
         raise ValueError(
@@ -176,8 +175,8 @@ def check_counts(name: str, counts: Tensor, size: int) -> None:
         size: Number of entities.
 
     Raises:
-        ValueError: On another shape, or an entity without positives; on a
-            GPU the latter is a device-side assertion.
+        ValueError: On another shape, or an entity without positives; on a GPU the latter is a
+            device-side assertion.
     """
     if counts.shape != (size,):
         raise ValueError(f'{name} must be ({size},) to fit shape=(m, n), got {tuple(counts.shape)}')

@@ -57,8 +57,7 @@ class RunningMean(SavedState):
     ) -> Tensor:
         """Take in the values of a batch and return the mean.
 
-        Nothing changes in evaluation, nor when activation checkpointing runs
-        a forward again.
+        Nothing changes in evaluation, nor when activation checkpointing runs a forward again.
 
         Args:
             values: (L, P) values of L lists.
@@ -73,8 +72,8 @@ class RunningMean(SavedState):
             (1,) or (L,) float32 means to use with the lists.
 
         Raises:
-            ValueError: If the lists do not fit the rows; on a GPU an index
-                out of range is a device-side assertion.
+            ValueError: If the lists do not fit the rows; on a GPU an index out of range is a
+                device-side assertion.
             TypeError: If ``rows`` are not integers.
         """
         size = self.mean.numel()
@@ -147,14 +146,13 @@ class RunningMean(SavedState):
 class MeanPositiveScore(RunningMean):
     """EMA of the mean positive score with variance reduction.
 
-    ``mu_k = (1-lam) mu_{k-1} + lam m_k(theta_k)
-    + (1-lam) (m_k(theta_k) - m_k(theta_{k-1}))``, where ``m_k(theta)`` is the mean positive score
-    of batch k under the weights ``theta``. Source: stable AP (2025), eq. 6.
+    ``mu_k = (1-lam) mu_{k-1} + lam m_k(theta_k) + (1-lam) (m_k(theta_k) - m_k(theta_{k-1}))``,
+    where ``m_k(theta)`` is the mean positive score of batch k under the weights ``theta``. Source:
+    stable AP (2025), eq. 6.
 
     Modes:
         ``exact``: the formula unchanged. ``m_k(theta_{k-1})`` comes from a forward inside
-            :meth:`probing`, which
-            :class:`mmrank.engine.hooks.PreviousWeightsHook` runs.
+            :meth:`probing`, which :class:`mmrank.engine.hooks.PreviousWeightsHook` runs.
         ``plain``: without the last term; lags behind a drifting score.
         ``fixed``: mu is ``value`` for ever, a biased estimate (the paper's ablation, table 4, rows
             1 and 2).
@@ -170,8 +168,8 @@ class MeanPositiveScore(RunningMean):
         value: The mean of mode ``fixed``, in units of the scores.
         score_range: Declared range of the scores, (low, high). A batch whose mean is further from
             mu than its width plus the size of mu counts as one at that distance, and a step of
-            ``exact`` beyond it as
-            none; the first such batch is warned of. None: every finite mean counts in full.
+            ``exact`` beyond it as none; the first such batch is warned of. None: every finite mean
+            counts in full.
 
     Attributes:
         mean: (size,) float32 buffer, in units of the scores.
@@ -267,11 +265,11 @@ class MeanPositiveScore(RunningMean):
 class CappedImbalance(RunningMean):
     """``rho = min(n-/n+, 1/EMA(X))``, X the mean weighted risk of a batch.
 
-    With one list, rho and h only scale the step: h(x) has the slope
-    ``1/(2 h (1 + x)^2)``, so an argument ``rho X`` far above 1 leaves almost no gradient. The
-    paper's ``rho = n-/n+`` is 10^3 to 10^4 for the anchors of a detector. The cap keeps the
-    argument near 1 while X falls, until the paper's rho is reached. Of X of the batch itself every
-    step would have the same size; the EMA lets a batch with a larger risk count for more.
+    With one list, rho and h only scale the step: h(x) has the slope ``1/(2 h (1 + x)^2)``, so an
+    argument ``rho X`` far above 1 leaves almost no gradient. The paper's ``rho = n-/n+`` is 10^3 to
+    10^4 for the anchors of a detector. The cap keeps the argument near 1 while X falls, until the
+    paper's rho is reached. Of X of the batch itself every step would have the same size; the EMA
+    lets a batch with a larger risk count for more.
 
     A batch counts as at most :attr:`LARGEST_STEP` times the mean, so that one broken batch does not
     double the EMA.
@@ -342,8 +340,8 @@ class SelfBalance(SavedState):
     """Ratio of the whole loss to its box part over the last period.
 
     Early in training the box part of aLRP is small beside the classification part; multiplied by
-    this ratio its gradient keeps up. The ratio of a
-    period is that of the means over the period before. Source: aLRP (NeurIPS 2020), section 4.
+    this ratio its gradient keeps up. The ratio of a period is that of the means over the period
+    before. Source: aLRP (NeurIPS 2020), section 4.
 
     Args:
         initial: Ratio in the first period, > 0. The authors take 50.
@@ -351,8 +349,7 @@ class SelfBalance(SavedState):
 
     Attributes:
         ratio: () float32 buffer.
-        sums: (2,) float64 buffer: classification and box losses so far in
-            this period.
+        sums: (2,) float64 buffer: classification and box losses so far in this period.
         steps: () int64 buffer: iterations so far in this period.
 
     Raises:

@@ -12,8 +12,8 @@ from .sample_state import SampleState, check_sample_ids
 def moving_ranks(old: Tensor, batch: Tensor, gamma: float) -> Tensor:
     """Moving averages of surrogate ranks.
 
-    ``u <- (1 - gamma) u + gamma g``. Source: SOAP (NeurIPS 2021), algorithm 1. A first visit
-    (u = 0) takes g as it is; where g is not finite, u stays.
+    ``u <- (1 - gamma) u + gamma g``. Source: SOAP (NeurIPS 2021), algorithm 1. A first visit (u =
+    0) takes g as it is; where g is not finite, u stays.
 
     Args:
         old: (2, ...) u so far, 0 where there is none.

@@ -17,12 +17,11 @@ def interpolate_scores(
 ) -> Tensor:
     """Scores of a list, or of L lists, stretched to ``length`` points.
 
-    With the n scores of a list in ascending order ``u_1..u_n``, point j of
-    the result lies at ``x = j/length`` in interval ``i = floor(n x) + 1`` and is the mean of the
-    line from ``u_{i-1}`` to ``u_i`` and the line from ``u_i`` to ``u_{i+1}``. The ends are
-    extrapolated: ``u_0 = 2u_1 - u_2`` and ``u_{n+1} = 2u_n - u_{n-1}``, kept within ``[low,
-    high]``. Source: SOPRC (NeurIPS 2022), algorithm 2, whose "descending" and ``2u_{n-1}`` are
-    misprints.
+    With the n scores of a list in ascending order ``u_1..u_n``, point j of the result lies at ``x =
+    j/length`` in interval ``i = floor(n x) + 1`` and is the mean of the line from ``u_{i-1}`` to
+    ``u_i`` and the line from ``u_i`` to ``u_{i+1}``. The ends are extrapolated: ``u_0 = 2u_1 -
+    u_2`` and ``u_{n+1} = 2u_n - u_{n-1}``, kept within ``[low, high]``. Source: SOPRC (NeurIPS
+    2022), algorithm 2, whose "descending" and ``2u_{n-1}`` are misprints.
 
     Args:
         scores: (n,) float scores in any order, n >= 1; or (L, P), padded.
@@ -113,8 +112,8 @@ class ScoreVector(SavedState):
     state is the same on all ranks and for any world size.
 
     Modes:
-        ``ema``: the formula unchanged.
-        ``off``: every list is given the phi of its own scores (the paper's ablation without v); a
+        ``ema``: the formula unchanged. ``off``: every list is given the phi of its own scores (the
+        paper's ablation without v); a
             row keeps that of the last batch.
 
     Args:
@@ -126,8 +125,8 @@ class ScoreVector(SavedState):
 
     Attributes:
         vector: (size, length) float32 buffer, in units of the scores; 0 where nothing was seen.
-        num_updates: (size,) int64 buffer, batches that each row saw. (A
-            count, as mmengine averages buffers over ranks and bool has no mean.)
+        num_updates: (size,) int64 buffer, batches that each row saw. (A count, as mmengine averages
+            buffers over ranks and bool has no mean.)
 
     Raises:
         ValueError: On a parameter out of range.
@@ -192,13 +191,12 @@ class ScoreVector(SavedState):
 
         Returns:
             (L, length) float32 vectors to use with this batch. Where nothing is updated
-            (evaluation, a recomputed forward), a row that was
-            never seen returns the phi of the list itself.
+            (evaluation, a recomputed forward), a row that was never seen returns the phi of the
+            list itself.
 
         Raises:
             ValueError: If the lists do not fit the rows. On a GPU a row index out of range is a
-                device-side assertion instead, which does
-                not make the host wait.
+                device-side assertion instead, which does not make the host wait.
         """
         size, length = self.vector.shape
         if rows is None:

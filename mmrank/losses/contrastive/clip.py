@@ -91,11 +91,10 @@ class IndividualCLIPLoss(ContrastiveLoss):
     """CLIP's loss with a temperature for each image and each text.
 
     The temperatures are parameters of the optimiser, learned by the gradient of the loss itself.
-    This is what iSogCLR is compared with, not a loss to
-    take: the paper reports that the mean temperature grows and training
-    hardly converges. A larger temperature lowers the loss of a pair as long
-    as negatives score above it. (The text says "below", with which the
-    sign of its own equation does not agree.) Source: iSogCLR (ICML 2023), appendix C.3.
+    This is what iSogCLR is compared with, not a loss to take: the paper reports that the mean
+    temperature grows and training hardly converges. A larger temperature lowers the loss of a pair
+    as long as negatives score above it. (The text says "below", with which the sign of its own
+    equation does not agree.) Source: iSogCLR (ICML 2023), appendix C.3.
 
     ``forward(images, texts, sample_idx)``, see :class:`ContrastiveLoss`. Spare the temperatures the
     weight decay: ``paramwise_cfg=dict(custom_keys={'_tau': dict(decay_mult=0)})``.

@@ -14,9 +14,9 @@ from .terms import BLOCK_ENTRIES, similarity_strips
 class _CyclicConsistency(Function):
     """Both sums from the sums and differences of the two views.
 
-    With ``x_jk = <I_j - T_j, I_k + T_k>`` the difference across is
-    ``(x_kj - x_jk) / 2`` and that within ``(x_jk + x_kj) / 2``: one product serves both, and a
-    small difference is not one of large numbers.
+    With ``x_jk = <I_j - T_j, I_k + T_k>`` the difference across is ``(x_kj - x_jk) / 2`` and that
+    within ``(x_jk + x_kj) / 2``: one product serves both, and a small difference is not one of
+    large numbers.
     """
 
     @staticmethod
@@ -80,16 +80,14 @@ def cyclic_consistency(
 ) -> tuple[Tensor, Tensor]:
     """Squared differences of similarities that should be equal.
 
-    For pair j of images I and texts T, summed over the pairs k:
-    ``(<I_j, T_k> - <I_k, T_j>)^2`` across and ``(<I_j, I_k> - <T_j, T_k>)^2`` within the
-    modalities. Source: Goel et al., CyCLIP, NeurIPS 2022, eq. 3
-    and 4; the mean over j is the paper's loss. Differentiable once.
+    For pair j of images I and texts T, summed over the pairs k: ``(<I_j, T_k> - <I_k, T_j>)^2``
+    across and ``(<I_j, I_k> - <T_j, T_k>)^2`` within the modalities. Source: Goel et al., CyCLIP,
+    NeurIPS 2022, eq. 3 and 4; the mean over j is the paper's loss. Differentiable once.
 
     Args:
         view1: (n, D) floats I, of length 1 for cosines.
         view2: (n, D) floats T of the same pairs.
-        all_view1: (M, D) I to compare with: those of all ranks. None: those
-            of the batch.
+        all_view1: (M, D) I to compare with: those of all ranks. None: those of the batch.
         all_view2: (M, D), likewise.
 
     Returns:
@@ -132,9 +130,8 @@ class CyCLIPLoss(CLIPLoss):
     """CLIP's loss and two that make the similarities consistent.
 
     The similarity of an image and another pair's text should be that of the swapped text and image,
-    and that of two images that of their texts.
-    Source: Goel et al., CyCLIP: Cyclic Contrastive Language-Image
-    Pretraining, NeurIPS 2022.
+    and that of two images that of their texts. Source: Goel et al., CyCLIP: Cyclic Contrastive
+    Language-Image Pretraining, NeurIPS 2022.
 
     Args:
         cross_weight: Weight of the consistency across modalities.

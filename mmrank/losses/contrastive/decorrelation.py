@@ -126,9 +126,9 @@ def vicreg_terms(view1: Tensor, view2: Tensor, eps: float = 1e-4) -> VICRegTerms
 class DecorrelationLoss(ContrastiveLoss):
     """Base of losses that compare columns of a batch, not its samples.
 
-    They have no negatives and use no index: a sample that occurs twice
-    counts twice. With ``scope='global'`` the statistics are those of the batches of all ranks.
-    Subclasses implement :meth:`batch_loss`.
+    They have no negatives and use no index: a sample that occurs twice counts twice. With
+    ``scope='global'`` the statistics are those of the batches of all ranks. Subclasses implement
+    :meth:`batch_loss`.
 
     Args:
         scope: ``global``: statistics of all ranks. ``local``: of this one.
@@ -169,8 +169,7 @@ class BarlowTwinsLoss(DecorrelationLoss):
 
     In one process it is mmpretrain's ``LatentCrossCorrelationHead`` with ``CrossCorrelationLoss``.
     That one standardises each rank by itself and sends no gradient through its sum over ranks; here
-    the batch is that of
-    all ranks. Source: Zbontar et al., Barlow Twins, ICML 2021.
+    the batch is that of all ranks. Source: Zbontar et al., Barlow Twins, ICML 2021.
 
     Args:
         off_diagonal: Weight of the correlation of different columns.
@@ -197,8 +196,8 @@ class BarlowTwinsLoss(DecorrelationLoss):
 class VICRegLoss(DecorrelationLoss):
     """Variance, invariance and covariance of two views, weighted.
 
-    Source: Bardes et al., VICReg, ICLR 2022, eq. 6; see
-    :func:`mmrank.functional.vicreg_terms`. Embeddings are not normalised.
+    Source: Bardes et al., VICReg, ICLR 2022, eq. 6; see :func:`mmrank.functional.vicreg_terms`.
+    Embeddings are not normalised.
 
     **Half precision.** The loss is computed in float32. A gradient beyond 65504 is infinite in
     float16, so that a ``GradScaler`` skips the step.

@@ -19,9 +19,9 @@ def log_sum_of_negatives(terms: NegativeTerms) -> Tensor:
 def info_nce_losses(terms: NegativeTerms, positive_in_denominator: bool = True) -> Tensor:
     """InfoNCE of each anchor.
 
-    ``-log exp(<a, a+>/tau) / (exp(<a, a+>/tau) + sum_z exp(<a, z>/tau))``.
-    Source: van den Oord et al., Representation Learning with Contrastive Predictive Coding, 2018;
-    SimCLR (ICML 2020), eq. 1.
+    ``-log exp(<a, a+>/tau) / (exp(<a, a+>/tau) + sum_z exp(<a, z>/tau))``. Source: van den Oord et
+    al., Representation Learning with Contrastive Predictive Coding, 2018; SimCLR (ICML 2020), eq.
+    1.
 
     Args:
         terms: See :func:`mmrank.functional.negative_terms`.
@@ -71,8 +71,8 @@ def info_nce_loss(
 class InfoNCELoss(ContrastiveLoss):
     """Contrastive loss with one temperature over the negatives of the batch.
 
-    With two augmentations it is SimCLR (ICML 2020); with ``bimodal=True``
-    and images and texts as views it is CLIP (ICML 2021) of a fixed temperature.
+    With two augmentations it is SimCLR (ICML 2020); with ``bimodal=True`` and images and texts as
+    views it is CLIP (ICML 2021) of a fixed temperature.
 
     Args:
         tau: Temperature > 0. SimCLR takes 0.5 for CIFAR-10, 0.1 for ImageNet.
@@ -108,11 +108,11 @@ class InfoNCELoss(ContrastiveLoss):
 class FlatCLRLoss(InfoNCELoss):
     """FlatNCE: each anchor's gradient keeps its size when the anchor is easy.
 
-    The paper's loss is ``S / sg[S]`` with ``S = sum_z exp(h(z)/tau)`` over
-    the negatives, h as in :class:`ISogCLRLoss`: its value is always 1. The value here is ``log S``,
-    which has the same gradient and shows what is learnt. It is below 0 once the positive outweighs
-    all negatives. Source: Chen et al., Simpler, Faster, Stronger: Breaking The log-K Curse On
-    Contrastive Learners With FlatNCE, 2021.
+    The paper's loss is ``S / sg[S]`` with ``S = sum_z exp(h(z)/tau)`` over the negatives, h as in
+    :class:`ISogCLRLoss`: its value is always 1. The value here is ``log S``, which has the same
+    gradient and shows what is learnt. It is below 0 once the positive outweighs all negatives.
+    Source: Chen et al., Simpler, Faster, Stronger: Breaking The log-K Curse On Contrastive Learners
+    With FlatNCE, 2021.
 
     Args:
         tau: Temperature > 0.

@@ -17,18 +17,15 @@ def dual_temperature_losses(sharp: NegativeTerms, smooth: NegativeTerms) -> Tens
     """Dual temperature loss of each anchor, as SimCo trains it.
 
     ``-sg[W_b / W_a] log p_a`` with the softmax probability ``p`` of the positive and ``W = 1 - p``,
-    at a small temperature a and a large one b:
-    the small one weighs the negatives of an anchor against each other, the large one the anchors.
-    Source: Zhang et al., Dual Temperature Helps Contrastive Learning Without Many Negative Samples,
-    CVPR 2022.
+    at a small temperature a and a large one b: the small one weighs the negatives of an anchor
+    against each other, the large one the anchors. Source: Zhang et al., Dual Temperature Helps
+    Contrastive Learning Without Many Negative Samples, CVPR 2022.
 
-    ``W_b / W_a`` alone overflows for an anchor that is far from its
-    negatives, but ``W_a`` cancels in the gradient: what is left is ``W_b`` times the softmax over
-    the negatives.
+    ``W_b / W_a`` alone overflows for an anchor that is far from its negatives, but ``W_a`` cancels
+    in the gradient: what is left is ``W_b`` times the softmax over the negatives.
 
     Args:
-        sharp: Terms at the small temperature, see
-            :func:`mmrank.functional.negative_terms`.
+        sharp: Terms at the small temperature, see :func:`mmrank.functional.negative_terms`.
         smooth: Terms of the same anchors at the large one; no gradient goes into them.
 
     Returns:
@@ -130,10 +127,10 @@ def spectral_losses(
 class SpectralContrastiveLoss(ContrastiveLoss):
     """Contrastive loss whose minimum factorises the graph of augmentations.
 
-    ``(-2 <a, a+> + mean_z <a, z>^2) / mu``, see
-    :func:`mmrank.functional.spectral_losses`. Embeddings are not normalised: those longer than
-    ``sqrt(mu)`` are shortened to it, as in the authors' code. Source: HaoChen et al., Provable
-    Guarantees for Self-Supervised Deep Learning with Spectral Contrastive Loss, NeurIPS 2021.
+    ``(-2 <a, a+> + mean_z <a, z>^2) / mu``, see :func:`mmrank.functional.spectral_losses`.
+    Embeddings are not normalised: those longer than ``sqrt(mu)`` are shortened to it, as in the
+    authors' code. Source: HaoChen et al., Provable Guarantees for Self-Supervised Deep Learning
+    with Spectral Contrastive Loss, NeurIPS 2021.
 
     Args:
         mu: Largest squared length of an embedding, > 0.

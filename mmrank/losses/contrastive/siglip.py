@@ -70,11 +70,10 @@ def sigmoid_losses(
 ) -> Tensor:
     """Sigmoid loss of each sample: its pair is one, all others are none.
 
-    ``softplus(-t <x_i, y_i> - b) + sum_j softplus(t <x_i, y_j> + b)`` over
-    the second views ``y_j`` of all other samples. Source: Zhai et al.,
-    Sigmoid Loss for Language Image Pre-Training, ICCV 2023, section 3.2; the mean over i is the
-    paper's loss. The similarities are there in strips of rows, in backward once more.
-    Differentiable once.
+    ``softplus(-t <x_i, y_i> - b) + sum_j softplus(t <x_i, y_j> + b)`` over the second views ``y_j``
+    of all other samples. Source: Zhai et al., Sigmoid Loss for Language Image Pre-Training, ICCV
+    2023, section 3.2; the mean over i is the paper's loss. The similarities are there in strips of
+    rows, in backward once more. Differentiable once.
 
     Args:
         view1: (n, D) embeddings x; of length 1 for cosines.
@@ -122,21 +121,18 @@ def sigmoid_losses(
 class SigLIPLoss(ContrastiveLoss):
     """Sigmoid loss of images and texts: a pair is judged by itself.
 
-    ``softplus(-z_ij (t <x_i, y_j> + b))`` with ``z = 1`` for a pair and -1
-    for all others, summed over texts and averaged over images. There is no softmax, so a pair does
-    not compete with the others. Source: Zhai et al., Sigmoid Loss for Language Image Pre-Training,
-    ICCV 2023.
+    ``softplus(-z_ij (t <x_i, y_j> + b))`` with ``z = 1`` for a pair and -1 for all others, summed
+    over texts and averaged over images. There is no softmax, so a pair does not compete with the
+    others. Source: Zhai et al., Sigmoid Loss for Language Image Pre-Training, ICCV 2023.
 
     ``forward(images, texts, sample_idx)``, see :class:`ContrastiveLoss`. Rows of one sample are no
     negatives of each other; a sample without negatives still has the loss of its own pair. The
-    texts of other ranks are never
-    gathered: they pass from rank to rank
+    texts of other ranks are never gathered: they pass from rank to rank
     (:class:`mmrank.functional.KeyRing`), as in the paper.
 
     Args:
         tau: Temperature ``1/t`` at the start; the paper takes 0.1.
-        bias: b at the start; the paper takes -10, since nearly all pairs of
-            a batch are negative.
+        bias: b at the start; the paper takes -10, since nearly all pairs of a batch are negative.
         learnable: Learn both: the logarithm of t and b are parameters of the optimiser, to be
             spared by weight decay (``paramwise_cfg=dict(custom_keys={'log_scale':
             dict(decay_mult=0), 'logit_bias': dict(decay_mult=0)})``).

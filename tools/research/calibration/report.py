@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from mmrank.calibration.calibration_file import Calibration
 from mmrank.functional import (
     expected_calibration_error,
     localisation_aware_calibration_error,

@@ -11,7 +11,7 @@ from mmengine.visualization import Visualizer
 from torch import Tensor, nn
 
 from mmrank.datasets import InteractionDataset, TopKDataset
-from mmrank.losses.two_tower.embedding_loss import in_batch_embedding_loss
+from mmrank.losses.two_tower.in_batch import in_batch_embedding_loss
 from mmrank.registry import DATASETS, METRICS
 
 
