@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from mmrank.functional.ranking.error_driven.box_balance import box_balance
+from mmrank.losses.ranking.rank_sort import box_balance
 
 
 def scale_to_classification(losses: dict, cls_keys: list[str], box_keys: list[str]) -> dict:

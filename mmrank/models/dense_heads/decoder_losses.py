@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from mmrank.losses.ranking.separate_rankings import can_be_separate, separate_rankings
+from mmrank.losses.separate_rankings import can_be_separate, separate_rankings
 
 from .level_collector import LevelCollector
 
@@ -34,7 +34,7 @@ class DecoderLosses(nn.Module):
 
     Rankings of one size, those of the decoder layers and those of their denoising queries, are
     computed together where the loss can do it, see
-    :func:`mmrank.losses.ranking.separate_rankings.separate_rankings`. The
+    :func:`mmrank.losses.separate_rankings.separate_rankings`. The
     head then gets a 0 for each, which :meth:`finish` replaces.
 
     Args:

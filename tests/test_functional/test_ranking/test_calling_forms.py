@@ -18,7 +18,7 @@ FUNCTIONS = {
     'auc_lists': functional.auc_loss,
     'blackbox_ap_lists': functional.blackbox_ap_loss,
     'dr_loss_lists': functional.distributional_ranking,
-    'listwise_ap_lists': functional.listwise_ap_loss,
+    'listwise_ap_loss': functional.listwise_ap_loss,
     'rank_sort_loss_lists': functional.error_driven_rank_sort,
     'smooth_ap_lists': functional.smooth_ap_loss,
     'soap_lists': functional.soap_loss,
@@ -220,7 +220,7 @@ def test_a_class_inherits_descriptions():
 
 
 def test_docstring_examples():
-    module = importlib.import_module('mmrank.functional.ranking.lists')
+    module = importlib.import_module('mmrank.losses.ranking.base')
     results = doctest.testmod(module, extraglobs={'torch': torch})
     assert results.attempted
     assert not results.failed

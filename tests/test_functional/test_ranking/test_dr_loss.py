@@ -100,7 +100,7 @@ def test_wrong_settings():
 
 
 def test_docstring_example():
-    module = importlib.import_module('mmrank.functional.ranking.dr_loss')
+    module = importlib.import_module('mmrank.losses.ranking.dr_loss')
     results = doctest.testmod(module, extraglobs={'torch': torch})
     assert results.attempted
     assert not results.failed

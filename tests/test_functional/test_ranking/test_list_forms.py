@@ -11,7 +11,7 @@ from mmrank.functional import (
     auc_loss,
     blackbox_ap_lists,
     blackbox_ap_loss,
-    listwise_ap_lists,
+    listwise_ap_loss,
     listwise_ap_loss,
     smooth_ap_lists,
     smooth_ap_loss,
@@ -19,7 +19,7 @@ from mmrank.functional import (
 
 LOSSES = {
     'smooth_ap': (smooth_ap_loss, smooth_ap_lists, dict(tau=0.1)),
-    'listwise_ap': (listwise_ap_loss, listwise_ap_lists, dict(num_bins=9)),
+    'listwise_ap': (listwise_ap_loss, listwise_ap_loss, dict(num_bins=9)),
     'blackbox_ap': (blackbox_ap_loss, blackbox_ap_lists, dict(lam=3.0)),
     'auc_sigmoid': (auc_loss, auc_lists, dict(tau=0.2)),
     'auc_huber': (auc_loss, auc_lists, dict(surrogate='one_sided_huber')),
@@ -89,7 +89,7 @@ def test_gradient_pulls_positives_up_and_pushes_negatives_down(forms):
     assert (grad[~positive] >= 0).all()
     assert grad[positive].sum() < 0
     # Only differences of scores count, but for the bins' fixed places.
-    if of_lists.__closure__[0].cell_contents is not listwise_ap_lists:
+    if of_lists.__closure__[0].cell_contents is not listwise_ap_loss:
         assert grad.sum(1).abs().max() < 1e-9
 
 

@@ -5,7 +5,7 @@ import torch
 
 from mmrank.functional import blackbox_ap_loss, distributional_ranking, listwise_ap_loss
 from mmrank.functional.ranking import lists
-from mmrank.functional.ranking.lists import block_width, count_negatives
+from mmrank.losses.ranking.base import block_width, count_negatives
 
 FUNCTIONS = (blackbox_ap_loss, distributional_ranking, listwise_ap_loss)
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor, nn
 
 from mmrank.losses.inputs import EmbeddingBatch
-from mmrank.losses.protocols import KeepsSampleState, TakesClassCounts
 
-from .ranking_loss import RankingLoss
+from .base import RankingLoss
 
 
 class SumLoss(RankingLoss):
@@ -59,19 +58,36 @@ class SumLoss(RankingLoss):
         num_classes: int | None = None,
         loss_weight: float = 1.0,
         use_sigmoid: bool = True,
+        **unknown: object,
     ) -> None:
-        _check_parts(losses)
+        if isinstance(losses, str) or not isinstance(losses, (Sequence, nn.ModuleList)):
+            raise TypeError(
+                'losses must be a list of configs or modules, such as '
+                "[dict(type='mmrank.StableAPLoss'), "
+                f"dict(type='mmrank.AUCLoss')], got {type(losses).__name__}"
+            )
+        if not len(losses):
+            raise ValueError(
+                'losses=[] is empty; give at least one ranking loss, such as '
+                "dict(type='mmrank.StableAPLoss')"
+            )
         parts = [_build_part(f'losses[{i}]', part, num_classes) for i, part in enumerate(losses)]
+        if len(set(map(id, parts))) < len(parts):
+            raise ValueError(
+                'losses holds one module twice, so its state would be updated '
+                'twice a step; make a module for each part, or raise its weight'
+            )
         super().__init__(
             num_classes=_common('num_classes', parts, num_classes),
             scope=_common('scope', parts),
-            loss_weight=_number('loss_weight', loss_weight),
+            loss_weight=_finite('loss_weight', loss_weight),
             use_sigmoid=use_sigmoid,
+            **unknown,
         )
         self.weights = _check_weights(weights, len(parts))
         self.losses = nn.ModuleList(parts)
         self.box_input = _common('box_input', parts)
-        self.keeps_samples = any(_keeps_samples(part) for part in parts)
+        self.keeps_samples = any(getattr(part, 'keeps_samples', False) for part in parts)
         self.num_samples = _common('num_samples', parts)
 
     def extra_repr(self) -> str:
@@ -88,25 +104,10 @@ class SumLoss(RankingLoss):
         quality: Tensor | None = None,
         sample_idx: Tensor | None = None,
     ) -> Tensor:
-        """Compute the sum of the parts.
+        """Compute the sum of the parts; see :meth:`RankingLoss.forward`.
 
-        Args:
-            cls_score: (n, C) raw scores, any float dtype.
-            target: (n,) class indices, C = background, or (n, C) of 0 and 1.
-            weight: (n,) or (n, C); entries that are not > 0 are ignored.
-            avg_factor: Not used.
-            reduction_override: Only None is supported.
-            quality: (n_pos,) quality in [0, 1] of each row with a class, in row order; for parts
-                with ``box_input='quality'``.
-            sample_idx: (n,) integer index of each row in the training set;
-                for parts with ``keeps_samples``.
-
-        Returns:
-            Scalar >= 0; 0, still attached to the graph, when there is no positive.
-
-        Raises:
-            ValueError: If shapes or class counts do not fit.
-            TypeError: If the scores are not of a float dtype.
+        ``quality`` goes to parts with ``box_input='quality'``, ``sample_idx``, (n,) indices of the
+        rows in the training set, to those with ``keeps_samples``.
         """
         if quality is not None and self.box_input is None:
             raise ValueError(
@@ -117,52 +118,42 @@ class SumLoss(RankingLoss):
             extra = {}
             if part.box_input is not None:
                 extra['quality'] = quality
-            if _keeps_samples(part):
+            if getattr(part, 'keeps_samples', False):
                 extra['sample_idx'] = sample_idx
             values.append(part(cls_score, target, weight, avg_factor, reduction_override, **extra))
         return self._sum(values)
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
-        """Compute the sum for a retrieval batch, each query one ranking.
-
-        Args:
-            batch: Queries and gallery of this rank.
-
-        Returns:
-            Scalar >= 0; 0, still attached to the graph, when no query has a positive.
-
-        Raises:
-            TypeError: If a part cannot train embeddings.
-            ValueError: Likewise.
-        """
         return self._sum([part.embedding_loss(batch) for part in self.losses])
 
+    def _sum(self, values: list[Tensor]) -> Tensor:
+        """Weight, log and add the values of the parts."""
+        for i, (part, value) in enumerate(zip(self.losses, values)):
+            if not isinstance(value, Tensor) or value.dim():
+                shape = f'shape {tuple(value.shape)}' if isinstance(value, Tensor) else None
+                raise TypeError(
+                    f'losses[{i}] ({type(part).__name__}) must return a '
+                    f'scalar tensor, got {shape or type(value).__name__}'
+                )
+        values = [self.loss_weight * (weight * x) for weight, x in zip(self.weights, values)]
+        self.diagnostics = {f'part_{i}': value.detach() for i, value in enumerate(values)}
+        return sum(values[1:], values[0])
+
     def logit_centre(self) -> Tensor | None:
-        """Centre of the first part that has one, or None."""
         centres = (part.logit_centre() for part in self.losses)
         return next((c for c in centres if c is not None), None)
 
     def shift_logits(self, offset: Tensor) -> None:
-        """Move the state of each part with the raw scores.
-
-        Args:
-            offset: (1,) or (C,), what is added to the raw scores.
-        """
         for part in self.losses:
             part.shift_logits(offset)
 
     def get_cls_channels(self, num_classes: int) -> int:
-        """Number of score channels of a box head: C.
-
-        Args:
-            num_classes: Number of classes C of the head.
-
-        Raises:
-            ValueError: If the loss or a part has another number.
-        """
         for part in self.losses:
             part.get_cls_channels(num_classes)
         return super().get_cls_channels(num_classes)
+
+    def _count_parts(self) -> list[nn.Module]:
+        return [part for part in self.losses if getattr(part, 'wants_class_counts', False)]
 
     @property
     def wants_class_counts(self) -> bool:
@@ -172,15 +163,7 @@ class SumLoss(RankingLoss):
     def set_class_counts(
         self, counts: Sequence[int] | Tensor, num_samples: int | None = None
     ) -> None:
-        """Pass the class counts to the parts that need them.
-
-        Args:
-            counts: (C,) number of samples of each class.
-            num_samples: Number of samples. None: the sum of the counts.
-
-        Raises:
-            ValueError: If no part needs them, or they do not fit.
-        """
+        """Pass (C,) class counts to the parts that need them; ValueError if none does."""
         parts = self._count_parts()
         if not parts:
             raise ValueError(
@@ -189,60 +172,8 @@ class SumLoss(RankingLoss):
         for part in parts:
             part.set_class_counts(counts, num_samples)
 
-    def _count_parts(self) -> list[nn.Module]:
-        return [
-            part
-            for part in self.losses
-            if isinstance(part, TakesClassCounts) and part.wants_class_counts
-        ]
-
-    def _sum(self, values: list[Tensor]) -> Tensor:
-        """Weight, log and add the values of the parts."""
-        for i, (part, value) in enumerate(zip(self.losses, values)):
-            if not isinstance(value, Tensor) or value.dim():
-                raise TypeError(
-                    f'losses[{i}] ({type(part).__name__}) must return a '
-                    f'scalar tensor, got {_describe(value)}'
-                )
-        values = [
-            self.loss_weight * (weight * value) for weight, value in zip(self.weights, values)
-        ]
-        self.diagnostics = {f'part_{i}': value.detach() for i, value in enumerate(values)}
-        return sum(values[1:], values[0])
-
-
-def _keeps_samples(part: RankingLoss) -> bool:
-    return isinstance(part, KeepsSampleState) and part.keeps_samples
-
-
-def _describe(value) -> str:
-    if isinstance(value, Tensor):
-        return f'shape {tuple(value.shape)}'
-    return type(value).__name__
-
-
-def _check_parts(losses) -> None:
-    if isinstance(losses, str) or not isinstance(losses, (Sequence, nn.ModuleList)):
-        raise TypeError(
-            'losses must be a list of configs or modules, such as '
-            "[dict(type='mmrank.StableAPLoss'), "
-            f"dict(type='mmrank.AUCLoss')], got {type(losses).__name__}"
-        )
-    if not len(losses):
-        raise ValueError(
-            'losses=[] is empty; give at least one ranking loss, such as '
-            "dict(type='mmrank.StableAPLoss')"
-        )
-    modules = [id(x) for x in losses if isinstance(x, nn.Module)]
-    if len(set(modules)) < len(modules):
-        raise ValueError(
-            'losses holds one module twice, so its state would be updated '
-            'twice a step; make a module for each part, or raise its weight'
-        )
-
 
 def _build_part(name: str, part: Mapping | RankingLoss, num_classes: int | None) -> RankingLoss:
-    """The module of a part, checked."""
     if isinstance(part, Mapping):
         # Needs mmengine, which a loss made of modules does not.
         from mmrank.losses.loss_type import build_loss
@@ -262,20 +193,20 @@ def _build_part(name: str, part: Mapping | RankingLoss, num_classes: int | None)
     return part
 
 
-def _common(field: str, parts: list[RankingLoss], own=None):
+def _common(field: str, parts: list[RankingLoss], own: object = None) -> object:
     """The value that a field of the parts has in common, or None."""
-    said = {} if own is None else {field: own}
+    found = {} if own is None else {field: own}
     for i, part in enumerate(parts):
         value = getattr(part, field, None)
         if value is not None:
-            said[f'{field} of losses[{i}] ({type(part).__name__})'] = value
-    if len(set(said.values())) > 1:
-        listed = ', '.join(f'{name} is {x!r}' for name, x in said.items())
+            found[f'{field} of losses[{i}] ({type(part).__name__})'] = value
+    if len(set(found.values())) > 1:
+        listed = ', '.join(f'{name} is {x!r}' for name, x in found.items())
         raise ValueError(f'SumLoss needs one {field} for all parts, but {listed}; make them equal')
-    return next(iter(said.values()), None)
+    return next(iter(found.values()), None)
 
 
-def _check_weights(weights, number: int) -> list[float]:
+def _check_weights(weights: Sequence[float] | None, number: int) -> list[float]:
     if weights is None:
         return [1.0] * number
     if isinstance(weights, str) or not isinstance(weights, Sequence):
@@ -287,18 +218,16 @@ def _check_weights(weights, number: int) -> list[float]:
             f'weights={list(weights)!r} has {len(weights)} numbers for '
             f'{number} losses; give one for each'
         )
-    weights = [_number(f'weights[{i}]', w) for i, w in enumerate(weights)]
     for i, weight in enumerate(weights):
-        if weight < 0:
+        if _finite(f'weights[{i}]', weight) < 0:
             raise ValueError(
                 f'weights[{i}]={weight!r} must be >= 0: a part with a '
                 'negative weight gets worse in training'
             )
-    return weights
+    return [float(weight) for weight in weights]
 
 
-def _number(name: str, value) -> float:
-    fits = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not (fits and math.isfinite(value)):
+def _finite(name: str, value: object) -> float:
+    if isinstance(value, bool) or not (isinstance(value, (int, float)) and math.isfinite(value)):
         raise ValueError(f'{name}={value!r} must be a finite number, such as 1.0')
     return float(value)

@@ -1,25 +1,54 @@
-"""Interface that mmdet's second-stage box heads require of a loss."""
+"""What detection heads ask of a ranking loss, and which heads cannot hold one."""
 
+import sys
 import warnings
 
 import torch
 from torch import Tensor
 
+from mmrank.errors import UserError
 from mmrank.training_set import ClassesOfTrainingSet
 
-#: Of mmdet's detectors.
+#: score_thr of mmdet's detectors.
 _USUAL_THRESHOLD = 0.05
+#: Bases of mmdet's heads, by name since losses need torch alone, and what they call the loss once
+#: for.
+_STOCK_HEADS = {'BaseDenseHead': 'level', 'DETRHead': 'layer of its decoder'}
 
 
-class RoIClassificationMixin:
-    """Answers the hooks of mmdet's ``BBoxHead`` for one-vs-all scores.
+def refuse_stock_dense_head(loss: str) -> None:
+    """Refuse a stock dense head of mmdet that builds a loss of this name, by UserError.
 
-    A stock head then passes C instead of C + 1 score channels to the loss, so
-    ``loss_cls=dict(type='mmrank.StableAPLoss')`` in a stock config is enough. One thing a stock
-    head cannot do: it skips the loss on a rank without a single proposal, for which the others
-    would wait;
-    :func:`mmrank.models.roi_heads.ListwiseBBoxHead` calls it. Put before
-    :class:`torch.nn.Module`; expects ``num_classes`` (an int or None) and ``logit_centre()``.
+    No interface tells a loss what holds it, and a stock head does not show that it is one until it
+    has called the loss for a single level. So this looks at who is building the loss. A head that
+    gathers all scores says so by a true class attribute ``gathers_scores``.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == '__init__':
+            head = frame.f_locals.get('self')
+            names = [base.__name__ for base in type(head).__mro__]
+            once_for = next((_STOCK_HEADS[x] for x in names if x in _STOCK_HEADS), None)
+            if once_for and not getattr(head, 'gathers_scores', False):
+                raise UserError(
+                    f'loss_cls.type={loss!r} ranks all scores of a batch '
+                    f'together, but {names[0]} calls its loss once for each '
+                    f'{once_for}, and shows scores that no one centres. Fix: '
+                    f'in the config of that head, type={names[0]!r} becomes '
+                    "type='mmrank.ListwiseHead', "
+                    f"head_type='mmdet.{names[0]}'"
+                )
+        frame = frame.f_back
+
+
+class HeadInterface:
+    """What heads ask of a loss of one-vs-all scores.
+
+    The hooks of mmdet's ``BBoxHead``: a stock head then passes C instead of C + 1 score channels to
+    the loss, so ``loss_cls=dict(type='mmrank.StableAPLoss')`` in a stock config is enough. One
+    thing a stock head cannot do: it skips the loss on a rank without a single proposal, for which
+    the others would wait; :func:`mmrank.models.roi_heads.ListwiseBBoxHead` calls it. Put before
+    :class:`torch.nn.Module`; expects ``num_classes`` (an int or None) and ``activation``.
 
     Attributes:
         custom_cls_channels: Makes the head call :meth:`get_cls_channels` and
@@ -38,14 +67,10 @@ class RoIClassificationMixin:
     _warned_of_low_scores = False
 
     def get_cls_channels(self, num_classes: int) -> int:
-        """Number of score channels of a box head.
+        """Number of score channels of a box head with C classes: C.
 
-        Args:
-            num_classes: Number of classes C of the head.
-
-        Returns:
-            C: there is no background channel, a box without an object is one that no class ranks
-            high. A training set with other classes is refused in the first iteration.
+        There is no background channel, a box without an object is one that no class ranks high. A
+        training set with other classes is refused in the first iteration.
 
         Raises:
             ValueError: If the loss was built for another number of classes.
@@ -102,6 +127,30 @@ class RoIClassificationMixin:
         right = (highest == labels) & has_class
         share = right.sum() / has_class.sum().clamp(min=1)
         return dict(acc_classes=100 * share)
+
+    def logit_centre(self) -> Tensor | None:
+        """(1,) or (C,) raw score that heads show as 0.5 at test time; None leaves them as they are.
+
+        The offset of the scores does not change a ranking loss, so a fixed score threshold requires
+        the place of the positives.
+        """
+        return None
+
+    def shift_logits(self, offset: Tensor) -> None:
+        """Move the state with the raw scores of a model, to which (1,) or (C,) numbers are added.
+
+        A loss with a :meth:`logit_centre` keeps numbers in units of the scores, which follow when
+        :func:`mmrank.models.centre_folding.fold_centres` moves the scores.
+        """
+
+    def _shifted(self, scores: Tensor, offset: Tensor) -> Tensor:
+        """Activated scores after their raw scores have moved."""
+        offset = offset.to(scores)
+        if offset.numel() != scores.numel():
+            offset = offset.mean()  # one state for all classes
+        if self.activation == 'sigmoid':
+            return (scores.logit(1e-6) + offset).sigmoid()
+        return scores + offset
 
     def _warn_of_low_scores(self, scores: Tensor) -> None:
         """Warn, once, where a threshold would drop every box of a batch."""

@@ -13,7 +13,7 @@ from mmrank.errors import UserError
 from mmrank.files import write_atomically
 from mmrank.losses.inputs import one_of
 
-from .ranking_loss import RankedLists, RankingLoss
+from .base import RankedLists, RankingLoss
 
 TRAIN = 'python tools/misc/train_sorter.py'
 
@@ -199,7 +199,7 @@ class SoDeepLoss(RankingLoss):
         UserError: If there is no such sorter, or a list is longer than its length.
     """
 
-    ignores_empty_lists = True
+    zero_without_positives = True
 
     def __init__(
         self, sorter: str | os.PathLike, score_range: tuple[float, float] = (-1.0, 1.0), **kwargs
@@ -229,7 +229,7 @@ class SoDeepLoss(RankingLoss):
     def _whole_lists(self, lists: RankedLists) -> tuple[Tensor, ...]:
         """(L, M) scores of all ranks, bool of positives and of entries."""
         scores, is_positive = lists.scores, lists.is_positive
-        is_real = is_positive | lists.neg_mask
+        is_real = is_positive | lists.is_negative
         if lists.group is None:
             return scores, is_positive, is_real
         rows = torch.cat([scores, is_positive.to(scores.dtype)])

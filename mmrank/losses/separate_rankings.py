@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from mmrank.distributed import join
 
-from .ranking_loss import RankingLoss
+from .ranking.base import RankingLoss
 
 
 class _Separate(nn.Module):
