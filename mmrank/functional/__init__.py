@@ -64,6 +64,7 @@ _MODULES = {
     'mmrank.losses.two_tower.softmax': 'in_batch_softmax_losses',
     'mmrank.state.samples.steps': 'moving_log_mean moving_ranks temperature_step',
     'mmrank.state.score_interpolation': 'interpolate_scores',
+    'mmrank.losses.score_lists': 'like_scores split_lists',
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names.split()}
 __all__ = sorted(_PLACES)

@@ -66,6 +66,7 @@ def stable_ap_loss(
         >>> stable_ap_loss(scores, torch.tensor([1, 1, 0, 0]), 0.6, tau=1.0, bound=21.0)
         tensor(0.3409)
     """
+    one_of('weights', weights, WEIGHTS)
     lists = split_lists(scores, is_positive, mask)
     weighted = weighted_risk(lists, mean_pos, OneSidedHuber(tau), bound, a, t, weights)
     if rho is None:
@@ -180,7 +181,6 @@ def weighted_risk(
     weights: str,
 ) -> WeightedRisk:
     """Argument of h without rho; parameters as of :func:`stable_ap_loss`."""
-    one_of('weights', weights, WEIGHTS)
     pos, mask = lists.pos, lists.pos_mask
     total = pairwise_surrogate_sum(
         pos, lists.scores, surrogate, pos_mask=mask, neg_mask=lists.is_negative, group=lists.group

@@ -12,7 +12,6 @@ from mmrank.functional import (
     blackbox_ap_lists,
     blackbox_ap_loss,
     listwise_ap_loss,
-    listwise_ap_loss,
     smooth_ap_lists,
     smooth_ap_loss,
 )

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from mmrank.functional.ranking import lists
 
 from mmrank.functional import blackbox_ap_loss, distributional_ranking, listwise_ap_loss
-from mmrank.functional.ranking import lists
 from mmrank.losses.ranking.base import block_width, count_negatives
 
 FUNCTIONS = (blackbox_ap_loss, distributional_ranking, listwise_ap_loss)

@@ -5,23 +5,27 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mmrank.functional import Surrogate
+
 
 @dataclass(frozen=True)
-class ZeroOne:
+class ZeroOne(Surrogate):
     """``l01(x) = 1 if x <= 0 else 0``, which the surrogates approximate.
 
     With it a loss shows what its estimator does, apart from what its surrogates do. It has no
     gradient, so it trains nothing.
     """
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return (x <= 0).to(x.dtype)
+    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
+        if slopes is not None:
+            slopes.zero_()
+        return (x <= 0).to(x.dtype) if values else None
 
-    def derivative(self, x: Tensor) -> Tensor:
-        return torch.zeros_like(x)
 
-    def bound(self, low: float, high: float) -> float:
-        return 1.0
+def lists_of(pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
+    """(L, P) positives and (L, N) negatives as scores and ``is_positive`` of a ranking function."""
+    is_positive = torch.cat([torch.ones_like(pos), torch.zeros_like(neg)], 1).bool()
+    return torch.cat([pos, neg], 1), is_positive
 
 
 def count_at_or_above(queries: Tensor, scores: Tensor) -> Tensor:

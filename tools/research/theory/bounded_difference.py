@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mmrank.functional import OneSidedHuber, stable_ap_loss
-from research.theory.ap_risk import ap_risk
+from research.theory.ap_risk import ap_risk, lists_of
 from research.theory.stable_ap_bound import SCORE_RANGE, random_scores
 
 
@@ -91,8 +91,7 @@ def stable_ap_of_lists(
 ) -> Tensor:
     """(L,) stable AP losses; mu is a constant of the lists, as in lemma 1."""
     return stable_ap_loss(
-        pos,
-        neg,
+        *lists_of(pos, neg),
         mean_pos,
         tau=setting.tau,
         bound=setting.bound,

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from mmrank.functional import OneSidedHuber, interpolate_scores, soprc_terms
-from research.theory.ap_risk import ZeroOne, ap_risk
+from mmrank.functional import OneSidedHuber, interpolate_scores
+from mmrank.losses.ranking.soprc import soprc_terms
+from mmrank.losses.score_lists import split_lists
+from research.theory.ap_risk import ZeroOne, ap_risk, lists_of
 from research.theory.score_distributions import (
     ScoreDistribution,
     population_auprc,
@@ -143,8 +145,10 @@ def estimate_risks(
     # Eq. 10: v takes in the batch before the loss is computed.
     vector = vector.lerp(own, setting.momentum)
 
+    lists = split_lists(*lists_of(pos, neg))
+
     def soprc(v, surrogate, tau2):
-        return soprc_terms(pos, neg, v, prior=setting.prior, surrogate=surrogate, tau2=tau2).loss
+        return soprc_terms(lists, v, setting.prior, surrogate, tau2).loss
 
     huber = OneSidedHuber(setting.tau1)
     return {
