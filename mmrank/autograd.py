@@ -101,3 +101,12 @@ def is_compiling() -> bool:
 def on_host(values: Tensor) -> bool:
     """Whether the host may look at values without waiting for them."""
     return values.device.type == 'cpu' and not is_compiling()
+
+
+def inside_backward() -> bool:
+    """Whether autograd is running backward in this thread.
+
+    A forward that runs now is a recomputation by activation checkpointing: a state has counted its
+    batch already.
+    """
+    return torch._C._current_graph_task_id() != -1

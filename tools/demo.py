@@ -3,10 +3,9 @@
     python tools/demo.py
 
 generates a small data set of textured shapes (long-tailed classes, clutter, mostly small objects),
-trains the same RetinaNet from scratch with either
-loss, equally long and with one seed, evaluates both on the val split with COCO's metrics and writes
-a table (Markdown, CSV), precision-recall curves
-and drawn detections. It takes a few minutes on two CPU cores.
+trains the same RetinaNet from scratch with either loss, equally long and with one seed, evaluates
+both on the val split with COCO's metrics and writes a table (Markdown, CSV), precision-recall
+curves and drawn detections. It takes a few minutes on two CPU cores.
 
 Run it again after an interruption to continue; a finished run is only drawn again. --fresh restarts
 training. One seed shows that everything works, not which loss is better: compare losses over
@@ -27,9 +26,9 @@ from rich.progress import track
 
 from mmrank.errors import UserError, show_user_errors
 from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
-from research.coco.comparison_table import comparison_rows, rich_table, write_tables
-from research.coco.pictures.detections import draw_detections
-from research.coco.pictures.pr_curves import PRCurves, plot_pr_curves
+from research.coco.detections import draw_detections
+from research.coco.pr_curves import PRCurves, plot_pr_curves
+from research.coco.tables import comparison_rows, rich_table, write_tables
 from research.common.live_progress import LiveProgressHook
 from research.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 

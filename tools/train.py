@@ -128,9 +128,8 @@ def set_amp(cfg: Config) -> None:
     }
     if kind not in (*mixed, *mixed.values()):
         raise UserError(
-            f'--amp: optim_wrapper.type is {kind!r}, which --amp cannot '
-            'switch.\n  Fix: set mixed precision in the config '
-            "(type='AmpOptimWrapper')"
+            f'--amp: optim_wrapper.type is {kind!r}, which --amp cannot switch.\n  Fix: set mixed '
+            "precision in the config (type='AmpOptimWrapper')"
         )
     cfg.optim_wrapper.type = mixed.get(kind, kind)
     cfg.optim_wrapper.setdefault('loss_scale', 'dynamic')

@@ -8,23 +8,11 @@ section 3.
 from collections.abc import Collection, Iterator, Mapping
 from urllib.parse import urlsplit
 
-from mmrank.datasets.checks.coco_findings import Findings, is_id, shown
+from mmrank.datasets.checks.coco_report import FIXES
+from mmrank.datasets.checks.data_report import Findings, is_id, shown
 from mmrank.errors import UserError
 
 NEGATIVE, INCOMPLETE = 'neg_category_ids', 'not_exhaustive_category_ids'
-
-_FIXES = {
-    'federated field': (
-        'take an official LVIS file of the split (v0.5 or v1), whose images '
-        f'have lists {NEGATIVE!r} and {INCOMPLETE!r}; tools that merge or '
-        'filter annotations drop them. A data set in which every class is '
-        "annotated in every image is a 'mmrank.CheckedCocoDataset', and the "
-        'head needs no federated=True.'
-    ),
-    'verified absent and annotated': (
-        f'remove the class from {NEGATIVE} of the image, or the annotation; the annotation decides.'
-    ),
-}
 
 
 def is_lvis(document: Mapping) -> bool:
@@ -80,12 +68,7 @@ def scan_federated(document: Mapping, known: Collection, required: bool, found: 
         for key in (NEGATIVE, INCOMPLETE):
             problem = _fault(image, key, known)
             if problem is not None:
-                found.add(
-                    'federated field',
-                    f'{where} {problem}',
-                    is_error=required,
-                    fix=_FIXES['federated field'],
-                )
+                found.add('federated field', f'{where} {problem}', is_error=required)
             elif key == NEGATIVE:
                 verified += [(image['id'], c) for c in image[key]]
     absent = set(verified)
@@ -95,7 +78,6 @@ def scan_federated(document: Mapping, known: Collection, required: bool, found: 
             f'image id {shown(image_id)} has an object of category '
             f'{shown(category_id)}, and {NEGATIVE} names it',
             is_error=False,
-            fix=_FIXES['verified absent and annotated'],
         )
 
 
@@ -116,7 +98,7 @@ def require_federated(document: Mapping, ann_file: object) -> None:
             if problem is not None:
                 raise UserError(
                     f'annotation file {ann_file}: the image of id {shown(image["id"])} {problem}. '
-                    f'Fix: {_FIXES["federated field"]}'
+                    f'Fix: {FIXES["federated field"]}'
                 )
 
 

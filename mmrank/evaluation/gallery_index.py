@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -14,8 +15,8 @@ from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.files import replace_atomically
 from mmrank.functional import RetrievalFigures, StoredEmbeddings, unit_rows
-from mmrank.functional.metrics.retrieval.figures import OF_ALL_POSITIVES
 from mmrank.functional.metrics.retrieval.input import class_ranges
+from mmrank.functional.metrics.retrieval.metrics import OF_ALL_POSITIVES
 from mmrank.required_package import required_package
 
 INDICES = ('flat', 'ivf')
@@ -34,10 +35,7 @@ def index_options(index: str | Mapping) -> dict:
         index: ``'flat'``, ``'ivf'``, or ``dict(type='ivf', lists=..., probes=...)``.
 
     Returns:
-        Options of :class:`GalleryIndex`.
-
-    Raises:
-        UserError: If it is none of these.
+        Options of :class:`GalleryIndex`; a UserError names any other.
     """
     options = dict(type=index) if isinstance(index, str) else dict(index)
     if options.get('type') not in INDICES:
@@ -68,14 +66,14 @@ class GalleryIndex:
     for Nearest Neighbor Search, TPAMI 2011, 4.1) and may miss some.
 
     Args:
-        gallery: (N, D) floats; of stored embeddings a block is in memory at
-            a time, and the lists of ``'ivf'`` are in files beside them.
+        gallery: (N, D) floats; of stored embeddings a block is in memory at a time, and the lists
+            of ``'ivf'`` are in files beside them.
         type: ``'flat'`` or ``'ivf'``.
         similarity: ``'cosine'`` or ``'dot'``.
         lists: Cells; None for 4 sqrt(N), fewer in a small gallery.
         probes: Cells that a query is compared with; None for a 16th of them.
-        path: File of the lists of ``'ivf'``, which is read if it is there
-            and fits the gallery, else written; None keeps none.
+        path: File of the lists of ``'ivf'``, which is read if it holds the rows of this gallery,
+            else written; None keeps none.
 
     Raises:
         ImportError: If faiss is not installed, or is too old.
@@ -101,8 +99,8 @@ class GalleryIndex:
         if lists is None:
             lists = int(min(4 * math.sqrt(size), size / _LEAST_OF_LIST))
         lists = max(min(lists, size), 1)
-        kept = None if path is None else self._read(path)
         # Several where the gallery is on disk, all with the same cells.
+        kept = None if path is None else self._read(path)
         self._parts = [kept] if kept else self._build(lists, path)
         self.lists = self._parts[0].nlist
         self.probes = min(probes or math.ceil(self.lists / 16), self.lists)
@@ -211,12 +209,21 @@ class GalleryIndex:
         return self._faiss.read_index(str(path), flags)
 
     def _read(self, path: str | os.PathLike):
-        """The index of a file, if there is one and it fits the gallery."""
+        """The index of a file, if there is one and its lists hold the rows of the gallery."""
         if not Path(path).is_file():
             return None
         index = self._map(path)
-        fits = (index.ntotal, index.d) == tuple(self._gallery.shape)
-        return index if fits else None
+        if (index.ntotal, index.d) != tuple(self._gallery.shape):
+            return None
+        of_rows = self._faiss.rev_swig_ptr
+        for number in filter(index.invlists.list_size, range(index.nlist)):
+            size = index.invlists.list_size(number)
+            rows = torch.from_numpy(of_rows(index.invlists.get_ids(number), size).copy())
+            codes = of_rows(index.invlists.get_codes(number), size * index.code_size)
+            kept = codes.view('float32').reshape(size, -1)
+            if not np.allclose(kept, self._rows(read_rows(self._gallery, rows))):
+                return None
+        return index
 
 
 def read_rows(x: Tensor | StoredEmbeddings, rows: Tensor) -> Tensor:
@@ -244,8 +251,7 @@ def index_figures(
         group: Processes that share the queries.
 
     Returns:
-        Figures with ranks and numbers of positives; what depends on the
-        whole ranking is NaN.
+        Figures with ranks and numbers of positives; those of the whole ranking are NaN.
     """
     labels = samples.labels.cpu()
     rows, gallery = samples.rows_of_queries(), samples.rows_of_gallery()
@@ -260,6 +266,7 @@ def index_figures(
         parts = usable.tensor_split(dist.get_world_size(group))
         usable = parts[dist.get_rank(group)]
     source = samples.embeddings()
+    others = gallery.numel() - int(same_set)
 
     def search(chosen: Tensor, count: int) -> None:
         for part in chosen.split(max(_BLOCK // (24 * count), 1)):
@@ -276,7 +283,6 @@ def index_figures(
             if again.numel() and index.type == 'flat':
                 search(again, min(4 * count, others))
 
-    others = gallery.numel() - int(same_set)
     search(usable, min(most + 1, others))
     if group is not None:
         dist.all_reduce(ranks, group=group)
@@ -285,7 +291,7 @@ def index_figures(
 
 
 def _best_positive(scores: Tensor, is_positive: Tensor) -> tuple[Tensor, Tensor]:
-    """Place of the best positive among those found, and if it is certain."""
+    """Place of the best positive among those found, and whether it is certain."""
     best = scores.masked_fill(~is_positive, float('-inf')).amax(1)
     above = (scores >= best[:, None]) & ~is_positive
     rank = above.sum(1) + 1

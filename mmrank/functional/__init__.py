@@ -4,38 +4,37 @@ from importlib import import_module
 
 #: Public names by the module that defines them.
 _MODULES = {
-    'mmrank.distributed': 'all_reduce_sum',
-    'mmrank.functional.calibration.calibration_error': (
+    'mmrank.calibration.calibration_error': (
         'ReliabilityBins expected_calibration_error localisation_aware_calibration_error '
         'reliability_bins'
     ),
-    'mmrank.functional.calibration.monotone_map': 'interpolated_map keep_order platt_map',
+    'mmrank.calibration.monotone_map': 'interpolated_map keep_order platt_map',
+    'mmrank.distributed': 'all_reduce_sum',
     'mmrank.functional.metrics.average_precision': 'auroc average_precision count_at_or_above',
     'mmrank.functional.metrics.best_positive_rank': 'best_positive_rank',
     'mmrank.functional.metrics.k_nearest_votes': 'k_nearest_votes',
-    'mmrank.functional.metrics.retrieval.curves': 'RetrievalCurves recall_curve retrieval_curves',
-    'mmrank.functional.metrics.retrieval.figures': 'RetrievalFigures',
-    'mmrank.functional.metrics.retrieval.metrics': 'retrieval_metrics',
-    'mmrank.functional.metrics.retrieval.nearest': 'nearest_in_gallery',
-    'mmrank.functional.metrics.retrieval.stored': 'StoredEmbeddings',
+    'mmrank.functional.metrics.retrieval.input': 'StoredEmbeddings',
+    'mmrank.functional.metrics.retrieval.metrics': (
+        'RetrievalCurves RetrievalFigures nearest_in_gallery recall_curve retrieval_curves '
+        'retrieval_metrics'
+    ),
     'mmrank.functional.metrics.top_k_inner_product': 'top_k_inner_product',
-    'mmrank.losses.contrastive.cyclic_consistency': 'cyclic_consistency',
+    'mmrank.losses.contrastive.base': 'unit_rows',
+    'mmrank.losses.contrastive.cyclip': 'cyclic_consistency',
     'mmrank.losses.contrastive.decorrelation': (
         'VICRegTerms cross_correlation_terms off_diagonal_square_sum vicreg_terms'
     ),
-    'mmrank.losses.contrastive.global_contrastive': 'global_contrastive_loss temperature_gradient',
     'mmrank.losses.contrastive.grad_cache': 'grad_cache',
-    'mmrank.losses.contrastive.info_nce': 'dual_temperature_losses info_nce_loss info_nce_losses',
-    'mmrank.losses.contrastive.negative_terms': (
+    'mmrank.losses.contrastive.info_nce': 'info_nce_loss info_nce_losses',
+    'mmrank.losses.contrastive.others': 'capped_rows dual_temperature_losses spectral_losses',
+    'mmrank.losses.contrastive.ring': 'KeyRing',
+    'mmrank.losses.contrastive.siglip': 'sigmoid_losses',
+    'mmrank.losses.contrastive.sogclr': 'global_contrastive_loss temperature_gradient',
+    'mmrank.losses.contrastive.terms': (
         'NegativeTerms negative_terms two_modality_terms two_view_terms'
     ),
-    'mmrank.losses.contrastive.ring': 'KeyRing',
-    'mmrank.losses.contrastive.sigmoid_contrastive': 'sigmoid_losses',
-    'mmrank.losses.contrastive.spectral_contrastive': 'capped_rows spectral_losses',
-    'mmrank.losses.contrastive.unit_rows': 'unit_rows',
-    'mmrank.losses.long_tail.class_balance': (
-        'effective_number_weights ldam_margins ldam_sigmoid ldam_softmax'
-    ),
+    'mmrank.losses.long_tail.class_balanced_ce': 'effective_number_weights',
+    'mmrank.losses.long_tail.ldam': 'ldam_margins ldam_sigmoid ldam_softmax',
     'mmrank.losses.pairs.pair_sums': 'OneSidedHuber Sigmoid Surrogate pairwise_surrogate_sum',
     'mmrank.losses.pairs.surrogates': (
         'Logistic OneSidedSigmoid SURROGATES SquaredHinge build_surrogate one_sided_huber '
@@ -54,17 +53,16 @@ _MODULES = {
     'mmrank.losses.ranking.stable_ap': (
         'mean_one practical_weight smoothed_rank stable_ap_loss stable_ap_outer theorem1_weight'
     ),
-    'mmrank.losses.two_tower.coefficients': 'IN_BATCH_MODES',
-    'mmrank.losses.two_tower.cross_sum': 'weighted_cross_sum',
-    'mmrank.losses.two_tower.embedding_loss': 'in_batch_embedding_loss',
-    'mmrank.losses.two_tower.loss': 'in_batch_loss',
+    'mmrank.losses.score_lists': 'like_scores split_lists',
+    'mmrank.losses.two_tower.in_batch': 'IN_BATCH_MODES in_batch_embedding_loss in_batch_loss',
+    'mmrank.losses.two_tower.in_batch_softmax': 'in_batch_softmax_losses',
     'mmrank.losses.two_tower.pointwise': (
         'LogisticPointwise POINTWISE Pointwise SquarePointwise build_pointwise'
     ),
-    'mmrank.losses.two_tower.softmax': 'in_batch_softmax_losses',
-    'mmrank.state.samples.steps': 'moving_log_mean moving_ranks temperature_step',
-    'mmrank.state.score_interpolation': 'interpolate_scores',
-    'mmrank.losses.score_lists': 'like_scores split_lists',
+    'mmrank.losses.two_tower.sums': 'weighted_cross_sum',
+    'mmrank.state.sample_averages': 'TemperatureStep moving_log_mean',
+    'mmrank.state.sample_ranks': 'moving_ranks',
+    'mmrank.state.score_vector': 'interpolate_scores',
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names.split()}
 __all__ = sorted(_PLACES)

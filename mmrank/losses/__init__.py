@@ -4,21 +4,19 @@ from importlib import import_module
 
 #: Public names by the module that defines them.
 _MODULES = {
-    '.contrastive.clip_loss': 'CLIPLoss CyCLIPLoss IndividualCLIPLoss',
-    '.contrastive.contrastive_loss': 'ContrastiveLoss',
-    '.contrastive.decorrelation_loss': 'BarlowTwinsLoss VICRegLoss',
-    '.contrastive.info_nce_loss': 'FlatCLRLoss InfoNCELoss',
-    '.contrastive.isogclr_loss': 'BimodalISogCLRLoss ISogCLRLoss',
-    '.contrastive.siglip_loss': 'SigLIPLoss',
-    '.contrastive.simco_loss': 'SimCoLoss',
-    '.contrastive.sogclr_loss': 'SogCLRLoss',
-    '.contrastive.spectral_contrastive_loss': 'SpectralContrastiveLoss',
-    '.contrastive.tau_simclr_loss': 'TaUSimCLRLoss',
+    '.contrastive.base': 'ContrastiveLoss',
+    '.contrastive.clip': 'CLIPLoss IndividualCLIPLoss',
+    '.contrastive.cyclip': 'CyCLIPLoss',
+    '.contrastive.decorrelation': 'BarlowTwinsLoss VICRegLoss',
+    '.contrastive.info_nce': 'FlatCLRLoss InfoNCELoss',
+    '.contrastive.others': 'SimCoLoss SpectralContrastiveLoss TaUSimCLRLoss',
+    '.contrastive.siglip': 'SigLIPLoss',
+    '.contrastive.sogclr': 'BimodalISogCLRLoss ISogCLRLoss SogCLRLoss',
     '.inputs': 'EmbeddingBatch',
-    '.long_tail.class_balanced_ce_loss': 'ClassBalancedCELoss',
-    '.long_tail.class_count_loss': 'ClassCountLoss',
-    '.long_tail.ldam_loss': 'LDAMLoss',
-    '.metric_learning.pml_loss': 'PMLLoss',
+    '.long_tail.base': 'ClassCountLoss',
+    '.long_tail.class_balanced_ce': 'ClassBalancedCELoss',
+    '.long_tail.ldam': 'LDAMLoss',
+    '.metric_learning.pml': 'PMLLoss',
     '.protocols': (
         'HasDiagnostics HasLogitCentre KeepsSampleState Prefetches Reweights ShiftsLogits '
         'TakesBoxValues TakesClassCounts TakesClassLabels TakesPairCounts TakesPairLabels '
@@ -38,9 +36,9 @@ _MODULES = {
     '.ranking.soprc': 'SOPRCLoss',
     '.ranking.stable_ap': 'StableAPLoss',
     '.ranking.sum': 'SumLoss',
-    '.two_tower.in_batch_loss': 'InBatchLoss',
-    '.two_tower.in_batch_softmax_loss': 'InBatchSoftmaxLoss',
-    '.two_tower.labelled_pair_loss': 'LabelledPairLoss',
+    '.two_tower.in_batch': 'InBatchLoss',
+    '.two_tower.in_batch_softmax': 'InBatchSoftmaxLoss',
+    '.two_tower.labelled_pairs': 'LabelledPairLoss',
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names.split()}
 __all__ = sorted(_PLACES)

@@ -1,10 +1,10 @@
 """What detection heads ask of a ranking loss, and which heads cannot hold one."""
 
-import sys
 import warnings
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_module_registration_hook
 
 from mmrank.errors import UserError
 from mmrank.training_set import ClassesOfTrainingSet
@@ -16,29 +16,29 @@ _USUAL_THRESHOLD = 0.05
 _STOCK_HEADS = {'BaseDenseHead': 'level', 'DETRHead': 'layer of its decoder'}
 
 
-def refuse_stock_dense_head(loss: str) -> None:
-    """Refuse a stock dense head of mmdet that builds a loss of this name, by UserError.
+def refuse_stock_dense_head(head: nn.Module, name: str, loss: nn.Module | None) -> None:
+    """Raise UserError if a stock dense head of mmdet takes a loss that ranks all scores of a batch.
 
-    No interface tells a loss what holds it, and a stock head does not show that it is one until it
-    has called the loss for a single level. So this looks at who is building the loss. A head that
-    gathers all scores says so by a true class attribute ``gathers_scores``.
+    A hook, which torch calls when a module becomes the part ``name`` of another. A loss is not told
+    which head holds it, and a stock head shows what it is only once it has called the loss for a
+    single level. A head that gathers the scores itself says so by a true class attribute
+    ``gathers_scores``.
     """
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_name == '__init__':
-            head = frame.f_locals.get('self')
-            names = [base.__name__ for base in type(head).__mro__]
-            once_for = next((_STOCK_HEADS[x] for x in names if x in _STOCK_HEADS), None)
-            if once_for and not getattr(head, 'gathers_scores', False):
-                raise UserError(
-                    f'loss_cls.type={loss!r} ranks all scores of a batch '
-                    f'together, but {names[0]} calls its loss once for each '
-                    f'{once_for}, and shows scores that no one centres. Fix: '
-                    f'in the config of that head, type={names[0]!r} becomes '
-                    "type='mmrank.ListwiseHead', "
-                    f"head_type='mmdet.{names[0]}'"
-                )
-        frame = frame.f_back
+    names = [base.__name__ for base in type(head).__mro__]
+    once_for = next((_STOCK_HEADS[x] for x in names if x in _STOCK_HEADS), None)
+    if once_for is None or loss is None or getattr(head, 'gathers_scores', False):
+        return
+    for part in loss.modules():
+        if getattr(part, 'ranks_batches', False):
+            raise UserError(
+                f'{name}.type={type(part).__name__!r} ranks all scores of a batch together, but '
+                f'{names[0]} calls its loss once for each {once_for}, and shows scores that no one '
+                f'centres. Fix: in the config of that head, type={names[0]!r} becomes '
+                f"type='mmrank.ListwiseHead', head_type='mmdet.{names[0]}'"
+            )
+
+
+register_module_module_registration_hook(refuse_stock_dense_head)
 
 
 class HeadInterface:
@@ -60,6 +60,8 @@ class HeadInterface:
             head, which never requests channels.
     """
 
+    #: Not single levels: see :func:`refuse_stock_dense_head`.
+    ranks_batches = True
     custom_cls_channels = True
     custom_activation = True
     custom_accuracy = True

@@ -3,21 +3,107 @@
 import torch
 from torch import Tensor
 
+from mmrank.autograd import inside_backward
 from mmrank.distributed import all_gather_lists
-from mmrank.state.score_interpolation import interpolate_scores
 
-from .saved_state import SavedState
-from .updates import OutlierWarning, check_rows, fits_float32, inside_backward, within_reach
+from .base import SavedState, check_rows, fits_float32
+from .outliers import OutlierWarning, within_reach
 
 MODES = ('ema', 'off')
+
+
+def interpolate_scores(
+    scores: Tensor, length: int, low: float, high: float, mask: Tensor | None = None
+) -> Tensor:
+    """Scores of a list, or of L lists, stretched to ``length`` points.
+
+    With the n scores of a list in ascending order ``u_1..u_n``, point j of the result lies at ``x =
+    j/length`` in interval ``i = floor(n x) + 1`` and is the mean of the line from ``u_{i-1}`` to
+    ``u_i`` and the line from ``u_i`` to ``u_{i+1}``. The ends are extrapolated: ``u_0 = 2u_1 -
+    u_2`` and ``u_{n+1} = 2u_n - u_{n-1}``, kept within ``[low, high]``. Source: SOPRC (NeurIPS
+    2022), algorithm 2, whose "descending" and ``2u_{n-1}`` are misprints.
+
+    Args:
+        scores: (n,) float scores in any order, n >= 1; or (L, P), padded.
+        length: Number of points V, >= 1; any relation to n is fine.
+        low: Smallest value that the extrapolated lower end may take.
+        high: Largest value that the extrapolated upper end may take.
+        mask: (L, P) bool, False for padding. None: all are real.
+
+    Returns:
+        (V,), float64 for float64 scores, else float32; or (L, V) float64, 0 for a list without
+        scores. Ascending, without gradient. A list that holds NaN or inf gives NaN.
+
+    Raises:
+        ValueError: On shapes that do not fit, one list without a score, ``length`` < 1 or ``low >=
+            high``.
+        TypeError: If the scores are not of a float dtype.
+
+    Example:
+        >>> interpolate_scores(torch.tensor([0.4, 0.2]), 4, -1.0, 1.0)
+        tensor([0.1000, 0.2000, 0.3000, 0.4000])
+    """
+    if not scores.is_floating_point():
+        raise TypeError(f'scores must be of a float dtype, got {scores.dtype}; call scores.float()')
+    if scores.dim() not in (1, 2) or (scores.dim() == 1 and len(scores) == 0):
+        raise ValueError(
+            'scores must be (n,) with at least one score, or (lists, scores), '
+            f'got shape {tuple(scores.shape)}'
+        )
+    if mask is not None and mask.shape != scores.shape:
+        raise ValueError(
+            f'mask must have shape {tuple(scores.shape)} as scores has, got {tuple(mask.shape)}'
+        )
+    if not (isinstance(length, int) and length >= 1):
+        raise ValueError(f'length must be an int >= 1, got {length!r}')
+    if not low < high:
+        raise ValueError(f'low must be < high, got low={low!r} and high={high!r}')
+    if mask is None:
+        mask = torch.ones_like(scores, dtype=torch.bool)
+    if scores.dim() == 2:
+        return _interpolated(scores, mask, length, low, high)
+    out = _interpolated(scores[None], mask[None], length, low, high)[0]
+    return out.to(torch.promote_types(scores.dtype, torch.float32))
+
+
+def _interpolated(scores: Tensor, mask: Tensor, length: int, low: float, high: float) -> Tensor:
+    """(L, V) float64 points of (L, P) lists."""
+    if scores.size(1) == 0:
+        return scores.new_zeros(scores.size(0), length, dtype=torch.float64)
+    with torch.no_grad():
+        count = mask.sum(1, keepdim=True)
+        # Padding sorts behind every score; a list with inf or NaN is marked
+        # at the end, so what it does to the order is of no account.
+        padded = torch.where(mask, scores.double(), torch.inf)
+        ascending = padded.sort(dim=1).values
+        last = (count - 1).clamp(min=0)
+        first_u, last_u = ascending[:, :1], ascending.gather(1, last)
+        # A list of one score is constant: its neighbours are itself.
+        second_u = ascending.gather(1, last.clamp(max=1))
+        before_last_u = ascending.gather(1, (last - 1).clamp(min=0))
+        # A score outside the declared range stays the end of its list.
+        below = (2 * first_u - second_u).clamp(min=low).minimum(first_u)
+        above = (2 * last_u - before_last_u).clamp(max=high).maximum(last_u)
+        knots = torch.cat([below, ascending, ascending[:, -1:]], dim=1)
+        knots = knots.scatter(1, count + 1, above)
+
+        point = torch.arange(length, device=scores.device) * count
+        # Integers decide the interval: no rounding at its borders.
+        interval = point.div(length, rounding_mode='floor')
+        share = (point - interval * length).double() / length
+        left, here, right = (knots.gather(1, interval + shift) for shift in (0, 1, 2))
+        out = left.lerp(here, share)
+        out = (out + here.lerp(right, share)) / 2
+        whole = (scores.isfinite() | ~mask).all(1, keepdim=True)
+        out = torch.where(whole, out, torch.nan)
+        return torch.where(count > 0, out, 0)
 
 
 class ScoreVector(SavedState):
     """Score vector v: one for a single ranking, or one per class.
 
-    ``v <- (1 - beta) v + beta phi(s+)`` with phi of
-    :func:`mmrank.functional.interpolate_scores`, before the loss of the
-    batch is computed. Source: SOPRC (NeurIPS 2022), eq. 10 and algorithm 1.
+    ``v <- (1 - beta) v + beta phi(s+)`` with phi of :func:`interpolate_scores`, before the loss of
+    the batch is computed. Source: SOPRC (NeurIPS 2022), eq. 10 and algorithm 1.
 
     A row that several lists of a batch share, such as the queries of one class, takes one step with
     the mean of their phi. The first batch sets a row; a list without a score, or with one that is
@@ -26,8 +112,8 @@ class ScoreVector(SavedState):
     state is the same on all ranks and for any world size.
 
     Modes:
-        ``ema``: the formula unchanged.
-        ``off``: every list is given the phi of its own scores (the paper's ablation without v); a
+        ``ema``: the formula unchanged. ``off``: every list is given the phi of its own scores (the
+        paper's ablation without v); a
             row keeps that of the last batch.
 
     Args:
@@ -39,8 +125,8 @@ class ScoreVector(SavedState):
 
     Attributes:
         vector: (size, length) float32 buffer, in units of the scores; 0 where nothing was seen.
-        num_updates: (size,) int64 buffer, batches that each row saw. (A
-            count, as mmengine averages buffers over ranks and bool has no mean.)
+        num_updates: (size,) int64 buffer, batches that each row saw. (A count, as mmengine averages
+            buffers over ranks and bool has no mean.)
 
     Raises:
         ValueError: On a parameter out of range.
@@ -78,14 +164,6 @@ class ScoreVector(SavedState):
         self.register_buffer('vector', torch.zeros(size, length))
         self.register_buffer('num_updates', torch.zeros(size, dtype=torch.long))
 
-    def _apply(self, fn, recurse=True):
-        # model.half() must not round the state: steps of beta would vanish.
-        vector = self.vector
-        super()._apply(fn, recurse)
-        if self.vector.dtype != vector.dtype:
-            self.vector = vector.to(self.vector.device)
-        return self
-
     def extra_repr(self) -> str:
         size, length = self.vector.shape
         return (
@@ -113,13 +191,12 @@ class ScoreVector(SavedState):
 
         Returns:
             (L, length) float32 vectors to use with this batch. Where nothing is updated
-            (evaluation, a recomputed forward), a row that was
-            never seen returns the phi of the list itself.
+            (evaluation, a recomputed forward), a row that was never seen returns the phi of the
+            list itself.
 
         Raises:
             ValueError: If the lists do not fit the rows. On a GPU a row index out of range is a
-                device-side assertion instead, which does
-                not make the host wait.
+                device-side assertion instead, which does not make the host wait.
         """
         size, length = self.vector.shape
         if rows is None:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mmrank.distributed import all_gather_rows
 
-from .saved_state import SavedState
+from .base import SavedState
 
 # Multiples of an id modulo a prime: different for each id. The factors are large, so that small ids
 # wrap around: else ids that share a bucket of one array would share one of each.
@@ -18,18 +18,16 @@ _FACTORS = (1, 1103515245, 1812433253, 1597334677, 2147001325, 1583458089)
 class StreamingFrequency(SavedState):
     """Share of the batches that an entity is in, from the steps in between.
 
-    An entity falls into a bucket, which keeps the step A of its last batch
-    and a moving average D of the steps between two, ``D <- (1 - alpha) D + alpha (t - A)``, ``A <-
-    t``; the share is ``1 / D``. It follows a distribution that changes, and needs no list of the
-    entities. Source: Yi
-    et al., Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations, RecSys
-    2019, algorithms 2 and 3.
+    An entity falls into a bucket, which keeps the step A of its last batch and a moving average D
+    of the steps between two, ``D <- (1 - alpha) D + alpha (t - A)``, ``A <- t``; the share is ``1 /
+    D``. It follows a distribution that changes, and needs no list of the entities. Source: Yi et
+    al., Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations, RecSys 2019,
+    algorithms 2 and 3.
 
     The first batch of a bucket sets D to t, which on average is what D estimates; the paper starts
     from a guess, whose error fades. Entities that share a bucket look too frequent: with several
-    hashes the largest D, of
-    the least shared bucket, counts. With one hash and as many buckets as entities none is shared. A
-    bucket takes one step a batch.
+    hashes the largest D, of the least shared bucket, counts. With one hash and as many buckets as
+    entities none is shared. A bucket takes one step a batch.
 
     The state is the same on all ranks and for any world size.
 

@@ -29,7 +29,7 @@ from torch.utils.data import Dataset
 
 import mmrank.files as atomic_file_module
 from mmrank.models import GradCacheMixin
-from mmrank.state.sharding.sharded_state import sharded_states
+from mmrank.state.sharding import sharded_states
 
 
 @DATASETS.register_module(force=True)

@@ -13,8 +13,7 @@ pytest.importorskip('mmpretrain')
 pytest.importorskip('timm')
 
 from mmrank.datasets.transforms.load_cached_features import FeatureCache, opened
-from research.seeds.plan import load_config
-from research.seeds.plan_file import read_plan
+from research.seeds.plan import load_config, read_plan
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted(

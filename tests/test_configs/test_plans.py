@@ -7,9 +7,8 @@ import pytest
 pytest.importorskip('mmdet')
 pytest.importorskip('mmpretrain')
 
-from research.seeds.plan import load_config
-from research.seeds.plan_file import read_plan
-from research.seeds.tuning import check_splits
+from research.seeds.plan import load_config, read_plan
+from research.seeds.statistics import check_splits
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANS = sorted(

@@ -72,7 +72,7 @@ def table(tmp_path_factory):
 @pytest.fixture(scope='module')
 def packed(table, tmp_path_factory):
     pytest.importorskip('webdataset')
-    from mmrank.datasets.captions.read_caption_table import read_caption_table
+    from mmrank.datasets.captions.caption_files import read_caption_table
 
     out = tmp_path_factory.mktemp('packed') / 'shards'
     found = read_caption_table(table / 'train.jsonl')
@@ -155,7 +155,7 @@ def test_webdataset_reads_what_is_packed_and_the_reverse(table, packed, tmp_path
 
 
 def test_packing_is_reproducible_and_shuffles(table, packed, tmp_path):
-    from mmrank.datasets.captions.read_caption_table import read_caption_table
+    from mmrank.datasets.captions.caption_files import read_caption_table
 
     found = read_caption_table(table / 'train.jsonl')
     same = pack_shards(found, table, tmp_path / 'a', samples=6)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from research.seeds.box_plot import read_values
+from research.seeds.plots import read_values
 
 ROOT = Path(__file__).resolve().parents[2]
 LISTED = re.compile(r'^\| `([^`]+)` \| (.+) \|$', re.MULTILINE)

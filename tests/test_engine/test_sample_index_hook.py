@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import Dataset, Subset
 
 from mmrank.datasets import IndexedConcatDataset
-from mmrank.engine.hooks.sample_index_hook import count_indices
+from mmrank.engine.hooks.data_check_hooks import count_indices
 from mmrank.errors import UserError
 from mmrank.losses import InfoNCELoss, ISogCLRLoss, SOAPLoss, SogCLRLoss
 from mmrank.registry import HOOKS

@@ -4,7 +4,7 @@ import torch
 from mmengine.model import ExponentialMovingAverage
 from mmengine.registry import MODEL_WRAPPERS
 
-from mmrank.engine.unwrap_model import unwrap_model
+from mmrank.engine.runners import unwrap_model
 
 
 def test_nested_wrappers_come_off_and_an_average_stays(monkeypatch):

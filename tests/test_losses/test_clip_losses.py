@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 from mmrank.functional import cyclic_consistency
 from mmrank.losses import BimodalISogCLRLoss, CLIPLoss, CyCLIPLoss, InfoNCELoss, SogCLRLoss
-from mmrank.losses.contrastive import log_mean_exp
+from mmrank.losses.contrastive import terms as log_mean_exp
 from mmrank.registry import MODELS
 
 LOSSES = {

@@ -8,7 +8,7 @@ from torch.nn.functional import normalize
 
 from mmrank.functional import KeyRing, sigmoid_losses
 from mmrank.losses import SigLIPLoss
-from mmrank.losses.contrastive import log_mean_exp
+from mmrank.losses.contrastive import terms as log_mean_exp
 
 
 def data(n, seed=0, dim=4):

@@ -6,25 +6,26 @@ import itertools
 import math
 
 import pytest
+import sample_states
 import torch
 from mmengine.runner.checkpoint import load_state_dict as mmengine_load
 from torch import nn
 
 from mmrank.state import SampleLogMean, SampleState, SampleTemperature
-from mmrank.state.updates import SampleGroups
+from mmrank.state.sample_averages import SampleGroups
+from mmrank.state.sample_state import check_sample_ids
 
 CPU = torch.device('cpu')
 
 
 def step(state, ids, log_batch, gradient=None):
     ids = torch.as_tensor(ids)
-    state.check_ids(ids, len(ids))
     extra = [] if gradient is None else [torch.as_tensor(gradient)]
     state.update(ids, state.fetch(ids, CPU), torch.as_tensor(log_batch), *extra)
 
 
 def temperature(size=6, **kwargs):
-    return SampleTemperature(size, **{'eta': 0.1, **kwargs})
+    return sample_states.temperature(size, **{'eta': 0.1, **kwargs})
 
 
 def test_steps_are_those_of_the_algorithm():
@@ -159,9 +160,9 @@ def test_sums_have_the_same_bits_in_any_order():
 )
 def test_bad_indices_are_refused(ids, error, message):
     with pytest.raises(error, match=message):
-        temperature().check_ids(torch.tensor(ids), 2)
+        check_sample_ids(torch.tensor(ids), 2, 6)
     with pytest.raises(TypeError, match='as_tensor'):
-        temperature().check_ids([0, 1], 2)
+        check_sample_ids([0, 1], 2)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +290,7 @@ def test_ten_million_samples_stay_below_200_mb():
     torch.save(state.state_dict(), saved)
     assert saved.tell() / 1e6 * 10e6 <= 200e6
     # Pairs have two of these.
-    state = SampleTemperature(1_000_000, momentum_dtype='float16')
+    state = temperature(1_000_000, momentum_dtype='float16')
     assert 2 * state.num_bytes / 1e6 * 10e6 <= 200e6
 
 
@@ -331,7 +332,6 @@ def test_host_state_beside_a_model_on_a_gpu():
         gradient = torch.randn(32, generator=g).cuda()
         on_host.prefetch(ids, torch.device('cuda'))
         for state in (on_host, on_device):
-            state.check_ids(ids, 32)
             entries = state.fetch(ids, torch.device('cuda'))
             state.update(ids.cuda(), entries, log_g, gradient)
     assert torch.equal(on_host.tau, on_device.tau.cpu())

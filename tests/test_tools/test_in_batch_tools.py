@@ -12,8 +12,8 @@ import torch
 from mmengine.config import Config
 
 from mmrank.datasets import InteractionDataset, TopKDataset
-from research.in_batch.data import TwoTowerData
-from research.in_batch.objective_curves import train_in_turn
+from research.in_batch.plots import train_in_turn
+from research.in_batch.training import TwoTowerData
 
 ROOT = Path(__file__).parents[2]
 

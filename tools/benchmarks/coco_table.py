@@ -46,18 +46,20 @@ from mmrank.errors import UserError, show_user_errors
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.coco.benchmark import CocoBenchmark, run_benchmark
-from research.coco.benchmark_table import describe_runs, rich_benchmark, write_benchmark
-from research.coco.entries import (
+from research.coco.detections import draw_side_by_side
+from research.coco.evaluators import CHOICES
+from research.coco.pr_curves import draw_benchmark
+from research.coco.runs import (
     ModelResult,
     check_pair,
     find_annotations,
+    find_finished,
+    measure,
     parse_entries,
+    plan_run,
     read_result,
 )
-from research.coco.evaluators import CHOICES
-from research.coco.pictures.benchmark_pictures import draw_benchmark
-from research.coco.pictures.side_by_side import draw_side_by_side
-from research.coco.runs import find_finished, measure, plan_run
+from research.coco.tables import describe_runs, rich_benchmark, write_benchmark
 from research.common.model_entry import Entry
 
 HERE = Path(__file__).resolve().parent
@@ -164,6 +166,9 @@ def get_result(entry: Entry, args: argparse.Namespace, console: Console) -> Mode
         return result
     what = 'testing' if entry.checkpoint else 'training and testing'
     say(console, f'{entry.name}: {what}, log in {folder / "output.log"}')
+    options = ['--warmup', str(args.warmup), *checkpoint_words(args)]
+    if args.cfg_options:
+        options += ['--cfg-options', *args.cfg_options]
     shown = time.monotonic()
     with console.status(escape(f'{entry.name}: starting')) as status:
 
@@ -175,16 +180,7 @@ def get_result(entry: Entry, args: argparse.Namespace, console: Console) -> Mode
                 shown = time.monotonic()
                 say(console, f'{entry.name}: {text}')
 
-        return measure(
-            HERE / 'measure_detector.py',
-            entry,
-            folder,
-            digest,
-            cfg_options=args.cfg_options,
-            warmup=args.warmup,
-            options=checkpoint_words(args),
-            on_progress=update,
-        )
+        return measure(HERE / 'measure_detector.py', entry, folder, digest, options, update)
 
 
 def say(console: Console, text: str) -> None:

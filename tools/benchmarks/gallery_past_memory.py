@@ -82,18 +82,13 @@ def measure(function):
 
 def panels_of(queries, gallery, dimensions, class_size, memory):
     """Passes over a gallery within a budget, of the code itself."""
-    from mmrank.functional.metrics.retrieval import streaming
+    from mmrank.functional.metrics.retrieval.input import RetrievalSets
+    from mmrank.functional.metrics.retrieval.ranking import plan_blocks
 
-    class Rows:
-        dtype, row_bytes = torch.float32, 4 * dimensions
-
-        def __len__(self):
-            return gallery
-
-    sets = streaming.StreamedSets(Rows(), Rows(), None, None, None, None)
+    none = torch.empty(0, dimensions)
+    sets = RetrievalSets(none, none, None, None, None, gallery, None)
     sizes = torch.full((queries,), class_size)
-    block, _ = streaming._block_shape(sets, memory, torch.get_num_threads())
-    return len(streaming._panels(sets, sizes, memory, block, 0))
+    return len(plan_blocks(sets, sizes, memory, torch.get_num_threads())[2])
 
 
 def main():

@@ -25,9 +25,9 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.in_batch.cells import CHOICE
-from research.in_batch.data import TwoTowerData
-from research.in_batch.objective_curves import plot_objectives, size_row, train_in_turn
+from research.in_batch.plots import plot_objectives, size_row, train_in_turn
+from research.in_batch.study import CHOICE
+from research.in_batch.training import TwoTowerData
 
 MODES = ('unbiased', 'sogram')
 

@@ -25,11 +25,17 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.in_batch.cells import CHOICE, SAMPLED_MODES, StudySettings, run_cell, study_cells
-from research.in_batch.data import TwoTowerData
-from research.in_batch.learning_rate_search import SearchRule
-from research.in_batch.report import plot_study, write_study_tables
-from research.in_batch.result_lines import ResultLines
+from research.in_batch.plots import plot_study, write_study_tables
+from research.in_batch.search import SearchRule
+from research.in_batch.study import (
+    CHOICE,
+    SAMPLED_MODES,
+    ResultLines,
+    StudySettings,
+    run_cell,
+    study_cells,
+)
+from research.in_batch.training import TwoTowerData
 
 
 def parse_args() -> argparse.Namespace:

@@ -109,8 +109,9 @@ def prepare_evaluator(cfg, args: argparse.Namespace) -> str:
 
 def find_image_dir(dataset) -> str:
     """Folder of the test images, from the innermost data set."""
-    while 'pipeline' not in dataset and 'dataset' in dataset:
-        dataset = dataset['dataset']
+    from research.coco.inference_meter import innermost
+
+    dataset = innermost(dataset)
     prefix = (dataset.get('data_prefix') or {}).get('img', '')
     return str(Path(dataset.get('data_root') or '.') / prefix)
 
@@ -120,9 +121,8 @@ def main(args: argparse.Namespace) -> None:
     import torch
 
     from mmrank.apis.entry_point import build_runner, check_data
-    from research.coco import config_description as description
-    from research.coco.inference_meter import InferenceMeter
-    from research.common.run_record import RunRecord, write_record
+    from research.coco import inference_meter as meters
+    from research.coco.runs import RunRecord, write_record
     from research.seeds.runs import lock_folder
 
     with ExitStack() as stack:
@@ -133,7 +133,7 @@ def main(args: argparse.Namespace) -> None:
         cfg.load_from = get_checkpoint(args)
         cfg.resume = False
         runner = build_runner(cfg, allow_partial=args.allow_partial)
-        meter = InferenceMeter(args.warmup)
+        meter = meters.InferenceMeter(args.warmup)
         runner.register_hook(meter)
         runner.test()
         dataset = cfg.test_dataloader.dataset
@@ -147,9 +147,9 @@ def main(args: argparse.Namespace) -> None:
                 checkpoint=cfg.load_from,
                 ann_file=ann_file,
                 image_dir=find_image_dir(dataset),
-                loss=description.describe_loss(cfg.model),
-                backbone=description.describe_backbone(cfg.model),
-                test_size=description.describe_test_size(dataset),
+                loss=meters.describe_loss(cfg.model),
+                backbone=meters.describe_backbone(cfg.model),
+                test_size=meters.describe_test_size(dataset),
                 device=device,
                 batch_size=runner.test_dataloader.batch_size,
                 timed_images=meter.timed_images,

@@ -24,7 +24,7 @@ from mmengine.runner import set_random_seed
 from rich.progress import Progress
 
 from mmrank.apis.entry_point import add_config_option, apply_options, read_config
-from mmrank.checkpoint_loading import guard_torch_load
+from mmrank.checkpoint_loading import guard_checkpoints
 from mmrank.datasets.transforms import FeatureCache
 from mmrank.errors import UserError, show_user_errors
 
@@ -129,7 +129,7 @@ class Stages:
 def main() -> None:
     """Store the feature maps."""
     args = parse_args()
-    guard_torch_load(False)
+    guard_checkpoints(False)
     config = read_config(args.config)
     apply_options(config, args.cfg_options)
     init_default_scope(config.get('default_scope', 'mmpretrain'))

@@ -26,13 +26,13 @@ from rich.table import Table
 
 from mmrank.apis.entry_point import read_config
 from mmrank.datasets.checks.retrieval_check import inspect_config
-from mmrank.datasets.checks.retrieval_report import RetrievalReport
+from mmrank.datasets.checks.retrieval_inspect import RetrievalReport
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import write_atomically
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.retrieval.class_count_histogram import plot_class_counts
+from research.retrieval.maps import plot_class_counts
 
 
 def parse_args() -> argparse.Namespace:

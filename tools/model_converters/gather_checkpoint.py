@@ -18,7 +18,7 @@ import sys
 import torch
 
 from mmrank.apis.entry_point import add_trust_option
-from mmrank.checkpoint_loading import guard_torch_load
+from mmrank.checkpoint_loading import guard_checkpoints
 from mmrank.engine.resume.checkpoint import find_damage
 from mmrank.engine.resume.sharded_checkpoint import join_tables, load_sharded
 from mmrank.errors import UserError, show_user_errors
@@ -46,7 +46,7 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     """Gather."""
     args = parse_args()
-    guard_torch_load(args.trust_checkpoint)
+    guard_checkpoints(args.trust_checkpoint)
     damage = find_damage(args.folder)
     if damage is not None:
         raise UserError(f'{args.folder} {damage}. Fix: pass another one')

@@ -20,7 +20,7 @@ import sys
 from mmrank.apis.entry_point import add_config_option, add_trust_option, apply_options, read_config
 from mmrank.apis.publishing import describe_centre
 from mmrank.apis.stock_model import stock_paths, write_stock_model
-from mmrank.checkpoint_loading import guard_torch_load
+from mmrank.checkpoint_loading import guard_checkpoints
 from mmrank.errors import show_user_errors
 
 
@@ -41,7 +41,7 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     """Write both files and say what changed."""
     args = parse_args()
-    guard_torch_load(args.trust_checkpoint)
+    guard_checkpoints(args.trust_checkpoint)
     cfg = read_config(args.config)
     apply_options(cfg, args.cfg_options)
     model = write_stock_model(cfg, args.checkpoint, args.out, args.trust_checkpoint)

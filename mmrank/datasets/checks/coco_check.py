@@ -2,21 +2,51 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from mmengine.logging import print_log
+from mmengine.registry import DATASETS
+from mmengine.utils import is_abs
 
 from mmrank.datasets.checks.coco_inspect import inspect_coco_file
 from mmrank.datasets.checks.coco_report import CocoReport
-from mmrank.datasets.checks.coco_sources import CocoSource, find_sources
 from mmrank.errors import UserError
 
-__all__ = ['CocoReport', 'check_coco_file', 'check_config']
+
+@dataclass(frozen=True)
+class _Source:
+    """One COCO data set in a config.
+
+    Attributes:
+        where: Its place in the config, like ``train_dataloader.dataset``.
+        ann_file: Path of the annotation file, joined with ``data_root``.
+        image_dir: Folder of the images, joined with ``data_root``.
+        classes: ``metainfo['classes']`` or the data set class's own; None where neither is known.
+        classes_from: Where ``classes`` was found, for messages.
+        skip_empty_images: Whether mmdet filters images without objects out.
+        min_size: Shortest side in pixels that mmdet keeps.
+        is_remote: Whether the files lie behind a file backend.
+        federated: Whether images must say which classes they lack.
+    """
+
+    where: str
+    ann_file: str
+    image_dir: str
+    classes: tuple[str, ...] | None
+    classes_from: str
+    skip_empty_images: bool
+    min_size: int
+    is_remote: bool
+    federated: bool
+
 
 # Parts of a model whose `num_classes` counts something else: RPN tells
 # object from background, a semantic head counts stuff classes.
 _OTHER_COUNTS = ('rpn_head', 'semantic_head', 'backbone', 'language_model')
 _CLASS_HEADS = ('bbox_head', 'roi_head', 'mask_head')
+#: Class that a data set of mmrank derives from; the registry holds a builder.
+_HOSTS = {'CheckedCocoDataset': 'mmdet.CocoDataset', 'LVISDataset': 'mmdet.LVISV1Dataset'}
 
 
 def check_coco_file(
@@ -29,16 +59,14 @@ def check_coco_file(
     Args:
         ann_file: COCO JSON file.
         image_dir: Folder of its images; None looks for no image file.
-        **options: ``classes``, ``verify_images``, ``skip_empty_images``, ``min_size``,
-            ``require_annotations``, ``max_examples``, ``federated``: see
-            :func:`mmrank.datasets.checks.coco_inspect.inspect_coco`.
+        **options: See :func:`mmrank.datasets.checks.coco_inspect.inspect_coco`.
 
     Returns:
         The report of a good file, perhaps with warnings.
 
     Raises:
-        UserError: If the file cannot be read or has an error. The
-            message names every kind of problem with its count, the first few places and the fix.
+        UserError: If the file cannot be read or has an error. The message names every kind of
+            problem with its count, the first few places and the fix.
     """
     report = inspect_coco_file(ann_file, image_dir, **options)
     report.raise_if_bad()
@@ -75,7 +103,7 @@ def check_config(
         if not loader:
             continue
         evaluator = cfg.get(f'{split}_evaluator')
-        for source in find_sources(loader.get('dataset'), f'{split}_dataloader.dataset', scope):
+        for source in _find_sources(loader.get('dataset'), f'{split}_dataloader.dataset', scope):
             _compare_num_classes(counts, source)
             if source.is_remote:
                 continue
@@ -93,7 +121,7 @@ def check_config(
     return list(reports.values())
 
 
-def _check_source(source: CocoSource, verify_images: bool, require_annotations: bool) -> CocoReport:
+def _check_source(source: _Source, verify_images: bool, require_annotations: bool) -> CocoReport:
     try:
         report = check_coco_file(
             source.ann_file,
@@ -121,7 +149,7 @@ def _has_labels(evaluator: object) -> bool:
     return not any(part.get('format_only') for part in parts if isinstance(part, Mapping))
 
 
-def _refuse_empty_training(split: str, source: CocoSource, report: CocoReport) -> None:
+def _refuse_empty_training(split: str, source: _Source, report: CocoReport) -> None:
     wanted = source.classes or tuple(report.counts)
     objects = sum(report.counts[n].total for n in wanted if n in report.counts)
     if split == 'train' and source.skip_empty_images and not objects:
@@ -150,7 +178,7 @@ def _find_num_classes(node: object, path: str) -> Iterator[tuple[str, int]]:
             yield from _find_num_classes(value, f'{path}.{index}')
 
 
-def _compare_num_classes(counts: dict[str, int], source: CocoSource) -> None:
+def _compare_num_classes(counts: dict[str, int], source: _Source) -> None:
     if source.classes is None:
         return
     expected = len(source.classes)
@@ -164,3 +192,98 @@ def _compare_num_classes(counts: dict[str, int], source: CocoSource) -> None:
             f'classes ({names}) by {source.classes_from}. Fix: set num_classes={expected}, or '
             'metainfo=dict(classes=...) of the data set if they are wrong.'
         )
+
+
+def _find_sources(dataset: object, where: str, scope: str) -> Iterator[_Source]:
+    """Find the data sets of a config that read COCO detection files, through wrappers."""
+    if not isinstance(dataset, Mapping):
+        return
+    inner = dataset.get('datasets')
+    if isinstance(inner, list | tuple):
+        for index, item in enumerate(inner):
+            yield from _find_sources(item, f'{where}.datasets.{index}', scope)
+    if isinstance(dataset.get('dataset'), Mapping):
+        yield from _find_sources(dataset['dataset'], f'{where}.dataset', scope)
+    if 'ann_file' in dataset and _is_coco(dataset.get('type'), scope):
+        yield _make_source(dataset, where, scope)
+
+
+def _type_name(data_type: object) -> str:
+    """The class name without scope, of a string or a class."""
+    return str(getattr(data_type, '__name__', data_type)).rpartition('.')[2]
+
+
+def _registered(data_type: object, scope: str) -> object:
+    """The data set class a config means; None if it cannot be had."""
+    if not isinstance(data_type, str):
+        return data_type
+    with DATASETS.switch_scope_and_registry(scope) as registry:
+        return registry.get(data_type)
+
+
+def _is_coco(data_type: object, scope: str) -> bool:
+    """Whether a data set type reads COCO detection files."""
+    if _type_name(data_type) in ('CocoDataset', *_HOSTS):
+        return True
+    found = _registered(data_type, scope)
+    bases = getattr(found, '__mro__', ())
+    coco = next((b for b in bases if b.__name__ == 'CocoDataset'), None)
+    # A subclass that reads files its own way (panoptic, captions) has its
+    # own format; its requirements are unknown here.
+    return coco is not None and all(
+        getattr(found, name) is getattr(coco, name)
+        for name in ('load_data_list', 'parse_data_info')
+    )
+
+
+def _make_source(dataset: Mapping, where: str, scope: str) -> _Source:
+    root = dataset.get('data_root') or ''
+    prefix = (dataset.get('data_prefix') or {}).get('img', '')
+    paths = [
+        path if is_abs(path) else os.path.join(root, path) for path in (dataset['ann_file'], prefix)
+    ]
+    backend = (dataset.get('backend_args') or {}).get('backend', 'local')
+    filters = dataset.get('filter_cfg') or {}
+    if dataset.get('test_mode'):
+        filters = {}
+    classes, origin = _find_classes(dataset, where, scope)
+    return _Source(
+        where=where,
+        ann_file=paths[0],
+        image_dir=paths[1],
+        classes=classes,
+        classes_from=origin,
+        skip_empty_images=bool(filters.get('filter_empty_gt')),
+        min_size=filters.get('min_size') or 0,
+        is_remote=backend != 'local' or '://' in paths[0],
+        federated=_type_name(dataset.get('type')) == 'LVISDataset',
+    )
+
+
+def _find_classes(dataset: Mapping, where: str, scope: str) -> tuple[tuple[str, ...] | None, str]:
+    """Class names of a data set and where they come from."""
+    metainfo = dataset.get('metainfo') or {}
+    classes = metainfo.get('classes')
+    if isinstance(classes, str):
+        if not os.path.isfile(classes):
+            raise UserError(
+                f"{where}.metainfo['classes'] is the string {classes!r}, "
+                'neither a sequence of names nor a file of names. Fix: write '
+                f'a one-class tuple with a comma: classes=({classes!r},).'
+            )
+        try:
+            with open(classes, encoding='utf-8') as lines:
+                classes = [line.rstrip('\n\r') for line in lines]
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(
+                f"{where}.metainfo['classes']={classes!r} cannot be read: "
+                f'{error}. Fix: save the names as UTF-8, one a line.'
+            ) from error
+    if classes is not None:
+        return tuple(classes), f"{where}.metainfo['classes']"
+    data_type = dataset.get('type')
+    host = _HOSTS.get(_type_name(data_type), data_type)
+    known = getattr(_registered(host, scope), 'METAINFO', {})
+    classes = known.get('classes')
+    origin = f"the default of {_type_name(data_type)} ('metainfo' is not set)"
+    return (None if classes is None else tuple(classes)), origin

@@ -1,8 +1,8 @@
 """A cleaned copy of a COCO document."""
 
 from mmrank.datasets.checks.coco_annotations import LARGEST_PIXEL
-from mmrank.datasets.checks.coco_findings import is_id, is_number
 from mmrank.datasets.checks.coco_inspect import inspect_coco
+from mmrank.datasets.checks.data_report import is_id, is_number
 from mmrank.errors import UserError
 
 

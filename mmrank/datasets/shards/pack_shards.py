@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mmrank.datasets.captions.caption_list import CaptionedImage, CaptionList, clean_captions
+from mmrank.datasets.captions.caption_files import CaptionedImage, CaptionList, clean_captions
 from mmrank.datasets.image_header import image_size
 from mmrank.datasets.retrieval.image_lists import BadLine
 from mmrank.datasets.shards.shard_index import INDEX_FOLDER, ShardIndex

@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from mmrank.datasets.captions.caption_list import clean_captions
+from mmrank.datasets.captions.caption_files import clean_captions
 from mmrank.datasets.shards.shard_index import ShardIndex, ShardSample, scan_shards, write_index
 from mmrank.errors import UserError
 from mmrank.required_package import required_package

@@ -12,7 +12,7 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from mmrank.datasets.captions.caption_list import clean_captions
+from mmrank.datasets.captions.caption_files import clean_captions
 from mmrank.datasets.shards.shard_index import (
     INDEX_FOLDER,
     ScannedShard,

@@ -6,6 +6,7 @@ from mmengine.dist import all_gather_object
 from mmengine.hooks import EMAHook, Hook
 
 from mmrank.checkpoint_loading import CheckpointError
+from mmrank.engine.hooks.atomic_checkpoint_hook import confine_best_checkpoints
 from mmrank.engine.resume.matching import (
     compare_states,
     compare_training,
@@ -16,8 +17,7 @@ from mmrank.engine.resume.matching import (
     other_classes,
     without_folded,
 )
-from mmrank.engine.resume.recorded_files import confine_best_checkpoints
-from mmrank.engine.resume.strategies import has_global_state
+from mmrank.engine.runners import has_global_state
 from mmrank.registry import HOOKS
 
 
@@ -29,8 +29,7 @@ class CheckpointMatchHook(Hook):
     random weights. This hook refuses such a checkpoint with a table of the missing, unexpected and
     mismatched keys. When a training is resumed it also compares the optimiser, the number of
     parameter schedulers and whether there is an average of the weights, and refuses processes that
-    have resumed from different checkpoints, as those
-    of machines without a common disk do.
+    have resumed from different checkpoints, as those of machines without a common disk do.
 
     Values of another shape do not reach the model, so that with ``strict=False`` a fine-tuning
     starts those with fresh values.
@@ -88,23 +87,20 @@ class CheckpointMatchHook(Hook):
                 len(schedulers),
                 any(isinstance(hook, EMAHook) for hook in runner.hooks),
             )
-        why = missing_centre(found, state)
-        classes = other_classes(runner.model, found, checkpoint)
-        if classes:
-            why = f'{why}\n{classes}' if why else classes
+        reasons = (missing_centre(found, state), other_classes(runner.model, found, checkpoint))
+        why = ''.join(f'\n{reason}' for reason in reasons if reason)
         refused = [d for d in found if not is_allowed(d, self.allow)]
         if self.strict and refused:
             raise CheckpointError(
-                f'checkpoint {name} does not fit this config:\n'
-                f'{differences_table(refused)}\n  Fix: pass the checkpoint of '
-                'this config, or the config of this checkpoint (its work '
-                'folder has a copy). To leave out what differs, name it: '
-                f"--allow-partial '{refused[0].key}'{_paragraph(why)}"
+                f'checkpoint {name} does not fit this config:\n{differences_table(refused)}\n  '
+                'Fix: pass the checkpoint of this config, or the config of this checkpoint (its '
+                'work folder has a copy). To leave out what differs, name it: --allow-partial '
+                f"'{refused[0].key}'{why}"
             )
         if found:
             runner.logger.warning(
                 f'Of checkpoint {name} these keys differ and are not loaded:\n'
-                f'{differences_table(found)}{_paragraph(why)}'
+                f'{differences_table(found)}{why}'
             )
         for item in found:
             if item.kind == 'mismatched':
@@ -115,10 +111,6 @@ class CheckpointMatchHook(Hook):
                     (checkpoint.get('ema_state_dict', {}), 'module.'),
                 ):
                     part.pop(prefix + item.key, None)
-
-
-def _paragraph(text: str) -> str:
-    return f'\n{text}' if text else ''
 
 
 def _check_content(name: str, checkpoint: dict, resume: bool) -> None:
@@ -141,8 +133,7 @@ def _check_content(name: str, checkpoint: dict, resume: bool) -> None:
     ]
     if lacking:
         raise CheckpointError(
-            f'checkpoint {name} cannot be resumed: it has no '
-            f'{", ".join(lacking)}. Fix: resume from a checkpoint of a '
-            'training (epoch_*.pth, iter_*.pth), or start a new training from '
-            f"these weights: --cfg-options load_from='{name}'"
+            f'checkpoint {name} cannot be resumed: it has no {", ".join(lacking)}. Fix: resume '
+            'from a checkpoint of a training (epoch_*.pth, iter_*.pth), or start a new training '
+            f"from these weights: --cfg-options load_from='{name}'"
         )

@@ -27,8 +27,8 @@ class InterruptHook(Hook):
 
     ``tools/train.py`` adds it. The training then ends with its hooks and its checkpoints in order,
     on all processes after the same iteration. In a validation it ends after an iteration of that,
-    or, if a checkpoint is to
-    be saved, after the whole of it: the weights may be averaged ones until then.
+    or, if a checkpoint is to be saved, after the whole of it: the weights may be averaged ones
+    until then.
 
     Args:
         save: Whether to save a checkpoint first, ``iter_<n>.pth`` or, at the end of an epoch,
@@ -63,10 +63,8 @@ class InterruptHook(Hook):
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         """End here, unless the epoch ends as well."""
         loop = runner.train_loop
-        by_iteration = isinstance(loop, IterBasedTrainLoop)
-        if not by_iteration and self.end_of_epoch(loop.dataloader, batch_idx):
-            return
-        if not _is_asked():
+        ends_epoch = not _is_iter_based(runner) and self.end_of_epoch(loop.dataloader, batch_idx)
+        if ends_epoch or not _is_asked():
             return
         if self.save:
             for hook in runner.hooks:
@@ -78,9 +76,7 @@ class InterruptHook(Hook):
 
     def after_train_epoch(self, runner) -> None:
         """End after the last iteration of an epoch."""
-        if isinstance(runner.train_loop, IterBasedTrainLoop):
-            return
-        if _is_asked():
+        if not _is_iter_based(runner) and _is_asked():
             if self.save:
                 step = runner.epoch + 1
                 self._save(runner, step, runner.iter, f'epoch_{step}.pth')
@@ -96,10 +92,9 @@ class InterruptHook(Hook):
         if not interruption.is_deferred() or not _is_asked():
             return
         if self.save:
-            is_iter = isinstance(runner.train_loop, IterBasedTrainLoop)
-            kind = 'iter' if is_iter else 'epoch'
-            step = runner.iter if is_iter else runner.epoch
-            self._save(runner, runner.epoch, runner.iter, f'{kind}_{step}.pth')
+            by_iter = _is_iter_based(runner)
+            name = f'iter_{runner.iter}.pth' if by_iter else f'epoch_{runner.epoch}.pth'
+            self._save(runner, runner.epoch, runner.iter, name)
         raise interruption.Interrupted
 
     def _save(self, runner, epoch: int, step: int, name: str) -> None:
@@ -108,25 +103,29 @@ class InterruptHook(Hook):
         is_due = [self._saved_at != (epoch, step)]
         broadcast_object_list(is_due)
         if is_due[0]:
-            self._write(runner, epoch, step, name)
+            _write(runner, epoch, step, name)
         # A launcher ends all processes as soon as one has ended.
         barrier()
 
-    def _write(self, runner, epoch: int, step: int, name: str) -> None:
-        found = [h for h in runner.hooks if isinstance(h, CheckpointHook)]
-        hook = found[0] if found else None
-        folder = runner.work_dir if hook is None else hook.out_dir
-        runner.save_checkpoint(
-            folder,
-            name,
-            meta=dict(epoch=epoch, iter=step),
-            by_epoch=False,
-            backend_args=None if hook is None else hook.backend_args,
-        )
-        if is_main_process():
-            path = os.path.join(folder, name)
-            write_atomically(path.encode(), os.path.join(runner.work_dir, POINTER_NAME))
-            runner.logger.info(f'Interrupted: saved {path}.')
+
+def _write(runner, epoch: int, step: int, name: str) -> None:
+    hook = next((hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None)
+    folder = runner.work_dir if hook is None else hook.out_dir
+    runner.save_checkpoint(
+        folder,
+        name,
+        meta=dict(epoch=epoch, iter=step),
+        by_epoch=False,
+        backend_args=None if hook is None else hook.backend_args,
+    )
+    if is_main_process():
+        path = os.path.join(folder, name)
+        write_atomically(path.encode(), os.path.join(runner.work_dir, POINTER_NAME))
+        runner.logger.info(f'Interrupted: saved {path}.')
+
+
+def _is_iter_based(runner) -> bool:
+    return isinstance(runner.train_loop, IterBasedTrainLoop)
 
 
 def _is_asked() -> bool:

@@ -5,9 +5,9 @@ from pathlib import Path
 from mmengine.dist import master_only
 from mmengine.hooks import Hook
 
-from mmrank.engine.unwrap_model import unwrap_model
+from mmrank.engine.runners import unwrap_model
 from mmrank.registry import HOOKS
-from mmrank.state.samples.sample_temperature import SampleTemperature
+from mmrank.state.sample_averages import SampleTemperature
 from mmrank.visualization.temperatures.history import TemperatureHistory
 from mmrank.visualization.temperatures.temperatures import Temperatures, temperatures_of
 
@@ -19,12 +19,11 @@ class TemperatureHook(Hook):
     """Draws histograms of the temperatures over time, and what they mean.
 
     Every ``interval`` epochs (or iterations) ``history_<name>.csv`` and ``history_<name>.png`` in
-    ``work_dir/temperatures`` are brought up to
-    date. After training, :func:`~mmrank.visualization.temperatures.report.\
-write_temperature_report` adds the table of all samples, class frequency against temperature with
-    their rank correlation, and a sheet of the
-    images of the largest and the smallest temperatures. The history is kept
-    in checkpoints, so that a resumed training continues it.
+    ``work_dir/temperatures`` are brought up to date. After training,
+    :func:`~mmrank.visualization.temperatures.report.write_temperature_report` adds the table of all
+    samples, class frequency against temperature with their rank correlation, and a sheet of the
+    images of the largest and the smallest temperatures. The history is kept in checkpoints, so that
+    a resumed training continues it.
 
     ``tools/analysis_tools/temperatures.py`` does the same from checkpoints.
 
@@ -37,8 +36,8 @@ write_temperature_report` adds the table of all samples, class frequency against
         num_images: Images of each kind on the sheet; 0 for no sheet.
 
     Raises:
-        ValueError: If a number is out of range; before training, if no loss
-            of the model has temperatures.
+        ValueError: If a number is out of range; before training, if no loss of the model has
+            temperatures.
     """
 
     # After the loss has stepped, before checkpoints are written (VERY_LOW).
@@ -60,31 +59,22 @@ write_temperature_report` adds the table of all samples, class frequency against
         ):
             if value < least:
                 raise ValueError(f'{name} must be at least {least}, got {value!r}')
-        self.interval, self.by_epoch = interval, by_epoch
-        self.num_bins = num_bins
+        self.interval, self.by_epoch, self.num_bins = interval, by_epoch, num_bins
         self.num_extreme, self.num_images = num_extreme, num_images
         self._histories: dict[str, TemperatureHistory] = {}
 
-    @staticmethod
-    def _model(runner):
-        return unwrap_model(runner.model)
-
     def before_train(self, runner) -> None:
         """Refuse to run for nothing; note the range of the histograms."""
-        states = [
-            module
-            for module in self._model(runner).modules()
-            if isinstance(module, SampleTemperature)
-        ]
+        model = unwrap_model(runner.model)
+        states = [module for module in model.modules() if isinstance(module, SampleTemperature)]
         if not states:
             raise ValueError(
-                'TemperatureHook is in custom_hooks, but no loss of the model '
-                "has per-sample temperatures. Use type='mmrank.ISogCLRLoss', "
-                'or remove the hook'
+                'TemperatureHook is in custom_hooks, but no loss of the model has per-sample '
+                "temperatures. Use type='mmrank.ISogCLRLoss', or remove the hook"
             )
-        for state, found in zip(states, temperatures_of(self._model(runner))):
+        for state, found in zip(states, temperatures_of(model)):
             self._histories.setdefault(
-                found.name, TemperatureHistory(state.tau0, state.tau_max, self.num_bins)
+                found.name, TemperatureHistory(state.step.tau0, state.step.tau_max, self.num_bins)
             )
 
     def after_train_epoch(self, runner) -> None:
@@ -99,8 +89,7 @@ write_temperature_report` adds the table of all samples, class frequency against
 
     def after_train(self, runner) -> None:
         """Write the report."""
-        # All processes: they may have a part of the temperatures each.
-        self._report(runner, temperatures_of(self._model(runner)))
+        self._report(runner, temperatures_of(unwrap_model(runner.model)))
 
     @master_only
     def _report(self, runner, temperatures: list[Temperatures]) -> None:
@@ -125,7 +114,8 @@ write_temperature_report` adds the table of all samples, class frequency against
         runner.logger.info(f'Temperatures are in {self._folder(runner)}')
 
     def _read(self, runner, step: int) -> None:
-        self._draw(runner, step, temperatures_of(self._model(runner)))
+        # All processes: they may have a part of the temperatures each.
+        self._draw(runner, step, temperatures_of(unwrap_model(runner.model)))
 
     @master_only
     def _draw(self, runner, step: int, temperatures: list[Temperatures]) -> None:

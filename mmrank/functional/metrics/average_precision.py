@@ -22,12 +22,7 @@ def count_at_or_above(queries: Tensor, scores: Tensor) -> Tensor:
 
 
 def check_list(scores: Tensor, is_positive: Tensor) -> None:
-    """Refuse what is no list of scores with labels.
-
-    Raises:
-        ValueError: If the shapes are not one and the same 1-D shape.
-        TypeError: If the scores are not of a float dtype.
-    """
+    """Check that both are 1-D of one length, and that the scores are floats."""
     if scores.dim() != 1 or scores.shape != is_positive.shape:
         raise ValueError(
             'scores and is_positive must be 1-D of one length, got shapes '

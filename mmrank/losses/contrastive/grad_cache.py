@@ -15,18 +15,17 @@ def grad_cache(
     """Embed a batch in chunks, of which one at a time has its activations.
 
     The loss sees the embeddings of the whole batch; its backward pass embeds each chunk once more,
-    and passes the gradient of the chunk's embeddings
-    on to the weights. That costs one more forward pass of all chunks but the last one, which keeps
-    its activations, for it comes first in backward.
-    Source: Gao et al., Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup,
-    RepL4NLP 2021. Here each chunk is a checkpoint of ``torch.utils.checkpoint``, so there is one
-    backward pass: DistributedDataParallel sends each gradient once, after the last chunk, and
+    and passes the gradient of the chunk's embeddings on to the weights. That costs one more forward
+    pass of all chunks but the last one, which keeps its activations, for it comes first in
+    backward. Source: Gao et al., Scaling Deep Contrastive Learning Batch Size under Memory Limited
+    Setup, RepL4NLP 2021. Here each chunk is a checkpoint of ``torch.utils.checkpoint``, so there is
+    one backward pass: DistributedDataParallel sends each gradient once, after the last chunk, and
     gradient scaling, accumulation and autocast are as without chunks.
 
-    The second pass of a chunk starts from torch's random states of its
-    first, and from the buffers of the modules as they were then; afterwards the buffers have what
-    the first passes left in them. So dropout repeats itself, and running statistics take in each
-    chunk once. Random numbers of numpy and of Python are not repeated.
+    The second pass of a chunk starts from torch's random states of its first, and from the buffers
+    of the modules as they were then; afterwards the buffers have what the first passes left in
+    them. So dropout repeats itself, and running statistics take in each chunk once. Random numbers
+    of numpy and of Python are not repeated.
 
     The gradient is that of ``encode(rows)`` where a row's embedding does not depend on the other
     rows. Dropout draws its masks chunk by chunk: others, from the same distribution. Batch norm in

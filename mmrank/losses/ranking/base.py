@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mmrank.autograd import on_host
 from mmrank.distributed import all_gather_lists, join, scale_gradient, world_group
 from mmrank.errors import UserError
-from mmrank.losses.heads import HeadInterface, refuse_stock_dense_head
+from mmrank.losses.heads import HeadInterface
 from mmrank.losses.inputs import EmbeddingBatch, box_values, one_of, refuse_nan
 from mmrank.losses.setting_names import refuse_unknown
 
@@ -237,8 +237,8 @@ class RankingLoss(HeadInterface, nn.Module):
 
     Raises:
         ValueError: On an unknown choice.
-        UserError: If a dense head of mmdet builds it that does not gather, ``use_sigmoid`` is
-            False, or a setting is unknown.
+        UserError: If ``use_sigmoid`` is False or a setting is unknown. A dense head of mmdet that
+            does not gather raises it, too.
     """
 
     zero_without_positives = False
@@ -257,7 +257,6 @@ class RankingLoss(HeadInterface, nn.Module):
         **unknown: object,
     ) -> None:
         refuse_unknown(type(self), unknown)
-        refuse_stock_dense_head(type(self).__name__)
         super().__init__()
         one_of('mode', mode, ('flatten', 'per_class'))
         one_of('reduction', reduction, ('mean', 'sum'))

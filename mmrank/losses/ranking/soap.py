@@ -7,7 +7,7 @@ from mmrank.distributed import all_gather_lists
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import SquaredHinge
 from mmrank.losses.score_lists import like_scores, split_lists
-from mmrank.state.samples.sample_ranks import SampleRanks
+from mmrank.state.sample_ranks import SampleRanks
 
 from .base import RankedLists, RankingLoss
 

@@ -11,8 +11,8 @@ from torch import nn
 
 from mmrank.checkpoint_loading import load_checkpoint
 from mmrank.errors import UserError
-from mmrank.state.samples.sample_temperature import SampleTemperature
-from mmrank.state.sharding.shard_files import SHARD_FILES_KEY, whole_tables
+from mmrank.state.sample_averages import SampleTemperature
+from mmrank.state.shard_files import SHARD_FILES_KEY, whole_tables
 
 
 @dataclass(frozen=True)

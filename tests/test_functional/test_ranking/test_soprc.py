@@ -265,7 +265,7 @@ def test_bad_lists_are_named():
         soprc_lists(scores, labels, scores[:1], prior=0.1, **SETTING)
 
 
-@pytest.mark.parametrize('name', ['functional.ranking.soprc', 'state.score_interpolation'])
+@pytest.mark.parametrize('name', ['functional.ranking.soprc', 'state.score_vector'])
 def test_docstring_examples_run(name):
     functional = importlib.import_module('mmrank.functional')
     module = importlib.import_module(f'mmrank.{name}')

@@ -12,21 +12,26 @@ from rich.console import Console
 
 from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
 from mmrank.visualization.figures import fitting_labels, shorten
-from research.coco.benchmark_table import (
+from research.coco.detections import (
+    class_colours,
+    draw_side_by_side,
+    matched_boxes,
+    most_differing_images,
+)
+from research.coco.pr_curves import (
+    PRCurves,
+    most_differing_classes,
+    plot_metric_bars,
+    plot_pr_pages,
+)
+from research.coco.runs import RunRecord
+from research.coco.tables import (
     BenchmarkRow,
     describe_runs,
     rich_benchmark,
     table_cells,
     write_benchmark,
 )
-from research.coco.pictures.box_matching import matched_boxes
-from research.coco.pictures.detections import class_colours
-from research.coco.pictures.differing_images import most_differing_images
-from research.coco.pictures.metric_bars import plot_metric_bars
-from research.coco.pictures.pr_curves import PRCurves
-from research.coco.pictures.pr_pages import most_differing_classes, plot_pr_pages
-from research.coco.pictures.side_by_side import draw_side_by_side
-from research.common.run_record import RunRecord
 from research.synthetic.boxes import make_predictions
 from research.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 

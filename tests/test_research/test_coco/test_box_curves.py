@@ -13,9 +13,9 @@ from mmrank.evaluation.box_evaluation import (
     load_ground_truth,
     summary,
 )
-from research.coco.comparison_table import comparison_rows, rich_table, write_tables
-from research.coco.pictures.detections import draw_detections
-from research.coco.pictures.pr_curves import PRCurves, plot_pr_curves
+from research.coco.detections import draw_detections
+from research.coco.pr_curves import PRCurves, plot_pr_curves
+from research.coco.tables import comparison_rows, rich_table, write_tables
 from research.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 

@@ -10,14 +10,24 @@ from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.functional import retrieval_metrics
 from mmrank.visualization.figures import fit_text, fit_two_lines, shorten, text_width
-from research.retrieval import sheet as retrieval_sheet
-from research.retrieval.neighbours import find_neighbours
-from research.retrieval.pages import draw_sheets
-from research.retrieval.plots import plot_precision_recall, plot_recall_at_k, write_curves
-from research.retrieval.query_selection import CHOICES, select_queries
-from research.retrieval.result import check_same_test_set, evaluate_features
-from research.retrieval.sheet import draw_retrieval_sheet
-from research.retrieval.table import describe_test_set, rich_retrieval, write_retrieval_table
+from research.retrieval import sheets as retrieval_sheet
+from research.retrieval.report import (
+    check_same_test_set,
+    describe_test_set,
+    evaluate_features,
+    plot_precision_recall,
+    plot_recall_at_k,
+    rich_retrieval,
+    write_curves,
+    write_retrieval_table,
+)
+from research.retrieval.sheets import (
+    CHOICES,
+    draw_retrieval_sheet,
+    draw_sheets,
+    find_neighbours,
+    select_queries,
+)
 
 
 @pytest.fixture(scope='module')

@@ -4,11 +4,10 @@ import json
 
 import pytest
 
-from research.seeds.outcome import Outcome
-from research.seeds.plan_file import parse_plan, read_plan
+from research.seeds.plan import parse_plan, read_plan
 from research.seeds.report import write_markdown
-from research.seeds.statistics import collect_values, summarise
-from research.seeds.tuning import check_splits, choose
+from research.seeds.runs import Outcome
+from research.seeds.statistics import check_splits, choose, collect_values, summarise
 
 LR = 'optim_wrapper.optimizer.lr'
 

@@ -7,7 +7,7 @@ import pytest
 from forked_processes import run_script
 from PIL import Image
 
-from research.seeds.setting_plot import plot_setting, read_setting_runs
+from research.seeds.plots import plot_setting, read_setting_runs
 
 TOOL = Path(__file__).parents[3] / 'tools/analysis_tools/plot_setting.py'
 RUNS = """stage,method,choice,seed,metric,value

@@ -8,7 +8,7 @@ import torch
 from mmengine.logging import MMLogger
 from retrieval_speed import bare_products, make_set
 
-from mmrank.evaluation.linear_probe_metric import LinearProbe
+from mmrank.evaluation.frozen_feature_metrics import LinearProbe
 from mmrank.registry import METRICS
 
 from .row import Row, Sides, Sizes, Step, products

@@ -11,6 +11,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from torch import Tensor
 
+from mmrank.calibration.calibration_file import Calibration
 from mmrank.errors import UserError
 from mmrank.evaluation.box_evaluation import (
     check_predictions,
@@ -21,7 +22,6 @@ from mmrank.evaluation.box_evaluation import (
     load_predictions,
     match_boxes,
 )
-from mmrank.models.calibration import Calibration
 
 from .judged_scores import JudgedScores, SplitFigures, as_float32
 
@@ -56,20 +56,6 @@ class BoxSplit:
 
         A box is right if no better box of its class has taken the object that it overlaps most by
         ``iou`` or more, as COCO matches. Boxes on crowds and on ignored objects do not count.
-
-        Args:
-            predictions: ``*.bbox.json`` of ``CocoMetric``, or content of a dump of ``tools/test.py
-                --out``.
-            ann_file: COCO annotations of the images.
-            classes: Names in the order of the model. None: all categories of the annotations.
-            iou: IoU from which a box is right.
-
-        Returns:
-            The split.
-
-        Raises:
-            UserError: If there is no box, boxes, annotations and classes do not fit, or the
-                annotations are federated.
         """
         if not isinstance(ann_file, COCO) and not Path(ann_file).is_file():
             raise UserError(
@@ -106,15 +92,7 @@ class BoxSplit:
         return [{**box, 'score': value} for box, value in zip(self.boxes, values)]
 
     def figures(self, calibration: Calibration | None = None) -> SplitFigures:
-        """COCO's figures of the boxes.
-
-        Args:
-            calibration: None: of the scores as they are.
-
-        Returns:
-            The figures; precision at every recall and recall, of each IoU, class, size and number
-            of boxes, are its details.
-        """
+        """COCO's figures of the boxes."""
         boxes = [dict(x) for x in self.boxes]
         if calibration is not None:
             boxes = self.calibrated(calibration)

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mmrank.calibration.calibration_file import Calibration
 from mmrank.errors import UserError
-from mmrank.models.calibration import Calibration
 
 
 @dataclass(frozen=True)
@@ -77,19 +77,7 @@ class Split(Protocol):
 
 
 def as_float32(scores: np.ndarray, labels: np.ndarray, where: str) -> Tensor:
-    """Scores as the model has given them.
-
-    Args:
-        scores: (n,) numbers from a file.
-        labels: (n,) classes.
-        where: What to call them in an error.
-
-    Returns:
-        (n,) float32.
-
-    Raises:
-        UserError: If one is outside [0, 1], or different scores of a class would become equal.
-    """
+    """Scores as the model has given them."""
     scores = np.asarray(scores, np.float64)
     if scores.size and not ((scores >= 0) & (scores <= 1)).all():
         raise UserError(

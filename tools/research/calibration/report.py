@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from mmrank.calibration.calibration_file import Calibration
 from mmrank.functional import (
     expected_calibration_error,
     localisation_aware_calibration_error,
     reliability_bins,
 )
-from mmrank.models.calibration import Calibration
 from mmrank.visualization.reliability_diagram import ReliabilityPanel, plot_reliability
 from mmrank.visualization.tables import write_table
 
@@ -46,17 +46,7 @@ class CalibrationReport:
     def of(
         cls, name: str, split: Split, calibration: Calibration, num_bins: int = 25
     ) -> 'CalibrationReport':
-        """Judge a split.
-
-        Args:
-            name: What to call it.
-            split: The split.
-            calibration: The maps.
-            num_bins: Bins of the errors.
-
-        Returns:
-            The report.
-        """
+        """Judge a split."""
         judged = split.judged
         return cls(
             name,
@@ -106,15 +96,7 @@ class CalibrationReport:
         return ('D-ECE', 'LaECE') if is_detection else ('ECE',)
 
     def write(self, folder: str | os.PathLike, target: str) -> list[Path]:
-        """Write ``<name>.md``, ``<name>.csv`` and ``<name>.png``.
-
-        Args:
-            folder: Where to.
-            target: What a probability means, in words.
-
-        Returns:
-            The files.
-        """
+        """Write ``<name>.md``, ``<name>.csv`` and ``<name>.png``."""
         note = f'In percent; {self.num_bins} bins. A probability means: {target}. {self.verdict()}'
         stem = Path(folder) / self.name
         files = write_table(

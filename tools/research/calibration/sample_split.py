@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mmrank.calibration.calibration_file import Calibration
 from mmrank.errors import UserError
-from mmrank.evaluation.class_scores import class_figures
-from mmrank.models.calibration import Calibration
-from mmrank.models.heads.one_vs_rest_targets import one_vs_rest_targets
+from mmrank.evaluation.average_precision_metric import class_figures
+from mmrank.models.heads.sample_fields import one_vs_rest_targets
 
 from .judged_scores import JudgedScores, SplitFigures, as_float32
 
@@ -38,19 +38,7 @@ class SampleSplit:
     def read(
         cls, samples: Sequence[Mapping], classes: Sequence[str] | None = None
     ) -> 'SampleSplit':
-        """Take scores and labels out of a dump.
-
-        Args:
-            samples: Content of a dump of ``tools/test.py --out``.
-            classes: Names in the order of the model. None: numbers.
-
-        Returns:
-            The split.
-
-        Raises:
-            UserError: If there is no sample, the samples have no labels, the scores are a softmax,
-                or the number of classes is another.
-        """
+        """Take scores and labels out of a dump."""
         scores = torch.stack([torch.as_tensor(x['pred_score']) for x in samples])
         number = scores.size(1)
         names = list(classes or map(str, range(number)))
@@ -92,14 +80,7 @@ class SampleSplit:
         )
 
     def figures(self, calibration: Calibration | None = None) -> SplitFigures:
-        """Average precision of each class; AUROC is among the details.
-
-        Args:
-            calibration: None: of the scores as they are.
-
-        Returns:
-            The figures.
-        """
+        """Average precision of each class; AUROC is among the details."""
         scores = self.scores
         if calibration is not None:
             scores = calibration.columns(scores)

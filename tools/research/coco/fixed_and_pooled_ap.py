@@ -9,8 +9,7 @@ the whole data set:
 - *AP-pool* (section 5): the AP of one ranking of the boxes of all classes, which depends on how the
   scores of different classes compare.
 
-Boxes are matched class by class and ignored as LVIS does (Gupta et al., CVPR 2019, section 3); see
-:mod:`mmrank.models.federated_annotations`.
+Boxes are matched class by class and ignored as LVIS does (Gupta et al., CVPR 2019, section 3).
 """
 
 from collections.abc import Iterable, Mapping
@@ -59,11 +58,7 @@ class Matches:
         )
 
     def average_precision(self) -> float:
-        """COCO's AP: mean over 101 recalls and the IoU thresholds.
-
-        Returns:
-            AP in [0, 1]; NaN without objects.
-        """
+        """COCO's AP, the mean over 101 recalls and the IoU thresholds; NaN without objects."""
         if not self.num_objects:
             return nan
         order = np.argsort(-self.scores, kind='stable')
@@ -89,23 +84,16 @@ def _interpolated_precision(is_true: np.ndarray, is_false: np.ndarray, num_objec
 
 
 def best_of_class(boxes: list[dict], per_class: int) -> list[dict]:
-    """The boxes of each class with the highest scores.
-
-    Args:
-        boxes: Checked predictions.
-        per_class: Boxes of a class in the whole data set.
-
-    Returns:
-        Copies of them, by class.
-    """
+    """Copies of the ``per_class`` boxes of each class with the highest scores, by class."""
     boxes = sorted(boxes, key=lambda box: (box['category_id'], -box['score']))
-    best = []
-    for _, group in groupby(boxes, key=itemgetter('category_id')):
-        best += [dict(box) for box, _ in zip(group, range(per_class))]
-    return best
+    return [
+        dict(box)
+        for _, group in groupby(boxes, key=itemgetter('category_id'))
+        for box, _ in zip(group, range(per_class))
+    ]
 
 
-def match_classes(document: dict, boxes: list[dict]) -> dict:
+def match_classes(document: dict, boxes: list[dict]) -> dict[int, Matches]:
     """Match boxes to objects by LVIS's rules.
 
     Args:
@@ -113,15 +101,14 @@ def match_classes(document: dict, boxes: list[dict]) -> dict:
         boxes: Checked predictions; keys are added to them.
 
     Returns:
-        :class:`Matches` by category id, of classes with a box or an object.
+        Matches by category id, of classes with a box or an object.
     """
     complete_lvis(document)
     truth, found = COCO(), COCO()
     truth.dataset = document
     index_quietly(truth)
     for number, box in enumerate(boxes, 1):
-        _, _, width, height = box['bbox']
-        box.update(id=number, area=width * height, iscrowd=0)
+        box.update(id=number, area=box['bbox'][2] * box['bbox'][3], iscrowd=0)
     found.dataset = {**document, 'annotations': boxes}
     evaluation = COCOeval(truth, index_quietly(found), 'bbox')
     evaluation.params.maxDets = [_EVERY_BOX]
@@ -139,13 +126,10 @@ def match_classes(document: dict, boxes: list[dict]) -> dict:
         # Missing annotations: what matches nothing may be an object.
         is_false = ~is_true & (kind not in partial[image])
         counted = ~one['dtIgnore'].astype(bool)
+        num_objects = int((np.asarray(one['gtIgnore']) == 0).sum())
+        scores = np.array(one['dtScores'], dtype=float)
         parts.setdefault(kind, []).append(
-            Matches(
-                np.array(one['dtScores'], dtype=float),
-                is_true & counted,
-                is_false & counted,
-                int((np.asarray(one['gtIgnore']) == 0).sum()),
-            )
+            Matches(scores, is_true & counted, is_false & counted, num_objects)
         )
     return {kind: Matches.joined(own) for kind, own in parts.items()}
 
@@ -169,32 +153,24 @@ def fixed_and_pooled_ap(
     fixed = {kind: own.average_precision() for kind, own in matches.items()}
     figures = {'AP-fixed': _mean(fixed.values())}
     for letter in 'rcf':
-        own = {k: ap for k, ap in fixed.items() if frequency[k] == letter}
-        figures[f'AP{letter}-fixed'] = _mean(own.values())
+        own = [ap for kind, ap in fixed.items() if frequency[kind] == letter]
+        figures[f'AP{letter}-fixed'] = _mean(own)
     pooled = Matches.joined(matches.values()) if matches else None
     figures['AP-pool'] = pooled.average_precision() if pooled else nan
     return figures
 
 
 def describe_limit(boxes: Iterable[Mapping]) -> str | None:
-    """Say whether predictions look cut off at a number for each image.
-
-    Args:
-        boxes: Checked predictions.
-
-    Returns:
-        A sentence if the largest number of boxes of an image is that of several images; None
-        otherwise.
-    """
+    """A sentence if several images have the same largest number of boxes, as if cut off there."""
     _, counts = np.unique([b['image_id'] for b in boxes], return_counts=True)
     largest = counts.max(initial=0)
     reached = int((counts == largest).sum())
     if reached < 2 or largest < 100:
         return None
     return (
-        f'{reached} images have {largest} boxes, a limit of the detector it '
-        'seems: AP-fixed and AP-pool are meant for predictions without one '
-        '(test_cfg.max_per_img), and are too low with it.'
+        f'{reached} images have {largest} boxes, a limit of the detector it seems: AP-fixed and '
+        'AP-pool are meant for predictions without one (test_cfg.max_per_img), and are too low '
+        'with it.'
     )
 
 

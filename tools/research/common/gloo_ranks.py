@@ -11,21 +11,7 @@ import torch.multiprocessing as mp
 
 
 def on_ranks(function: Callable, ranks: int, *args: Any, method: str = 'spawn') -> list:
-    """Call ``function(rank, *args)`` in a process group, on one thread each.
-
-    Args:
-        function: What a module has at its top level. Its result is sent.
-        ranks: Number of processes.
-        *args: What all of them get.
-        method: How processes start: ``spawn``; or ``fork``, which keeps what is imported, where
-            torch has done nothing yet.
-
-    Returns:
-        Results by rank.
-
-    Raises:
-        ChildProcessError: If a process fails; the others are ended.
-    """
+    """Call ``function(rank, *args)`` in a process group, on one thread each."""
     with socket.socket() as s:
         s.bind(('127.0.0.1', 0))
         port = s.getsockname()[1]

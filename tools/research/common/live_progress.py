@@ -37,11 +37,7 @@ class LiveProgressHook(Hook):
         self._first_iter = 0
 
     def before_train(self, runner) -> None:
-        """Start the clock and the bar.
-
-        Args:
-            runner: The runner.
-        """
+        """Start the clock and the bar."""
         self._start = time.monotonic()
         self._first_iter = runner.iter
         if self._first_iter:
@@ -64,14 +60,7 @@ class LiveProgressHook(Hook):
             self._bar.start()
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
-        """Show loss and time left.
-
-        Args:
-            runner: The runner.
-            batch_idx: Not used.
-            data_batch: Not used.
-            outputs: Losses of the step.
-        """
+        """Show loss and time left."""
         done, total = runner.iter + 1, runner.max_iters
         now = time.monotonic()
         wait = _REFRESH if self._bar else _LINE_INTERVAL
@@ -93,22 +82,14 @@ class LiveProgressHook(Hook):
             self.console.print(f'{self.title}: iteration {done}/{total}, {status}', highlight=False)
 
     def before_val(self, runner) -> None:
-        """Show that evaluation runs.
-
-        Args:
-            runner: The runner.
-        """
+        """Show that evaluation runs."""
         if self._bar:
             self._bar.update(self._task, status='evaluating')
         else:
             self.console.print(f'{self.title}: evaluating', highlight=False)
 
     def after_train(self, runner) -> None:
-        """Stop the bar.
-
-        Args:
-            runner: The runner.
-        """
+        """Stop the bar."""
         self.stop()
 
     def stop(self) -> None:

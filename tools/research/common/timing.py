@@ -16,16 +16,7 @@ Steps = Mapping[str, tuple[Callable, tuple]]
 
 
 def times_in_turn(steps: Steps, repeats: int) -> dict[str, list[float]]:
-    """Run functions in turn, so that a busy machine slows down all alike.
-
-    Args:
-        steps: Function and arguments by name. They run with as many threads
-            as torch has now; accelerators are waited for.
-        repeats: Turns of each function.
-
-    Returns:
-        Seconds of a call, for each function turn by turn.
-    """
+    """Run functions in turn, so that a busy machine slows down all alike."""
     timers = {
         name: Timer(
             'function(*args)',
@@ -46,16 +37,7 @@ def times_in_turn(steps: Steps, repeats: int) -> dict[str, list[float]]:
 
 
 def in_turn(steps: Steps, repeats: int) -> dict[str, tuple[float, float]]:
-    """Median times, and ratios that hold on a busy machine.
-
-    Args:
-        steps: See :func:`times_in_turn`; the first one is the reference.
-        repeats: See there.
-
-    Returns:
-        By name the median of the seconds, and the median of the ratios to the first function in the
-        same turn.
-    """
+    """Median times, and ratios that hold on a busy machine."""
     return _medians(times_in_turn(steps, repeats))
 
 
@@ -76,15 +58,6 @@ def both_times_in_turn(steps: Steps, repeats: int, long: float = 1.0) -> dict[st
     """Run functions in turn and measure wall time and CPU time together.
 
     A turn repeats a function until it lasts :data:`TURN`.
-
-    Args:
-        steps: See :func:`times_in_turn`.
-        repeats: Turns of each function.
-        long: The first run of a function warms it up and does not count, unless it takes more
-            seconds than this. Then it is the first turn.
-
-    Returns:
-        Times by name, ``repeats`` of each.
     """
     calls, times = {}, {}
     for name, (function, args) in steps.items():
@@ -107,25 +80,13 @@ def cpu_in_turn(steps: Steps, repeats: int) -> dict[str, tuple[float, float]]:
     """The same as :func:`in_turn` in seconds of this process's CPU time.
 
     What other processes do does not count.
-
-    Args:
-        steps: See :func:`times_in_turn`; the first one is the reference.
-        repeats: Turns of each function.
-
-    Returns:
-        As :func:`in_turn`.
     """
     times = both_times_in_turn(steps, repeats)
     return _medians({name: own.cpu for name, own in times.items()})
 
 
 def median_ratio(own: list[float], reference: list[float]) -> float:
-    """Median of the ratios of the same turns.
-
-    Args:
-        own: Seconds, turn by turn.
-        reference: Likewise.
-    """
+    """Median of the ratios of the same turns."""
     return statistics.median(a / b for a, b in zip(own, reference))
 
 

@@ -40,14 +40,7 @@ _OBJECT_TEMPLATES = (
 
 
 def describe_image(image: np.ndarray) -> tuple[str, str]:
-    """Describe the brightness of an image and the colour of its border.
-
-    Args:
-        image: (H, W, 3) uint8 in RGB.
-
-    Returns:
-        ``dark``, ``plain`` or ``bright``, and a name of ``COLOURS``.
-    """
+    """Describe the brightness of an image and the colour of its border."""
     image = image.astype(np.float64)
     light = image.mean()
     tone = 'dark' if light < 95 else 'bright' if light > 150 else 'plain'
@@ -62,20 +55,7 @@ def describe_image(image: np.ndarray) -> tuple[str, str]:
 def class_captions(
     name: str, image: np.ndarray, number: int, rng: np.random.Generator
 ) -> list[str]:
-    """Write captions of an image of one class.
-
-    Args:
-        name: Name of the class; some have synonyms.
-        image: (H, W, 3) uint8 in RGB.
-        number: How many.
-        rng: Draws templates, without replacement, and synonyms.
-
-    Returns:
-        Distinct captions.
-
-    Raises:
-        ValueError: If there are fewer templates.
-    """
+    """Write captions of an image of one class."""
     tone, colour = describe_image(image)
     captions = []
     for template in _draw(_CLASS_TEMPLATES, number, rng):
@@ -90,20 +70,7 @@ def class_captions(
 def object_captions(
     counts: Mapping[str, int], image: np.ndarray, number: int, rng: np.random.Generator
 ) -> list[str]:
-    """Write captions that count the objects of an image.
-
-    Args:
-        counts: Number of objects of each kind, at least one kind.
-        image: (H, W, 3) uint8 in RGB.
-        number: How many captions.
-        rng: Draws templates, without replacement, and the order of the kinds.
-
-    Returns:
-        Distinct captions.
-
-    Raises:
-        ValueError: If there are fewer templates, or no objects.
-    """
+    """Write captions that count the objects of an image."""
     if not counts:
         raise ValueError('an image without objects has no caption')
     tone, colour = describe_image(image)

@@ -56,16 +56,7 @@ class GlyphsSpec:
 
 
 def draw_glyph(spec: GlyphsSpec, label: int, sample: int) -> np.ndarray:
-    """Make one drawing.
-
-    Args:
-        spec: What to draw.
-        label: The glyph.
-        sample: The drawing of it.
-
-    Returns:
-        (size, size) uint8, ink 255 on 0; the same for the same arguments.
-    """
+    """Make one drawing."""
     strokes = _invent(np.random.default_rng([spec.seed, label]))
     rng = np.random.default_rng([spec.seed, label, 1 + sample])
     angle = np.deg2rad(rng.uniform(-spec.rotation, spec.rotation))
@@ -94,16 +85,7 @@ def draw_glyph(spec: GlyphsSpec, label: int, sample: int) -> np.ndarray:
 def write_glyphs(
     out_dir: str | Path, spec: GlyphsSpec, progress: Callable[[int, int], None] | None = None
 ) -> None:
-    """Write ``glyph_<class>/<drawing>.png`` for every drawing.
-
-    Args:
-        out_dir: Folder to write to; it is made if needed, files of the same names are replaced.
-        spec: What to draw.
-        progress: Called as ``progress(done, total)`` per class.
-
-    Raises:
-        OSError: If an image cannot be written.
-    """
+    """Write ``glyph_<class>/<drawing>.png`` for every drawing."""
     digits = len(str(max(spec.num_classes, spec.per_class) - 1))
     for label in range(spec.num_classes):
         folder = Path(out_dir) / f'glyph_{label:0{digits}d}'

@@ -65,13 +65,6 @@ def make_interactions(spec: InteractionsSpec) -> tuple[np.ndarray, np.ndarray]:
 
     A pair's log odds are the inner product of two hidden vectors, plus the activity of the user and
     the popularity of the item.
-
-    Args:
-        spec: What to make up.
-
-    Returns:
-        Two (P, 2) int64 arrays of users and items. Each user and each item
-        has a training pair.
     """
     rng = np.random.default_rng(spec.seed)
     shape = spec.num_users, spec.num_items
@@ -92,12 +85,7 @@ def make_interactions(spec: InteractionsSpec) -> tuple[np.ndarray, np.ndarray]:
 
 
 def write_interactions(out_dir: str | Path, spec: InteractionsSpec) -> None:
-    """Write ``train.csv`` and ``test.csv`` with ``user,item`` lines.
-
-    Args:
-        out_dir: Folder to write to, made if needed.
-        spec: What to make up.
-    """
+    """Write ``train.csv`` and ``test.csv`` with ``user,item`` lines."""
     for name, pairs in zip(('train', 'test'), make_interactions(spec)):
         rows = [('user', 'item'), *pairs.tolist()]
         write_csv_atomically(rows, Path(out_dir) / f'{name}.csv')

@@ -67,11 +67,7 @@ class ShapesSpec:
     image_format: str = 'jpg'
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot make a data set.
-
-        Raises:
-            ValueError: If a field is outside its range; names the field.
-        """
+        """Refuse values that cannot make a data set."""
         rules = (
             ('num_train', self.num_train >= 1, 'at least 1'),
             ('num_val', self.num_val >= 1, 'at least 1'),
@@ -121,18 +117,7 @@ class ShapesSpec:
 
 
 def render_image(spec: ShapesSpec, split: str, index: int) -> tuple[np.ndarray, list[dict]]:
-    """Paint one image.
-
-    Args:
-        spec: The data set's specification.
-        split: ``'train'``, ``'val'`` or ``'test'``.
-        index: Image number within the split, from 0.
-
-    Returns:
-        The image, uint8 BGR of shape (height, width, 3), and its objects: dicts with ``label``
-        (0-based), ``bbox`` [x, y, width, height] of the visible part in pixels and ``area``, the
-        visible pixels.
-    """
+    """Paint one image."""
     rng = np.random.default_rng([spec.seed, SPLITS.index(split), index])
     canvas = paint_background(rng, spec.width, spec.height)
     paint_distractors(rng, canvas, spec.min_size, spec.max_size)
@@ -154,21 +139,7 @@ def write_shapes_coco(
     spec: ShapesSpec,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> dict[str, Path]:
-    """Write images and annotation files.
-
-    Args:
-        out_dir: Receives ``<split>/000000.jpg ...`` and ``annotations/<split>.json``. Files of the
-            same names are
-            replaced.
-        spec: The data set's specification.
-        progress: Called as ``progress(split, done, total)`` per image.
-
-    Returns:
-        The annotation file of each split.
-
-    Raises:
-        OSError: If an image cannot be written.
-    """
+    """Write images and annotation files."""
     out_dir = Path(out_dir)
     (out_dir / 'annotations').mkdir(parents=True, exist_ok=True)
     files = {}
