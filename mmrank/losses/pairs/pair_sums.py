@@ -81,7 +81,7 @@ class Surrogate:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Value at score differences of any shape and float dtype; no gradient."""
-        return self.value_factor * self.terms(x.detach().clone())
+        return self.value_factor * self.terms(clamp_infinite(x.detach()))
 
     def bound(self, low: float, high: float) -> float:
         """Largest value over pairs of scores in ``[low, high]``: that at ``low - high``."""
