@@ -30,9 +30,6 @@ class NearImage:
 def images_in(folder: str | Path) -> list[str]:
     """Image files in a folder and the folders in it, sorted.
 
-    Args:
-        folder: The folder.
-
     Raises:
         UserError: If there is none.
     """
@@ -96,7 +93,7 @@ def nearest_images(
     count: int = 10,
     index: GalleryIndex | None = None,
 ) -> list[NearImage]:
-    """Find the nearest images.
+    """Find the nearest images, best first; an approximate index may miss some.
 
     Args:
         query: (D,) embedding of the picture.
@@ -104,9 +101,6 @@ def nearest_images(
         paths: Their N files.
         count: How many to find.
         index: Over the gallery, by cosine; None compares with all of it.
-
-    Returns:
-        The images, best first; an approximate index may miss some.
     """
     if index is None:
         scores, rows = nearest_in_gallery(query[None], gallery, count)

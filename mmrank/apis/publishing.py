@@ -14,7 +14,7 @@ from mmengine.config import Config
 from mmengine.registry import DefaultScope
 
 from mmrank.apis.entry_point import check_packages, read_config, walk_types
-from mmrank.apis.trained_model import load_all, read_weights
+from mmrank.apis.models import load_all, read_weights
 from mmrank.engine.resume.matching import FOLDED, folded_heads, model_state, read_saved_config
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
@@ -65,12 +65,9 @@ def publish_model(
     Args:
         checkpoint: The file of a training.
         out: Name of the new file, ``<name>.pth``; ``<name>-<hash>.pth`` is written.
-        trust: Let the old file run code; see :func:`read_weights`.
+        trust: Let the old file run code; see :func:`~mmrank.apis.models.read_weights`.
         config: Config file of the training. None: the text that the checkpoint keeps, where it
             names registered classes only.
-
-    Returns:
-        The new file.
 
     Raises:
         UserError: If the checkpoint cannot be read or holds no weights, if it is not one of the
@@ -102,24 +99,25 @@ def publish_model(
         meta[FOLDED] = {**dict(meta.get(FOLDED) or {}), **folded}
     if isinstance(meta.get('cfg'), str):
         meta['cfg'] = _WORK_DIR.sub('', meta['cfg'])
-    content = dict(
-        meta={key: plain_value(meta[key]) for key in _META if key in meta}, state_dict=state
-    )
-    buffer = BytesIO()
-    torch.save(content, buffer)
-    data = buffer.getvalue()
+    meta = {key: plain_value(meta[key]) for key in _META if key in meta}
+    data = saved_bytes(dict(meta=meta, state_dict=state))
     digest = hashlib.sha256(data).hexdigest()
     path = out.with_name(f'{out.stem}-{digest[:SHORT_HASH]}.pth')
     write_atomically(data, path)
     return Published(path, digest, tuple(centres))
 
 
+def saved_bytes(content: object) -> bytes:
+    """What ``torch.save`` writes."""
+    buffer = BytesIO()
+    torch.save(content, buffer)
+    return buffer.getvalue()
+
+
 def describe_centre(centre: HeadCentre) -> str:
-    """Say what became of the centre of a head's scores."""
+    """Describe whether the centre of a head's scores was folded into the bias."""
     if centre.folded:
-        numbers = [f'{x:.2f}' for x in centre.centre[:4]]
-        if len(centre.centre) > 4:
-            numbers.append('...')
+        numbers = [f'{x:.2f}' for x in centre.centre[:4]] + ['...'] * (len(centre.centre) > 4)
         return (
             f'{centre.head}: the centre of the scores, {", ".join(numbers)}, '
             'is in the bias; a stock config shows the same scores'
@@ -178,15 +176,10 @@ def has_ranking_head(model: object) -> bool:
     if isinstance(model, Mapping):
         loss = model.get('loss_cls')
         kind = str(loss.get('type')) if isinstance(loss, Mapping) else ''
-        listwise = 'mmrank.Listwise' in str(model.get('type'))
-        return (
-            listwise
-            or kind.startswith('mmrank.')
-            or any(has_ranking_head(value) for value in model.values())
-        )
-    if isinstance(model, list | tuple):
-        return any(has_ranking_head(value) for value in model)
-    return False
+        if 'mmrank.Listwise' in str(model.get('type')) or kind.startswith('mmrank.'):
+            return True
+        model = list(model.values())
+    return isinstance(model, list | tuple) and any(map(has_ranking_head, model))
 
 
 def plain_value(value: object) -> object:

@@ -16,13 +16,7 @@ from mmrank.functional import top_k_inner_product
 
 @dataclass(frozen=True)
 class Recommendation:
-    """One item for one user.
-
-    Attributes:
-        user: Name in the file of the training pairs.
-        item: Name likewise.
-        score: Inner product of the two embeddings.
-    """
+    """One item for one user: their names in the file of the training pairs, the inner product."""
 
     user: str
     item: str

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from functools import cache
 from typing import Any
 
@@ -37,14 +38,7 @@ STOCK_SETTINGS = {
     ),
     'VFNetHead': dict(
         use_vfl=True,
-        loss_cls=dict(
-            type='mmdet.VarifocalLoss',
-            use_sigmoid=True,
-            alpha=0.75,
-            gamma=2.0,
-            iou_weighted=True,
-            loss_weight=1.0,
-        ),
+        loss_cls=dict(_FOCAL, type='mmdet.VarifocalLoss', alpha=0.75, iou_weighted=True),
     ),
     'YOLOXHead': dict(loss_cls=dict(_CROSS_ENTROPY, reduction='sum')),
 }
@@ -227,13 +221,10 @@ def _dense_head(node: dict, path: str, changes: list[str]) -> dict:
             f'{path}.head_type={_shown(node["type"])!r}: the stock SSD head has a softmax over C + '
             f'1 channels, which no weights of C sigmoids fit.\n  Fix: {_remedy("model")}'
         )
-    settings = dict(loss_cls=_FOCAL)
-    for base in host.__mro__:
-        if base.__name__ in STOCK_SETTINGS:
-            settings = STOCK_SETTINGS[base.__name__]
-            break
-    node.update((key, _copy(value)) for key, value in settings.items())
-    _note_head(node, path, changes)
+    known = (STOCK_SETTINGS.get(base.__name__) for base in host.__mro__)
+    settings = next(filter(None, known), dict(loss_cls=_FOCAL))
+    node.update(deepcopy(settings))
+    changes.append(f'{path}: {_shown(node["type"])} with {node["loss_cls"]["type"]}')
     return node
 
 
@@ -253,23 +244,14 @@ def _box_head(node: dict, path: str, changes: list[str]) -> dict:
         num_classes=node.get('num_classes', _BOX_CLASSES),
         loss_weight=1.0,
     )
-    _note_head(node, path, changes)
+    changes.append(f'{path}: {_shown(node["type"])} with {node["loss_cls"]["type"]}')
     return node
-
-
-def _note_head(node: dict, path: str, changes: list[str]) -> None:
-    kind = _shown(node['type'])
-    changes.append(f'{path}: {kind} with {node["loss_cls"]["type"]}')
 
 
 def _shown(kind: str | type) -> str:
     if isinstance(kind, type):
         return f'{kind.__module__}.{kind.__qualname__}'
     return kind
-
-
-def _copy(value: Any) -> Any:
-    return dict(value) if isinstance(value, Mapping) else value
 
 
 def _without_own_imports(node: Any) -> Any:

@@ -5,7 +5,6 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 
 import torch
@@ -13,9 +12,9 @@ from mmengine.config import Config
 from mmengine.registry import DefaultScope
 from torch import nn
 
-from mmrank.apis.publishing import has_ranking_head, plain_value
+from mmrank.apis.models import load_all, read_weights
+from mmrank.apis.publishing import has_ranking_head, plain_value, saved_bytes
 from mmrank.apis.stock_config import NAME, stock_config
-from mmrank.apis.trained_model import load_all, read_weights
 from mmrank.engine.resume.matching import Difference, compare_states, model_state
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
@@ -47,15 +46,15 @@ def stock_model(cfg: Config, checkpoint: str, trust: bool = False) -> tuple[Stoc
     """Turn a detector of mmrank into one of mmdet.
 
     The head becomes the one that it was made from, and the centre of the scores moves into the bias
-    of its classification layer, see
-    :func:`mmrank.models.centre_folding.fold_centres`: boxes and scores stay. Where an ``EMAHook``
-    averaged the weights, the average is taken: the hook puts it into the ``state_dict`` of the
-    checkpoint, and into ``ema_state_dict`` the weights that the training continues from.
+    of its classification layer, see :func:`mmrank.models.centre_folding.fold_centres`: boxes and
+    scores stay. Where an ``EMAHook`` averaged the weights, the average is taken: the hook puts it
+    into the ``state_dict`` of the checkpoint, and into ``ema_state_dict`` the weights that the
+    training continues from.
 
     Args:
         cfg: The config of the training.
         checkpoint: File of its weights.
-        trust: Let the file run code; see :func:`mmrank.apis.trained_model.read_weights`.
+        trust: Let the file run code; see :func:`mmrank.apis.models.read_weights`.
 
     Returns:
         The detector, and what the checkpoint says about its training.
@@ -100,9 +99,6 @@ def write_stock_model(
             classes.
         trust: See :func:`stock_model`.
 
-    Returns:
-        The detector.
-
     Raises:
         UserError: See :func:`stock_model`; and if ``out`` would overwrite the files of the
             training.
@@ -117,9 +113,7 @@ def write_stock_model(
     detector, meta = stock_model(cfg, checkpoint, trust)
     text = _config_text(detector.cfg)
     meta = {key: plain_value(meta[key]) for key in _META if key in meta}
-    buffer = BytesIO()
-    torch.save(dict(meta=dict(meta, cfg=text), state_dict=detector.state), buffer)
-    weights = buffer.getvalue()
+    weights = saved_bytes(dict(meta=dict(meta, cfg=text), state_dict=detector.state))
     if NAME.encode() in weights:
         raise UserError(
             f'{checkpoint} names {NAME} in meta.dataset_meta, and a stock '
@@ -131,13 +125,7 @@ def write_stock_model(
 
 
 def stock_paths(out: str | Path) -> tuple[Path, Path]:
-    """The config and the checkpoint that a name stands for.
-
-    Args:
-        out: The name; an ending of either file is left out.
-
-    Returns:
-        ``<out>.py`` and ``<out>.pth``.
+    """``<out>.py`` and ``<out>.pth`` of a name; an ending of either file is left out.
 
     Raises:
         UserError: If it is a folder.
@@ -179,11 +167,7 @@ def _check_classes(model: nn.Module, loaded: Mapping, name: str) -> None:
 
 
 def _classes(model: nn.Module, difference: Difference) -> tuple[int, int] | None:
-    """Numbers of classes that explain the shapes of a layer.
-
-    Returns:
-        That of the checkpoint and that of the config; None if they do not.
-    """
+    """Numbers of classes, saved and expected, that explain the shapes of a layer, if any do."""
     saved, expected = (
         [int(x) for x in re.findall(r'\d+', text)]
         for text in (difference.saved, difference.expected)
@@ -245,14 +229,9 @@ def _config_text(cfg: Config) -> str:
     text = cfg.pretty_text
     try:
         same = Config.fromstring(text, '.py').to_dict() == cfg.to_dict()
+        reason = 'the stock config reads otherwise than it was written'
     except Exception as error:
-        raise UserError(
-            f'the stock config cannot be written as text: {error}.\n  Fix: '
-            'use plain values in the config of the training'
-        ) from error
+        same, reason = False, f'the stock config cannot be written as text: {error}'
     if not same:
-        raise UserError(
-            'the stock config reads otherwise than it was written.\n  Fix: '
-            'use plain values in the config of the training'
-        )
+        raise UserError(f'{reason}.\n  Fix: use plain values in the config of the training')
     return text

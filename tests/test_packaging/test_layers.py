@@ -20,7 +20,8 @@ FLOORS = (
     ('losses', 'calibration'),
     ('functional', 'registry', 'training_set'),
     ('adapters', 'datasets', 'models'),
-    ('engine', 'evaluation', 'visualization'),
+    ('visualization',),
+    ('engine', 'evaluation'),
     ('apis',),
 )
 FLOOR_OF = {name: i for i, names in enumerate(FLOORS) for name in names}

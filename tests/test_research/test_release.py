@@ -10,8 +10,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from mmrank.apis import released_model
-from mmrank.apis.released_model import find_weights, load_model, read_model_index, released_models
+from mmrank.apis import models
+from mmrank.apis.models import find_weights, load_model, read_model_index, released_models
 from mmrank.errors import UserError
 from mmrank.registry import MODELS
 from research import release as building
@@ -118,7 +118,7 @@ def checkout(tmp_path, monkeypatch, run_script):
         return subprocess.CompletedProcess(command, *run_script(*command[1:]))
 
     monkeypatch.setattr(building.subprocess, 'run', run)
-    monkeypatch.setattr(released_model, 'index_folder', lambda: root)
+    monkeypatch.setattr(models, 'index_folder', lambda: root)
     return root, build_folder.parent
 
 

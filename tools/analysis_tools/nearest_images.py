@@ -30,8 +30,8 @@ from rich.console import Console
 from torch import Tensor
 
 from mmrank.apis.entry_point import add_config_option, add_trust_option, apply_options, read_config
+from mmrank.apis.models import trained_model
 from mmrank.apis.nearest_images import NearImage, embed_images, images_in, nearest_images
-from mmrank.apis.trained_model import trained_model
 from mmrank.errors import UserError, show_user_errors
 from mmrank.evaluation.gallery_index import INDICES, GalleryIndex
 from mmrank.evaluation.retrieval_features import load_features

@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from mmrank.apis.entry_point import add_config_option, add_trust_option, apply_options, read_config
+from mmrank.apis.models import trained_model
 from mmrank.apis.recommendation import Recommendation, recommend
-from mmrank.apis.trained_model import trained_model
 from mmrank.datasets.interactions.read_csv import read_csv
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import write_csv_atomically

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from rich.progress import track
 
-from mmrank.datasets.captions.read_caption_table import read_caption_table
+from mmrank.datasets.captions.caption_files import read_caption_table
 from mmrank.datasets.shards.pack_shards import pack_shards, read_caption_folder
 from mmrank.datasets.shards.shard_index import ShardIndex
 from mmrank.datasets.shards.stream import index_stream

@@ -17,8 +17,8 @@ import yaml
 from rich.console import Console
 
 import mmrank
+from mmrank.apis.models import read_model_index
 from mmrank.apis.publishing import SHORT_HASH, describe_centre, publish_model
-from mmrank.apis.released_model import read_model_index
 from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 from mmrank.errors import UserError
 from mmrank.files import write_atomically

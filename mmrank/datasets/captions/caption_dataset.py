@@ -8,9 +8,12 @@ from mmengine.fileio import exists, join_path
 from mmengine.logging import MMLogger
 from mmpretrain.datasets import BaseDataset
 
-from mmrank.datasets.captions.caption_list import CaptionList
-from mmrank.datasets.captions.read_caption_json import read_coco_captions, read_karpathy
-from mmrank.datasets.captions.read_caption_table import read_caption_table
+from mmrank.datasets.captions.caption_files import (
+    CaptionList,
+    read_caption_table,
+    read_coco_captions,
+    read_karpathy,
+)
 from mmrank.datasets.interactions.interactions import Interactions
 from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.errors import UserError
@@ -170,7 +173,7 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
 class CaptionTable(CaptionDataset):
     """Captions from a table, as of Conceptual Captions.
 
-    See :func:`mmrank.datasets.captions.read_caption_table.\
+    See :func:`mmrank.datasets.captions.caption_files.\
 read_caption_table` for the forms: TSV with a line of names, JSONL, JSON.
 
     Args:

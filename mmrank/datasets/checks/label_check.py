@@ -1,9 +1,10 @@
 """Whether the labels of a classification data set can be learnt from."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from mmengine.dataset import ConcatDataset, RepeatDataset
 
-from mmrank.datasets.long_tail.multi_label_items import check_every_class
 from mmrank.errors import UserError
 
 
@@ -93,3 +94,32 @@ def _targets(dataset, split: str, name: str) -> np.ndarray:
     if not rows:
         raise UserError(f'the {split} split of {name} has no item')
     return np.stack(rows).astype(np.int64)
+
+
+def check_every_class(targets: np.ndarray, classes: Sequence[str], split: str, source: str) -> None:
+    """Refuse a split in which a class cannot be ranked.
+
+    Args:
+        targets: (N, C) of 0 and 1.
+        classes: Names of the C classes.
+        split: Name of the split, for the message.
+        source: Where the labels come from, for the message.
+
+    Raises:
+        UserError: Naming all classes that have no positive or no negative.
+    """
+    positives = targets.sum(0)
+    for kind, bad in (('positive', positives == 0), ('negative', positives == len(targets))):
+        if bad.any():
+            names = [name for name, is_bad in zip(classes, bad) if is_bad]
+            raise UserError(
+                f'the {split} split of {source} has {len(targets)} images and no {kind} of '
+                f'{_shown(names)}, whose average precision is undefined. Fix: use another split, '
+                'or remove these classes from `classes`'
+            )
+
+
+def _shown(names: list[str]) -> str:
+    """The first twenty names, each cut off where it is long."""
+    more = [f'{len(names) - 20} more'] if len(names) > 20 else []
+    return ', '.join([name[:80] for name in names[:20]] + more)

@@ -21,19 +21,8 @@ SPLITS = ('train', 'test')
 _LARGEST_FILE = 10**9
 #: What NumPy and zipfile raise for damaged arrays.
 _DAMAGE = (
-    OSError,
-    ValueError,
-    KeyError,
-    EOFError,
-    MemoryError,
-    NotImplementedError,
-    OverflowError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
+    *(OSError, ValueError, KeyError, EOFError, MemoryError, NotImplementedError, OverflowError),
+    *(RuntimeError, SyntaxError, TypeError, zipfile.BadZipFile, zlib.error, struct.error),
 )
 
 
@@ -52,13 +41,7 @@ class LabelledImages:
     source: str
 
     def take(self, indices: np.ndarray) -> np.ndarray:
-        """Return some of the images.
-
-        Args:
-            indices: (n,) which.
-
-        Returns:
-            (n, H, W, 3) uint8 in RGB.
+        """The (n, H, W, 3) uint8 images in RGB of (n,) indices.
 
         Raises:
             UserError: If a file cannot be read, or sizes differ.
@@ -122,7 +105,11 @@ def read_arrays(path: Path, names: tuple[str, ...]) -> LabelledImages:
     """
     fix = 'Fix: write it again with tools/dataset_converters/cifar10.py'
     try:
-        _check_array_sizes(path)
+        with zipfile.ZipFile(path) as archive:
+            size = sum(info.file_size for info in archive.infolist())
+        # NumPy reserves what the header of an array says, and a bomb unpacks 1,000 times its size.
+        if size > _LARGEST_FILE:
+            raise ValueError(f'its arrays have {size:,} bytes, more than {_LARGEST_FILE:,}')
         with np.load(path, allow_pickle=False) as file:
             # What lacks the header of an array comes as bytes.
             images, labels, classes = (
@@ -152,28 +139,8 @@ def read_arrays(path: Path, names: tuple[str, ...]) -> LabelledImages:
     return LabelledImages(images, labels.astype(np.int64), str(path))
 
 
-def _check_array_sizes(path: Path) -> None:
-    """Refuse arrays that no version of CIFAR has.
-
-    Raises:
-        ValueError: If they would fill the memory; NumPy reserves what the header of an array says,
-            and a bomb unpacks 1,000 times its size.
-    """
-    with zipfile.ZipFile(path) as archive:
-        size = sum(info.file_size for info in archive.infolist())
-    if size > _LARGEST_FILE:
-        raise ValueError(f'its arrays have {size:,} bytes, more than {_LARGEST_FILE:,}')
-
-
 def read_rgb(path: Path) -> np.ndarray:
-    """Decode a file.
-
-    Returns:
-        (H, W, 3) uint8 in RGB.
-
-    Raises:
-        UserError: If it cannot be decoded.
-    """
+    """Decode a file to (H, W, 3) uint8 in RGB."""
     try:
         image = decode_image(path.read_bytes())
     except (OSError, ValueError) as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mmrank.datasets.captions.caption_list import CaptionedImage, CaptionList, clean_captions
+from mmrank.datasets.captions.caption_files import CaptionedImage, CaptionList, clean_captions
 from mmrank.datasets.image_header import image_size
 from mmrank.datasets.retrieval.image_lists import BadLine
 from mmrank.datasets.shards.shard_index import INDEX_FOLDER, ShardIndex
@@ -23,11 +23,8 @@ CAPTION_FIELD = 'caption'
 def read_caption_folder(folder: str | Path) -> CaptionList:
     """Find images with their captions beside them: ``x.jpg`` and ``x.txt``.
 
-    Args:
-        folder: Searched with all folders in it. A line of a text file is a caption.
-
-    Returns:
-        The images, ordered by their paths; bad entries included.
+    All folders in it are searched. A line of a text file is a caption. The images are ordered by
+    their paths; bad entries are included.
     """
     folder = Path(folder)
     images, bad = [], []

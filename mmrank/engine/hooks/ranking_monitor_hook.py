@@ -60,10 +60,8 @@ class RankingMonitorHook(Hook):
         ):
             if not value > 0:
                 raise ValueError(f'{name} must be > 0, got {value!r}')
-        self.interval = interval
-        self.saturation = saturation
-        self.patience = patience
-        self._flat_readings: dict[str, int] = {}
+        self.interval, self.saturation, self.patience = interval, saturation, patience
+        self._high_readings: dict[str, int] = {}
         self._warned: set[str] = set()
         self._warned_still: set[str] = set()
         self._window = max(math.ceil(patience_iters / interval), 1) + 1
@@ -87,9 +85,20 @@ class RankingMonitorHook(Hook):
                 self._check_finite(runner, name, key, value)
                 runner.message_hub.update_scalar(f'train/{prefix}{key}', value)
                 if key == 'argument':
-                    self._check_saturation(runner, name, loss, value)
+                    text = (
+                        f'{name} is saturated: its argument is {value:.0f}, where the outer '
+                        'function is flat and the gradient vanishes. '
+                        f'{loss.saturation_advice}'
+                    )
+                    self._warn_once(runner, name, value, self.saturation, text)
                 if key.endswith('tau_gain'):
-                    self._check_gain(runner, f'{name}.{key}', loss, value)
+                    text = (
+                        f'{name}.{key} = 2 eta rho / tau is {value:.2g}: a temperature mostly '
+                        'repeats its last batch instead of averaging over visits. Fix: eta of '
+                        f'{type(loss).__name__} of about tau / (20 rho) and 100 visits of a sample '
+                        'or more'
+                    )
+                    self._warn_once(runner, f'{name}.{key}', value, self.LARGEST_GAIN, text)
         self._check_movement(runner, outputs)
 
     @staticmethod
@@ -101,40 +110,20 @@ class RankingMonitorHook(Hook):
                 'optim_wrapper.clip_grad=dict(max_norm=10), or check for corrupt images and boxes'
             )
 
-    def _is_due(self, name: str, high: bool) -> bool:
-        """Whether the one warning of ``name`` is to be given now."""
-        readings = self._flat_readings.get(name, 0) + 1 if high else 0
-        self._flat_readings[name] = readings
-        if name in self._warned or readings < self.patience:
-            return False
-        self._warned.add(name)
-        return True
-
-    def _check_gain(self, runner, name: str, loss, value: float) -> None:
-        if not self._is_due(name, value > self.LARGEST_GAIN):
-            return
-        runner.logger.warning(
-            f'{name} = 2 eta rho / tau is {value:.2g}: a temperature mostly repeats its last batch '
-            f'instead of averaging over visits. Fix: eta of {type(loss).__name__} of about tau / '
-            '(20 rho) and 100 visits of a sample or more'
-        )
-
-    def _check_saturation(self, runner, name: str, loss, value: float) -> None:
-        if not self._is_due(name, value > self.saturation):
-            return
-        runner.logger.warning(
-            f'{name} is saturated: its argument is {value:.0f}, where the outer function is flat '
-            f'and the gradient vanishes. {loss.saturation_advice}'
-        )
+    def _warn_once(self, runner, name: str, value: float, limit: float, text: str) -> None:
+        """Warn of the ``patience``-th reading in a row above a limit."""
+        readings = self._high_readings.get(name, 0) + 1 if value > limit else 0
+        self._high_readings[name] = readings
+        if readings >= self.patience and name not in self._warned:
+            self._warned.add(name)
+            runner.logger.warning(text)
 
     def _check_movement(self, runner, outputs) -> None:
         """Warn of the losses in the log that stay where they are."""
-        names = [k for k in outputs or {} if 'loss' in k and k != 'loss']
-        if not names and outputs and 'loss' in outputs:
-            names = ['loss']
-        for name in names:
-            if name in self._warned_still:
-                continue
+        names = [key for key in outputs or {} if 'loss' in key]
+        if len(names) > 1 and 'loss' in names:  # their sum
+            names.remove('loss')
+        for name in [name for name in names if name not in self._warned_still]:
             value = float(outputs[name])
             readings = self._readings.setdefault(name, deque(maxlen=self._window))
             readings.append(value)

@@ -1,6 +1,6 @@
 """The random number generators as a part of the checkpoint."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from mmengine.dist import all_gather_object, get_rank, get_world_size
@@ -58,7 +58,8 @@ class RNGStateHook(Hook):
 
     def before_train(self, runner) -> None:
         """Put back the states, if the run is resumed, and warn of limits."""
-        self._warn_of_limits(runner)
+        for limit in _limits(runner):
+            runner.logger.warning(limit)
         if runner.iter > 0:
             self._restore(runner)
 
@@ -96,10 +97,7 @@ class RNGStateHook(Hook):
         }
 
     def gather_states(self, runner) -> None:
-        """Gather the states as of now, for a checkpoint that is not due.
-
-        All processes call it.
-        """
+        """Gather the states as of now, for a checkpoint that is not due; all processes call it."""
         self._note(runner, gather=True)
 
     def _note(self, runner, gather: bool) -> None:
@@ -158,40 +156,37 @@ class RNGStateHook(Hook):
             )
         set_rng_state(state)
 
-    def _warn_of_limits(self, runner) -> None:
-        loop = runner.train_loop
-        if hides_checkpoints(runner):
-            runner.logger.warning(
-                f'RNGStateHook can save nothing here: {type(runner.strategy).__name__} does not '
-                'show its checkpoints to hooks. A resumed training draws other random numbers.'
-            )
-        elif not any(isinstance(h, CheckpointHook) for h in runner.hooks):
-            runner.logger.warning(
-                'RNGStateHook can save nothing here: no hook saves checkpoints. Add '
-                "`default_hooks.checkpoint = dict(type='mmrank.AtomicCheckpointHook')`, or remove "
-                'RNGStateHook.'
-            )
-        if not isinstance(loop, EpochBasedTrainLoop | IterBasedTrainLoop):
-            runner.logger.warning(
-                f'RNGStateHook does not know how {type(loop).__name__} resumes: it restores the '
-                'random state before the loop starts, and what that draws first is not made up for.'
-            )
-        if not isinstance(loop.dataloader, DataLoader):
-            runner.logger.warning(
-                'RNGStateHook does not know the random numbers of '
-                f'{type(loop.dataloader).__name__}: seeds of its sampler and its workers are '
-                'restored only where it keeps them as a DataLoader does.'
-            )
-            return
-        if loop.dataloader.num_workers == 0:
-            return
+
+def _limits(runner) -> Iterator[str]:
+    """What the hook cannot do in this runner."""
+    loop, loader = runner.train_loop, runner.train_loop.dataloader
+    if hides_checkpoints(runner):
+        yield (
+            f'RNGStateHook can save nothing here: {type(runner.strategy).__name__} does not show '
+            'its checkpoints to hooks. A resumed training draws other random numbers.'
+        )
+    elif not any(isinstance(hook, CheckpointHook) for hook in runner.hooks):
+        yield (
+            'RNGStateHook can save nothing here: no hook saves checkpoints. Add '
+            "`default_hooks.checkpoint = dict(type='mmrank.AtomicCheckpointHook')`, or remove "
+            'RNGStateHook.'
+        )
+    if not isinstance(loop, EpochBasedTrainLoop | IterBasedTrainLoop):
+        yield (
+            f'RNGStateHook does not know how {type(loop).__name__} resumes: it restores the random '
+            'state before the loop starts, and what that draws first is not made up for.'
+        )
+    if not isinstance(loader, DataLoader):
+        yield (
+            f'RNGStateHook does not know the random numbers of {type(loader).__name__}: seeds of '
+            'its sampler and its workers are restored only where it keeps them as a DataLoader '
+            'does.'
+        )
+    elif loader.num_workers and (isinstance(loop, IterBasedTrainLoop) or loader.persistent_workers):
+        fix = '`train_dataloader.persistent_workers=False`'
         if isinstance(loop, IterBasedTrainLoop):
             fix = '`train_dataloader.num_workers=0`, or an epoch-based loop'
-        elif loop.dataloader.persistent_workers:
-            fix = '`train_dataloader.persistent_workers=False`'
-        else:
-            return
-        runner.logger.warning(
+        yield (
             'The random state of data loading workers that live longer than an epoch cannot be '
             'saved: if this training is interrupted, the resumed one draws different '
             f'augmentations. For an exact resume set {fix}.'
@@ -199,12 +194,7 @@ class RNGStateHook(Hook):
 
 
 class _RestoringIterator:
-    """Runs a function between the build of an iterator and its first item.
-
-    Args:
-        iterator: ``IterBasedTrainLoop.dataloader_iterator``.
-        restore: Called once, before the first item is drawn.
-    """
+    """Runs a function between the build of a loop's iterator and its first item."""
 
     def __init__(self, iterator: Any, restore: Callable[[], None]) -> None:
         self._iterator = iterator
@@ -240,15 +230,12 @@ def _gather(state: dict) -> list[dict]:
 def _samplers(loader) -> list:
     """The samplers of a loader that may hold a seed, each once."""
     batch = getattr(loader, 'batch_sampler', None)
-    found = [getattr(loader, 'sampler', None), getattr(batch, 'sampler', None), batch]
-    unique = {id(item): item for item in found if hasattr(item, 'seed')}
-    return list(unique.values())
+    found = (getattr(loader, 'sampler', None), getattr(batch, 'sampler', None), batch)
+    return list({id(item): item for item in found if hasattr(item, 'seed')}.values())
 
 
 def _sampler_seed(loader) -> int | None:
-    for sampler in _samplers(loader):
-        return sampler.seed
-    return None
+    return next((sampler.seed for sampler in _samplers(loader)), None)
 
 
 def _worker_seed(loader) -> int | None:
