@@ -267,8 +267,9 @@ class CappedImbalance(RunningMean):
     ) -> Tensor:
         """Take in the (L,) risks X >= 0 of a batch; returns (L,) float64 rho > 0 for its lists.
 
-        Where the EMA saw no batch yet, X is that of the list itself. ``ratio`` is n-/n+ of the lists;
-        lists without positives are ignored; ``group`` and ``rows`` as of :meth:`RunningMean.update`.
+        Where the EMA saw no batch yet, X is that of the list itself. ``ratio`` is n-/n+ of the
+        lists; lists without positives are ignored; ``group`` and ``rows`` as of
+        :meth:`RunningMean.update`.
         """
         risk = risk.detach().double()
         mean = self.update(risk[:, None], has_positive[:, None], group, rows)
@@ -322,8 +323,8 @@ class SelfBalance(SavedState):
     def update(self, classification: Tensor, boxes: Tensor, group=None) -> Tensor:
         """Take in the scalar losses of an iteration, boxes without this ratio; returns the ratio.
 
-        A loss that is not finite, or an iteration without boxes, does not count. With a ``group`` its
-        ranks have other losses.
+        A loss that is not finite, or an iteration without boxes, does not count. With a ``group``
+        its ranks have other losses.
         """
         if not self.training or inside_backward():
             return self.ratio.clone()

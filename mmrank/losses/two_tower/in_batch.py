@@ -197,13 +197,13 @@ def in_batch_embedding_loss(
     The square loss costs O(B D^2), others are computed in blocks; see :func:`weighted_cross_sum`.
 
     - ``left``: (B, D) floats; or one for each distinct entity, (U, D), with ``left_index``, (B,)
-      integers in ``[0, U)``. ``right`` and ``right_index`` likewise. With all pairs of a data set as
-      the batch this is the full objective in O(m n D) or less.
+      integers in ``[0, U)``. ``right`` and ``right_index`` likewise. With all pairs of a data set
+      as the batch this is the full objective in O(m n D) or less.
     - ``rows``: (B,), or (B1,) for ``sogram``, beside (B1 + B2,) ``cols``.
-    - ``group``: Process group whose ranks hold parts of one batch, of any sizes, also 0. The value is
-      that of the joined batch on every rank. The gradient is W times this rank's part of it, so that
-      DistributedDataParallel's mean over the ranks is the joined batch's; every rank must run
-      backward. None: one process.
+    - ``group``: Process group whose ranks hold parts of one batch, of any sizes, also 0. The
+      value is that of the joined batch on every rank. The gradient is W times this rank's part of
+      it, so that DistributedDataParallel's mean over the ranks is the joined batch's; every rank
+      must run backward. None: one process.
     """
     first, start = _first_sample(mode, len(rows), len(cols))
     left_index = _checked_index('left', left, left_index, len(rows))

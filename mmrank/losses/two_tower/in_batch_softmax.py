@@ -153,9 +153,10 @@ class InBatchSoftmaxLoss(NamedSettings, nn.Module):
         left_index: Tensor | None = None,
         right_index: Tensor | None = None,
     ) -> Tensor:
-        """Loss of a batch, >= 0, arguments as of :class:`InBatchLoss`; in training, counts its entities.
+        """Loss of a batch, >= 0, with the arguments of :class:`InBatchLoss`.
 
-        Still attached to the graph when no pair has a negative. Raises as :class:`InBatchLoss`.
+        In training it counts the entities. Still attached to the graph when no pair has a negative.
+        Raises as :class:`InBatchLoss`.
         """
         left = _of_pairs('left', left, left_index, rows, 'rows')
         right = _of_pairs('right', right, right_index, cols, 'cols')
