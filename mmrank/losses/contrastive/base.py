@@ -122,11 +122,12 @@ class ContrastedBatch:
         others: the terms of 2n anchors. With two the views are modalities, each against the other
         one: the terms of n anchors of each.
         """
-        rest = self.ids, self.all_view1, self.all_view2, self.all_ids, self.ring
+        keys = self.all_view1, self.all_view2, self.all_ids
+        rest = self.ids, None if self.all_view1 is self.view1 else keys, self.ring
         if len(taus) == 1:
             terms = [two_view_terms(self.view1, self.view2, *taus, *rest)]
         else:
-            terms = [*two_modality_terms(self.view1, self.view2, *taus, *rest)]
+            terms = two_modality_terms(self.view1, self.view2, *taus, *rest)
         self.negatives = torch.cat([x.count for x in terms]).double().mean()
         return terms
 

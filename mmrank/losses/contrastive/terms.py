@@ -9,7 +9,7 @@ The exponentials are powers of two: ``exp2`` takes half the time of ``exp``, and
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -180,35 +180,32 @@ class _Matrix:
         self.rows, self.same, self.limit = rows, same, limit
         self.columns = rows if columns is None else columns
 
-    def strips(self) -> Iterator[tuple[slice, int]]:
-        """See :func:`similarity_strips`."""
-        n, m, width = len(self.rows), len(self.columns), self.rows.size(1)
-        return similarity_strips(n, m, width, self.mirrored, self.limit)
-
     def is_small(self) -> bool:
         """Whether it takes no more memory than the embeddings."""
-        n, m = len(self.rows), len(self.columns)
-        entries = n * m // (2 if self.mirrored else 1)
-        return entries <= (n + m) * self.rows.size(1)
+        n, (m, width) = len(self.rows), self.columns.shape
+        return n * m // (2 if self.mirrored else 1) <= (n + m) * width
 
-    def strip(self, part: slice, first: int) -> Tensor:
-        """Similarities of some rows and the columns from ``first`` on."""
-        return self.rows[part] @ self.columns[first:].t()
+    def strips(self, both: bool, kept: Iterable[Tensor] = ()):
+        """Yield the rows of each strip, its first column, the strip, and whose sums it is part of.
 
-    def directions(self, part: slice, first: int, both: bool):
-        """Parts of a strip that belong to the sums of rows and of columns.
-
-        Yields the number of the sums, the anchors, their dimension, the first column of the strip
-        that counts, and the entries that are no negatives there.
+        That is the number of the sums (1 are those of columns), the anchors, their dimension, the
+        first column of the strip that counts, and the entries that are no negatives there.
         """
-        last = len(self.columns)
-        inside = self.same.inside(part, first, last)
-        yield 0, part, 1, 0, inside
-        if self.mirrored and part.stop < last:
-            inside = self.same.inside(part, part.stop, last)
-            yield 0, slice(part.stop, last), 0, part.stop - first, inside
-        elif both:
-            yield 1, slice(0, last), 0, 0, inside
+        kept, (last, width) = iter(kept), self.columns.shape
+        for part, first in similarity_strips(
+            len(self.rows), last, width, self.mirrored, self.limit
+        ):
+            strip = next(kept, None)
+            if strip is None:
+                strip = self.rows[part] @ self.columns[first:].t()
+            inside = self.same.inside(part, first, last)
+            sides = [(0, part, 1, 0, inside)]
+            if self.mirrored and part.stop < last:
+                inside = self.same.inside(part, part.stop, last)
+                sides.append((0, slice(part.stop, last), 0, part.stop - first, inside))
+            elif both:
+                sides.append((1, slice(0, last), 0, 0, inside))
+            yield part, first, strip, sides
 
 
 class LogMeanExp(Function):
@@ -226,9 +223,8 @@ class LogMeanExp(Function):
         own = (rows * columns).sum(1) if positive is None else positive
         sums = [ExpSums(own, tau) for tau in taus]
         kept = [] if any(ctx.needs_input_grad) and matrix.is_small() else None
-        for part, first in matrix.strips():
-            strip = matrix.strip(part, first)
-            for k, anchors, dim, skipped, inside in matrix.directions(part, first, len(sums) > 1):
+        for _, _, strip, sides in matrix.strips(len(taus) > 1):
+            for k, anchors, dim, skipped, inside in sides:
                 if strip.numel():
                     sums[k].take(strip[:, skipped:], anchors, dim, inside)
             if kept is not None:
@@ -246,8 +242,7 @@ class LogMeanExp(Function):
     def backward(ctx, *grads):
         number = len(ctx.log2_sums)
         rows, columns, positive, *saved = ctx.saved_tensors
-        taus, means = saved[:number], saved[number : 2 * number]
-        kept = iter(saved[2 * number :])
+        taus, means, kept = saved[:number], saved[number : 2 * number], saved[2 * number :]
         matrix = _Matrix(rows, None if ctx.mirrored else columns, ctx.same, ctx.limit)
         counts = ctx.same.rows_others, ctx.same.columns_others
         sums, settings, of_taus = [], [], []
@@ -268,15 +263,11 @@ class LogMeanExp(Function):
                 of_rows = of_columns = torch.zeros_like(rows)
                 if not ctx.mirrored:
                     of_columns = torch.zeros_like(columns)
-            for part, first in matrix.strips():
-                strip = next(kept, None)
-                if strip is None:
-                    strip = matrix.strip(part, first)
+            for part, first, strip, sides in matrix.strips(number > 1, kept):
                 total = None
-                for k, anchors, dim, skipped, inside in matrix.directions(part, first, number > 1):
-                    weights = sums[k].weights(
-                        strip[:, skipped:], anchors, dim, inside, *settings[k]
-                    )
+                for k, anchors, dim, skipped, inside in sides:
+                    own = strip[:, skipped:]
+                    weights = sums[k].weights(own, anchors, dim, inside, *settings[k])
                     if total is None:
                         total = weights
                     else:
@@ -386,9 +377,7 @@ def two_view_terms(
     view2: Tensor,
     tau: Tensor | float,
     ids: Tensor | None = None,
-    all_view1: Tensor | None = None,
-    all_view2: Tensor | None = None,
-    all_ids: Tensor | None = None,
+    keys: tuple[Tensor, Tensor, Tensor] | None = None,
     ring=None,
 ) -> NegativeTerms:
     """Every view against both views of all other samples, with B samples 2(B - 1) negatives.
@@ -400,25 +389,23 @@ def two_view_terms(
         view2: (B, D) embeddings of the same samples.
         tau: Temperature > 0: one, or (B,), one per sample.
         ids: (B,) integer samples. None: all rows differ.
-        all_view1: (M, D) first views to draw the negatives from: those of all ranks. None: those of
-            the batch.
-        all_view2: (M, D), likewise.
-        all_ids: (M,), likewise.
-        ring: :class:`KeyRing` of samples, instead of those three.
+        keys: (M, D) first views, (M, D) second views and (M,) samples to draw the negatives from:
+            those of all ranks. None: those of the batch.
+        ring: :class:`KeyRing` of samples that they come from instead.
 
     Returns:
         Terms of 2B anchors, those of ``view1`` first.
     """
-    ids, all_view1, all_view2, all_ids = _filled(view1, view2, ids, all_view1, all_view2, all_ids)
+    ids = _checked_ids(view1, view2, ids)
     if isinstance(tau, Tensor) and tau.dim():
         tau = tau.repeat(2)
     anchors, anchor_ids = torch.cat([view1, view2]), ids.repeat(2)
-    keys, key_ids = anchors, anchor_ids
-    if not (view1 is all_view1 and view2 is all_view2 and ids is all_ids):
-        keys, key_ids = torch.cat([all_view1, all_view2]), all_ids.repeat(2)
+    all_views, all_ids = anchors, anchor_ids
+    if keys is not None:
+        all_views, all_ids = torch.cat(keys[:2]), keys[2].repeat(2)
     positives = torch.cat([view2, view1])
     ring = ring and ring.of_views(2)
-    return negative_terms(anchors, positives, keys, tau, anchor_ids, key_ids, ring=ring)
+    return negative_terms(anchors, positives, all_views, tau, anchor_ids, all_ids, ring=ring)
 
 
 def two_modality_terms(
@@ -427,37 +414,28 @@ def two_modality_terms(
     tau1: Tensor | float,
     tau2: Tensor | float,
     ids: Tensor | None = None,
-    all_view1: Tensor | None = None,
-    all_view2: Tensor | None = None,
-    all_ids: Tensor | None = None,
+    keys: tuple[Tensor, Tensor, Tensor] | None = None,
     ring=None,
 ) -> tuple[NegativeTerms, NegativeTerms]:
     """Each modality against the other one of all other pairs, of B pairs B - 1 negatives.
 
     Source: iSogCLR (ICML 2023), eq. 15 and 16. Arguments as of :func:`two_view_terms`, with a
-    temperature of the anchors in ``view1`` and one of those in ``view2``; returns the terms of
-    both.
+    temperature of the anchors in ``view1`` and one of those in ``view2``.
     """
-    ids, all_view1, all_view2, all_ids = _filled(view1, view2, ids, all_view1, all_view2, all_ids)
-    if ring is None and view1 is all_view1 and view2 is all_view2 and ids is all_ids:
+    ids = _checked_ids(view1, view2, ids)
+    if ring is None and keys is None:
         return tuple(_terms(view1, view2, None, [tau1, tau2], ids, ids))
+    all_view1, all_view2, all_ids = keys or (view1, view2, ids)
     return (
         negative_terms(view1, view2, all_view2, tau1, ids, all_ids, ring=ring),
         negative_terms(view2, view1, all_view1, tau2, ids, all_ids, ring=ring),
     )
 
 
-def _filled(view1, view2, ids, all_view1, all_view2, all_ids):
+def _checked_ids(view1: Tensor, view2: Tensor, ids: Tensor | None) -> Tensor:
     if view1.dim() != 2 or view1.shape != view2.shape:
         raise ValueError(
             'view1 and view2 must be embeddings (samples, length) of the same samples, got shapes '
             f'{tuple(view1.shape)} and {tuple(view2.shape)}'
         )
-    given = [x is not None for x in (all_view1, all_view2)]
-    if any(given) and not (all(given) and ids is not None):
-        raise ValueError('all_view1 and all_view2 go together, and with ids and all_ids')
-    if ids is None:
-        ids = torch.arange(view1.size(0), device=view1.device)
-    if not any(given):
-        return ids, view1, view2, ids
-    return ids, all_view1, all_view2, all_ids
+    return torch.arange(view1.size(0), device=view1.device) if ids is None else ids
