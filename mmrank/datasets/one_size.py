@@ -14,8 +14,8 @@ class OneSizeBatches:
     """Put before a data set of mmpretrain: the images of a batch fit.
 
     Torch would only say that it cannot stack them; a collate function that pads them would make the
-    features of an image depend on its batch. Behind
-    a wrapper such as mmengine's ``RepeatDataset``, :func:`one_size_collate` does the same.
+    features of an image depend on its batch. Behind a wrapper such as mmengine's ``RepeatDataset``,
+    :func:`one_size_collate` does the same.
     """
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict]:

@@ -3,9 +3,8 @@
     python tools/dataset_converters/check_coco.py data/x/train.json \
         --images data/x/train
 
-shows objects per class and size, and every kind of problem with its count,
-the first places and the fix. With --config, all data sets of a config are checked, and num_classes
-against them.
+shows objects per class and size, and every kind of problem with its count, the first places and the
+fix. With --config, all data sets of a config are checked, and num_classes against them.
 
 --fix OUT.json writes a cleaned copy of a file that can be parsed: bad annotations are dropped,
 duplicate ids renumbered, missing area and iscrowd filled in. Look at what it dropped: a wrong box

@@ -9,10 +9,10 @@ r"""Pack images with captions into shards, and number the samples of shards.
         --data-files 'https://host/cc12m-{0000..2175}.tar' \
         --image jpg --caption txt --key __key__
 
-`pack` writes tar files in WebDataset's form from a table (TSV, JSONL, JSON)
-or from a folder with NAME.jpg beside NAME.txt. It numbers the samples too. `index` numbers the
-samples of shards that are there, for mmrank.ShardedCaptions; `stream` those of a data set that
-Hugging Face's `datasets` streams, for mmrank.StreamedCaptions: each shard is read once.
+`pack` writes tar files in WebDataset's form from a table (TSV, JSONL, JSON) or from a folder with
+NAME.jpg beside NAME.txt. It numbers the samples too. `index` numbers the samples of shards that are
+there, for mmrank.ShardedCaptions; `stream` those of a data set that Hugging Face's `datasets`
+streams, for mmrank.StreamedCaptions: each shard is read once.
 """
 
 import argparse

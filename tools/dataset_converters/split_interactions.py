@@ -4,8 +4,8 @@ r"""Hold a part of each user's interactions out for the test.
         --separator :: --min-rating 4
 
 writes OUT/train.dat and OUT/test.dat. Lines stay as they are, so the config reads them in the form
-of the source; ratings below --min-rating are in
-neither file. Every user and every item keeps a training line.
+of the source; ratings below --min-rating are in neither file. Every user and every item keeps a
+training line.
 """
 
 import argparse

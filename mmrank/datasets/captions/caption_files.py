@@ -105,8 +105,7 @@ def read_caption_table(
 
     Three forms, by the name of the file: ``.jsonl``, a JSON object a line; ``.json``, a list of
     objects; any other, lines of columns parted by tabs whose names the first line tells. An image
-    that is there several times
-    has several captions.
+    that is there several times has several captions.
 
     Args:
         path: The file.
@@ -210,8 +209,7 @@ def read_coco_captions(path: str | os.PathLike) -> CaptionList:
             ``caption``).
 
     Returns:
-        The images that have a caption, in the order of ``images``; bad
-        entries included.
+        The images that have a caption, in the order of ``images``; bad entries included.
 
     Raises:
         UserError: If the file cannot be read.

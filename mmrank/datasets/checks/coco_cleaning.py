@@ -9,10 +9,10 @@ from mmrank.errors import UserError
 def clean_coco(document: dict) -> tuple[dict, list[str]]:
     """Drop or complete what makes a COCO document unusable.
 
-    Duplicate images and categories lose to their first occurrence,
-    annotations get fresh ids if any id occurs twice or is missing, absent ``area`` and ``iscrowd``
-    are filled in with the box's area and 0, and annotations that are bad after that are dropped.
-    Missing image files are left in: what is right depends on why they are missing.
+    Duplicate images and categories lose to their first occurrence, annotations get fresh ids if any
+    id occurs twice or is missing, absent ``area`` and ``iscrowd`` are filled in with the box's area
+    and 0, and annotations that are bad after that are dropped. Missing image files are left in:
+    what is right depends on why they are missing.
 
     Args:
         document: A parsed COCO file; it is not changed.
@@ -21,8 +21,7 @@ def clean_coco(document: dict) -> tuple[dict, list[str]]:
         The cleaned document and one sentence per kind of change.
 
     Raises:
-        UserError: If a top-level list is missing: there is nothing to
-            clean.
+        UserError: If a top-level list is missing: there is nothing to clean.
     """
     cleaned, changes = dict(document), []
     for key in ('images', 'annotations', 'categories'):

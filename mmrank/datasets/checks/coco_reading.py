@@ -62,8 +62,8 @@ def _missing_message(path: Path) -> str:
 def collector_paused() -> Iterator[None]:
     """Keep Python's garbage collector off.
 
-    It would walk over the millions of objects of a large file again and again, a third of the
-    time, and find nothing.
+    It would walk over the millions of objects of a large file again and again, a third of the time,
+    and find nothing.
     """
     was_enabled = gc.isenabled()
     gc.disable()

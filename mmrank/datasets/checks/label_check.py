@@ -22,8 +22,8 @@ def check_labels(dataset, split: str = 'train', need_positives: bool = True) -> 
         (N, C) int64 of 0 and 1.
 
     Raises:
-        UserError: On a label outside of {0, 1} or of the classes, a
-            class that is named twice, or one without a positive.
+        UserError: On a label outside of {0, 1} or of the classes, a class that is named twice, or
+            one without a positive.
     """
     while isinstance(dataset, RepeatDataset):
         dataset = dataset.dataset

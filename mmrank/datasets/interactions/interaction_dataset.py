@@ -33,18 +33,16 @@ def read_interactions(
     Args:
         ann_file: The file, relative to ``data_root``.
         data_root: Folder.
-        file_format: ``csv``: ``user,item[,rating][,timestamp]``;
-            ``movielens``: the same with ``::`` between, ratings below ``min_rating`` left out, 4 if
-            None; ``xmc``: multi-label text
-            with sparse features, also called LIBSVM.
+        file_format: ``csv``: ``user,item[,rating][,timestamp]``; ``movielens``: the same with
+            ``::`` between, ratings below ``min_rating`` left out, 4 if None; ``xmc``: multi-label
+            text with sparse features, also called LIBSVM.
         min_rating: See :func:`read_csv`.
         duplicates: See :meth:`Interactions.of_pairs`; for ``xmc`` only ``error``.
         one_based: See :func:`read_xmc`.
         vocabulary: The training set, for a test set.
 
     Raises:
-        ValueError: On an unknown format, or an option that it has no use
-            for; see also the readers.
+        ValueError: On an unknown format, or an option that it has no use for; see also the readers.
     """
     path = Path(data_root) / ann_file
     if file_format not in FORMATS:
@@ -90,18 +88,17 @@ class PairBatch(dict):
 class InteractionDataset(Dataset):
     """Positive pairs to train a two-tower model on.
 
-    A sampler of the same kind as ``sampling`` says which pairs a batch has;
-    a whole batch is put together at once by ``__getitems__``, so the data loader needs
-    ``collate_fn=dict(type='mmrank.pair_collate')``. A batch
-    holds each distinct entity once and says where the pairs find theirs.
+    A sampler of the same kind as ``sampling`` says which pairs a batch has; a whole batch is put
+    together at once by ``__getitems__``, so the data loader needs
+    ``collate_fn=dict(type='mmrank.pair_collate')``. A batch holds each distinct entity once and
+    says where the pairs find theirs.
 
     Args:
         ann_file: See :func:`read_interactions`.
         sampling: What the sampler yields. ``in_batch``: numbers of positive pairs
-            (``mmrank.InBatchPairSampler``). ``sogram``: the same, of
-            two samples behind each other. ``naive``: cells of the matrix
-            (``mmrank.NaivePairSampler``). ``cross``: rows and columns
-            (``mmrank.CrossPairSampler``).
+            (``mmrank.InBatchPairSampler``). ``sogram``: the same, of two samples behind each other.
+            ``naive``: cells of the matrix (``mmrank.NaivePairSampler``). ``cross``: rows and
+            columns (``mmrank.CrossPairSampler``).
         **reading: Further arguments of :func:`read_interactions`.
 
     Attributes:
@@ -168,8 +165,8 @@ class InteractionDataset(Dataset):
 class TopKDataset(Dataset):
     """Held-out pairs to evaluate a two-tower model on.
 
-    An item is a left entity that has a held-out pair. The pairs that it has
-    in the training set are not to be found again.
+    An item is a left entity that has a held-out pair. The pairs that it has in the training set are
+    not to be found again.
 
     Args:
         ann_file: Held-out pairs; see :func:`read_interactions`.
@@ -180,8 +177,7 @@ class TopKDataset(Dataset):
         interactions: The held-out :class:`Interactions`.
 
     Raises:
-        ValueError: If a held-out pair is a training pair as well; see also
-            the readers.
+        ValueError: If a held-out pair is a training pair as well; see also the readers.
     """
 
     def __init__(self, ann_file: str | Path, train_ann_file: str | Path, **reading) -> None:
@@ -233,10 +229,9 @@ class TopKDataset(Dataset):
             indices: Which of those with a held-out pair.
 
         Returns:
-            Dict with ``left`` as in :class:`InteractionDataset`, of B
-            entities in the requested order; ``num_right`` n; ``true`` and ``seen``, each a dict of
-            int64 tensors: ``cols`` of the held-out and the training pairs, and ``rows``, the number
-            in the batch.
+            Dict with ``left`` as in :class:`InteractionDataset`, of B entities in the requested
+            order; ``num_right`` n; ``true`` and ``seen``, each a dict of int64 tensors: ``cols`` of
+            the held-out and the training pairs, and ``rows``, the number in the batch.
         """
         rows = self._rows[np.asarray(indices, dtype=np.int64)]
         pairs = self.interactions

@@ -33,8 +33,8 @@ class Interactions:
         row_names: Names of the m left entities in the file.
         col_names: Names of the n right entities.
         row_features: Features of the left entities, or None.
-        num_unknown: Pairs that were left out because one of their entities
-            is not in the vocabulary that was given.
+        num_unknown: Pairs that were left out because one of their entities is not in the vocabulary
+            that was given.
     """
 
     rows: np.ndarray

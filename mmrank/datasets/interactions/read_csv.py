@@ -145,8 +145,8 @@ def header_columns(first: list[str]) -> list[str | None] | None:
         first: Fields of the first line.
 
     Returns:
-        ``user``, ``item``, ``rating``, ``timestamp`` or None of each; None
-        if the line is no header.
+        ``user``, ``item``, ``rating``, ``timestamp`` or None of each; None if the line is no
+        header.
     """
     named = [_HEADER_NAMES.get(x.strip().lower()) for x in first]
     return named if {'user', 'item'} <= set(named) else None

@@ -10,8 +10,7 @@ class SparseFeatures:
     """Rows of a sparse matrix, one behind the other.
 
     Attributes:
-        starts: (m + 1,) int64: entries of row i are
-            ``[starts[i], starts[i + 1])``.
+        starts: (m + 1,) int64: entries of row i are ``[starts[i], starts[i + 1])``.
         indices: (E,) int32 feature numbers in ``[0, num_features)``.
         values: (E,) float32.
         num_features: Length of a vector.

@@ -71,8 +71,7 @@ def split_file(
     """Write the lines of a file to a training and a test file.
 
     Lines stay as they are; those below ``min_rating`` are in neither. Options are checked before
-    the file is read, and the files are written whole or
-    not at all.
+    the file is read, and the files are written whole or not at all.
 
     Args:
         path: File as :func:`.read_csv.read_csv` reads it.

@@ -125,8 +125,8 @@ class INaturalistRetrieval(RetrievalDataset):
 class Omniglot(RetrievalDataset):
     """Handwritten characters (Lake et al., Science 2015) by alphabet.
 
-    A class is a character, ``'Korean/character01'``; its 20 drawings are by
-    20 people. Splits are made by naming alphabets, so that training and test share no class:
+    A class is a character, ``'Korean/character01'``; its 20 drawings are by 20 people. Splits are
+    made by naming alphabets, so that training and test share no class:
 
         dict(type='mmrank.Omniglot', data_root='data/omniglot/',
              alphabets=('Korean', 'Latin'))
@@ -163,8 +163,8 @@ class Omniglot(RetrievalDataset):
 class ClassFolder(RetrievalDataset):
     """A user's own images, one folder a class, or a list of them.
 
-    Without further settings all images are taken. The classes can be split
-    by fractions, the same ones on every machine, or named by ``classes``:
+    Without further settings all images are taken. The classes can be split by fractions, the same
+    ones on every machine, or named by ``classes``:
 
         dict(type='mmrank.ClassFolder', data_root='data/mine/',
              split='train', val_fraction=0.1, test_fraction=0.5)
