@@ -68,10 +68,9 @@ def _refuse_several_sizes(samples: Sequence, source: str, info_of: Callable[[int
             for size, place in list(sizes.items())[:3]
         )
         raise UserError(
-            'the images of a batch have several sizes after the pipeline of '
-            f'{source}: {listed}. Fix: let the pipeline give them one, before '
-            "PackInputs: dict(type='ResizeEdge', scale=256), "
-            "dict(type='CenterCrop', crop_size=224); for training "
+            f'the images of a batch have several sizes after the pipeline of {source}: {listed}. '
+            "Fix: let the pipeline give them one, before PackInputs: dict(type='ResizeEdge', "
+            "scale=256), dict(type='CenterCrop', crop_size=224); for training "
             "dict(type='RandomResizedCrop', scale=224)"
         )
 

@@ -187,11 +187,9 @@ def _columns(path: Path, keys: list[str]) -> Iterator[tuple[str, object, object]
     missing = [x for x in keys if x not in names]
     if missing:
         raise UserError(
-            f'{path} has no column {missing[0]!r}; its header is '
-            f'{shown(names)}. '
-            'Fix: set image_key and caption_key, or add a header line. '
-            "(Conceptual Captions' own file holds URLs: download the images "
-            'and list the files)'
+            f'{path} has no column {missing[0]!r}; its header is {shown(names)}. Fix: set '
+            "image_key and caption_key, or add a header line. (Conceptual Captions' own file holds "
+            'URLs: download the images and list the files)'
         )
     for number, line in enumerate(lines[1:], 2):
         if line.strip():

@@ -76,9 +76,8 @@ class PairBatch(dict):
         """
         if isinstance(key, int):
             raise UserError(
-                'the data set returns whole batches, and collate_fn of its '
-                'data loader takes them for lists of samples. Fix: '
-                "collate_fn=dict(type='mmrank.pair_collate') in "
+                'the data set returns whole batches, and collate_fn of its data loader takes them '
+                "for lists of samples. Fix: collate_fn=dict(type='mmrank.pair_collate') in "
                 'train_dataloader, val_dataloader and test_dataloader'
             )
         raise KeyError(key)

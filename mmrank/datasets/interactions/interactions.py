@@ -87,10 +87,9 @@ class Interactions:
             if duplicates == 'error':
                 row, col = divmod(int(keys[~fresh][0]), n)
                 raise ValueError(
-                    f'{int((~fresh).sum())} pairs occur more than once, the '
-                    f'first is ({row_names[row]!s:.80}, '
-                    f'{col_names[col]!s:.80}). Fix: '
-                    "duplicates='merge' counts each pair once"
+                    f'{int((~fresh).sum())} pairs occur more than once, the first is '
+                    f"({row_names[row]!s:.80}, {col_names[col]!s:.80}). Fix: duplicates='merge' "
+                    'counts each pair once'
                 )
             keys = keys[fresh]
         rows, cols = np.divmod(keys, n)

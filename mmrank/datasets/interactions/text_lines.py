@@ -46,9 +46,8 @@ def text_lines(path: str | Path) -> Iterator[str]:
         ) from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(
-            f'{path} is not a whole gzip file: {error}, after line {number}. '
-            "Fix: fetch it again, or leave '.gz' out of its name if it is not "
-            'packed'
+            f'{path} is not a whole gzip file: {error}, after line {number}. Fix: fetch it again, '
+            "or leave '.gz' out of its name if it is not packed"
         ) from error
 
 

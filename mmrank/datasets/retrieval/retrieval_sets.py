@@ -198,9 +198,8 @@ class ClassFolder(RetrievalDataset):
     ) -> None:
         if split == 'test' and not test_fraction:
             raise ValueError(
-                "split='test' needs a test_fraction above 0, got "
-                f'{test_fraction}. Fix: set it, the same in all splits, or '
-                "use the folder of the test images with split='trainval'"
+                f"split='test' needs a test_fraction above 0, got {test_fraction}. Fix: set it, "
+                "the same in all splits, or use the folder of the test images with split='trainval'"
             )
         if depth < 1:
             raise ValueError(f'depth must be at least 1, got {depth}')

@@ -60,9 +60,8 @@ class ShardSampler(BatchStream):
         sizes = getattr(dataset, 'shard_sizes', None)
         if sizes is None:
             raise TypeError(
-                f'{type(dataset).__name__} has no shards; use '
-                "type='mmrank.ShardedCaptions' or 'mmrank.StreamedCaptions', "
-                'without a wrapper, or another sampler'
+                f"{type(dataset).__name__} has no shards; use type='mmrank.ShardedCaptions' or "
+                "'mmrank.StreamedCaptions', without a wrapper, or another sampler"
             )
         for name, value in (('buffer', buffer), ('readers', readers), ('workers', workers)):
             if value < 1:

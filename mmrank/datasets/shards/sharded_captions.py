@@ -67,9 +67,8 @@ CaptionDataset`, with the bytes of the image file in ``img_bytes``: let the pipe
         kind = self.index.source.get('kind')
         if kind != self.KIND:
             raise UserError(
-                f'{index} is an index of kind {kind!r}, but '
-                f'{type(self).__name__} reads {self.KIND!r}. Fix: '
-                "mmrank.ShardedCaptions for 'tar', mmrank.StreamedCaptions "
+                f'{index} is an index of kind {kind!r}, but {type(self).__name__} reads '
+                f"{self.KIND!r}. Fix: mmrank.ShardedCaptions for 'tar', mmrank.StreamedCaptions "
                 "for 'stream'"
             )
         super().__init__(ann_file='', pipeline=pipeline, test_mode=test_mode, **kwargs)
