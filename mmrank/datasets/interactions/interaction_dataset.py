@@ -60,8 +60,7 @@ def read_interactions(
         )
     separator = ','
     if file_format == 'movielens':
-        separator = '::'
-        min_rating = 4 if min_rating is None else min_rating
+        separator, min_rating = '::', 4 if min_rating is None else min_rating
     return read_csv(path, min_rating, separator, vocabulary, duplicates)
 
 
@@ -69,11 +68,7 @@ class PairBatch(dict):
     """A whole batch; says so to a collate function that expects samples."""
 
     def __missing__(self, key: object) -> None:
-        """Refuse what a list of samples would answer.
-
-        Raises:
-            UserError: If a collate function takes it for such a list.
-        """
+        """Raise a ``UserError`` to a collate function that takes it for a list of samples."""
         if isinstance(key, int):
             raise UserError(
                 'the data set returns whole batches, and collate_fn of its data loader takes them '
@@ -127,10 +122,7 @@ class InteractionDataset(Dataset):
         return self.__getitems__([index])
 
     def __getitems__(self, indices: Sequence[int]) -> dict:
-        """The batch of what the sampler yielded.
-
-        Args:
-            indices: Pairs, cells, or rows and columns; see ``sampling``.
+        """The batch of what the sampler yielded; see ``sampling``.
 
         Returns:
             Dict of int64 tensors: ``rows`` and ``cols`` (B,), ``left`` and ``right``, dicts with
@@ -222,10 +214,7 @@ class TopKDataset(Dataset):
         return self.__getitems__([index])
 
     def __getitems__(self, indices: Sequence[int]) -> dict:
-        """The batch of some left entities.
-
-        Args:
-            indices: Which of those with a held-out pair.
+        """The batch of some of the left entities with a held-out pair.
 
         Returns:
             Dict with ``left`` as in :class:`InteractionDataset`, of B entities in the requested
@@ -248,9 +237,6 @@ class TopKDataset(Dataset):
 @FUNCTIONS.register_module()
 def pair_collate(batch: dict) -> dict:
     """Return the batch that ``__getitems__`` of a data set collated.
-
-    Args:
-        batch: What :class:`InteractionDataset` returned.
 
     Raises:
         TypeError: If it is a list of samples: the data set has no ``__getitems__``.

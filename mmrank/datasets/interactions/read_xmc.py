@@ -5,9 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mmrank.datasets.interactions.interactions import Interactions
-from mmrank.datasets.interactions.sparse_features import SparseFeatures
-from mmrank.datasets.interactions.text_lines import text_lines
+from mmrank.datasets.interactions.interactions import Interactions, SparseFeatures
+from mmrank.datasets.interactions.read_csv import text_lines
 
 #: Features are numbered by int32.
 _MOST_DIGITS = 10
