@@ -69,7 +69,6 @@ class RankingMonitorHook(Hook):
         self._largest: dict[str, float] = {}
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
-        """Read, check and log."""
         if not self.every_n_train_iters(runner, self.interval):
             return
         model = unwrap_model(runner.model)
