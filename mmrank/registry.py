@@ -61,7 +61,7 @@ METRICS = _node(
     'mmrank.evaluation.top_k_metric',
 )
 OPTIM_WRAPPERS = _node('optimizer wrapper', 'OPTIM_WRAPPERS', 'mmrank.engine.optimizers')
-TASK_UTILS = _node('task util', 'TASK_UTILS', 'mmrank.models.task_modules')
+TASK_UTILS = _node('task util', 'TASK_UTILS', 'mmrank.models.atss_assigner')
 TRANSFORMS = _node('transform', 'TRANSFORMS', 'mmrank.datasets.transforms')
 
 __all__ = [

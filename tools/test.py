@@ -24,7 +24,7 @@ try:
     )
     from mmrank.engine.resume.matching import bare_model
     from mmrank.errors import UserError
-    from mmrank.models.calibration import CalibratedMixin, is_calibrated
+    from mmrank.models.calibrated_model import CalibratedMixin, is_calibrated
 except ModuleNotFoundError as error:
     if error.name != 'mmrank':
         raise

@@ -12,7 +12,7 @@ from mmengine.logging import print_log
 from torch import Tensor
 
 from mmrank.functional import auroc, average_precision
-from mmrank.models.heads.one_vs_rest_targets import one_vs_rest_targets
+from mmrank.models.heads.sample_fields import one_vs_rest_targets
 from mmrank.registry import METRICS
 from mmrank.visualization.tables import write_table
 
@@ -173,7 +173,7 @@ class AveragePrecisionMetric(BaseMetric):
         Raises:
             KeyError: If there is no ``pred_score``.
             ValueError: If the labels do not fit, see
-                :func:`mmrank.models.heads.one_vs_rest_targets`.
+                :func:`mmrank.models.heads.sample_fields.one_vs_rest_targets`.
         """
         if not data_samples:
             return

@@ -5,11 +5,11 @@ from importlib import import_module
 #: Public names by the module that defines them.
 _MODULES = {
     'mmrank.distributed': 'all_reduce_sum',
-    'mmrank.functional.calibration.calibration_error': (
+    'mmrank.calibration.calibration_error': (
         'ReliabilityBins expected_calibration_error localisation_aware_calibration_error '
         'reliability_bins'
     ),
-    'mmrank.functional.calibration.monotone_map': 'interpolated_map keep_order platt_map',
+    'mmrank.calibration.monotone_map': 'interpolated_map keep_order platt_map',
     'mmrank.functional.metrics.average_precision': 'auroc average_precision count_at_or_above',
     'mmrank.functional.metrics.best_positive_rank': 'best_positive_rank',
     'mmrank.functional.metrics.k_nearest_votes': 'k_nearest_votes',

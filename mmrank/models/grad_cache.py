@@ -15,8 +15,7 @@ class GradCacheMixin:
     """A model, or a part of it, that embeds each row of a batch alone.
 
     A model of your own takes part in ``mmrank.GradCacheOptimWrapper`` when it derives from this,
-    names its encoders, and calls them by
-    :meth:`embed_rows`:
+    names its encoders, and calls them by :meth:`embed_rows`:
 
         >>> class Model(GradCacheMixin, nn.Module):
         ...     def __init__(self):
@@ -43,25 +42,18 @@ class GradCacheMixin:
         """Embed a batch, in chunks where gradient caching is on.
 
         Args:
-            encode: Embeds n rows: returns (n, ...). It calls
-                :meth:`encoders`.
+            encode: Embeds n rows, (n, ...), by :meth:`encoders`.
             rows: (B, ...) tensor, or a sequence of B, such as texts.
-
-        Returns:
-            (B, ...).
         """
         if self.grad_cache_chunk is None or not torch.is_grad_enabled():
             return encode(rows)
         return grad_cache(encode, rows, self.grad_cache_chunk, self.encoders())
 
     def check_separable(self, batch_norm: str) -> None:
-        """Refuse encoders in which the rows of a batch see each other.
+        """Raise ``UserError`` if a layer of the encoders normalises by the batch.
 
         Args:
             batch_norm: ``refuse`` or ``chunk``, see ``mmrank.GradCacheOptimWrapper``.
-
-        Raises:
-            UserError: If a layer normalises by the batch.
         """
         for encoder in self.encoders():
             for name, layer in encoder.named_modules():
@@ -104,8 +96,8 @@ def embedding_in_chunks(model: nn.Module, chunk: int, batch_norm: str = 'refuse'
         batch_norm: ``refuse`` or ``chunk``.
 
     Raises:
-        UserError: If no encoder can be told from the rest of the model, or
-            the rows of a batch see each other in one.
+        UserError: If no encoder can be told from the rest of the model, or the rows of a batch see
+            each other in one.
     """
     parts = [x for x in model.modules() if isinstance(x, GradCacheMixin)]
     if not parts:

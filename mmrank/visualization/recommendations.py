@@ -1,4 +1,4 @@
-"""What a model recommends to some users, as a picture."""
+"""Recommendations for some users as a picture."""
 
 import math
 import os
@@ -28,9 +28,6 @@ def draw_recommendations(
         path: PNG file to write.
         held_out: Items by user that were kept from the training: found again, they have another
             colour, and the title counts them. None: not known.
-
-    Returns:
-        ``path``.
     """
     columns = min(_COLUMNS, len(found))
     longest = max(map(len, found.values()), default=0)

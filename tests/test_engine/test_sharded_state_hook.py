@@ -27,7 +27,7 @@ from mmrank.registry import MODELS
 from mmrank.state import CrossBatchMemory
 from mmrank.state.shard_files import named_shards, remove_lost_shards
 from mmrank.state.sharding import Shard
-from mmrank.visualization.temperatures.temperatures import read_temperatures
+from mmrank.visualization.temperatures import read_temperatures
 
 SAMPLES, BATCH, SLOTS = 12, 6, 7
 ROWS = ('log_s', 'tau', 'u')

@@ -410,9 +410,7 @@ def test_a_loss_without_a_centre_still_finds_boxes(monkeypatch):
     from small_heads import build_head, make_inputs
 
     said = []
-    monkeypatch.setattr(
-        'mmrank.models.uncentred_scores.print_log', lambda text, **_: said.append(text)
-    )
+    monkeypatch.setattr('mmrank.models.score_centre.print_log', lambda text, **_: said.append(text))
     head = build_head('RetinaHead', dict(type='mmrank.SmoothAPLoss', tau=1.0))
     features, _, metas = make_inputs()
     with DefaultScope.overwrite_default_scope('mmdet'), torch.no_grad():
@@ -427,9 +425,7 @@ def test_a_loss_without_a_centre_still_finds_boxes(monkeypatch):
 
 def test_a_box_head_without_a_centre_still_finds_boxes(monkeypatch):
     said = []
-    monkeypatch.setattr(
-        'mmrank.models.uncentred_scores.print_log', lambda text, **_: said.append(text)
-    )
+    monkeypatch.setattr('mmrank.models.score_centre.print_log', lambda text, **_: said.append(text))
     head = build_box_head(3, dict(type='mmrank.SmoothAPLoss', tau=1.0))
     rois = torch.tensor([[0.0, 8, 8, 40, 40], [0, 50, 50, 90, 90]])
     for cfg, found in ((0.05, 2), (0.0, 2)):

@@ -14,7 +14,7 @@ from torch.nn.functional import normalize
 
 from mmrank.distributed import all_gather_lists, rows_and_dtype, world_group
 from mmrank.losses import EmbeddingBatch
-from mmrank.models.heads.embedding_rows import EmbeddingRows
+from mmrank.models.heads.retrieval_head import EmbeddingRows
 
 pytestmark = pytest.mark.processes
 

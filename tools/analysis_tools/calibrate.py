@@ -31,9 +31,9 @@ from rich.table import Table
 
 from mmrank.apis.entry_point import add_trust_option
 from mmrank.apis.models import read_weights
+from mmrank.calibration.calibration_file import weights_digest
 from mmrank.engine.resume.matching import model_state
 from mmrank.errors import UserError, show_user_errors
-from mmrank.models.calibration import weights_digest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

@@ -11,7 +11,7 @@ from scipy.stats import t as student
 
 from mmrank.visualization.figures import new_panels, save, shorten
 from mmrank.visualization.palette import colour
-from mmrank.visualization.temperatures.statistics import permuted_blocks
+from mmrank.visualization.temperatures import permuted_blocks
 
 #: Of the randomisation test.
 DRAWS = 20_000

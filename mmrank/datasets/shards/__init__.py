@@ -13,6 +13,6 @@ register_optional(
     'mmpretrain',
     {
         'ShardedCaptions': f'{_FOLDER}.sharded_captions.ShardedCaptions',
-        'StreamedCaptions': f'{_FOLDER}.streamed_captions.StreamedCaptions',
+        'StreamedCaptions': f'{_FOLDER}.sharded_captions.StreamedCaptions',
     },
 )

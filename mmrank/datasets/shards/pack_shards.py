@@ -23,11 +23,8 @@ CAPTION_FIELD = 'caption'
 def read_caption_folder(folder: str | Path) -> CaptionList:
     """Find images with their captions beside them: ``x.jpg`` and ``x.txt``.
 
-    Args:
-        folder: Searched with all folders in it. A line of a text file is a caption.
-
-    Returns:
-        The images, ordered by their paths; bad entries included.
+    All folders in it are searched. A line of a text file is a caption. The images are ordered by
+    their paths; bad entries are included.
     """
     folder = Path(folder)
     images, bad = [], []

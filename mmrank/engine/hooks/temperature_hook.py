@@ -8,8 +8,7 @@ from mmengine.hooks import Hook
 from mmrank.engine.runners import unwrap_model
 from mmrank.registry import HOOKS
 from mmrank.state.sample_averages import SampleTemperature
-from mmrank.visualization.temperatures.history import TemperatureHistory
-from mmrank.visualization.temperatures.temperatures import Temperatures, temperatures_of
+from mmrank.visualization.temperatures import TemperatureHistory, Temperatures, temperatures_of
 
 _CHECKPOINT_KEY = 'mmrank_temperature_history'
 
@@ -20,7 +19,7 @@ class TemperatureHook(Hook):
 
     Every ``interval`` epochs (or iterations) ``history_<name>.csv`` and ``history_<name>.png`` in
     ``work_dir/temperatures`` are brought up to date. After training,
-    :func:`~mmrank.visualization.temperatures.report.write_temperature_report` adds the table of all
+    :func:`~mmrank.visualization.temperature_report.write_temperature_report` adds the table of all
     samples, class frequency against temperature with their rank correlation, and a sheet of the
     images of the largest and the smallest temperatures. The history is kept in checkpoints, so that
     a resumed training continues it.
@@ -90,7 +89,7 @@ class TemperatureHook(Hook):
     @master_only
     def _report(self, runner, temperatures: list[Temperatures]) -> None:
         # Imported late: training itself needs no matplotlib.
-        from mmrank.visualization.temperatures.report import write_temperature_report
+        from mmrank.visualization.temperature_report import write_temperature_report
 
         dataset = runner.train_loop.dataloader.dataset
         for found in temperatures:
@@ -115,7 +114,7 @@ class TemperatureHook(Hook):
 
     @master_only
     def _draw(self, runner, step: int, temperatures: list[Temperatures]) -> None:
-        from mmrank.visualization.temperatures.plots import plot_history
+        from mmrank.visualization.temperature_report import plot_history
 
         unit = 'epoch' if self.by_epoch else 'iteration'
         for found in temperatures:

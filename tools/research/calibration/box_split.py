@@ -11,6 +11,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from torch import Tensor
 
+from mmrank.calibration.calibration_file import Calibration
 from mmrank.errors import UserError
 from mmrank.evaluation.box_evaluation import (
     check_predictions,
@@ -21,7 +22,6 @@ from mmrank.evaluation.box_evaluation import (
     load_predictions,
     match_boxes,
 )
-from mmrank.models.calibration import Calibration
 
 from .judged_scores import JudgedScores, SplitFigures, as_float32
 

@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from mmrank.calibration.calibration_file import LEAST_SCALE, Calibration, ClassMap
 from mmrank.errors import UserError
-from mmrank.models.calibration import Calibration, ClassMap
-from mmrank.models.calibration.calibration import LEAST_SCALE
 
 from .judged_scores import JudgedScores
 
@@ -40,7 +39,7 @@ def fit_calibration(
         min_each: Right and wrong scores that a class needs, at least 1.
         pooled: One map for all classes.
         weights_sha256: See
-            :func:`mmrank.models.calibration.weights_digest`.
+            :func:`mmrank.calibration.calibration_file.weights_digest`.
 
     Returns:
         The calibration.

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mmrank.calibration.calibration_file import Calibration
 from mmrank.errors import UserError
-from mmrank.models.calibration import Calibration
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from mmrank.calibration.calibration_file import Calibration
 from mmrank.functional import (
     expected_calibration_error,
     localisation_aware_calibration_error,
     reliability_bins,
 )
-from mmrank.models.calibration import Calibration
 from mmrank.visualization.reliability_diagram import ReliabilityPanel, plot_reliability
 from mmrank.visualization.tables import write_table
 

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mmrank.calibration.calibration_file import Calibration
 from mmrank.errors import UserError
 from mmrank.evaluation.average_precision_metric import class_figures
-from mmrank.models.calibration import Calibration
-from mmrank.models.heads.one_vs_rest_targets import one_vs_rest_targets
+from mmrank.models.heads.sample_fields import one_vs_rest_targets
 
 from .judged_scores import JudgedScores, SplitFigures, as_float32
 

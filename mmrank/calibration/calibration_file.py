@@ -27,45 +27,36 @@ _WRITTEN_BY = 'write it with tools/analysis_tools/calibrate.py'
 
 @dataclass(frozen=True)
 class ClassMap:
-    """The map of one class: knots, or a scale and an offset of the logit.
+    """The map of one class: knots, or a scale and an offset of the logit."""
 
-    Attributes:
-        name: Of the class.
-        count: Scores that it was fitted on.
-        positives: Those that are right.
-        pooled: Whether the scores of all classes were taken, since this one has too few.
-        scale: Of the logit, positive; None with knots.
-        offset: Added to the scaled logit; None with knots.
-        scores: Knots that do not fall; None with a scale.
-        probabilities: At the knots; they do not fall either.
-    """
-
+    #: Of the class.
     name: str
+    #: Scores that it was fitted on, and how many of them are right.
     count: int
     positives: int
+    #: Whether the scores of all classes were taken, since this one has too few.
     pooled: bool = False
+    #: Of the logit, positive, and added to the scaled logit; None with knots.
     scale: float | None = None
     offset: float | None = None
+    #: Knots, and the probabilities there; neither falls. None with a scale.
     scores: tuple[float, ...] | None = None
     probabilities: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Maps from score to probability of the classes of one model.
+    """Maps from score to probability of the classes of one model."""
 
-    Attributes:
-        task: ``'detection'`` or ``'classification'``.
-        method: ``'isotonic'``, ``'platt'`` or ``'temperature'``.
-        target: What a probability means, in words.
-        maps: Of each class, in the order of the model.
-        weights_sha256: See :func:`weights_digest`; None if not known.
-    """
-
+    #: ``'detection'`` or ``'classification'``.
     task: str
+    #: ``'isotonic'``, ``'platt'`` or ``'temperature'``.
     method: str
+    #: The meaning of a probability, in words.
     target: str
+    #: Of each class, in the order of the model.
     maps: tuple[ClassMap, ...]
+    #: See :func:`weights_digest`; None if not known.
     weights_sha256: str | None = None
     _tables: dict = field(default_factory=dict, repr=False, compare=False)
 
@@ -77,9 +68,8 @@ class Calibration:
     def probabilities(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Probabilities of scores of given classes.
 
-        The order and the ties of the scores of one class are those of their
-        probabilities, exactly: see :func:`mmrank.functional.keep_order`.
-        Those of different classes may change places.
+        The order and the ties of the scores of one class are those of their probabilities, exactly:
+        see :func:`mmrank.functional.keep_order`. Those of different classes may change places.
 
         Args:
             scores: (n,) floats in [0, 1] of at most 32 bits.
@@ -89,8 +79,8 @@ class Calibration:
             (n,) float64. float32 would make ties.
 
         Raises:
-            UserError: If a label has no map, or a score is outside [0, 1];
-                on a GPU the latter is a device-side assertion.
+            UserError: If a label has no map, or a score is outside [0, 1]; on a GPU the latter is a
+                device-side assertion.
         """
         if labels.numel() and int(labels.max()) >= len(self.maps):
             raise UserError(
@@ -100,23 +90,11 @@ class Calibration:
         return self._map(scores[:, None], labels)[:, 0]
 
     def columns(self, scores: Tensor) -> Tensor:
-        """Probabilities of a table of scores, a column a class.
-
-        Args:
-            scores: (n, C) floats in [0, 1] of at most 32 bits.
-
-        Returns:
-            (n, C) float64.
-
-        Raises:
-            UserError: If C is not the number of classes, or a score is
-                outside [0, 1]; on a GPU the latter is a device-side
-                assertion.
-        """
+        """(n, C) probabilities of an (n, C) table of scores; see :meth:`probabilities`."""
         if scores.size(1) != len(self.maps):
             raise UserError(
-                f'the calibration has {len(self.maps)} classes, but the model '
-                f'{scores.size(1)}. Fix: use the calibration of this model'
+                f'the calibration has {len(self.maps)} classes, but the model {scores.size(1)}. '
+                'Fix: use the calibration of this model'
             )
         labels = torch.arange(len(self.maps), device=scores.device)
         return self._map(scores.T, labels).T
@@ -146,21 +124,14 @@ class Calibration:
             ]
             if self.maps[0].scale is None:
                 longest = max(len(knots) for knots, _ in pairs)
-                pairs = [[_padded(x, longest) for x in y] for y in pairs]
+                pairs = [[x + x[-1:] * (longest - len(x)) for x in y] for y in pairs]
             self._tables[device] = tuple(
                 torch.tensor(x, dtype=torch.float64, device=device) for x in zip(*pairs)
             )
         return self._tables[device]
 
     def check_names(self, names: Sequence[str]) -> None:
-        """Refuse the classes of another model.
-
-        Args:
-            names: Classes of the model.
-
-        Raises:
-            UserError: If they are others, or in another order.
-        """
+        """Raise ``UserError`` if a model has other classes, or in another order."""
         names = tuple(map(str, names))
         if len(names) == 2 and len(self.maps) == 1:
             names = names[1:]  # the rest, and the positive class
@@ -171,31 +142,17 @@ class Calibration:
             )
 
     def check_weights(self, digest: str) -> None:
-        """Refuse other weights, where the file names its own.
-
-        Args:
-            digest: See :func:`weights_digest`.
-
-        Raises:
-            UserError: If they are others.
-        """
+        """Raise ``UserError`` if the :func:`weights_digest` of a model differs from a known one."""
         if self.weights_sha256 not in (None, digest):
             raise UserError(
-                'the calibration was fitted on the scores of other weights '
-                f'(sha256 {self.weights_sha256[:8]}) than the model has '
-                f'({digest[:8]}): its probabilities would be wrong. Fix: load '
-                'the checkpoint that was calibrated, or calibrate this one'
+                'the calibration was fitted on the scores of other weights (sha256 '
+                f'{self.weights_sha256[:8]}) than the model has ({digest[:8]}): its probabilities '
+                'would be wrong. Fix: load the checkpoint that was calibrated, or calibrate this '
+                'one'
             )
 
     def write(self, path: str | os.PathLike) -> Path:
-        """Write the calibration as JSON, whole or not at all.
-
-        Args:
-            path: File.
-
-        Returns:
-            ``path``.
-        """
+        """Write the calibration as JSON, whole or not at all; returns the path."""
         maps = [{k: v for k, v in asdict(x).items() if v is not None} for x in self.maps]
         head = dict(
             format=FORMAT,
@@ -213,17 +170,10 @@ class Calibration:
 
 
 def read_calibration(path: str | os.PathLike) -> Calibration:
-    """Read what :meth:`Calibration.write` has written.
-
-    Args:
-        path: The file.
-
-    Returns:
-        The calibration.
+    """Read a file of :meth:`Calibration.write`.
 
     Raises:
-        UserError: If there is no such file, or it is no calibration: every
-            map has to rise.
+        UserError: If there is no such file, or it is no calibration: every map has to rise.
     """
     try:
         content = json.loads(Path(path).read_text('utf-8'))
@@ -237,13 +187,12 @@ def read_calibration(path: str | os.PathLike) -> Calibration:
         ) from error
     if not isinstance(content, dict) or content.get('format') != FORMAT:
         raise UserError(
-            f'{str(path)!r} is no calibration file: it does not say '
-            f'"format": "{FORMAT}". Fix: {_WRITTEN_BY}'
+            f'{str(path)!r} is no calibration file: it does not say "format": "{FORMAT}". Fix: '
+            f'{_WRITTEN_BY}'
         )
     try:
         maps = tuple(_class_map(x) for x in content['maps'])
-        kinds = {x.scale is None for x in maps}
-        if len(kinds) != 1:
+        if len({x.scale is None for x in maps}) != 1:
             raise ValueError('the maps of the classes are not of one kind')
         if content['task'] not in TASKS:
             raise ValueError(f'task {content["task"]!r} is not known')
@@ -256,8 +205,8 @@ def read_calibration(path: str | os.PathLike) -> Calibration:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
-            f'calibration file {str(path)!r} is damaged: '
-            f'{type(error).__name__}: {error}. Fix: {_WRITTEN_BY}'
+            f'calibration file {str(path)!r} is damaged: {type(error).__name__}: {error}. Fix: '
+            f'{_WRITTEN_BY}'
         ) from error
 
 
@@ -268,18 +217,15 @@ def affine_logit_map(path: str | os.PathLike) -> list[tuple[float, float]] | Non
     sigmoid scores takes the map into itself: its weights and bias of a class times the scale, plus
     the offset in the bias. The probabilities then differ from those of
     :class:`mmrank.models.CalibratedModel` by less than 1e-6, which is what keeping ties costs, and
-    by the rounding of float32, which may make ties.
-    A score that is not the sigmoid of one layer's output, such as a product with a centerness, is
-    another function of it: there the map cannot move into the layer.
+    by the rounding of float32, which may make ties. A score that is not the sigmoid of one layer's
+    output, such as a product with a centerness, is another function of it: there the map cannot
+    move into the layer.
 
     Args:
-        path: Calibration file.
+        path: Calibration file, see :func:`read_calibration`.
 
     Returns:
         (scale, offset) of each class in the order of the model; None for an isotonic map.
-
-    Raises:
-        UserError: See :func:`read_calibration`.
     """
     maps = read_calibration(path).maps
     if maps[0].scale is None:
@@ -288,13 +234,9 @@ def affine_logit_map(path: str | os.PathLike) -> list[tuple[float, float]] | Non
 
 
 def weights_digest(state: Mapping[str, Tensor]) -> str:
-    """Name the weights of a model by their content.
+    """SHA-256, in hexadecimal, of a ``state_dict``: its tensors, keys, dtypes and shapes.
 
-    Args:
-        state: Its ``state_dict``; a prefix ``module.`` does not count.
-
-    Returns:
-        SHA-256 of all tensors with their keys, dtypes and shapes, in hexadecimal.
+    A prefix ``module.`` of the keys does not count.
     """
     digest = hashlib.sha256()
     bare = {key.removeprefix('module.'): x for key, x in state.items()}
@@ -309,20 +251,12 @@ def weights_digest(state: Mapping[str, Tensor]) -> str:
 
 
 def _class_map(node: Mapping) -> ClassMap:
-    """Read one map and check that it rises.
-
-    Raises:
-        KeyError: If a part is missing.
-        TypeError: If it has a part that no map has.
-        ValueError: If it is no map from [0, 1] to [0, 1] that rises.
-    """
+    """Read one map; raises ``KeyError``, ``TypeError`` or ``ValueError`` if it does not rise."""
     known = dict(node)
-    for key in ('scores', 'probabilities'):
-        if key in known:
-            known[key] = tuple(map(float, known[key]))
-    for key in ('scale', 'offset'):
-        if key in known:
-            known[key] = float(known[key])
+    for key in {'scores', 'probabilities'} & known.keys():
+        known[key] = tuple(map(float, known[key]))
+    for key in {'scale', 'offset'} & known.keys():
+        known[key] = float(known[key])
     made = ClassMap(**known)
     if made.scale is not None:
         if not (
@@ -331,8 +265,8 @@ def _class_map(node: Mapping) -> ClassMap:
             and abs(made.offset) <= _LARGEST_OFFSET
         ):
             raise ValueError(
-                f'scale {made.scale} and offset {made.offset} of class '
-                f'{made.name!r} are no rising map'
+                f'scale {made.scale} and offset {made.offset} of class {made.name!r} are no rising '
+                'map'
             )
         return made
     for name, values in (('scores', made.scores), ('probabilities', made.probabilities)):
@@ -345,10 +279,6 @@ def _class_map(node: Mapping) -> ClassMap:
             f'{len(made.probabilities)} probabilities'
         )
     return made
-
-
-def _padded(values: tuple[float, ...], length: int) -> tuple[float, ...]:
-    return values + values[-1:] * (length - len(values))
 
 
 def _shown(names: Sequence[str]) -> str:

@@ -8,25 +8,21 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class ReliabilityBins:
-    """Scores in J bins of equal width: a reliability diagram as numbers.
+    """Scores in J bins of equal width: a reliability diagram as numbers."""
 
-    Attributes:
-        count: (J,) int64 scores in each bin.
-        confidence: (J,) float64 mean score of each bin; NaN where it is empty.
-        accuracy: (J,) float64 mean target of each bin; NaN where it is empty.
-    """
-
+    #: (J,) int64 scores in each bin.
     count: Tensor
+    #: (J,) float64 mean score of each bin; NaN where it is empty.
     confidence: Tensor
+    #: (J,) float64 mean target of each bin; NaN where it is empty.
     accuracy: Tensor
 
     @property
     def error(self) -> Tensor:
         """The expected calibration error; NaN without a score."""
-        share = self.count.double() / self.count.sum()
         gap = (self.accuracy - self.confidence).abs()
-        filled = torch.where(self.count > 0, gap, 0.0)
-        return (share * filled).sum()
+        share = self.count.double() / self.count.sum()
+        return (share * torch.where(self.count > 0, gap, 0.0)).sum()
 
 
 def reliability_bins(scores: Tensor, targets: Tensor, num_bins: int = 25) -> ReliabilityBins:
@@ -39,17 +35,14 @@ def reliability_bins(scores: Tensor, targets: Tensor, num_bins: int = 25) -> Rel
         targets: (n,) numbers in [0, 1]: what the scores should be on average.
         num_bins: Number of bins J.
 
-    Returns:
-        The bins.
-
     Raises:
         ValueError: If the shapes differ, a number is outside [0, 1], or ``num_bins`` is not
             positive.
     """
     if scores.dim() != 1 or scores.shape != targets.shape:
         raise ValueError(
-            'scores and targets must be 1-D of one length, got shapes '
-            f'{tuple(scores.shape)} and {tuple(targets.shape)}'
+            f'scores and targets must be 1-D of one length, got shapes {tuple(scores.shape)} and '
+            f'{tuple(targets.shape)}'
         )
     if num_bins < 1:
         raise ValueError(f'num_bins must be at least 1, got {num_bins}')
@@ -62,8 +55,7 @@ def reliability_bins(scores: Tensor, targets: Tensor, num_bins: int = 25) -> Rel
             )
     # In float64, as the scores: 0.7 in float32 is another edge.
     edges = torch.arange(num_bins + 1, dtype=torch.float64, device=scores.device).div(num_bins)
-    place = torch.searchsorted(edges, scores.contiguous()) - 1
-    place = place.clamp_(min=0)
+    place = (torch.searchsorted(edges, scores.contiguous()) - 1).clamp_(min=0)
     count = torch.bincount(place, minlength=num_bins)
     means = [
         torch.zeros_like(edges[1:], dtype=torch.float64).index_add_(0, place, x) / count
@@ -119,8 +111,7 @@ def localisation_aware_calibration_error(
 
     Args:
         scores: (n,) floats in [0, 1].
-        ious: (n,) IoU of each box with the object that it matches; 0 for a
-            box that matches none.
+        ious: (n,) IoU of each box with the object that it matches; 0 for a box that matches none.
         labels: (n,) class of each box. Classes without a box do not count.
         num_bins: Number of bins.
 

@@ -27,16 +27,14 @@ def keep_order(scores: Tensor, probabilities: Tensor) -> Tensor:
 
     where r(s) is the place of s among all float32 numbers from 0 to 1, an integer of at most
     :math:`2^{30}`, the bits of s. Different scores differ by at least :math:`2^{-50}` (eight times
-    the spacing of float64 below 1)
-    in the second term and do not fall in the first, so that their order and their ties are those of
-    the scores, for every pair of float32 numbers. No probability moves by more than
-    :math:`2^{-20}`, a millionth.
+    the spacing of float64 below 1) in the second term and do not fall in the first, so that their
+    order and their ties are those of the scores, for every pair of float32 numbers. No probability
+    moves by more than :math:`2^{-20}`, a millionth.
 
     Args:
         scores: Floats in [0, 1] of any shape, of at most 32 bits.
-        probabilities: Float64 of the same shape: a function of the scores
-            that does not fall by more than :math:`2^{-51}`, which rounding
-            may make it do.
+        probabilities: Float64 of the same shape: a function of the scores that does not fall by
+            more than :math:`2^{-51}`, which rounding may make it do.
 
     Returns:
         Float64 in [0, 1] of the same shape. In float32 they may tie.
@@ -53,9 +51,8 @@ def platt_map(scores: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
     """Platt scaling of probabilities; a temperature is ``1 / scale``.
 
     ``sigmoid(scale * logit(score) + offset)``: Platt, "Probabilistic Outputs for Support Vector
-    Machines", 1999, on the logit of a score.
-    With ``offset=0`` it is the temperature of Guo et al., "On Calibration of Modern Neural
-    Networks", ICML 2017, section 4.2.
+    Machines", 1999, on the logit of a score. With ``offset=0`` it is the temperature of Guo et al.,
+    "On Calibration of Modern Neural Networks", ICML 2017, section 4.2.
 
     Args:
         scores: (L, n) floats in [0, 1], a map for each row.
@@ -63,8 +60,7 @@ def platt_map(scores: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
         offset: (L,).
 
     Returns:
-        (L, n) float64 probabilities with the order and ties of ``scores`` in each row, see
-        :func:`keep_order`.
+        (L, n) float64 probabilities, see :func:`keep_order`.
 
     Raises:
         TypeError: If the scores have 64 bits.
@@ -88,8 +84,7 @@ def interpolated_map(scores: Tensor, knots: Tensor, values: Tensor) -> Tensor:
         values: (L, K) probabilities that do not fall.
 
     Returns:
-        (L, n) float64 probabilities with the order and ties of ``scores`` in each row, see
-        :func:`keep_order`.
+        (L, n) float64 probabilities, see :func:`keep_order`.
 
     Raises:
         TypeError: If the scores have 64 bits.
@@ -111,8 +106,8 @@ def interpolated_map(scores: Tensor, knots: Tensor, values: Tensor) -> Tensor:
 def _alike(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """Values that are equal for equal entries, wherever they stand.
 
-    Torch computes whole vectors by another code than what is left over, with other last bits: here
-    nothing is, neither at the end nor between threads.
+    Torch computes whole vectors by another code than the remainder, with other last bits: here
+    there is no remainder, neither at the end nor between threads.
     """
     flat = x.reshape(-1)
     whole = pad(flat, (0, -flat.numel() % 64), value=0.5)

@@ -1,4 +1,4 @@
-"""Predictions of a head whose loss does not say where its scores are."""
+"""The centre of the scores of a ranking loss, in the predictions of a head."""
 
 import copy
 import inspect
@@ -6,7 +6,14 @@ import logging
 from collections.abc import Callable, Mapping
 
 from mmengine.logging import print_log
-from torch import nn
+from torch import Tensor, nn
+
+from mmrank.losses.protocols import HasLogitCentre
+
+
+def score_centre(loss: nn.Module) -> Tensor | None:
+    """Raw score, (1,) or (C,), that heads show as 0.5; None if the loss does not say."""
+    return loss.logit_centre() if isinstance(loss, HasLogitCentre) else None
 
 
 def without_threshold(
@@ -19,7 +26,7 @@ def without_threshold(
     loss: nn.Module,
     warn: bool,
 ) -> list | None:
-    """Predict again where no score of an uncentred loss is high enough.
+    """Predict again where no score of a loss without a centre is high enough.
 
     A ranking loss does not care where its scores are. Without a centre a threshold may drop every
     box, though their order is right.
@@ -30,8 +37,8 @@ def without_threshold(
         kwargs: Likewise.
         cfg: Name of the argument with ``score_thr``.
         default: The config that is used where the argument is None.
-        loss: What has no ``logit_centre()``.
-        warn: Whether to say so.
+        loss: The loss without a ``logit_centre()``.
+        warn: Whether to log a warning.
 
     Returns:
         The predictions; None where there is no threshold to leave out.

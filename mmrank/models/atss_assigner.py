@@ -7,21 +7,15 @@ from torch import Tensor
 
 from mmrank.registry import TASK_UTILS
 
-# More pyramid levels than any FPN has: runs beyond are no levels.
+# More pyramid levels than any FPN has: longer runs are no levels.
 _MAX_LEVELS = 12
 
 
 def count_level_priors(priors: Tensor) -> list[int]:
-    """Number of anchors per level, from the anchors' sizes.
+    """Number of anchors per level of (n, 4) anchors as x1, y1, x2, y2, level after level.
 
     With one anchor per location all anchors of a level have one size, which doubles from level to
     level.
-
-    Args:
-        priors: (n, 4) anchors as x1, y1, x2, y2, level after level.
-
-    Returns:
-        Counts that sum to n.
 
     Raises:
         ValueError: If the sizes alternate within a level.
@@ -60,14 +54,10 @@ def build_anchor_atss_assigner(**kwargs):
 
     Stable AP (2025), section 7.2, trains RetinaNet with one square anchor per location and the ATSS
     assigner. mmdet's ``ATSSHead`` adds a centerness branch; its ``RetinaHead`` has none but does
-    not pass the number of
-    anchors per level, which is read off the anchors here.
+    not pass the number of anchors per level, which is read off the anchors here.
 
     Args:
         **kwargs: Arguments of ``mmdet.ATSSAssigner``, e.g. ``topk=9``.
-
-    Returns:
-        The assigner.
     """
     # With its scope, so that it is found under any default scope.
     kwargs.setdefault('iou_calculator', dict(type='mmdet.BboxOverlaps2D'))

@@ -20,17 +20,9 @@ from mmrank.models.heads.sample_fields import labels_of
 
 
 def cosine_similarity(a: Tensor, b: Tensor) -> Tensor:
-    """Cosines as one matrix product.
+    """(N, M) cosines of (N, D) and (M, D) floats, as one matrix product.
 
-    mmpretrain's broadcasts to (N, M, D): 8 GB for 64 queries of length 512
-    in a gallery of 60,000.
-
-    Args:
-        a: (N, D) floats.
-        b: (M, D) floats.
-
-    Returns:
-        (N, M).
+    mmpretrain's broadcasts to (N, M, D): 8 GB for 64 queries of length 512 in a gallery of 60,000.
     """
     return normalize(a, dim=1) @ normalize(b, dim=1).t()
 
@@ -43,21 +35,20 @@ class EmbeddingRetriever(GradCacheMixin, ImageToImageRetriever):
     * Same-set retrieval, the benchmarks' protocol: ``prototype=None``. ``predict`` puts the
       embedding into ``data_sample.feature``, and ``mmrank.RetrievalMetric`` searches.
     * A fixed gallery: with a ``prototype`` ``predict`` also sets ``pred_score`` (M,) and
-      ``pred_label`` as mmpretrain's retriever does,
-      so that its metrics, its ``PrepareProtoBeforeValLoopHook`` and its inferencer work.
+      ``pred_label`` as mmpretrain's retriever does, so that its metrics, its
+      ``PrepareProtoBeforeValLoopHook`` and its inferencer work.
 
     Args:
-        image_encoder: Config of the encoder, or a list of configs that are
-            run one after the other. Its output, or the last of a tuple, is
-            (B, D).
+        image_encoder: Config of the encoder, or a list of configs that are run one after the other.
+            Its output, or the last of a tuple, is (B, D).
         head: Config of ``mmrank.RetrievalHead``; None for a model that is not trained.
-        prototype: Gallery as in mmpretrain's ``ImageToImageRetriever``: a
-            data loader, its config, a tensor or the path of one. None: no gallery.
+        prototype: Gallery as in mmpretrain's ``ImageToImageRetriever``: a data loader, its config,
+            a tensor or the path of one. None: no gallery.
         freeze_bn: Batch norm layers of the encoder keep their running statistics and their weights,
             as in the papers, which start from pretrained weights. This includes the neck: set
             ``norm_cfg=None`` of ``LinearNeck``.
-        similarity_fn: ``cosine_similarity`` or a function of (N, D) and
-            (M, D) to (N, M), between images and prototypes.
+        similarity_fn: ``cosine_similarity`` or a function of (N, D) and (M, D) to (N, M), between
+            images and prototypes.
         train_cfg: Not supported, see below.
         data_preprocessor: See mmpretrain's ``ImageToImageRetriever``.
         topk: Number of prototypes in ``pred_label``; -1 for all.
@@ -112,14 +103,7 @@ class EmbeddingRetriever(GradCacheMixin, ImageToImageRetriever):
         return self
 
     def extract_feat(self, inputs: Tensor) -> Tensor:
-        """Output of the encoder, before the head.
-
-        Args:
-            inputs: (B, C, H, W) images.
-
-        Returns:
-            (B, D) floats.
-        """
+        """(B, D) output of the encoder, before the head, for (B, C, H, W) images."""
         return self.embed_rows(self._last_feature, inputs)
 
     def _last_feature(self, inputs: Tensor) -> Tensor:
@@ -140,14 +124,7 @@ class EmbeddingRetriever(GradCacheMixin, ImageToImageRetriever):
             )
 
     def loss(self, inputs: Tensor, data_samples: Sequence[DataSample]) -> dict[str, Tensor]:
-        """Losses of a batch.
-
-        Args:
-            inputs: (B, C, H, W) images.
-            data_samples: Data samples with the fields that the head requires.
-
-        Returns:
-            The losses of the head.
+        """Losses of the head for (B, C, H, W) images.
 
         Raises:
             ValueError: If there is no head.
@@ -171,15 +148,10 @@ class EmbeddingRetriever(GradCacheMixin, ImageToImageRetriever):
     def predict(
         self, inputs: Tensor, data_samples: Sequence[DataSample] | None = None, **kwargs
     ) -> list[DataSample]:
-        """Embeddings of images and, with prototypes, what they match.
-
-        Args:
-            inputs: (B, C, H, W) images.
-            data_samples: Data samples to fill; None for new ones.
-            **kwargs: Ignored, as by the host.
+        """Embeddings of images and, with prototypes, their matches.
 
         Returns:
-            B data samples with ``feature``, (D,), of length 1 unless the head sets
+            The data samples, or new ones, with ``feature``, (D,), of length 1 unless the head sets
             ``normalize=False``.
         """
         if self.prototype is not None and not self.prototype_inited:

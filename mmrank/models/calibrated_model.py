@@ -6,17 +6,15 @@ from functools import cache
 
 from torch import nn
 
+from mmrank.calibration.calibration_file import Calibration, read_calibration, weights_digest
 from mmrank.errors import UserError
-from mmrank.losses.loss_type import model_type
-from mmrank.made_class import MadeClass, make_class
+from mmrank.made_class import MadeClass, host_class, make_class
 from mmrank.models.heads.one_vs_rest_head import OneVsRestHead
 from mmrank.registry import MODELS
 
-from .calibration import Calibration, read_calibration, weights_digest
-
 
 class CalibratedMixin(MadeClass):
-    """Put before a detector or classifier: its ``predict`` calibrates.
+    """Mixin for detectors and classifiers: ``predict`` calibrates.
 
     Weights, their keys and the forward pass are those of the host. The maps act on what the host
     predicts, after thresholds, non-maximum suppression and the limit of boxes an image: the same
@@ -30,14 +28,8 @@ class CalibratedMixin(MadeClass):
     def predict(self, inputs, data_samples=None, *args, **kwargs) -> list:
         """Predict as the host does, with probabilities for scores.
 
-        Args:
-            inputs: As for the host.
-            data_samples: Likewise.
-            *args: Likewise.
-            **kwargs: Likewise.
-
         Returns:
-            Its data samples. The scores are float64: in float32 some would tie.
+            The host's data samples. The scores are float64: in float32 some would tie.
 
         Raises:
             UserError: If the calibration is of other weights or classes.
@@ -49,15 +41,12 @@ class CalibratedMixin(MadeClass):
                 found = sample.pred_instances
                 found.scores = self.calibration.probabilities(found.scores, found.labels)
             else:
-                self._set_score(sample)
+                score = self.calibration.columns(sample.pred_score[None])[0]
+                found = score >= self.head.thr
+                is_binary = isinstance(self.head, OneVsRestHead) and len(score) == 1
+                label = found.long() if is_binary else found.nonzero()
+                sample.set_pred_score(score).set_pred_label(label.flatten())
         return samples
-
-    def _set_score(self, sample) -> None:
-        score = self.calibration.columns(sample.pred_score[None])[0]
-        found = score >= self.head.thr
-        is_binary = isinstance(self.head, OneVsRestHead) and len(score) == 1
-        label = found.long() if is_binary else found.nonzero()
-        sample.set_pred_score(score).set_pred_label(label.flatten())
 
     def _check(self) -> None:
         """Compare once with what the model is by now: it has its weights."""
@@ -75,13 +64,8 @@ class CalibratedMixin(MadeClass):
 @cache
 def calibrated_class(host: type) -> type:
     """The class ``Calibrated<host>``; one and the same for every call."""
-    return make_class(
-        calibrated_class,
-        host,
-        (CalibratedMixin, host),
-        'with calibrated scores',
-        prefix='Calibrated',
-    )
+    bases = (CalibratedMixin, host)
+    return make_class(calibrated_class, host, bases, 'with calibrated scores', prefix='Calibrated')
 
 
 @MODELS.register_module()
@@ -117,7 +101,12 @@ def CalibratedModel(
         UserError: If the file cannot be read, or is of another task or number of classes, or the
             scores are a softmax over classes.
     """
-    host = _host(model_type)
+    host = host_class('model_type', model_type, 'mmdet.RetinaNet')
+    if not (isinstance(host, type) and hasattr(host, 'predict')):
+        raise TypeError(
+            f'model_type={model_type!r} is no class with a predict method; name the detector or '
+            "classifier itself, as in 'mmdet.RetinaNet'"
+        )
     maps = read_calibration(calibration)
     model = calibrated_class(host)(**kwargs)
     try:
@@ -128,21 +117,6 @@ def CalibratedModel(
     return model
 
 
-def _host(named: str | type) -> type:
-    host = model_type(named)
-    if host is None:
-        raise KeyError(
-            f'model_type={named!r} is not registered; write it with its '
-            "scope, as in 'mmdet.RetinaNet', and install that package"
-        )
-    if not (isinstance(host, type) and hasattr(host, 'predict')):
-        raise TypeError(
-            f'model_type={named!r} is no class with a predict method; name '
-            "the detector or classifier itself, as in 'mmdet.RetinaNet'"
-        )
-    return host
-
-
 def _check_task(model: nn.Module, maps: Calibration) -> None:
     """Refuse what the maps cannot be applied to."""
     head = _head(model)
@@ -150,8 +124,8 @@ def _check_task(model: nn.Module, maps: Calibration) -> None:
     task = 'classification' if is_classifier else 'detection'
     if task != maps.task:
         raise UserError(
-            f'this is a calibration for {maps.task}, the model is for {task}. '
-            'Fix: use the calibration of this model'
+            f'this is a calibration for {maps.task}, the model is for {task}. Fix: use the '
+            'calibration of this model'
         )
     if is_classifier and getattr(head, 'thr', None) is None:
         raise UserError(
