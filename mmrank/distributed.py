@@ -37,12 +37,7 @@ def dtype_flags(dtype: torch.dtype) -> list[int]:
 
 
 def agreed_dtype(flags: list[int], own: torch.dtype) -> torch.dtype:
-    """Dtype that those of all ranks can be converted to exactly.
-
-    Args:
-        flags: Sum or maximum over the ranks of their :func:`dtype_flags`.
-        own: Dtype of this rank, the answer if the flags name none.
-    """
+    """Dtype that those of all ranks convert to exactly, by the sum of their flags; else ``own``."""
     found = [x for x, flag in zip(_FLOATS, flags) if flag]
     return reduce(torch.promote_types, found, found[0] if found else own)
 
@@ -50,11 +45,7 @@ def agreed_dtype(flags: list[int], own: torch.dtype) -> torch.dtype:
 def sizes_and_dtype(
     own: Sequence[int], dtype: torch.dtype, group, device
 ) -> tuple[list[list[int]], torch.dtype]:
-    """Gather some sizes of every rank, and agree on a dtype; the host waits for the answer.
-
-    Returns:
-        The sizes of each rank, and the dtype to convert to before a collective.
-    """
+    """The sizes of each rank, and the dtype to convert to before a collective. The host waits."""
     number, rank, size = len(own), dist.get_rank(group), dist.get_world_size(group)
     local_sizes = [0] * (size * number) + dtype_flags(dtype)
     local_sizes[rank * number : (rank + 1) * number] = own
@@ -66,16 +57,7 @@ def sizes_and_dtype(
 
 
 def rows_and_dtype(own: Tensor, group) -> tuple[list[int], torch.dtype]:
-    """Gather the number of rows of every rank, and agree on a dtype.
-
-    Args:
-        own: (n_r, ...) tensor of this rank.
-        group: Process group.
-
-    Returns:
-        n_r of each rank, and the dtype to convert to before :func:`all_gather_rows`: that of the
-        rows where all ranks have the same. The host waits for the answer.
-    """
+    """Rows of each rank, and the dtype to convert to before a collective. The host waits."""
     sizes, dtype = sizes_and_dtype([len(own)], own.dtype, group, own.device)
     return [x for (x,) in sizes], dtype
 
@@ -104,19 +86,11 @@ class _GatherRows(Function):
 
 
 def all_gather_rows(own: Tensor, counts: list[int], group) -> Tensor:
-    """Join the rows of all ranks; the gradient is summed over ranks.
+    """Join the (n_r, D) rows of all ranks, ``counts`` of each, in their order.
 
     Every rank computes a part of one sum from the result, such as the scores of all queries against
     its own gallery, so the gradient of a row is the sum over the ranks. Every rank must run
     backward.
-
-    Args:
-        own: (n_r, D) rows of this rank; n_r may differ by rank, also be 0.
-        counts: n_r of each rank, see :func:`rows_and_dtype`.
-        group: Process group.
-
-    Returns:
-        (sum n_r, D), those of rank 0 first; the same on all ranks.
     """
     return _GatherRows.apply(own, counts, group)
 
@@ -137,25 +111,17 @@ class _AllReduceSum(Function):
 def all_reduce_sum(own: Tensor, group) -> Tensor:
     """Add up over ranks; ``own`` itself where ``group`` is None.
 
-    Every rank is expected to compute one and the same function of the result, so the gradient of a
-    rank's own part is already the whole one and is not summed over ranks.
+    Every rank computes one and the same function of the result, so the gradient of a rank's own
+    part is already the whole one and is not summed over ranks.
     """
     return own if group is None else _AllReduceSum.apply(own, group)
 
 
 def mean_over_ranks(losses: Tensor, rows: int, group) -> Tensor:
-    """Mean of the losses of all ranks, with a gradient for DDP.
+    """Mean of the (n_r,) losses of all ranks over ``rows``, 0 without rows; for DDP.
 
     Each rank has the losses of its own rows, and DistributedDataParallel averages the gradients, so
     that of a rank is multiplied by their number.
-
-    Args:
-        losses: (n_r,) losses of this rank.
-        rows: n_r of all ranks together.
-        group: Process group, or None for a single process.
-
-    Returns:
-        Scalar, the same on all ranks; 0 without rows.
     """
     total = losses.sum()
     if group is not None:
@@ -181,19 +147,14 @@ class _GatherColumns(Function):
 
 
 def all_gather_lists(values: Tensor, mask: Tensor, group) -> tuple[Tensor, Tensor]:
-    """Join the padded lists of all ranks.
+    """Join the padded (L, P_r) lists of all ranks; P_r, also 0, and the dtype may differ by rank.
 
-    Every rank is expected to compute one and the same function of the result, so the gradient of a
-    rank's own slice is already the whole one and is not summed over ranks.
-
-    Args:
-        values: (L, P_r) floats, P_r may differ by rank, also be 0; so may the dtype.
-        mask: (L, P_r) bool, False for padding.
-        group: Process group.
+    Every rank computes one and the same function of the result, so the gradient of a rank's own
+    slice is already the whole one and is not summed over ranks.
 
     Returns:
-        (L, W * max P) values and mask, the same on all ranks, in the dtype of the values, or one
-        that can hold those of all ranks.
+        (L, W * max P) values and mask, the same on all ranks, in a dtype that can hold those of
+        all.
     """
     local_sizes = torch.tensor([values.size(1), *dtype_flags(values.dtype)], device=values.device)
     dist.all_reduce(local_sizes, dist.ReduceOp.MAX, group=group)
@@ -219,7 +180,7 @@ def scale_gradient(values: Tensor, factor: float) -> Tensor:
     """Identity whose gradient is multiplied by ``factor``.
 
     DistributedDataParallel averages gradients over ranks. A loss that every rank computes of the
-    joined batch has its gradient split over the ranks, not repeated, so it has to be summed: scale
-    by the world size.
+    joined batch has its gradient split over the ranks, so it has to be summed: scale by the world
+    size.
     """
     return _ScaleGradient.apply(values, factor)

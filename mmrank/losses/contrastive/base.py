@@ -48,16 +48,11 @@ class _UnitRows(Function):
 
 
 def unit_rows(x: Tensor) -> Tensor:
-    """Divide each row by its Euclidean length.
+    """Divide each of (n, D) rows by its Euclidean length, in at least float32.
 
-    Args:
-        x: (n, D) floats. A row of 1e-30 or 1e30, whose squares leave the range of float32, has a
-            length like any other.
-
-    Returns:
-        (n, D), at least float32: in half precision close cosines tie. A row of zeros stays zero and
-        has no gradient. A row of entries below 8e-34 (2e-303 in float64) counts as one: its
-        gradient, which is that of the direction divided by the length, would not be finite.
+    In half precision close cosines would tie. A row of 1e-30 or 1e30, whose squares leave the range
+    of float32, has a length like any other. A row of zeros stays zero and has no gradient, and so
+    has one of entries below 8e-34 (2e-303 in float64), whose gradient would not be finite.
     """
     x = x.to(torch.promote_types(x.dtype, torch.float32))
     return _UnitRows.apply(x) if x.numel() else x
@@ -73,8 +68,7 @@ class ContrastedBatch:
         all_view1: (M, D) of all ranks, with a gradient that is summed over ranks; or those of this
             rank. ``all_view2`` and the (M,) ``all_ids`` likewise.
         counts: Rows of each rank; those of this rank alone if not requested.
-        ring: Where the keys of other ranks come from, if they are not gathered; the tensors above
-            are then those of this rank.
+        ring: Where the keys of other ranks come from, if they are not gathered.
         negatives: Mean number of negatives of an anchor, once :meth:`terms` was called.
     """
 
@@ -124,13 +118,9 @@ class ContrastedBatch:
     def terms(self, taus: list[Tensor | float]) -> list[NegativeTerms]:
         """Compare the views of this rank with their negatives.
 
-        Args:
-            taus: One temperature, or one per sample: every view against both views of all others.
-                Two: the views are modalities, each against the other one, with temperatures of
-                their own.
-
-        Returns:
-            For one temperature the terms of 2n anchors; for two those of n anchors of each view.
+        With one temperature, or one per sample, every view is compared with both views of all
+        others: the terms of 2n anchors. With two the views are modalities, each against the other
+        one: the terms of n anchors of each.
         """
         rest = self.ids, self.all_view1, self.all_view2, self.all_ids, self.ring
         if len(taus) == 1:
@@ -158,10 +148,6 @@ class ContrastiveLoss(NamedSettings, nn.Module):
     Attributes:
         keeps_samples: Whether the loss keeps state per sample, the same on all ranks.
         diagnostics: Detached scalars of this rank's last batch, by name.
-        saturation_advice: Empty; see :class:`mmrank.losses.protocols.HasDiagnostics`.
-
-    Raises:
-        ValueError: On an unknown choice.
     """
 
     keeps_samples = False
@@ -187,14 +173,14 @@ class ContrastiveLoss(NamedSettings, nn.Module):
         Args:
             view1: (B, D) embeddings, any float dtype; B may differ by rank and batch.
             view2: (B, D) embeddings of the same samples: another augmentation, or another modality.
-            sample_idx: (B,) integer index of each sample in the training set. A sample may be there
-                more than once: its rows are no negatives of each other. None, where the loss keeps
-                nothing per sample: all rows differ.
+            sample_idx: (B,) integer index of each sample in the training set; rows of one sample
+                are no negatives of each other. None, where the loss keeps nothing per sample: all
+                rows differ.
 
         Returns:
             Scalar, at least float32; 0, still attached to the graph, when no sample has a negative.
-            In distributed training with ``scope='global'`` all ranks return the loss of the joined
-            batch, with a gradient for DistributedDataParallel, which averages.
+            With ``scope='global'`` all ranks return the loss of the joined batch, with a gradient
+            for DistributedDataParallel, which averages.
 
         Raises:
             ValueError: If shapes do not fit or an index is out of range.
@@ -214,17 +200,9 @@ class ContrastiveLoss(NamedSettings, nn.Module):
         return self.loss_weight * mean_over_ranks(losses, total, group if together else None)
 
     def prefetch(self, sample_idx: Tensor, device: torch.device) -> None:
-        """Start to get the state of a batch, while its views are embedded.
+        """Start to get the state of (B,) ``sample_idx`` on the host, while views are embedded.
 
-        Does nothing where a loss has no state that has to travel.
-
-        Args:
-            sample_idx: (B,) what :meth:`forward` will be given, on the host.
-            device: Where the embeddings will be.
-
-        Raises:
-            TypeError: If the indices are no integers.
-            ValueError: If one is out of range.
+        Does nothing where a loss has no state that has to travel. Raises as :meth:`forward`.
         """
 
     def normalized(self, view: Tensor) -> Tensor:
@@ -232,15 +210,9 @@ class ContrastiveLoss(NamedSettings, nn.Module):
         return unit_rows(view) if self.normalize else view
 
     def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
-        """Loss of each sample of this rank; a subclass has to define it.
+        """(n,) losses of the samples of this rank without ``loss_weight``; a subclass defines it.
 
-        Args:
-            batch: The views.
-            sample_idx: (n,) as it was given: on the host or the device.
-            group: Process group over which state is kept equal, or None.
-
-        Returns:
-            (n,) losses without ``loss_weight``.
+        ``sample_idx`` is as it was given; over ``group``, or None, state is kept equal.
         """
         raise NotImplementedError
 

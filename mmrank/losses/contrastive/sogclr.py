@@ -19,16 +19,15 @@ from .base import ContrastedBatch, ContrastiveLoss, check_positive
 def global_contrastive_loss(
     log_batch: Tensor, log_mean: Tensor, tau: Tensor | float, rho: float = 0.0, tau0: float = 0.0
 ) -> Tensor:
-    """Robust global contrastive loss of each anchor.
+    """Robust global contrastive loss of each anchor, ``tau log s + (tau - tau0) rho``.
 
-    The value is ``tau log s + (tau - tau0) rho``, the dual form of the robust loss. The gradient is
-    ``(tau/s) grad g``, in which tau and s are constants. Source: iSogCLR (ICML 2023), eq. 7 and 14;
-    with ``rho=0`` and one tau it is SogCLR (ICML 2022).
+    The dual form of the robust loss, with the gradient ``(tau/s) grad g``, in which tau and s are
+    constants. Source: iSogCLR (ICML 2023), eq. 7 and 14; with ``rho=0`` and one tau it is SogCLR
+    (ICML 2022).
 
     Args:
-        log_batch: (n,) log g of the batch with gradient, see
-            :func:`mmrank.functional.negative_terms`.
-        log_mean: (n,) log s, see :func:`mmrank.functional.moving_log_mean`.
+        log_batch: (n,) log g of the batch with gradient, see :func:`negative_terms`.
+        log_mean: (n,) log s, see :func:`moving_log_mean`.
         tau: Temperatures, one or (n,).
         rho: Weight of the temperature.
         tau0: Smallest temperature.
@@ -53,18 +52,9 @@ def temperature_gradient(
 ) -> Tensor:
     """Gradient of the robust contrastive loss in the temperature.
 
-    ``G = (tau/s) dg/dtau + log s + rho`` with ``dg/dtau = -g mean_h/tau^2``. Source: iSogCLR (ICML
-    2023), eq. 13; its 1/n is part of the step size.
-
-    Args:
-        log_batch: (n,) log g.
-        log_mean: (n,) log s.
-        mean_h: (n,) weighted mean of h.
-        tau: (n,) temperatures.
-        rho: Radius of the ball around the uniform weights.
-
-    Returns:
-        (n,) without gradient; not finite for an anchor without negatives.
+    ``G = (tau/s) dg/dtau + log s + rho`` with ``dg/dtau = -g mean_h/tau^2``, of (n,) log g, log s,
+    mean of h and tau. Source: iSogCLR (ICML 2023), eq. 13; its 1/n is part of the step size.
+    Without gradient; not finite for an anchor without negatives.
     """
     log_g, log_s = log_batch.detach(), log_mean.detach()
     ratio = (log_g - log_s).exp()
@@ -79,12 +69,8 @@ class MovingAverageLoss(ContrastiveLoss):
     s. Each view takes its own step from it for the gradient, and their mean is kept; so with
     ``beta0=1`` the gradient is tau times that of InfoNCE without the positive in the denominator.
 
-    The state is the same on all ranks and for any world size with ``scope='global'``. With
-    ``scope='local'`` it is the same on all ranks, of the negatives that each sample met on its own
-    rank.
-
-    Attributes:
-        prefixes: Of the states and their diagnostics: one for both views, or one for each.
+    The state is the same on all ranks, and with ``scope='global'`` for any world size. With
+    ``scope='local'`` it is of the negatives that each sample met on its own rank.
     """
 
     keeps_samples = True
@@ -103,7 +89,6 @@ class MovingAverageLoss(ContrastiveLoss):
         return self.states()[0].size
 
     def prefetch(self, sample_idx: Tensor, device: torch.device) -> None:
-        """See :meth:`ContrastiveLoss.prefetch`."""
         for state in self.states():
             state.prefetch(sample_idx, device)
 
@@ -155,10 +140,9 @@ class SogCLRLoss(MovingAverageLoss):
     Optimization for Global Contrastive Learning, ICML 2022; for images and texts Qiu et al., Not
     All Semantics are Created Equal, ICML 2023, section 3, whose two losses are added.
 
-    For two augmentations this is iSogCLR's form with a fixed temperature. SogCLR's authors average
-    ``exp(<a, z>/tau)`` instead and add the positive outside of the logarithm. The two losses are
-    equal where s is that of the batch (``beta0=1``); here a moving average also holds the positives
-    of earlier visits.
+    SogCLR's authors average ``exp(<a, z>/tau)`` instead and add the positive outside of the
+    logarithm. The two losses are equal where s is that of the batch (``beta0=1``); here a moving
+    average also holds the positives of earlier visits.
 
     Args:
         num_samples: Number of samples in the training set.
@@ -166,15 +150,11 @@ class SogCLRLoss(MovingAverageLoss):
         beta0: Weight of the batch in the moving average, in (0, 1]. The iSogCLR paper compares 0.7,
             0.8 and 0.9.
         bimodal: True: the views are modalities; each is contrasted with the other one of all other
-            samples and has an average of its own. False: with both views of them, one average for
-            both.
+            samples and has an average of its own. False: with both views of them, one average.
         storage: Where the state is kept: ``device``, ``host`` or ``sharded`` over the ranks. See
             :class:`mmrank.state.SampleState`.
         load_state: False resets the state when a checkpoint is loaded.
         **kwargs: See :class:`ContrastiveLoss`.
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     def __init__(
@@ -216,27 +196,22 @@ class ISogCLRLoss(MovingAverageLoss):
         tau0: Smallest temperature, > 0.
         tau_max: Largest temperature; the paper does not state it.
         eta: Step size of the temperatures; the paper does not state it, the authors' code has 0.03
-            for two augmentations. Less than ``tau / rho``, see
-            :class:`mmrank.state.TemperatureStep`. A visit moves a temperature by about ``2 eta rho
-            / tau`` of the way to where its batch would have it (``tau_gain`` in the log): near 1 it
-            repeats its last batch, and 0.05 to 0.1 takes 100 visits of a sample and more.
+            for two augmentations. A visit moves a temperature by about ``2 eta rho / tau`` of the
+            way to where its batch would have it (``tau_gain`` in the log): near 1 it repeats its
+            last batch, and 0.05 to 0.1 takes 100 visits of a sample and more.
             ``mmrank.RankingMonitorHook`` warns above 0.5.
         beta0: Weight of the batch in the moving average, in (0, 1]. The paper compares 0.7, 0.8 and
             0.9.
-        beta1: Weight of the new gradient in the momentum of the temperature, in (0, 1]; the paper
-            does not state it, the authors' code has 0.5. 1: no momentum.
+        beta1: Weight of the new gradient in the momentum of the temperature, in (0, 1]; the
+            authors' code has 0.5. 1: no momentum.
         storage: Where the state is kept: ``device``, ``host`` or ``sharded`` over the ranks. 12
             bytes per sample and temperature, 10 with ``momentum_dtype='float16'``, 8 without
             momentum. See :class:`mmrank.state.SampleState`.
         load_state: False resets the state when a checkpoint is loaded.
         momentum_dtype: ``float32`` or ``float16``, see :class:`mmrank.state.TemperatureStep`.
-        gradient_clip: The gradient G of a temperature counts as at most this, and at least its
-            negative; None: in full. The authors' code has 3 for two augmentations and 5 for images
-            and texts.
+        gradient_clip: Largest size of the gradient of a temperature; None: any. The authors' code
+            has 3 for two augmentations and 5 for images and texts.
         **kwargs: See :class:`ContrastiveLoss`.
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     learn_temperature = True
@@ -273,18 +248,10 @@ class BimodalISogCLRLoss(ISogCLRLoss):
     images; each has a temperature of its own, and the two losses are added. Source: Qiu et al., Not
     All Semantics are Created Equal, ICML 2023, appendix B.
 
-    ``forward(images, texts, sample_idx)``, see :class:`ContrastiveLoss`.
-
-    Args:
-        num_samples: Number of pairs in the training set.
-        rho: Radius of the ball around uniform weights of the negatives, > 0. The paper compares
-            5.8, 6.0, 6.2 and 6.4 at a batch of 512. The weights of B - 1 negatives are at most
-            log(B - 1) from uniform, so in batches with ``log(B - 1) <= rho`` temperatures only
-            fall, but for what the moving average adds.
-        tau_init: Temperature at the start.
-        tau0: Smallest temperature, > 0.
-        tau_max: Largest temperature.
-        **kwargs: See :class:`ISogCLRLoss`.
+    The arguments are those of :class:`ISogCLRLoss`. For ``rho`` the paper compares 5.8, 6.0, 6.2
+    and 6.4 at a batch of 512. The weights of B - 1 negatives are at most log(B - 1) from uniform,
+    so in batches with ``log(B - 1) <= rho`` temperatures only fall, but for what the moving average
+    adds.
     """
 
     prefixes = ('image_', 'text_')

@@ -30,19 +30,11 @@ _MOST_PAIRS = 8
 def similarity_strips(
     rows: int, columns: int, width: int, triangle: bool, limit: int
 ) -> Iterator[tuple[slice, int]]:
-    """Cut a matrix of similarities into strips of rows.
+    """Cut a matrix of similarities into strips of rows; yields the rows and the first column.
 
-    Args:
-        rows: Number of rows.
-        columns: Number of columns.
-        width: Length of the embeddings: a strip with what is computed of it takes less memory than
-            they do.
-        triangle: Leave out what is left of a strip's own columns: of a symmetric matrix it is
-            known.
-        limit: Similarities of a strip, unless one row has more.
-
-    Yields:
-        The rows of a strip, and its first column.
+    A strip takes less memory than the embeddings of this ``width``, and has at most ``limit``
+    entries unless one row has more. As a ``triangle`` it leaves out the columns to the left of its
+    own, which are known of a symmetric matrix.
     """
     entries = max((rows + columns) * width // 2, _LEAST_ENTRIES)
     entries, begin = min(entries, limit), 0
@@ -56,9 +48,7 @@ def similarity_strips(
 class SameSample:
     """Where row and column of a similarity matrix are of one sample.
 
-    Attributes:
-        rows_others: (n,) int64, for each of (n,) ``row_ids`` the columns of other samples.
-        columns_others: (m,) int64, for each of (m,) ``column_ids`` the rows of other samples.
+    ``rows_others`` and ``columns_others`` are the numbers of columns, or rows, of other samples.
     """
 
     def __init__(self, row_ids: Tensor, column_ids: Tensor) -> None:
@@ -124,11 +114,7 @@ class ExpSums:
 
     The methods take a strip of similarities, the anchors ``part`` that it belongs to, the dimension
     ``dim`` to sum over (1 if the anchors are its rows) and the entries ``own`` that are no
-    negatives.
-
-    Args:
-        positive: (n,) similarity of each anchor and its positive.
-        tau: (n,) temperatures.
+    negatives. ``positive`` (n,) is the similarity of each anchor and its positive.
     """
 
     def __init__(self, positive: Tensor, tau: Tensor) -> None:
@@ -212,9 +198,8 @@ class _Matrix:
     def directions(self, part: slice, first: int, both: bool):
         """Parts of a strip that belong to the sums of rows and of columns.
 
-        Yields:
-            Number of the sums, the anchors, their dimension, the first column of the strip that
-            counts, and the entries that are no negatives there.
+        Yields the number of the sums, the anchors, their dimension, the first column of the strip
+        that counts, and the entries that are no negatives there.
         """
         last = len(self.columns)
         inside = self.same.inside(part, first, last)
@@ -332,10 +317,9 @@ def negative_terms(
     """Compare anchors with their negatives.
 
     ``h(z) = <a, z> - <a, a+>`` and ``g = mean_z exp(h(z)/tau)`` over the keys z of other samples.
-    Source: iSogCLR (ICML 2023), eq. 11, 15 and 16. No exponential is formed that is above 1, and
-    the similarities are there in strips of rows, of large batches in backward once more. Where
-    anchors and keys are one and the same tensor, and their ids too, a similarity is computed for
-    both of its samples at once.
+    Source: iSogCLR (ICML 2023), eq. 11, 15 and 16. No exponential is formed that is above 1, and of
+    large batches the similarities are computed once more in backward. Where anchors and keys are
+    one tensor, and their ids too, a similarity is computed for both of its samples at once.
 
     Args:
         anchors: (n, D) floats a.
@@ -351,9 +335,6 @@ def negative_terms(
     Returns:
         Terms in at least float32. The gradient reaches anchors, positives, keys and a ``tau`` that
         requires it, with ``d log g/d tau = -mean_h/tau^2``.
-
-    Raises:
-        ValueError: If shapes do not fit.
     """
     n, m = anchors.size(0), keys.size(0)
     if (
@@ -410,22 +391,20 @@ def two_view_terms(
     all_ids: Tensor | None = None,
     ring=None,
 ) -> NegativeTerms:
-    """Every view against both views of all other samples.
+    """Every view against both views of all other samples, with B samples 2(B - 1) negatives.
 
-    Of B samples that differ each anchor has 2(B - 1) negatives. Source: iSogCLR (ICML 2023), eq.
-    11.
+    Source: iSogCLR (ICML 2023), eq. 11.
 
     Args:
         view1: (B, D) embeddings.
         view2: (B, D) embeddings of the same samples.
         tau: Temperature > 0: one, or (B,), one per sample.
         ids: (B,) integer samples. None: all rows differ.
-        all_view1: (M, D) first views to draw the negatives from, with (M, D) ``all_view2`` and (M,)
-            ``all_ids``: those of all ranks. None: those of the batch.
-        all_view2: See ``all_view1``.
-        all_ids: See ``all_view1``.
-        ring: :class:`KeyRing` that the views of other ranks come from, instead of those three; its
-            counts are those of samples.
+        all_view1: (M, D) first views to draw the negatives from: those of all ranks. None: those of
+            the batch.
+        all_view2: (M, D), likewise.
+        all_ids: (M,), likewise.
+        ring: :class:`KeyRing` of samples, instead of those three.
 
     Returns:
         Terms of 2B anchors, those of ``view1`` first.
@@ -453,14 +432,11 @@ def two_modality_terms(
     all_ids: Tensor | None = None,
     ring=None,
 ) -> tuple[NegativeTerms, NegativeTerms]:
-    """Each modality against the other one of all other pairs.
+    """Each modality against the other one of all other pairs, of B pairs B - 1 negatives.
 
-    Of B pairs that differ each anchor has B - 1 negatives. Source: iSogCLR (ICML 2023), eq. 15 and
-    16. Arguments as of :func:`two_view_terms`, with a temperature of the anchors in ``view1`` and
-    one of those in ``view2``.
-
-    Returns:
-        Terms of the B anchors of ``view1`` and of ``view2``.
+    Source: iSogCLR (ICML 2023), eq. 15 and 16. Arguments as of :func:`two_view_terms`, with a
+    temperature of the anchors in ``view1`` and one of those in ``view2``; returns the terms of
+    both.
     """
     ids, all_view1, all_view2, all_ids = _filled(view1, view2, ids, all_view1, all_view2, all_ids)
     if ring is None and view1 is all_view1 and view2 is all_view2 and ids is all_ids:
@@ -472,7 +448,6 @@ def two_modality_terms(
 
 
 def _filled(view1, view2, ids, all_view1, all_view2, all_ids):
-    """The ids and all that negatives come from, where they were left out."""
     if view1.dim() != 2 or view1.shape != view2.shape:
         raise ValueError(
             'view1 and view2 must be embeddings (samples, length) of the same samples, got shapes '
