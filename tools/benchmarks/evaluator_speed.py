@@ -24,7 +24,7 @@ from mmrank.errors import show_user_errors
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.coco.evaluators import check_equality, find_evaluators
-from research.common.timing import times_in_turn
+from research.common.timing import both_times_in_turn
 from research.synthetic.boxes import make_annotations, make_predictions
 
 
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace, console: Console) -> float:
             evaluations[one.name], _ = one.evaluate(truth, boxes)
 
         steps = {one.name: (evaluate, (one, truth)) for one, truth in zip(evaluators, truths)}
-        times = times_in_turn(steps, args.repeats)
+        times = {k: x.wall for k, x in both_times_in_turn(steps, args.repeats).items()}
     gap = check_equality(*evaluations.values(), 'synthetic boxes')
     medians = {k: statistics.median(v) for k, v in times.items()}
     slow, fast = medians.values()

@@ -9,8 +9,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from mmrank.autograd import on_host
-from mmrank.distributed import all_gather_lists, join, scale_gradient, world_group
+from mmrank.distributed import scale_gradient, world_group
 from mmrank.errors import UserError
+from mmrank.gathering import all_gather_lists, join
 from mmrank.losses.heads import HeadInterface
 from mmrank.losses.inputs import EmbeddingBatch, box_values, one_of, refuse_nan
 from mmrank.losses.setting_names import refuse_unknown

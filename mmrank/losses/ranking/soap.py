@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmrank.distributed import all_gather_lists
+from mmrank.gathering import all_gather_lists
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import SquaredHinge
 from mmrank.losses.score_lists import like_scores, split_lists

@@ -44,6 +44,8 @@ def test_surrogate_contract(name, tau):
     step = 1e-6
     expected = (surrogate(x + step) - surrogate(x - step)) / (2 * step)
     kinked = (x.abs() < 2 * step) | ((x - tau).abs() < 2 * step)
+    # softplus is linear from there on: a jump of 2e-9.
+    kinked |= (x + 20 * tau).abs() < 2 * step
     wrong = (surrogate.slope_factor * slopes - expected).abs() > 1e-7 / tau**2
     assert not (wrong & ~kinked).any()
     assert surrogate(torch.tensor(-2.0, dtype=torch.float64)).item() == pytest.approx(

@@ -49,23 +49,14 @@ class ZeroOne(Surrogate):
 
 @dataclass(frozen=True)
 class ScoreDistribution:
-    """How positives and negatives are scored.
+    """How positives and negatives are scored."""
 
-    Attributes:
-        name: Short name for tables and files.
-        formula: The two distributions, negatives first.
-        positive: Frozen scipy distribution of a positive's score.
-        negative: That of a negative's score.
-        log_slope: Derivative of the log density of ``positive``.
-        score_range: Range of all scores; infinite ends are fine.
-    """
-
-    name: str
-    formula: str
-    positive: Any
-    negative: Any
-    log_slope: Callable[[np.ndarray], np.ndarray]
-    score_range: tuple[float, float]
+    name: str  # Short name for tables and files
+    formula: str  # The two distributions, negatives first
+    positive: Any  # Frozen scipy distribution of a positive's score
+    negative: Any  # That of a negative's score
+    log_slope: Callable[[np.ndarray], np.ndarray]  # Derivative of the log density of ``positive``
+    score_range: tuple[float, float]  # Range of all scores; infinite ends are fine
 
     def sample(
         self, trials: int, num_pos: int, num_neg: int, rng: np.random.Generator
@@ -178,23 +169,14 @@ def midpoints(count: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class BiasSetting:
-    """What the estimators are run with.
+    """What the estimators are run with."""
 
-    Attributes:
-        prior: Share pi of the positives in the population.
-        length: Points V of the score vector v.
-        momentum: Weight beta of a new batch in v.
-        past_batches: Batches that v saw before the one that is estimated.
-        tau1: Margin of l1, for :data:`SOPRC_SURROGATES`.
-        tau2: Temperature of l2, likewise.
-    """
-
-    prior: float = 0.1
-    length: int = 500
-    momentum: float = 0.1
-    past_batches: int = 30
-    tau1: float = 0.1
-    tau2: float = 0.001
+    prior: float = 0.1  # Share pi of the positives in the population
+    length: int = 500  # Points V of the score vector v
+    momentum: float = 0.1  # Weight beta of a new batch in v
+    past_batches: int = 30  # Batches that v saw before the one that is estimated
+    tau1: float = 0.1  # Margin of l1, for :data:`SOPRC_SURROGATES`
+    tau2: float = 0.001  # Temperature of l2, likewise
 
 
 @dataclass(frozen=True)

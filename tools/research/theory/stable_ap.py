@@ -62,22 +62,16 @@ def random_scores(lists: int, count: int, generator: torch.Generator) -> Tensor:
 
 
 class Theorem1Sides(NamedTuple):
-    """The quantities of theorem 1, (L,) each; the first four ascend.
+    """The quantities of theorem 1, (L,) each; the first four ascend."""
 
-    Attributes:
-        risk: ``1 - AP``.
-        surrogate_risk: ``mean_i htilde(rho l_i / r_i)``.
-        weighted: ``S h(rho/n+ sum_i (w_i/S) l_i)`` with ``S`` the mean of the weights (step b of
-            the proof): the form that is trained.
-        bound: ``q/2 h(rho/n+ sum_i w(r_i) l_i)``.
-        jensen: ``htilde(rho/n+ sum_i l_i / r_i)`` (eq. 3), another bound of ``surrogate_risk`` that
-            the paper turns down.
-    """
-
-    risk: Tensor
-    surrogate_risk: Tensor
+    risk: Tensor  # ``1 - AP``
+    surrogate_risk: Tensor  # ``mean_i htilde(rho l_i / r_i)``
+    # ``S h(rho/n+ sum_i (w_i/S) l_i)`` with ``S`` the mean of the weights (step b of the proof):
+    # the form that is trained
     weighted: Tensor
-    bound: Tensor
+    bound: Tensor  # ``q/2 h(rho/n+ sum_i w(r_i) l_i)``
+    # ``htilde(rho/n+ sum_i l_i / r_i)`` (eq. 3), another bound of ``surrogate_risk`` that the paper
+    # turns down.
     jensen: Tensor
 
 
@@ -359,19 +353,13 @@ def _largest_changes(
 
 
 class TrackingError(NamedTuple):
-    """Error of the estimates of mu, estimate minus true mean.
+    """Error of the estimates of mu, estimate minus true mean."""
 
-    Attributes:
-        drift: (K,) change of the true mean at every step.
-        error: (K, trials) by mode.
-        lag: ``(1 - lam)/lam`` times the drift: where plain EMA ends up below a mean that drifts for
-            ever.
-        noise: Standard deviation ``sigma/sqrt(n) sqrt(lam/(2 - lam))`` that both modes settle at.
-    """
-
-    drift: Tensor
-    error: dict[str, Tensor]
+    drift: Tensor  # (K,) change of the true mean at every step
+    error: dict[str, Tensor]  # (K, trials) by mode
+    # ``(1 - lam)/lam`` times the drift: where plain EMA ends up below a mean that drifts for ever
     lag: float
+    # Standard deviation ``sigma/sqrt(n) sqrt(lam/(2 - lam))`` that both modes settle at
     noise: float
 
 

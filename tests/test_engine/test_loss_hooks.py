@@ -1,6 +1,5 @@
-"""Class counts set before training, and re-weighting that starts late."""
+"""Facts of the training set that losses get, and re-weighting that starts late."""
 
-import copy
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,9 +13,17 @@ from mmengine.runner import Runner
 from torch import nn
 from torch.utils.data import Dataset
 
+from mmrank.datasets.interactions import Interactions
 from mmrank.datasets.samplers.labels import label_pairs
-from mmrank.engine.hooks import ClassCountsHook, DeferredReweightingHook
-from mmrank.losses import ClassBalancedCELoss, LDAMLoss, SOPRCLoss, StableAPLoss, SumLoss
+from mmrank.engine.hooks import ClassCountsHook, PairCountsHook
+from mmrank.losses import (
+    ClassBalancedCELoss,
+    InBatchLoss,
+    LDAMLoss,
+    SOPRCLoss,
+    StableAPLoss,
+    SumLoss,
+)
 
 
 class Labelled(BaseDataset):
@@ -38,13 +45,13 @@ SCORES = Labelled([[1, 0, 1], [0, 0, 0], [0, 0, 1.0], [0, 1, 1]], 'abc', 'gt_sco
 BINARY = Labelled([0, 0, 1, 0, 0], ('rest', 'cat'))
 
 
-def tell(dataset, *losses):
+def tell(dataset, *losses, hook=ClassCountsHook):
     runner = SimpleNamespace(
         model=nn.ModuleList(losses),
         train_loop=SimpleNamespace(dataloader=SimpleNamespace(dataset=dataset)),
         logger=MMLogger.get_instance('class_counts', log_level='ERROR'),
     )
-    ClassCountsHook().before_train(runner)
+    hook().before_train(runner)
     return losses
 
 
@@ -177,9 +184,16 @@ def test_a_resumed_run_goes_on_with_the_weights(tmp_path):
         assert torch.equal(value, resumed.state_dict()[name]), name
 
 
-def test_a_model_without_such_a_loss_trains_on():
-    hook = DeferredReweightingHook(0)
-    runner = SimpleNamespace(model=copy.deepcopy(nn.Linear(2, 2)), epoch=0, iter=0)
-    hook.before_train_iter(runner, 0)
-    with pytest.raises(ValueError, match='begin must be'):
-        DeferredReweightingHook(-1)
+def test_every_loss_gets_the_pairs():
+    pairs = SimpleNamespace(interactions=Interactions.of_pairs([1, 0, 0], [0, 0, 1], 'ab', 'xy'))
+    for loss in tell(pairs, InBatchLoss(), InBatchLoss('in_batch'), hook=PairCountsHook):
+        assert loss.counts.row_counts.tolist() == [2, 1]
+        assert loss.counts.col_counts.tolist() == [2, 1]
+
+
+def test_pairs_that_no_loss_can_use():
+    with pytest.raises(TypeError, match='list has no positive pairs'):
+        tell([1, 2], InBatchLoss(), hook=PairCountsHook)
+    lonely = SimpleNamespace(interactions=Interactions.of_pairs([1, 0], [0, 0], 'ab', 'xy'))
+    with pytest.raises(ValueError, match=r'col_counts\[1\]=0'):
+        tell(lonely, InBatchLoss(), hook=PairCountsHook)

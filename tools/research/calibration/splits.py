@@ -1,4 +1,4 @@
-"""One-vs-rest scores of a split of samples, and their labels."""
+"""Scores of a split and whether they are right, for fitting and judging; those of samples."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,58 @@ from mmrank.errors import UserError
 from mmrank.evaluation.average_precision_metric import class_figures
 from mmrank.models.heads.sample_fields import one_vs_rest_targets
 
-from .judged_scores import JudgedScores, SplitFigures, as_float32
+
+@dataclass(frozen=True)
+class JudgedScores:
+    """All scores of a split; what crowds cover is left out."""
+
+    task: str  # ``'detection'`` or ``'classification'``
+    classes: tuple[str, ...]  # Names of the classes, in the order of the model
+    scores: Tensor  # (n,) float32 in [0, 1]
+    labels: Tensor  # (n,) int64 class of each score
+    is_right: Tensor  # (n,) bool: whether the box matches an object, or the sample has the class
+    # (n,) float64 IoU of a box with its object, 0 for none; for samples as ``is_right``
+    ious: Tensor
+
+    def of_class(self, label: int) -> 'JudgedScores':
+        """The scores of one class."""
+        mine = self.labels == label
+        columns = (self.scores, self.labels, self.is_right, self.ious)
+        return JudgedScores(self.task, self.classes, *(x[mine] for x in columns))
+
+
+@dataclass(frozen=True)
+class SplitFigures:
+    """Average precision of a split."""
+
+    by_class: np.ndarray  # (C,) AP in [0, 1], NaN for a class without positives
+    mean: float  # Over the classes that have it
+    details: tuple[np.ndarray, ...]  # All numbers that must not change, of any shape
+
+    def equals(self, other: 'SplitFigures') -> bool:
+        """Whether all numbers are the same, to the last bit."""
+        return all(one.tobytes() == two.tobytes() for one, two in zip(self.details, other.details))
+
+
+def as_float32(scores: np.ndarray, labels: np.ndarray, where: str) -> Tensor:
+    """Scores as the model has given them."""
+    scores = np.asarray(scores, np.float64)
+    if scores.size and not ((scores >= 0) & (scores <= 1)).all():
+        raise UserError(
+            f'scores of the {where} are from {scores.min():g} to '
+            f'{scores.max():g}, and must be in [0, 1]. Fix: calibrate a model '
+            'whose scores are sigmoids, as cosines and inner products are not'
+        )
+    short = scores.astype(np.float32)
+    given, kept = (np.unique(np.stack([labels, x]), axis=1).shape[1] for x in (scores, short))
+    if given != kept:
+        raise UserError(
+            f'scores of the {where} have more digits than float32: some would '
+            'tie, and average precision change. Fix: pass the scores that the '
+            'model gave, as tools/test.py writes them'
+        )
+    return torch.from_numpy(short)
+
 
 #: How far the scores of a sample that are a softmax are from a sum of 1.
 _SUM = 1e-4
@@ -20,19 +71,12 @@ _SUM = 1e-4
 
 @dataclass(frozen=True)
 class SampleSplit:
-    """Scores of a classifier and the classes of the samples.
+    """Scores of a classifier and the classes of the samples."""
 
-    Attributes:
-        scores: (n, C) float32 in [0, 1].
-        is_positive: (n, C) bool.
-        classes: Names of the classes.
-        names: What tells the samples apart; empty if unknown.
-    """
-
-    scores: Tensor
-    is_positive: Tensor
-    classes: tuple[str, ...]
-    names: frozenset = frozenset()
+    scores: Tensor  # (n, C) float32 in [0, 1]
+    is_positive: Tensor  # (n, C) bool
+    classes: tuple[str, ...]  # Names of the classes
+    names: frozenset = frozenset()  # What tells the samples apart; empty if unknown
 
     @classmethod
     def read(
