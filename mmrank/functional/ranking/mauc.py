@@ -5,7 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmrank.distributed import all_gather_lists, all_reduce_sum
+from mmrank.distributed import all_reduce_sum
+from mmrank.gathering import all_gather_lists
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import OneSidedHuber, clamp_infinite
 

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_module_registration_hook
 
 from mmrank.autograd import on_host
-from mmrank.distributed import all_gather_lists, join, scale_gradient, world_group
+from mmrank.distributed import scale_gradient, world_group
 from mmrank.errors import UserError
 from mmrank.functional.ranking.lists import check_classified, one_vs_all, positive_index
+from mmrank.gathering import all_gather_lists, join
 from mmrank.losses.inputs import EmbeddingBatch, box_values, one_of
 from mmrank.losses.setting_names import NamedSettings
 

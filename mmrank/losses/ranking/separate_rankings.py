@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from mmrank.distributed import join
+from mmrank.gathering import join
 
 from .ranking_loss import RankingLoss
 

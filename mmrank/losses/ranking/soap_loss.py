@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from mmrank.distributed import all_gather_lists
 from mmrank.functional.ranking.soap import soap_of_ranks, surrogate_ranks
+from mmrank.gathering import all_gather_lists
 from mmrank.losses.pairs.surrogates import SquaredHinge
 from mmrank.state.sample_ranks import SampleRanks
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from mmrank.distributed import all_gather_lists
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
+from mmrank.gathering import all_gather_lists
 from mmrank.losses.inputs import one_of
 
 from .ranking_loss import RankedLists, RankingLoss
