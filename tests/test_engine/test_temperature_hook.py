@@ -5,7 +5,6 @@ import logging
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 import torch
 from mmengine.model import BaseModel
 from mmengine.runner import Runner
@@ -124,15 +123,3 @@ def test_a_report_that_fails_does_not_fail_the_training(caplog):
     with caplog.at_level('WARNING', 'test_temperature_hook'):
         TemperatureHook().after_train(runner)
     assert '5 temperatures, but the training set has 24' in caplog.text
-
-
-def test_nothing_to_show_is_refused():
-    runner = SimpleNamespace(model=nn.Linear(1, 1), logger=logging.getLogger('test'))
-    with pytest.raises(ValueError, match='no loss of the model has per-sam'):
-        TemperatureHook().before_train(runner)
-
-
-@pytest.mark.parametrize('name', ['interval', 'num_bins', 'num_extreme', 'num_images'])
-def test_bad_numbers_are_named(name):
-    with pytest.raises(ValueError, match=f'{name} must be at least'):
-        TemperatureHook(**{name: -1})

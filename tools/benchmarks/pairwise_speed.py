@@ -24,13 +24,15 @@ from rich.console import Console
 from rich.table import Table
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from mmrank.functional import OneSidedHuber, one_sided_huber, pairwise_surrogate_sum, stable_ap_loss
+from mmrank.functional import OneSidedHuber, one_sided_huber, pairwise_surrogate_sum
+from mmrank.losses import RankedLists
+from mmrank.losses.ranking.stable_ap import stable_ap_outer, weighted_risk
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.common.timing import benchmark_parser, in_turn
 
-SETTING = dict(tau=1.0, bound=21.0, rho=1.0)
+TAU = 1.0
 
 
 def make_scores(kind, positives, negatives, device, dtype=torch.float32):
@@ -56,7 +58,10 @@ def step_bce(pos, neg):
 
 def step_ours(pos, neg):
     pos.grad = neg.grad = None
-    stable_ap_loss(pos, neg, 0.0, **SETTING).backward()
+    pos_mask, is_negative = (torch.ones_like(x, dtype=torch.bool)[None] for x in (pos, neg))
+    lists = RankedLists(pos[None], pos_mask, neg[None], ~is_negative, is_negative)
+    risk = weighted_risk(lists, 0.0, OneSidedHuber(TAU), 21.0, 0.1, 2.0, 'normalised').risk
+    stable_ap_outer(risk, 0.1).sum().backward()
 
 
 def step_pairwise(pos, neg, pairs_per_block=2**24, dtype=torch.float32):
@@ -67,7 +72,7 @@ def step_pairwise(pos, neg, pairs_per_block=2**24, dtype=torch.float32):
     for begin in range(0, neg.numel(), size):
         part = neg[begin : begin + size]
         x = pos.to(dtype)[:, None] - part.to(dtype)[None]
-        (one_sided_huber(x, SETTING['tau']).sum() * scale).backward()
+        (one_sided_huber(x, TAU).sum() * scale).backward()
 
 
 def errors(kind, positives, negatives, device):
@@ -78,9 +83,7 @@ def errors(kind, positives, negatives, device):
         pos, neg = pos.to(dtype), neg.to(dtype)
         pos.requires_grad_()
         neg.requires_grad_()
-        total = pairwise_surrogate_sum(
-            pos[None], neg[None], OneSidedHuber(SETTING['tau']), method=method
-        )
+        total = pairwise_surrogate_sum(pos[None], neg[None], OneSidedHuber(TAU), method=method)
         weight = torch.linspace(1, 2, positives, dtype=torch.float64, device=device)
         (total * weight).sum().backward()
         results.append((total.detach(), pos.grad, neg.grad))

@@ -55,7 +55,6 @@ class CheckpointMatchHook(Hook):
         self.strict, self.allow = strict, tuple(allow)
 
     def before_train(self, runner) -> None:
-        """Check that all processes are at the same step."""
         steps = all_gather_object((runner.epoch, runner.iter))
         for rank, (epoch, step) in enumerate(steps):
             if (epoch, step) != steps[0]:
@@ -67,7 +66,6 @@ class CheckpointMatchHook(Hook):
                 )
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Compare, and take out what does not fit but may differ."""
         name = runner._load_from or 'of the work folder'
         if not has_global_state(runner):
             runner.logger.warning(

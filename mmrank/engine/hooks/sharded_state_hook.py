@@ -60,7 +60,6 @@ class ShardedStateHook(Hook):
         self._swept: set[str] = set()
 
     def before_run(self, runner) -> None:
-        """Take part in whatever saves and loads a checkpoint."""
         if self._runner is runner or writes_itself(runner):
             return
         self._runner = runner
@@ -71,7 +70,6 @@ class ShardedStateHook(Hook):
             setattr(runner, name, partial(self._load, load))
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Note which shards belong to the checkpoint."""
         self._loaded = list(checkpoint.get(SHARD_FILES_KEY, []))
 
     def before_train(self, runner) -> None:
@@ -95,7 +93,6 @@ class ShardedStateHook(Hook):
             load_shards(model, read_shards(self._source, self._loaded))
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Name the shards, of which a folder knows itself."""
         if self._saved:
             checkpoint[SHARD_FILES_KEY] = self._saved
 

@@ -63,7 +63,6 @@ class TemperatureHook(Hook):
         self._histories: dict[str, TemperatureHistory] = {}
 
     def before_train(self, runner) -> None:
-        """Refuse to run for nothing; note the range of the histograms."""
         model = unwrap_model(runner.model)
         states = [module for module in model.modules() if isinstance(module, SampleTemperature)]
         if not states:
@@ -77,17 +76,14 @@ class TemperatureHook(Hook):
             )
 
     def after_train_epoch(self, runner) -> None:
-        """Read, if an epoch counts."""
         if self.by_epoch and self.every_n_epochs(runner, self.interval):
             self._read(runner, runner.epoch + 1)
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
-        """Read, if an iteration counts."""
         if not self.by_epoch and self.every_n_train_iters(runner, self.interval):
             self._read(runner, runner.iter + 1)
 
     def after_train(self, runner) -> None:
-        """Write the report."""
         self._report(runner, temperatures_of(unwrap_model(runner.model)))
 
     @master_only
@@ -135,13 +131,11 @@ class TemperatureHook(Hook):
         return Path(runner.work_dir) / 'temperatures'
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Put the history into the checkpoint."""
         checkpoint[_CHECKPOINT_KEY] = {
             name: history.state_dict() for name, history in self._histories.items()
         }
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Take it back when a run is resumed."""
         if runner._resume:
             self._histories = {
                 name: TemperatureHistory.from_state(state)

@@ -38,11 +38,9 @@ class AtomicLocalBackend(LocalBackend):
     """mmengine's local file backend with writes that are all or nothing."""
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
-        """See :func:`write_atomically`."""
         write_atomically(obj, filepath)
 
     def put_text(self, obj: str, filepath: str | Path, encoding: str = 'utf-8') -> None:
-        """See :func:`write_atomically`."""
         write_atomically(obj.encode(encoding), filepath)
 
 
