@@ -16,12 +16,7 @@ from mmrank.functional import StoredEmbeddings, nearest_in_gallery
 
 @dataclass(frozen=True)
 class NearImage:
-    """One image of the gallery.
-
-    Attributes:
-        path: Its file.
-        score: Cosine similarity to the picture.
-    """
+    """One image file of the gallery, and its cosine similarity to the picture."""
 
     path: str
     score: float
@@ -49,7 +44,7 @@ def images_in(folder: str | Path) -> list[str]:
 def embed_images(
     model: nn.Module, pipeline: Sequence[Mapping], paths: Sequence[str], batch_size: int = 32
 ) -> Iterator[Tensor]:
-    """Embed image files.
+    """Yield (n, D) embeddings of image files, batch by batch, on the CPU.
 
     Args:
         model: In evaluation mode; its ``predict`` puts ``feature`` into the data samples, as
@@ -57,9 +52,6 @@ def embed_images(
         pipeline: Transforms of the test set.
         paths: The files.
         batch_size: Images at a time.
-
-    Yields:
-        (n, D) embeddings of a batch, on the CPU.
 
     Raises:
         UserError: If a file is no whole image, or the model gives no feature.

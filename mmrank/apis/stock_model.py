@@ -38,52 +38,8 @@ class StockModel:
 
     cfg: Config
     state: OrderedDict[str, torch.Tensor]
-    centres: tuple[HeadCentre, ...]
-    changes: tuple[str, ...]
-
-
-def stock_model(cfg: Config, checkpoint: str, trust: bool = False) -> tuple[StockModel, dict]:
-    """Turn a detector of mmrank into one of mmdet.
-
-    The head becomes the one that it was made from, and the centre of the scores moves into the bias
-    of its classification layer, see :func:`mmrank.models.centre_folding.fold_centres`: boxes and
-    scores stay. Where an ``EMAHook`` averaged the weights, the average is taken: the hook puts it
-    into the ``state_dict`` of the checkpoint, and into ``ema_state_dict`` the weights that the
-    training continues from.
-
-    Args:
-        cfg: The config of the training.
-        checkpoint: File of its weights.
-        trust: Let the file run code; see :func:`mmrank.apis.models.read_weights`.
-
-    Returns:
-        The detector, and what the checkpoint says about its training.
-
-    Raises:
-        UserError: If the config has no head of mmrank or an entry without a stock counterpart, if
-            the weights are not those of its model, or a stock head cannot show the same scores.
-    """
-    if not has_ranking_head(cfg.get('model')):
-        raise UserError(
-            f'{cfg.filename or "the config"} has no detection head of {NAME} '
-            'that a stock head could replace.\n  Fix: pass the config of the '
-            "training, with model.bbox_head.type='mmrank.ListwiseHead' or "
-            'the like; a stock config needs no conversion'
-        )
-    stock_cfg, changes = stock_config(cfg)
-    loaded = read_weights(checkpoint, trust)
-    model = _build(cfg)
-    _check_classes(model, loaded, checkpoint)
-    load_all(model, loaded, checkpoint)
-    centres = fold_centres(model, box_heads=True)
-    _check_folded(model, centres)
-    stock = _build(stock_cfg)
-    state = _stock_state(model, stock)
-    meta = loaded.get('meta')
-    return (
-        StockModel(stock_cfg, state, tuple(centres), tuple(changes)),
-        dict(meta) if isinstance(meta, Mapping) else {},
-    )
+    centres: list[HeadCentre]
+    changes: list[str]
 
 
 def write_stock_model(
@@ -91,17 +47,23 @@ def write_stock_model(
 ) -> StockModel:
     """Write a detector of mmrank as files that need mmdet alone.
 
+    The head becomes the one that it was made from, and the centre of the scores moves into the bias
+    of its classification layer, see :func:`mmrank.models.centre_folding.fold_centres`: boxes and
+    scores stay. Where an ``EMAHook`` averaged the weights, the average is taken: the hook puts it
+    into the ``state_dict`` of the checkpoint.
+
     Args:
         cfg: The config of the training.
         checkpoint: File of its weights.
         out: Name of both files without the ending: ``<out>.py`` and ``<out>.pth`` are written. The
             latter holds tensors and plain values, the text of the config and the names of the
             classes.
-        trust: See :func:`stock_model`.
+        trust: Let the file run code; see :func:`mmrank.apis.models.read_weights`.
 
     Raises:
-        UserError: See :func:`stock_model`; and if ``out`` would overwrite the files of the
-            training.
+        UserError: If the config has no head of mmrank or an entry without a stock counterpart, if
+            the weights are not those of its model, a stock head cannot show the same scores, or
+            ``out`` would overwrite the files of the training.
         OSError: If a file cannot be written.
     """
     paths = stock_paths(out)
@@ -110,18 +72,34 @@ def write_stock_model(
             raise UserError(
                 f'out={str(out)!r} would overwrite {path}.\n  Fix: pass another name or folder'
             )
-    detector, meta = stock_model(cfg, checkpoint, trust)
-    text = _config_text(detector.cfg)
-    meta = {key: plain_value(meta[key]) for key in _META if key in meta}
-    weights = saved_bytes(dict(meta=dict(meta, cfg=text), state_dict=detector.state))
+    if not has_ranking_head(cfg.get('model')):
+        raise UserError(
+            f'{cfg.filename or "the config"} has no detection head of {NAME} that a stock head '
+            'could replace.\n  Fix: pass the config of the training, with '
+            "model.bbox_head.type='mmrank.ListwiseHead' or the like; a stock config needs no "
+            'conversion'
+        )
+    stock_cfg, changes = stock_config(cfg)
+    loaded = read_weights(checkpoint, trust)
+    model = _build(cfg)
+    _check_classes(model, loaded, checkpoint)
+    load_all(model, loaded, checkpoint)
+    centres = fold_centres(model, box_heads=True)
+    _check_folded(model, centres)
+    state = _stock_state(model, _build(stock_cfg))
+    text = _config_text(stock_cfg)
+    meta = loaded.get('meta')
+    meta = meta if isinstance(meta, Mapping) else {}
+    kept = {key: plain_value(meta[key]) for key in _META if key in meta}
+    weights = saved_bytes(dict(meta=dict(kept, cfg=text), state_dict=state))
     if NAME.encode() in weights:
         raise UserError(
-            f'{checkpoint} names {NAME} in meta.dataset_meta, and a stock '
-            'file must not.\n  Fix: rename the classes of the data set'
+            f'{checkpoint} names {NAME} in meta.dataset_meta, and a stock file must not.\n  Fix: '
+            'rename the classes of the data set'
         )
     write_atomically(weights, paths[1])
     write_atomically(text.encode(), paths[0])
-    return detector
+    return StockModel(stock_cfg, state, centres, changes)
 
 
 def stock_paths(out: str | Path) -> tuple[Path, Path]:

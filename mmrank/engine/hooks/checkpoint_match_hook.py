@@ -43,9 +43,6 @@ class CheckpointMatchHook(Hook):
     Raises:
         CheckpointError: When the checkpoint is loaded and does not fit, or processes start at
             different steps.
-
-    Examples:
-        >>> custom_hooks = [dict(type='mmrank.CheckpointMatchHook')]
     """
 
     # Before the EMAHook, which fails on such a checkpoint by itself.
@@ -113,22 +110,17 @@ class CheckpointMatchHook(Hook):
 
 def _check_content(name: str, checkpoint: dict, resume: bool) -> None:
     """Refuse what holds no model, or no training to resume."""
-    is_dict = isinstance(checkpoint, dict)
-    if not is_dict or not isinstance(model_state(checkpoint), dict):
+    if not (isinstance(checkpoint, dict) and isinstance(model_state(checkpoint), dict)):
         raise CheckpointError(
             f'checkpoint {name} holds no state of a model. Fix: pass the .pth file of a training'
         )
     if not resume:
         return
     meta = checkpoint.get('meta')
-    lacking = [
-        key
-        for key in ('epoch', 'iter')
-        if not isinstance(meta, dict) or type(meta.get(key)) is not int
-    ]
-    lacking += [
-        key for key in ('message_hub', 'state_dict') if not isinstance(checkpoint.get(key), dict)
-    ]
+    meta = meta if isinstance(meta, dict) else {}
+    lacking = [key for key in ('epoch', 'iter') if type(meta.get(key)) is not int]
+    parts = ('message_hub', 'state_dict')
+    lacking += [key for key in parts if not isinstance(checkpoint.get(key), dict)]
     if lacking:
         raise CheckpointError(
             f'checkpoint {name} cannot be resumed: it has no {", ".join(lacking)}. Fix: resume '
