@@ -15,9 +15,8 @@ from mmrank.datasets.lvis_annotations import INCOMPLETE, NEGATIVE
 class CheckedCocoDataset(CocoDataset):
     """``mmdet.CocoDataset`` that refuses a bad annotation file.
 
-    mmdet drops or crashes on bad annotations, often far from their cause;
-    this data set reports on loading what is wrong, where, and how to fix it. It takes the arguments
-    of ``CocoDataset``.
+    mmdet drops or crashes on bad annotations, often far from their cause; this data set reports on
+    loading what is wrong, where, and how to fix it. It takes the arguments of ``CocoDataset``.
 
     Args:
         *args: As for ``mmdet.CocoDataset``.
@@ -86,9 +85,8 @@ class LVISDataset(CheckedCocoDataset):
 
         Returns:
             As ``CocoDataset``, and ``exhaustive_labels``: sorted indices of the classes whose every
-            object in this image is annotated; that
-            may be none at all. Augmentations that drop a box do not change
-            it.
+            object in this image is annotated; that may be none at all. Augmentations that drop a
+            box do not change it.
         """
         info = super().parse_data_info(raw_data_info)
         image = raw_data_info['raw_img_info']

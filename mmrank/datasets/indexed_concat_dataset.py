@@ -11,16 +11,14 @@ from .one_size import OneSizeBatches
 class IndexedConcatDataset(OneSizeBatches, ConcatDataset):
     """mmengine's ``ConcatDataset`` with ``sample_idx`` over all parts.
 
-    In mmengine's each part counts its samples from 0, so that two samples
-    have one index and would share the state that a loss keeps per sample.
-    Here ``sample_idx`` is the position in the whole, and ``dataset_idx`` says which part a sample
-    is from: by it ``mmrank.KNNMetric`` and ``mmrank.LinearProbeMetric`` tell training from test
-    images.
+    In mmengine's each part counts its samples from 0, so that two samples have one index and would
+    share the state that a loss keeps per sample. Here ``sample_idx`` is the position in the whole,
+    and ``dataset_idx`` says which part a sample is from: by it ``mmrank.KNNMetric`` and
+    ``mmrank.LinearProbeMetric`` tell training from test images.
 
     Arguments are those of mmengine's ``ConcatDataset``. The pipelines of the parts run first; the
-    two numbers are then written into the meta
-    information of ``data_samples``, or into the item where it has none.
-    Images of several sizes in a batch are refused by name.
+    two numbers are then written into the meta information of ``data_samples``, or into the item
+    where it has none. Images of several sizes in a batch are refused by name.
     """
 
     def __getitem__(self, idx: int) -> dict:

@@ -37,8 +37,8 @@ def is_lvis(document: Mapping) -> bool:
 def complete_lvis(document: dict) -> None:
     """Fill in what LVIS leaves out and COCO requires, in place.
 
-    ``iscrowd``, since LVIS has no crowds, and ``file_name``, the path of
-    ``coco_url``: ``train2017/000000391895.jpg``.
+    ``iscrowd``, since LVIS has no crowds, and ``file_name``, the path of ``coco_url``:
+    ``train2017/000000391895.jpg``.
 
     Args:
         document: Content of an annotation file.

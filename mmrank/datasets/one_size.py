@@ -14,8 +14,8 @@ class OneSizeBatches:
     """Put before a data set of mmpretrain: the images of a batch fit.
 
     Torch would only say that it cannot stack them; a collate function that pads them would make the
-    features of an image depend on its batch. Behind
-    a wrapper such as mmengine's ``RepeatDataset``, :func:`one_size_collate` does the same.
+    features of an image depend on its batch. Behind a wrapper such as mmengine's ``RepeatDataset``,
+    :func:`one_size_collate` does the same.
     """
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict]:
@@ -68,10 +68,9 @@ def _refuse_several_sizes(samples: Sequence, source: str, info_of: Callable[[int
             for size, place in list(sizes.items())[:3]
         )
         raise UserError(
-            'the images of a batch have several sizes after the pipeline of '
-            f'{source}: {listed}. Fix: let the pipeline give them one, before '
-            "PackInputs: dict(type='ResizeEdge', scale=256), "
-            "dict(type='CenterCrop', crop_size=224); for training "
+            f'the images of a batch have several sizes after the pipeline of {source}: {listed}. '
+            "Fix: let the pipeline give them one, before PackInputs: dict(type='ResizeEdge', "
+            "scale=256), dict(type='CenterCrop', crop_size=224); for training "
             "dict(type='RandomResizedCrop', scale=224)"
         )
 

@@ -12,8 +12,8 @@ import pytest
 from mmengine.registry import DATASETS
 
 pytest.importorskip('mmpretrain')
+from dataset_converters.image_text_shards import pack_shards, read_caption_folder
 from mmrank.datasets.samplers import ShardSampler
-from mmrank.datasets.shards.pack_shards import pack_shards, read_caption_folder
 from mmrank.datasets.shards.shard_index import ScannedShard, ShardSample, read_index, write_index
 from mmrank.datasets.shards.tar_shard import index_tars
 from mmrank.errors import UserError

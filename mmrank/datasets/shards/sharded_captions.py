@@ -67,9 +67,8 @@ CaptionDataset`, with the bytes of the image file in ``img_bytes``: let the pipe
         kind = self.index.source.get('kind')
         if kind != self.KIND:
             raise UserError(
-                f'{index} is an index of kind {kind!r}, but '
-                f'{type(self).__name__} reads {self.KIND!r}. Fix: '
-                "mmrank.ShardedCaptions for 'tar', mmrank.StreamedCaptions "
+                f'{index} is an index of kind {kind!r}, but {type(self).__name__} reads '
+                f"{self.KIND!r}. Fix: mmrank.ShardedCaptions for 'tar', mmrank.StreamedCaptions "
                 "for 'stream'"
             )
         super().__init__(ann_file='', pipeline=pipeline, test_mode=test_mode, **kwargs)
@@ -223,11 +222,10 @@ class StreamedCaptions(IndexedCaptions):
 
     Shards lie on the Hub, a web server or a bucket, in any form that ``datasets`` reads:
     WebDataset, Parquet, JSON. They are read from front to back, so take ``mmrank.ShardSampler``.
-    With it the data set is as any
-    other to mmengine: it has a length, its samples have numbers, and a training resumes anywhere,
-    as what a batch holds follows from its number. The shuffle buffer of ``datasets`` is not used:
-    its state does not hold what is in it. After a resume each shard that was being read is read
-    again up to where it was.
+    With it the data set is as any other to mmengine: it has a length, its samples have numbers, and
+    a training resumes anywhere, as what a batch holds follows from its number. The shuffle buffer
+    of ``datasets`` is not used: its state does not hold what is in it. After a resume each shard
+    that was being read is read again up to where it was.
 
     The stream needs an index, made once by
 
@@ -237,8 +235,8 @@ class StreamedCaptions(IndexedCaptions):
         index: Folder of the index. It names the data set and its columns.
         load: Arguments of ``datasets.load_dataset`` in place of those of the index, where the
             shards have moved.
-        keep: Samples that a process keeps that are read but not yet asked
-            for: no fewer than the ``buffer`` of the sampler.
+        keep: Samples that a process keeps that are read but not yet asked for: no fewer than the
+            ``buffer`` of the sampler.
         **kwargs: As for :class:`IndexedCaptions`.
 
     Raises:

@@ -140,8 +140,8 @@ def index_stream(
 class ShardReaders:
     """Gives rows of shards that can only be read from front to back.
 
-    What is read on the way to a row is kept until it is asked for. A row
-    that was passed and is not kept opens its shard again.
+    What is read on the way to a row is kept until it is asked for. A row that was passed and is not
+    kept opens its shard again.
 
     ``most_kept`` rows are kept at most; the oldest go first.
     """

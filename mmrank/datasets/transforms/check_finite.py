@@ -11,8 +11,8 @@ class CheckFinite(BaseTransform):
     """Stops at an image with a NaN or infinite pixel, naming its file.
 
     One such pixel makes the loss and then all weights NaN. Put it behind what yields floats: a
-    reader of medical or raw formats, a normalisation that
-    may divide by 0. Whole-number images pass at no cost.
+    reader of medical or raw formats, a normalisation that may divide by 0. Whole-number images pass
+    at no cost.
 
     Args:
         key: Of the image, or the list of its views.
