@@ -1,6 +1,7 @@
 """Refuses checkpoints of another model."""
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 
 from mmengine.dist import all_gather_object
 from mmengine.hooks import EMAHook, Hook
@@ -11,7 +12,6 @@ from mmrank.engine.resume.matching import (
     compare_states,
     compare_training,
     differences_table,
-    is_allowed,
     missing_centre,
     model_state,
     other_classes,
@@ -84,7 +84,7 @@ class CheckpointMatchHook(Hook):
             )
         reasons = (missing_centre(found, state), other_classes(runner.model, found, checkpoint))
         why = ''.join(f'\n{reason}' for reason in reasons if reason)
-        refused = [d for d in found if not is_allowed(d, self.allow)]
+        refused = [d for d in found if not any(fnmatchcase(d.key, x) for x in self.allow)]
         if self.strict and refused:
             raise CheckpointError(
                 f'checkpoint {name} does not fit this config:\n{differences_table(refused)}\n  '
