@@ -34,11 +34,9 @@ class TemperatureStep:
     """Projected momentum step of learned temperatures.
 
     ``u <- (1 - beta1) u + beta1 G``, ``tau <- clip(tau - eta u)``. Source: iSogCLR (ICML 2023),
-    algorithm 1, steps 8 and 9.
-
-    Where tau settles, G rises by about ``2 rho / tau`` per unit of tau, and by exactly that for
-    normally distributed h. So it settles for an eta well below ``tau / rho``; above, tau swings
-    between tau0 and large values.
+    algorithm 1, steps 8 and 9. Where tau settles, G rises by about ``2 rho / tau`` per unit of tau,
+    so it settles for an eta well below ``tau / rho``; above, tau swings between tau0 and large
+    values.
 
     Args:
         eta: Step size, > 0.
@@ -141,12 +139,12 @@ class SampleGroups:
 
 
 class SampleLogMean(SampleState):
-    """``log s`` of each sample: the log of a moving average of its g.
+    """``log s`` of each sample: the log of a moving average of its g, -inf before the first visit.
 
-    ``s <- (1 - beta0) s + beta0 g``, from the first visit on. Source: SogCLR (ICML 2022), algorithm
-    1; iSogCLR (ICML 2023), eq. 12. A sample that is several times in a batch, also on several
-    ranks, takes one step with the mean of its g. One whose g is not finite takes none: an overflow
-    in half precision must not spoil later batches. ``log_s`` is -inf before the first visit.
+    ``s <- (1 - beta0) s + beta0 g``. Source: SogCLR (ICML 2022), algorithm 1; iSogCLR (ICML 2023),
+    eq. 12. A sample that is several times in a batch, also on several ranks, takes one step with
+    the mean of its g. One whose g is not finite takes none: an overflow must not spoil later
+    batches.
     """
 
     def __init__(
@@ -184,13 +182,8 @@ class SampleLogMean(SampleState):
     ) -> None:
         """Take in a batch, but not in eval mode nor when a checkpointed forward is recomputed.
 
-        Args:
-            ids: (n,) indices that were fetched last, on the device of the batch.
-            entries: (quantities, n) what :meth:`fetch` gave for them.
-            log_batch: (n,) log g.
-            gradient: (n,) gradient in the temperature, where it is learned.
-            counts: Rows of each rank, where they are several.
-            group: Process group whose ranks hold different rows; None if these are the whole batch.
+        ``ids`` and ``entries`` are those fetched last, with (n,) log g and, where the temperature
+        is learned, (n,) gradients. ``counts`` are the rows of each rank of ``group``.
         """
         if not self.training or inside_backward():
             return

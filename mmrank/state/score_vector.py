@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import inside_backward
-from mmrank.distributed import all_gather_lists
+from mmrank.gathering import all_gather_lists
 
 from .base import SavedState, check_rows, fits_float32
 from .outliers import OutlierWarning, within_reach

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mmrank.distributed import all_gather_rows
+from mmrank.gathering import all_gather_rows
 
 from .base import SavedState
 

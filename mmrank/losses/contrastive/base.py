@@ -7,8 +7,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from mmrank.distributed import all_gather_rows, join, mean_over_ranks, rows_and_dtype, world_group
+from mmrank.distributed import mean_over_ranks, world_group
 from mmrank.errors import UserError
+from mmrank.gathering import all_gather_rows, join, rows_and_dtype
 from mmrank.losses.inputs import check_gather
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state.sample_state import check_sample_ids
@@ -60,16 +61,12 @@ def unit_rows(x: Tensor) -> Tensor:
 
 @dataclass
 class ContrastedBatch:
-    """Two views of the samples of this rank, and where negatives come from.
+    """Two (n, D) views of the samples of this rank, their (n,) int64 ids, and the negatives.
 
-    Attributes:
-        view1: (n, D) embeddings of this rank, like ``view2``.
-        ids: (n,) int64 samples, on the device of the views.
-        all_view1: (M, D) of all ranks, with a gradient that is summed over ranks; or those of this
-            rank. ``all_view2`` and the (M,) ``all_ids`` likewise.
-        counts: Rows of each rank; those of this rank alone if not requested.
-        ring: Where the keys of other ranks come from, if they are not gathered.
-        negatives: Mean number of negatives of an anchor, once :meth:`terms` was called.
+    Those are ``all_view1``, ``all_view2`` and ``all_ids`` of M rows of all ranks, with a gradient
+    that is summed over ranks, or of this rank: then other ones may come from a ``ring``. ``counts``
+    are the rows of each rank, or of this one alone; ``negatives`` is the mean number of negatives
+    of an anchor, once :meth:`terms` was called.
     """
 
     view1: Tensor
@@ -92,10 +89,9 @@ class ContrastedBatch:
         together: bool = True,
         gather: str = 'all',
     ) -> 'ContrastedBatch':
-        """Join the (n, D) views of all ranks, whose numbers may differ.
+        """Join the views of all ranks, whose numbers may differ; without ids all rows differ.
 
-        Without ``sample_idx`` all rows differ. If not ``together``, the negatives are those of this
-        rank and the group only provides its ``counts``.
+        If not ``together``, the negatives are those of this rank, and the group has its ``counts``.
         """
         n, counts = view1.size(0), [view1.size(0)]
         spread = group is not None and together
@@ -120,13 +116,14 @@ class ContrastedBatch:
 
         With one temperature, or one per sample, every view is compared with both views of all
         others: the terms of 2n anchors. With two the views are modalities, each against the other
-        one: the terms of n anchors of each.
+        one.
         """
-        rest = self.ids, self.all_view1, self.all_view2, self.all_ids, self.ring
+        keys = self.all_view1, self.all_view2, self.all_ids
+        rest = self.ids, None if self.all_view1 is self.view1 else keys, self.ring
         if len(taus) == 1:
             terms = [two_view_terms(self.view1, self.view2, *taus, *rest)]
         else:
-            terms = [*two_modality_terms(self.view1, self.view2, *taus, *rest)]
+            terms = two_modality_terms(self.view1, self.view2, *taus, *rest)
         self.negatives = torch.cat([x.count for x in terms]).double().mean()
         return terms
 
@@ -181,11 +178,6 @@ class ContrastiveLoss(NamedSettings, nn.Module):
             Scalar, at least float32; 0, still attached to the graph, when no sample has a negative.
             With ``scope='global'`` all ranks return the loss of the joined batch, with a gradient
             for DistributedDataParallel, which averages.
-
-        Raises:
-            ValueError: If shapes do not fit or an index is out of range.
-            TypeError: If the embeddings are not of a float dtype or the indices not integers.
-            UserError: If several batches of the training had one sample.
         """
         self._check(view1, view2, sample_idx)
         view1, view2 = self.normalized(view1), self.normalized(view2)
@@ -200,20 +192,14 @@ class ContrastiveLoss(NamedSettings, nn.Module):
         return self.loss_weight * mean_over_ranks(losses, total, group if together else None)
 
     def prefetch(self, sample_idx: Tensor, device: torch.device) -> None:
-        """Start to get the state of (B,) ``sample_idx`` on the host, while views are embedded.
-
-        Does nothing where a loss has no state that has to travel. Raises as :meth:`forward`.
-        """
+        """Start to get the state of (B,) ``sample_idx`` on the host, if it has to travel."""
 
     def normalized(self, view: Tensor) -> Tensor:
         """(n, D) rows that are compared, of the (n, D) rows of the model."""
         return unit_rows(view) if self.normalize else view
 
     def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
-        """(n,) losses of the samples of this rank without ``loss_weight``; a subclass defines it.
-
-        ``sample_idx`` is as it was given; over ``group``, or None, state is kept equal.
-        """
+        """(n,) losses of the samples of this rank; over ``group``, or None, state is kept equal."""
         raise NotImplementedError
 
     def _check(self, view1, view2, sample_idx) -> None:

@@ -17,7 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from mmrank.distributed import all_gather_rows, scale_gradient, sizes_and_dtype, world_group
+from mmrank.distributed import scale_gradient, world_group
+from mmrank.gathering import all_gather_rows, sizes_and_dtype
 from mmrank.losses.inputs import one_of
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state.pair_counts import (

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from mmrank.distributed import all_gather_rows, mean_over_ranks, rows_and_dtype, world_group
+from mmrank.distributed import mean_over_ranks, world_group
+from mmrank.gathering import all_gather_rows, rows_and_dtype
 from mmrank.losses.contrastive.info_nce import info_nce_losses
 from mmrank.losses.contrastive.ring import KeyRing
 from mmrank.losses.contrastive.terms import negative_terms
