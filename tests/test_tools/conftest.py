@@ -12,14 +12,14 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """Runs a tool in this process: importing PyTorch takes seconds."""
+    """Runs a tool in this process, as importing PyTorch takes seconds; words are split."""
     monkeypatch.setenv('COLUMNS', '160')
     threads = torch.get_num_threads()
 
     def call(tool, *arguments, status=0):
         path = ROOT / 'tools' / f'{tool}.py'
         monkeypatch.syspath_prepend(path.parent)
-        monkeypatch.setattr(sys, 'argv', [str(path), *map(str, arguments)])
+        monkeypatch.setattr(sys, 'argv', [str(path), *' '.join(map(str, arguments)).split()])
         try:
             code = runpy.run_path(str(path), run_name='tool')['main']() or 0
         except SystemExit as stop:
