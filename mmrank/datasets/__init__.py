@@ -8,7 +8,7 @@ it.
 from importlib import import_module
 
 _HOMES = {
-    'IndexedConcatDataset': 'mmrank.datasets.indexed_concat_dataset',
+    'IndexedConcatDataset': 'mmrank.datasets.one_size',
     'InteractionDataset': 'mmrank.datasets.interactions',
     'TopKDataset': 'mmrank.datasets.interactions',
     'one_size_collate': 'mmrank.datasets.one_size',

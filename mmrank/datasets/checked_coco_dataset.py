@@ -36,9 +36,6 @@ class CheckedCocoDataset(CocoDataset):
     def load_data_list(self) -> list[dict]:
         """Load annotations after checking them.
 
-        Returns:
-            What ``CocoDataset.load_data_list`` returns.
-
         Raises:
             UserError: If the file cannot be read or has an error.
         """
@@ -56,8 +53,7 @@ class LVISDataset(CheckedCocoDataset):
 
     ``mmdet.LVISV1Dataset`` drops ``neg_category_ids`` and ``not_exhaustive_category_ids``; then
     every box without an object is a negative of every class, also of those that no one looked for.
-    This one
-    has them as ``exhaustive_labels``, which a head with ``federated=True`` reads::
+    This one has them as ``exhaustive_labels``, which a head with ``federated=True`` reads::
 
         dict(type='mmrank.LVISDataset', ..., pipeline=[
             ...,
@@ -79,9 +75,6 @@ class LVISDataset(CheckedCocoDataset):
 
     def parse_data_info(self, raw_data_info: dict) -> dict:
         """Parse an image, with the classes it is annotated for.
-
-        Args:
-            raw_data_info: Its entry and its annotations in the file.
 
         Returns:
             As ``CocoDataset``, and ``exhaustive_labels``: sorted indices of the classes whose every

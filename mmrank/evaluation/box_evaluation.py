@@ -113,36 +113,20 @@ def check_predictions(
     if bad.size:
         raise UserError(
             f'{bad.size} of the {where} are not finite, the first at index {bad[0]}: '
-            f'{_shown(boxes[bad[0]])}. Fix: check the model for NaN; such a box cannot be ranked.'
+            f'{shown_box(boxes[bad[0]])}. Fix: check the model for NaN; such a box cannot be '
+            'ranked.'
         )
     bad = np.flatnonzero((numbers[:, 2:4] < 0).any(axis=1))
     if bad.size:
         raise UserError(
             f'{bad.size} bbox of the {where} have a negative width or '
-            f'height, the first at index {bad[0]}: {_shown(boxes[bad[0]])}. '
+            f'height, the first at index {bad[0]}: {shown_box(boxes[bad[0]])}. '
             'Fix: bbox is [x, y, width, height], not two corners.'
         )
 
 
-def check_types(boxes: list[dict], where: str) -> None:
-    """Check the JSON types that COCO's server asks for.
-
-    Raises:
-        UserError: At the first box with an id other than an integer, or with a box or score other
-            than a number.
-    """
-    for index, box in enumerate(boxes):
-        ids = [box['image_id'], box['category_id']]
-        numbers = [*(box['bbox'] if isinstance(box['bbox'], list) else ['']), box['score']]
-        if all(type(x) is int for x in ids) and all(type(x) in (int, float) for x in numbers):
-            continue
-        raise UserError(
-            f'{where}, box {index}: {_shown(box)}. Fix: image_id and category_id have to be '
-            'integers, bbox a list of four numbers and score a number'
-        )
-
-
-def _shown(box: dict) -> str:
+def shown_box(box: dict) -> str:
+    """Text of a box for an error."""
     return ', '.join(f'{key} {box[key]}' for key in KEYS)
 
 
@@ -157,11 +141,7 @@ def load_ground_truth(ann_file: str | os.PathLike | COCO, coco_class: type = COC
 def evaluate_boxes(
     ground_truth: str | os.PathLike | COCO, predictions: str | os.PathLike | list[dict]
 ) -> COCOeval:
-    """Match predictions to ground truth as COCO does.
-
-    Args:
-        ground_truth: Annotation file or ``COCO`` object.
-        predictions: Results file or list; may be empty.
+    """Match a file or list of predictions to an annotation file or ``COCO`` object as COCO does.
 
     Returns:
         A ``COCOeval`` that has been evaluated, accumulated and summarised with COCO's own
@@ -177,15 +157,9 @@ def evaluate_boxes(
 
 
 def match_boxes(truth: COCO, boxes: list[dict], eval_class: type = COCOeval) -> COCOeval:
-    """Evaluate checked boxes, quietly.
+    """As :func:`evaluate_boxes` of checked boxes, to which keys are added, quietly.
 
-    Args:
-        truth: Annotations, in the index class that ``eval_class`` takes.
-        boxes: Checked predictions; keys are added to them.
-        eval_class: ``COCOeval`` or one that works like it.
-
-    Returns:
-        As :func:`evaluate_boxes`.
+    ``eval_class`` is ``COCOeval`` or a class like it, and ``truth`` an index that it takes.
     """
     with contextlib.redirect_stdout(io.StringIO()):
         if boxes:
@@ -286,22 +260,6 @@ def class_matches(evaluation: COCOeval, cat_id: int, level: int) -> ClassMatches
         num_objects += int((np.asarray(image['gtIgnore']) == 0).sum())
     scores, is_right, found, objects = map(np.concatenate, zip(*parts))
     return ClassMatches(scores, is_right.astype(bool), found, objects, num_objects)
-
-
-def judge_boxes(truth: COCO, boxes: list[dict], iou: float) -> COCOeval:
-    """Match checked boxes, to which keys are added, to objects at one IoU, without figures.
-
-    Returns:
-        A ``COCOeval`` that has been evaluated at this threshold, at most 100 boxes of a class in an
-        image.
-    """
-    with contextlib.redirect_stdout(io.StringIO()):
-        evaluation = COCOeval(truth, truth.loadRes(boxes), 'bbox')
-        evaluation.params.iouThrs = np.array([iou])
-        for key in ('areaRng', 'areaRngLbl'):
-            setattr(evaluation.params, key, getattr(evaluation.params, key)[:1])
-        evaluation.evaluate()
-    return evaluation
 
 
 def best_f1_thresholds(evaluation: COCOeval, iou: float = 0.5) -> dict[int, float]:

@@ -1,7 +1,6 @@
 """Shared parts of figures: text and labels that fit, panels."""
 
 import os
-from collections.abc import Sequence
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
@@ -49,46 +48,6 @@ def fit_two_lines(text: str, width: float, size: float, weight: str = 'normal') 
     middle = min(spaces, key=lambda i: abs(2 * i - len(text)))
     halves = text[:middle], text[middle + 1 :]
     return [fit_text(half, width, size, weight) for half in halves]
-
-
-# Measures of DejaVu Sans, the labels' font, as shares of its size.
-_CHARACTER_WIDTH = 0.68
-_LINE_HEIGHT = 1.5
-
-
-def fitting_labels(
-    corners: Sequence[tuple[float, float]],
-    labels: Sequence[str],
-    font_size: float,
-    *,
-    is_below: Sequence[bool],
-) -> list[bool]:
-    """Choose labels so that no two overlap, the first ones before others.
-
-    Args:
-        corners: Left end of each label at the edge of its box, x to the right and y down.
-        labels: Texts; an empty one takes no room.
-        font_size: In the unit of ``corners``.
-        is_below: Whether each label hangs below its corner, not above it.
-
-    Returns:
-        Whether each label is to be shown.
-    """
-    placed, chosen = [], []
-    height = _LINE_HEIGHT * font_size
-    for (x, y), label, below in zip(corners, labels, is_below):
-        top, right = y if below else y - height, x + _CHARACTER_WIDTH * font_size * len(label)
-        fits = bool(label) and not any(
-            x < other_right
-            and left < right
-            and top < other_top + height
-            and other_top < top + height
-            for left, other_top, other_right in placed
-        )
-        if fits:
-            placed.append((x, top, right))
-        chosen.append(fits)
-    return chosen
 
 
 _SAVED_COLOURS = 96

@@ -63,11 +63,8 @@ def read_temperatures(path: str | os.PathLike, trust: bool = False) -> list[Temp
             :class:`SampleTemperature`.
         trust: Whether the file may run code when it is loaded.
 
-    Returns:
-        One entry for each.
-
     Raises:
-        ValueError: If the file is no checkpoint, or has no temperatures.
+        ValueError: If the file is not a checkpoint, or has no temperatures.
     """
     path = Path(path)
     fix = 'Fix: pass the .pth file of a training with mmrank.ISogCLRLoss'
@@ -166,13 +163,8 @@ def rank_correlation(
 ) -> RankCorrelation:
     """Spearman's rank correlation with the p-value of a permutation test.
 
-    The usual t-approximation is not to be trusted with ten classes.
-
-    Args:
-        x: (n,) numbers, ties ranked by their mean.
-        y: (n,) numbers.
-        permutations: Number of them. The smallest p-value is one over one more.
-        seed: Seed of the permutations.
+    The usual t-approximation is not to be trusted with ten classes. Ties of the (n,) numbers are
+    ranked by their mean. The smallest p-value is one over one more than ``permutations``.
     """
     from scipy.stats import rankdata
 
@@ -192,15 +184,9 @@ def rank_correlation(
 def extreme_samples(
     tau: np.ndarray, visited: np.ndarray, count: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The visited samples of the largest and of the smallest temperatures.
+    """Indices of at most ``count`` hottest and coldest visited ones of (N,) samples.
 
-    Args:
-        tau: (N,).
-        visited: (N,) bool; others are left out.
-        count: Number of each at most; never a sample in both.
-
-    Returns:
-        Indices, the hottest first, and indices, the coldest first.
+    The hottest and the coldest come first; no sample is in both.
     """
     known = np.flatnonzero(visited)
     order = known[np.argsort(tau[known], kind='stable')]
@@ -215,18 +201,9 @@ def class_temperatures(
     names: Sequence[str],
     num_extreme: int = 600,
 ) -> list[ClassTemperature]:
-    """Temperatures by class.
+    """Temperatures of the visited ones of (N,) samples, a row for each class name.
 
-    Args:
-        tau: (N,).
-        visited: (N,) bool; other samples are left out.
-        labels: (N,) class indices.
-        names: Names of the classes.
-        num_extreme: Number of samples that count as hottest and as coldest; the paper's figure 5
-            takes 600.
-
-    Returns:
-        One row for each name, in the order of the names.
+    ``num_extreme`` samples count as hottest and as coldest; the paper's figure 5 takes 600.
     """
     extremes = extreme_samples(tau, visited, num_extreme)
     is_hot, is_cold = (np.isin(np.arange(len(tau)), i) for i in extremes)
@@ -283,12 +260,7 @@ class TemperatureHistory:
         self.means: list[float] = []
 
     def add(self, step: int, tau: np.ndarray) -> None:
-        """Take a reading; those of this step and later ones are replaced.
-
-        Args:
-            step: Epoch or iteration.
-            tau: (n,) temperatures of the visited samples.
-        """
+        """Take (n,) temperatures of an epoch or iteration; replaces readings from it on."""
         keep = sum(s < step for s in self.steps)
         for column in (self.steps, self.counts, self.quantiles, self.means):
             del column[keep:]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from mmengine.logging import print_log
 
 from mmrank.datasets.checks.retrieval_inspect import RetrievalReport, compare_splits, inspect_split
-from mmrank.datasets.retrieval import RETRIEVAL_DATASETS, retrieval_dataset_class
+from mmrank.datasets.registered import RETRIEVAL_DATASETS, retrieval_dataset_class
 from mmrank.errors import UserError
 
 SPLITS = ('train', 'val', 'test')

@@ -7,7 +7,7 @@ from mmengine.hooks import Hook
 from torch.utils.data import ConcatDataset
 
 from mmrank.datasets.checks.label_check import check_labels
-from mmrank.datasets.indexed_concat_dataset import IndexedConcatDataset
+from mmrank.datasets.one_size import IndexedConcatDataset
 from mmrank.engine.runners import unwrap_model
 from mmrank.errors import UserError
 from mmrank.registry import HOOKS

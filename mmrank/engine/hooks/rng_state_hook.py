@@ -38,9 +38,6 @@ class RNGStateHook(Hook):
     ``num_workers=0``, all of ``IterBasedTrainLoop``. Where that does not hold the hook warns and
     names the setting to change. The state consists of tensors and plain containers and loads with
     ``torch.load(weights_only=True)``.
-
-    Examples:
-        >>> custom_hooks = [dict(type='mmrank.RNGStateHook')]
     """
 
     # After the hooks that draw numbers at the end of an iteration or an

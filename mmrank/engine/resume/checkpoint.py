@@ -44,11 +44,6 @@ class AtomicLocalBackend(LocalBackend):
         write_atomically(obj.encode(encoding), filepath)
 
 
-def is_whole_checkpoint(path: str | os.PathLike) -> bool:
-    """Whether a checkpoint is complete and undamaged, see :func:`find_damage`."""
-    return find_damage(path) is None
-
-
 def find_damage(path: str | os.PathLike) -> str | None:
     """Say what is wrong with a checkpoint, without unpickling it.
 

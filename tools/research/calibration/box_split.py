@@ -1,5 +1,7 @@
 """Predicted boxes of a split, judged against its annotations."""
 
+import contextlib
+import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +19,6 @@ from mmrank.evaluation.box_evaluation import (
     check_predictions,
     class_average_precision,
     class_matches,
-    judge_boxes,
     load_ground_truth,
     load_predictions,
     match_boxes,
@@ -155,3 +156,19 @@ def _judged(
         torch.from_numpy(np.concatenate([x.is_right for x in found])),
         torch.from_numpy(np.concatenate([x.ious(evaluation) for x in found])),
     )
+
+
+def judge_boxes(truth: COCO, boxes: list[dict], iou: float) -> COCOeval:
+    """Match checked boxes, to which keys are added, to objects at one IoU, without figures.
+
+    Returns:
+        A ``COCOeval`` that has been evaluated at this threshold, at most 100 boxes of a class in an
+        image.
+    """
+    with contextlib.redirect_stdout(io.StringIO()):
+        evaluation = COCOeval(truth, truth.loadRes(boxes), 'bbox')
+        evaluation.params.iouThrs = np.array([iou])
+        for key in ('areaRng', 'areaRngLbl'):
+            setattr(evaluation.params, key, getattr(evaluation.params, key)[:1])
+        evaluation.evaluate()
+    return evaluation

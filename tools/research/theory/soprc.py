@@ -17,11 +17,13 @@ from torch import Tensor
 from mmrank.functional import (
     OneSidedHuber,
     OneSidedSigmoid,
+    Surrogate,
     interpolate_scores,
     pairwise_surrogate_sum,
-    soprc_terms,
+    split_lists,
 )
-from research.theory.stable_ap import ap_risk
+from mmrank.losses.ranking.soprc import soprc_terms
+from research.theory.stable_ap import ap_risk, scores_of
 
 AVERAGE_PRECISION = 'average precision'
 SOPRC = 'SOPRC'
@@ -32,22 +34,17 @@ ESTIMATORS = (AVERAGE_PRECISION, SOPRC, SOPRC_WITHOUT_V, SOPRC_SURROGATES)
 _SHARP = 1e-9
 
 
-@dataclass(frozen=True)
-class ZeroOne:
+class ZeroOne(Surrogate):
     """``l01(x) = 1 if x <= 0 else 0``, which the surrogates approximate.
 
     With it a loss shows what its estimator does, apart from what its surrogates do. It has no
     gradient, so it trains nothing.
     """
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return (x <= 0).to(x.dtype)
-
-    def derivative(self, x: Tensor) -> Tensor:
-        return torch.zeros_like(x)
-
-    def bound(self, low: float, high: float) -> float:
-        return 1.0
+    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
+        if slopes is not None:
+            slopes.zero_()
+        return (x <= 0).to(x.dtype) if values else None
 
 
 @dataclass(frozen=True)
@@ -247,9 +244,10 @@ def estimate_risks(
     own = distribution.phi(pos, setting.length)
     # Eq. 10: v takes in the batch before the loss is computed.
     vector = vector.lerp(own, setting.momentum)
+    lists = split_lists(*scores_of(pos, neg))
 
     def soprc(v, surrogate, tau2):
-        return soprc_terms(pos, neg, v, prior=setting.prior, surrogate=surrogate, tau2=tau2).loss
+        return soprc_terms(lists, v, setting.prior, surrogate, tau2).loss
 
     return {
         AVERAGE_PRECISION: ap_risk(pos, neg),
