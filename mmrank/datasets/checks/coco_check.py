@@ -49,17 +49,9 @@ _HOSTS = {'CheckedCocoDataset': 'mmdet.CocoDataset', 'LVISDataset': 'mmdet.LVISV
 def check_coco_file(
     ann_file: str | os.PathLike, image_dir: str | os.PathLike | None = None, **options: object
 ) -> CocoReport:
-    """Check an annotation file and refuse a bad one.
+    """Check an annotation file and refuse a bad one; arguments as of ``inspect_coco``.
 
-    Images without objects, one class only and crowds are fine.
-
-    Args:
-        ann_file: COCO JSON file.
-        image_dir: Folder of its images; None looks for no image file.
-        **options: See :func:`mmrank.datasets.checks.coco_inspect.inspect_coco`.
-
-    Returns:
-        The report of a good file, perhaps with warnings.
+    Images without objects, one class only and crowds are fine. The report may have warnings.
 
     Raises:
         UserError: If the file cannot be read or has an error. The message names every kind of
@@ -77,13 +69,8 @@ def check_config(
 
     Goes through data set wrappers (``dataset`` and ``datasets`` keys). Data sets that are not in
     COCO form, or lie behind a remote file backend, are passed over. Warnings go to the current
-    logger.
-
-    Args:
-        cfg: An mmengine ``Config`` or dict.
-        splits: Data loaders to check. The test split is only needed by testing, so where training
-            is checked too, a missing test annotation file is a warning.
-        verify_images: Also decode each image and compare its size.
+    logger. The test split is only needed by testing, so where training is checked too, a missing
+    test annotation file is a warning.
 
     Returns:
         One report per annotation file checked.

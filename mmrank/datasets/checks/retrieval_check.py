@@ -18,13 +18,10 @@ _WORLD_SIZES = {'pytorch': 'WORLD_SIZE', 'slurm': 'SLURM_NTASKS', 'mpi': 'OMPI_C
 def inspect_config(
     cfg: Mapping, splits: Sequence[str] = SPLITS, **options
 ) -> list[RetrievalReport]:
-    """Look at all retrieval data sets of a config.
+    """Report on each retrieval data set of a config, and on what it shares with training.
 
     Goes through data set wrappers. Other data sets are passed over, and a config without any needs
     no mmpretrain. ``options`` are those of :func:`inspect_split`.
-
-    Returns:
-        One report per data set, with what it shares with training.
 
     Raises:
         UserError: If a data set's settings make no sense, or :func:`check_batches` raises it.
