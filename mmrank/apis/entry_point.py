@@ -49,8 +49,7 @@ def add_config_option(parser: argparse.ArgumentParser) -> None:
         action=DictAction,
         metavar='KEY=VALUE',
         help='change settings of the config: model.bbox_head.loss_cls.tau=0.5 '
-        'optim_wrapper.optimizer.lr=0.01; lists as key="[a,b]", quoted and '
-        'without spaces',
+        'optim_wrapper.optimizer.lr=0.01; lists as key="[a,b]", quoted and without spaces',
     )
 
 
