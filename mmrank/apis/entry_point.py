@@ -1,4 +1,4 @@
-"""What ``train.py`` and ``test.py`` have in common.
+"""Shared by ``train.py``, ``test.py`` and other tools: options, configs, runners.
 
 The config's own packages decide what is needed: a detection config runs with mmpretrain absent and
 a retrieval config with mmdet absent.

@@ -1,4 +1,4 @@
-"""What every registered hook keeps to, inside mmengine's runner."""
+"""Contract of every registered hook, inside mmengine's runner."""
 
 import os
 import shutil
