@@ -1,7 +1,7 @@
 """Tensors that no loss should be given, for every registered loss.
 
-A wrong shape, dtype or label is refused with a message, not broadcast. An extreme number shows in the
-value or leaves the gradients alone, and the state of the loss survives it.
+A wrong shape, dtype or label is refused with a message, not broadcast. An extreme number shows in
+the value or leaves the gradients alone, and the state of the loss survives it.
 """
 
 import re
