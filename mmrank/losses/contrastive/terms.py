@@ -258,6 +258,8 @@ class LogMeanExp(Function):
                         total[:, skipped:] += weights
                 of_rows[part].addmm_(total, columns[first:])
                 of_columns[first:].addmm_(total.t(), rows[part])
+                # Their memory is that of the next strip.
+                strip = own = None
         of_columns = None if ctx.mirrored else of_columns
         return of_rows, of_columns, None if ctx.pairs else of_positive, None, None, *of_taus
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
-from mmrank.functional.ranking.lists import check_class_indices, check_classified, one_vs_all
 from mmrank.losses.inputs import one_of
+from mmrank.losses.ranking.base import check_class_indices, check_classified, one_vs_all
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state import LabelCounts
 

@@ -7,7 +7,7 @@ import torch
 from pytorch_metric_learning.losses import FastAPLoss
 from torch import Tensor
 
-from mmrank.functional.ranking.listwise_ap import listwise_ap_lists
+from mmrank.losses.ranking.listwise_ap import listwise_ap_loss
 
 
 class FastAPOfPairs(FastAPLoss):
@@ -41,7 +41,7 @@ class FastAPOfPairs(FastAPLoss):
         has_positive = is_positive.any(1)
         if not has_positive.any():
             return self.zero_losses()
-        losses = listwise_ap_lists(
+        losses = listwise_ap_loss(
             -distances,
             is_positive,
             num_bins=self.num_bins + 1,

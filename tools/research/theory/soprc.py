@@ -17,11 +17,13 @@ from torch import Tensor
 from mmrank.functional import (
     OneSidedHuber,
     OneSidedSigmoid,
+    Surrogate,
     interpolate_scores,
     pairwise_surrogate_sum,
-    soprc_terms,
+    split_lists,
 )
-from research.theory.stable_ap import ap_risk
+from mmrank.losses.ranking.soprc import soprc_terms
+from research.theory.stable_ap import ap_risk, scores_of
 
 AVERAGE_PRECISION = 'average precision'
 SOPRC = 'SOPRC'
@@ -32,22 +34,17 @@ ESTIMATORS = (AVERAGE_PRECISION, SOPRC, SOPRC_WITHOUT_V, SOPRC_SURROGATES)
 _SHARP = 1e-9
 
 
-@dataclass(frozen=True)
-class ZeroOne:
+class ZeroOne(Surrogate):
     """``l01(x) = 1 if x <= 0 else 0``, which the surrogates approximate.
 
     With it a loss shows what its estimator does, apart from what its surrogates do. It has no
     gradient, so it trains nothing.
     """
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return (x <= 0).to(x.dtype)
-
-    def derivative(self, x: Tensor) -> Tensor:
-        return torch.zeros_like(x)
-
-    def bound(self, low: float, high: float) -> float:
-        return 1.0
+    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
+        if slopes is not None:
+            slopes.zero_()
+        return (x <= 0).to(x.dtype) if values else None
 
 
 @dataclass(frozen=True)
@@ -122,10 +119,6 @@ def population_auprc(distribution: ScoreDistribution, prior: float) -> float:
 
     ``int_0^1 pi u / (pi u + (1 - pi) FPR(u)) du`` over the recall u, by adaptive quadrature.
     Source: SOPRC (NeurIPS 2022), eq. 1.
-
-    Args:
-        distribution: The scores.
-        prior: Share pi of the positives, in (0, 1).
     """
     if not 0 < prior < 1:
         raise ValueError(f'prior must be in (0, 1), got {prior!r}')
@@ -147,14 +140,6 @@ def population_soprc_risk(
 
     It differs from ``1 - AUPRC`` by what the surrogates l1 and l2 add. Both expectations are
     midpoint sums over quantiles. Source: SOPRC (NeurIPS 2022), eq. 4.
-
-    Args:
-        distribution: The scores.
-        prior: Share of the positives, in (0, 1).
-        tau1: Margin of l1, > 0.
-        tau2: Temperature of l2, > 0.
-        nodes: Quantiles of the outer mean; the inner ones take ten times as many for l2 and fifty
-            times for l1.
     """
     pos = distribution.positive.ppf(midpoints(nodes))
     neg = distribution.negative.ppf(midpoints(50 * nodes))
@@ -247,9 +232,10 @@ def estimate_risks(
     own = distribution.phi(pos, setting.length)
     # Eq. 10: v takes in the batch before the loss is computed.
     vector = vector.lerp(own, setting.momentum)
+    lists = split_lists(*scores_of(pos, neg))
 
     def soprc(v, surrogate, tau2):
-        return soprc_terms(pos, neg, v, prior=setting.prior, surrogate=surrogate, tau2=tau2).loss
+        return soprc_terms(lists, v, setting.prior, surrogate, tau2).loss
 
     return {
         AVERAGE_PRECISION: ap_risk(pos, neg),
@@ -266,20 +252,7 @@ def bias_rows(
     seed: int,
     setting: BiasSetting,
 ) -> Iterator[BiasRow]:
-    """Compare the estimators over batch compositions: figures 1 and 4, appendix B.2.
-
-    Args:
-        distribution: The scores.
-        batches: Sampling rate pi0 and batch size of each composition; at least one positive is
-            drawn.
-        trials: Batches of each composition, >= 2.
-        seed: Every composition has random numbers of its own, so rows do not depend on which others
-            are requested.
-        setting: Of the estimators.
-
-    Yields:
-        A row for each composition and estimator.
-    """
+    """Compare the estimators over batch compositions: figures 1 and 4, appendix B.2."""
     auprc_risk = 1 - population_auprc(distribution, setting.prior)
     soprc_risk = population_soprc_risk(distribution, setting.prior, setting.tau1, setting.tau2)
     for rate, size in batches:

@@ -22,6 +22,12 @@ from mmrank.state import MeanPositiveScore
 SCORE_RANGE = (-1.0, 1.0)
 
 
+def scores_of(pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
+    """(L, P) positives and (L, N) negatives as scores and ``is_positive`` of a ranking function."""
+    is_positive = torch.cat([torch.ones_like(pos), torch.zeros_like(neg)], 1).bool()
+    return torch.cat([pos, neg], 1), is_positive
+
+
 def count_at_or_above(queries: Tensor, scores: Tensor) -> Tensor:
     """(L, P) counts, float64, of the (L, N) ``scores`` that are >= each of the (L, P) queries."""
     below = torch.searchsorted(scores.sort(dim=1).values, queries.contiguous())
@@ -259,7 +265,8 @@ class DifferenceSetting:
     def loss(self, pos: Tensor, neg: Tensor, mean_pos: Tensor) -> Tensor:
         """(L,) stable AP losses; mu is a constant of the lists, as in lemma 1."""
         options = dict(tau=self.tau, a=self.a, t=self.t, eps=self.eps, weights=self.weights)
-        return stable_ap_loss(pos, neg, mean_pos, bound=self.bound, rho=self.rho, **options)
+        scores = scores_of(pos, neg)
+        return stable_ap_loss(*scores, mean_pos, bound=self.bound, rho=self.rho, **options)
 
 
 class DifferenceRow(NamedTuple):
