@@ -1,4 +1,4 @@
-"""What ``train.py`` and ``test.py`` have in common.
+"""Shared by ``train.py``, ``test.py`` and other tools: options, configs, runners.
 
 The config's own packages decide what is needed: a detection config runs with mmpretrain absent and
 a retrieval config with mmdet absent.
@@ -49,8 +49,7 @@ def add_config_option(parser: argparse.ArgumentParser) -> None:
         action=DictAction,
         metavar='KEY=VALUE',
         help='change settings of the config: model.bbox_head.loss_cls.tau=0.5 '
-        'optim_wrapper.optimizer.lr=0.01; lists as key="[a,b]", quoted and '
-        'without spaces',
+        'optim_wrapper.optimizer.lr=0.01; lists as key="[a,b]", quoted and without spaces',
     )
 
 
@@ -306,11 +305,7 @@ def check_folder(cfg: Config, path: str) -> None:
 def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] = ()) -> 'Runner':
     """Build mmengine's runner or the one that the config names.
 
-    Args:
-        cfg: The config.
-        strict: Whether a checkpoint has to fit the model; see
-            :class:`mmrank.engine.hooks.CheckpointMatchHook`.
-        allow_partial: Patterns of keys that may differ all the same.
+    ``strict`` and ``allow_partial`` are those of :class:`mmrank.engine.hooks.CheckpointMatchHook`.
     """
     from mmengine.runner import Runner
 

@@ -9,7 +9,7 @@ from mmengine.dataset import BaseDataset, ConcatDataset, RepeatDataset
 from mmengine.hooks import Hook
 from mmengine.logging import MMLogger
 from mmengine.model import BaseModel
-from mmengine.runner import Runner
+from tiny_runner import train
 from torch import nn
 from torch.utils.data import Dataset
 
@@ -130,28 +130,19 @@ class Recorder(Hook):
         self.seen.append(int(model.ldam.reweighting))
 
 
-def run(tmp_path, name, hook, epochs=4, **kwargs):
+def run(work_dir, hook, epochs=4, **settings):
     recorder = Recorder()
-    settings = dict(
-        model=Net(),
-        work_dir=str(tmp_path / name),
-        train_dataloader=dict(
-            dataset=Points(),
-            batch_size=4,
-            num_workers=0,
-            collate_fn=dict(type='default_collate'),
-            sampler=dict(type='DefaultSampler', shuffle=False),
-        ),
-        optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.1)),
-        train_cfg=dict(by_epoch=True, max_epochs=epochs),
-        default_hooks=dict(checkpoint=dict(type='CheckpointHook')),
+    settings = dict(default_hooks=dict(checkpoint=dict(type='CheckpointHook')), **settings)
+    runner = train(
+        Net(),
+        work_dir,
+        Points(),
+        epochs,
+        batch_size=4,
+        shuffle=False,
         custom_hooks=[hook, recorder],
-        log_level='ERROR',
-        default_scope='mmengine',
-        experiment_name=f'{tmp_path.name}_{name}',
+        **settings,
     )
-    runner = Runner(**{**settings, **kwargs})
-    runner.train()
     return recorder.seen, runner.model
 
 
@@ -166,17 +157,17 @@ def run(tmp_path, name, hook, epochs=4, **kwargs):
 )
 def test_reweighting_starts_when_it_should(tmp_path, settings, equal):
     hook = dict(type='mmrank.DeferredReweightingHook', **settings)
-    seen, _ = run(tmp_path, 'whole', hook)
+    seen, _ = run(tmp_path / 'whole', hook)
     assert seen == [0] * equal + [1] * (12 - equal)
 
 
 def test_a_resumed_run_goes_on_with_the_weights(tmp_path):
     hook = dict(type='mmrank.DeferredReweightingHook', begin=1)
-    whole, model = run(tmp_path, 'whole', hook)
-    run(tmp_path, 'half', hook, epochs=2)
+    whole, model = run(tmp_path / 'whole', hook)
+    run(tmp_path / 'half', hook, epochs=2)
     late = dict(type='mmrank.DeferredReweightingHook', begin=99)
     seen, resumed = run(
-        tmp_path, 'half', late, resume=True, load_from=str(tmp_path / 'half' / 'epoch_2.pth')
+        tmp_path / 'half', late, resume=True, load_from=str(tmp_path / 'half' / 'epoch_2.pth')
     )
     # Saved in the checkpoint, whatever the hook says now.
     assert seen == whole[6:]

@@ -5,9 +5,9 @@ import logging
 from types import SimpleNamespace
 
 import numpy as np
+import tiny_runner
 import torch
 from mmengine.model import BaseModel
-from mmengine.runner import Runner
 from torch import nn
 from torch.utils.data import Dataset
 
@@ -56,27 +56,9 @@ class Net(BaseModel):
 
 
 def train(work_dir, epochs, hook=None, resume=False):
-    torch.manual_seed(epochs)
-    runner = Runner(
-        Net(),
-        str(work_dir),
-        train_dataloader=dict(
-            dataset=Clusters(),
-            batch_size=8,
-            collate_fn=dict(type='default_collate'),
-            sampler=dict(type='DefaultSampler', shuffle=True),
-        ),
-        train_cfg=dict(by_epoch=True, max_epochs=epochs),
-        optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.1)),
-        custom_hooks=[hook or dict(type='mmrank.TemperatureHook')],
-        default_hooks=dict(logger=None),
-        default_scope='mmengine',
-        experiment_name=f'temperatures_{work_dir.name}_{epochs}_{resume}',
-        resume=resume,
-        randomness=dict(seed=0),
-    )
-    runner.train()
-    return runner
+    settings = dict(default_hooks=dict(logger=None), resume=resume)
+    hooks = [hook or dict(type='mmrank.TemperatureHook')]
+    return tiny_runner.train(Net(), work_dir, Clusters(), epochs, custom_hooks=hooks, **settings)
 
 
 def steps(path):

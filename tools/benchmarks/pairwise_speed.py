@@ -1,4 +1,4 @@
-"""Speed, memory and error of the exact pairwise sum, beside its rivals.
+"""Speed, memory and error of the exact pairwise sum, beside its baselines.
 
 All sides run in one process and in turn, so the ratios hold on a busy
 machine; single times do not.
@@ -15,7 +15,6 @@ What is timed is forward + backward, of
 * the sum over the pair matrix in plain PyTorch, float32, in blocks.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -31,7 +30,7 @@ from mmrank.losses.ranking.stable_ap import stable_ap_outer, weighted_risk
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.timing import in_turn
+from research.common.timing import benchmark_parser, in_turn
 
 TAU = 1.0
 
@@ -92,27 +91,17 @@ def errors(kind, positives, negatives, device):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument('--negatives', type=int, default=3_500_000)
-    parser.add_argument('--positives', type=int, default=500)
-    parser.add_argument('--many-positives', type=int, default=8000)
-    parser.add_argument('--repeats', type=int, default=11)
-    parser.add_argument('--threads', type=int, default=2)
-    parser.add_argument('--device', choices=['cpu', 'cuda'], default='cpu')
-    parser.add_argument(
-        '--skip-pairwise',
-        action='store_true',
-        help='leave out the pair matrix, which takes minutes',
-    )
-    parser.add_argument(
-        '--error-negatives',
-        type=int,
-        default=100_000,
-        help='negatives for the comparison with the float64 pair matrix',
-    )
-    args = parser.parse_args()
+    args = benchmark_parser(
+        __doc__,
+        negatives=3_500_000,
+        positives=500,
+        many_positives=8000,
+        repeats=11,
+        threads=2,
+        device='cpu',
+        skip_pairwise=(False, 'leave out the pair matrix, which takes minutes'),
+        error_negatives=(100_000, 'negatives for the comparison with the float64 pair matrix'),
+    ).parse_args()
     torch.set_num_threads(args.threads)
     console = Console()
 

@@ -163,15 +163,9 @@ class DeferredReweightingHook(Hook):
 
 
 def count_classes(dataset) -> np.ndarray:
-    """Samples of each class in a data set.
+    """(C,) int64 number of samples of each class in a data set, as labels or lists of labels.
 
-    Args:
-        dataset: See :func:`mmrank.datasets.samplers.labels.class_labels` and, for several
-            classes per item, ``label_pairs``.
-
-    Returns:
-        (C,) int64 counts. C is the number of classes that the data set names, or else the largest
-        label + 1.
+    C is the number of classes that the data set names, or else the largest label + 1.
 
     Raises:
         TypeError: If its labels are unknown.

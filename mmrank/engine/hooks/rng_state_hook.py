@@ -38,9 +38,6 @@ class RNGStateHook(Hook):
     ``num_workers=0``, all of ``IterBasedTrainLoop``. Where that does not hold the hook warns and
     names the setting to change. The state consists of tensors and plain containers and loads with
     ``torch.load(weights_only=True)``.
-
-    Examples:
-        >>> custom_hooks = [dict(type='mmrank.RNGStateHook')]
     """
 
     # After the hooks that draw numbers at the end of an iteration or an
@@ -153,7 +150,7 @@ class RNGStateHook(Hook):
 
 
 def _limits(runner) -> Iterator[str]:
-    """What the hook cannot do in this runner."""
+    """Yield the limits of the hook in this runner, as warnings."""
     loop, loader = runner.train_loop, runner.train_loop.dataloader
     if hides_checkpoints(runner):
         yield (

@@ -42,11 +42,7 @@ class ShardedStateHook(Hook):
 
     Raises:
         UserError: Before training, if there are shards and mmengine's own ``FlexibleRunner``, which
-            calls hooks after a checkpoint is loaded; if a shard of the checkpoint is missing or
-            damaged.
-
-    Examples:
-        >>> custom_hooks = [dict(type='mmrank.ShardedStateHook')]
+            calls hooks after a checkpoint is loaded; if a shard is missing or damaged.
     """
 
     # No other hook may see a training whose rows are not loaded yet.

@@ -196,13 +196,6 @@ def test_plan_names_the_executor(monkeypatch, tmp_path):
 # Slurm by submitit
 
 
-def test_slurm_debug(make_queue, tmp_path):
-    pytest.importorskip('submitit')
-    options = dict(cluster='debug')
-    queue, runs, _ = make_queue(SlurmExecutor(tmp_path / 'jobs', options))
-    assert [x.metrics['acc'] for x in queue.run(runs)] == [0, 1, 2]
-
-
 def test_slurm_local(make_queue, tmp_path):
     pytest.importorskip('submitit')
     executor = SlurmExecutor(tmp_path / 'jobs', dict(cluster='local'), jobs=2)

@@ -140,10 +140,6 @@ def make_executor(args: argparse.Namespace, plan: SeedPlan) -> LocalExecutor | S
     """Make what runs the trainings.
 
     Options of the command line win over those of the plan, unless it names another executor.
-
-    Raises:
-        UserError: If an option makes no sense, or there is no such executor.
-        ImportError: If the executor's library is not installed.
     """
     name = args.executor or plan.executor
     if name not in EXECUTORS:

@@ -84,9 +84,6 @@ def stock_config(cfg: Config) -> tuple[Config, list[str]]:
     A box head of a second stage becomes a stock one with ``CrossEntropyCustomLoss``, which has one
     sigmoid per class.
 
-    Args:
-        cfg: The config, left as it is. What it names can be imported.
-
     Returns:
         The stock config, and a sentence for each entry that changed.
 
@@ -133,7 +130,7 @@ def _translate(node: Any, path: str, changes: list[str]) -> Any:
     if path == 'custom_imports':
         return _without_own_imports(node)
     if isinstance(node, type):
-        return f'{node.__module__}.{node.__qualname__}'
+        return _shown(node)
     if isinstance(node, list | tuple):
         items = [_translate(item, f'{path}.{i}', changes) for i, item in enumerate(node)]
         return type(node)(item for item in items if item is not _DROPPED)
@@ -146,22 +143,20 @@ def _translate(node: Any, path: str, changes: list[str]) -> Any:
             node = _box_head(dict(node), path, changes)
     else:
         node = _counterpart(name, dict(node), path, changes)
-    if node is _DROPPED:
-        return _DROPPED
-    return dict(_entries(node, path, changes))
+    return node if node is _DROPPED else dict(_entries(node, path, changes))
 
 
 def _own_name(kind: Any) -> str | None:
     """Name of a class of mmrank; None for others."""
-    if isinstance(kind, type) or callable(kind):
-        kind = f'{kind.__module__}.{kind.__qualname__}'
+    if callable(kind):
+        kind = _shown(kind)
     if isinstance(kind, str) and kind.startswith(f'{NAME}.'):
         return kind.rpartition('.')[2]
     return None
 
 
 def _counterpart(name: str, node: dict, path: str, changes: list[str]) -> Any:
-    """What stands in a stock config for an entry of mmrank."""
+    """The entry of a stock config in place of one of mmrank."""
     if name in _OWN_ARGUMENTS:
         for key in _OWN_ARGUMENTS[name]:
             node.pop(key, None)
@@ -248,10 +243,8 @@ def _box_head(node: dict, path: str, changes: list[str]) -> dict:
     return node
 
 
-def _shown(kind: str | type) -> str:
-    if isinstance(kind, type):
-        return f'{kind.__module__}.{kind.__qualname__}'
-    return kind
+def _shown(kind: Any) -> str:
+    return f'{kind.__module__}.{kind.__qualname__}' if callable(kind) else kind
 
 
 def _without_own_imports(node: Any) -> Any:

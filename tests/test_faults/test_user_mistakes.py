@@ -241,7 +241,7 @@ class _Labels:
 
 @pytest.mark.parametrize('size', [4, 6])
 def test_batch_sizes_of_the_pk_sampler(training_on, size):
-    """Of a training without a hook of mmrank."""
+    """Also in a training without a hook of mmrank."""
     pytest.importorskip('mmpretrain')
     from small_retriever import build_head, samples
 

@@ -24,49 +24,37 @@ def metric_rows(sizes: Sizes) -> list[Row]:
     MMLogger.get_current_instance().setLevel(logging.WARNING)
     n, d = sizes.searched, sizes.dimensions
     bank, queries = n - n // 5, n // 5
-    return [
-        Row(
-            'RetrievalMetric',
-            '',
-            f'{n} images search each other, {d}-d',
-            'the bare products',
-            lambda: _retrieval(sizes),
-        ),
-        Row(
-            'KNNMetric',
-            '',
-            f'{queries} images search {bank}, {d}-d',
-            'the bare products',
-            lambda: _nearest(sizes),
-        ),
-        Row(
-            'LinearProbeMetric',
-            '',
-            f'{n // 5} images, 10 classes, {d}-d',
+    rows = (
+        (_retrieval, f'{n} images search each other, {d}-d', 'the bare products'),
+        (_nearest, f'{queries} images search {bank}, {d}-d', 'the bare products'),
+        (
+            _probe,
+            f'{queries} images, 10 classes, {d}-d',
             'two products of each evaluation of L-BFGS',
-            lambda: _probe(sizes),
         ),
-        Row(
-            'ImageTextRetrievalMetric',
-            '',
+        (
+            _image_text,
             f'{n // 10} images, {CAPTIONS} texts of each, {d}-d',
             'one product for both directions',
-            lambda: _image_text(sizes),
         ),
-        Row(
-            'AveragePrecisionMetric',
-            '',
+        (
+            _average_precision,
             f'{sizes.rows} x {sizes.classes} scores',
             'sorts of each class and of all',
-            lambda: _average_precision(sizes),
         ),
-        Row(
-            'TopKMetric',
-            '',
+        (
+            _top_k,
             f'{n // 10} left entities, 25 found, {HELD_OUT} held out',
             'a sort of all found pairs',
-            lambda: _top_k(n // 10),
         ),
+    )
+    names = (
+        *('RetrievalMetric', 'KNNMetric', 'LinearProbeMetric'),
+        *('ImageTextRetrievalMetric', 'AveragePrecisionMetric', 'TopKMetric'),
+    )
+    return [
+        Row(name, '', work, floor, lambda make=make: make(sizes))
+        for name, (make, work, floor) in zip(names, rows)
     ]
 
 
@@ -231,7 +219,8 @@ def _average_precision(sizes: Sizes) -> Sides:
     return Sides(floor, _finished(metric, _kept(metric, samples)), peers)
 
 
-def _top_k(count: int, k: int = 25, entities: int = 1000) -> Sides:
+def _top_k(sizes: Sizes, k: int = 25, entities: int = 1000) -> Sides:
+    count = sizes.searched // 10
     rng = np.random.default_rng(0)
     found = rng.permuted(np.tile(np.arange(entities), (count, 1)), axis=1)
     top = found[:, :k].copy()
