@@ -60,8 +60,7 @@ from research.coco.runs import (
     read_result,
 )
 from research.coco.tables import describe_runs, rich_benchmark, write_benchmark
-from research.common.model_entry import Entry
-from research.common.timing import benchmark_parser
+from research.common.command_line import Entry, benchmark_parser
 
 HERE = Path(__file__).resolve().parent
 

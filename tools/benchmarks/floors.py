@@ -40,7 +40,8 @@ from mmrank.visualization.tables import write_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.timing import Times, benchmark_parser, both_times_in_turn, median_ratio
+from research.common.command_line import benchmark_parser
+from research.common.timing import Times, both_times_in_turn, median_ratio
 
 HEADER = (
     *('loss or metric', 'work', 'floor'),
