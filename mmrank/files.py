@@ -110,12 +110,7 @@ def whole_folder(path: str | os.PathLike) -> Iterator[Path]:
 
 
 def temporary_name(path: str | os.PathLike, mark: str = '') -> Path:
-    """Hidden name beside ``path`` under which this process writes what is to become ``path``.
-
-    Args:
-        path: Final name of a file or folder.
-        mark: Begins the name, to tell temporary files apart.
-    """
+    """Hidden name beside ``path``, beginning with ``mark``, for what is to become ``path``."""
     path = Path(path).absolute()
     return path.with_name(f'.{mark}{path.name}.{os.getpid()}@{_host()}{_SUFFIX}')
 

@@ -12,8 +12,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from mmrank.distributed import all_gather_rows, rows_and_dtype, world_group
+from mmrank.distributed import world_group
 from mmrank.errors import UserError
+from mmrank.gathering import all_gather_rows, rows_and_dtype
 from mmrank.losses import ContrastiveLoss, EmbeddingBatch, InBatchLoss, TrainsEmbeddings
 from mmrank.required_package import required_package
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.errors import UserError
-from mmrank.functional.ranking.error_driven.box_balance import box_balance
 from mmrank.losses import RankingLoss
+from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.made_class import MadeClass, make_class
 from mmrank.required_package import required_package
 

@@ -306,11 +306,7 @@ def check_folder(cfg: Config, path: str) -> None:
 def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] = ()) -> 'Runner':
     """Build mmengine's runner or the one that the config names.
 
-    Args:
-        cfg: The config.
-        strict: Whether a checkpoint has to fit the model; see
-            :class:`mmrank.engine.hooks.CheckpointMatchHook`.
-        allow_partial: Patterns of keys that may differ all the same.
+    ``strict`` and ``allow_partial`` are those of :class:`mmrank.engine.hooks.CheckpointMatchHook`.
     """
     from mmengine.runner import Runner
 

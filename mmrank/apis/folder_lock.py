@@ -47,10 +47,7 @@ class FolderLock:
         self._file: IO[str] | None = None
 
     def acquire(self, force: bool = False) -> str | None:
-        """Take the lock.
-
-        Args:
-            force: Go on without it where another process has it.
+        """Take the lock, or with ``force`` go on without it where another process has it.
 
         Returns:
             The owner that died without a release, or that ``force`` passed over; None if the folder

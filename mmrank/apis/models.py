@@ -27,11 +27,7 @@ INDEX_NAME = 'model-index.yml'
 
 
 def read_weights(path: str, trust: bool = False) -> dict:
-    """Read a checkpoint as data.
-
-    Args:
-        path: The file.
-        trust: Let the file run code; see :func:`mmrank.checkpoint_loading.load_checkpoint`.
+    """Read a checkpoint as data, unless ``trust`` lets it run code.
 
     Raises:
         UserError: If there is no such file, or it holds no weights.
@@ -52,12 +48,7 @@ def read_weights(path: str, trust: bool = False) -> dict:
 
 
 def load_all(model: nn.Module, checkpoint: Mapping, name: str) -> None:
-    """Load the weights of a checkpoint, all of them.
-
-    Args:
-        model: The model.
-        checkpoint: What :func:`read_weights` returns.
-        name: Its file, for messages.
+    """Load the weights of a checkpoint, all of them; ``name`` is its file, for messages.
 
     Raises:
         UserError: If the weights are not those of this model.
@@ -104,11 +95,7 @@ def index_folder() -> Path:
 
 
 def read_model_index(folder: Path | None = None) -> dict[str, dict]:
-    """Entries of the model index by name.
-
-    Args:
-        folder: Folder of ``model-index.yml``. None: that of mmrank.
-    """
+    """Entries of the model index by name; ``folder`` is that of ``model-index.yml``."""
     folder = folder or index_folder()
     files = yaml.safe_load((folder / INDEX_NAME).read_text('utf-8'))['Import']
     return {
@@ -124,14 +111,7 @@ def released_models() -> list[str]:
 
 
 def find_weights(name: str, folder: str | Path = '.') -> Path:
-    """Find the weights of a released model in a folder and check them.
-
-    Args:
-        name: Name of the model, as the table of models has it.
-        folder: Folder with ``<name>-<hash>.pth``, the file of a release.
-
-    Returns:
-        The file; its SHA-256 begins with the hash in its name.
+    """Find ``<name>-<hash>.pth`` of a released model; its SHA-256 begins with that hash.
 
     Raises:
         UserError: If there is no such model, no file or more than one, or the file is damaged.

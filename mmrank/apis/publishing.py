@@ -35,13 +35,7 @@ _NAMED = re.compile(r'((mmrank|mmdet|mmpretrain|mmcv|mmengine)\.)?\w+')
 
 @dataclass(frozen=True)
 class Published:
-    """A file to hand out.
-
-    Attributes:
-        path: The file.
-        sha256: Its hash in hexadecimal.
-        centres: What became of the centre of the scores of each head.
-    """
+    """A file to hand out, its hash in hexadecimal, and the centres of the scores of its heads."""
 
     path: Path
     sha256: str

@@ -18,12 +18,7 @@ NEGATIVE, INCOMPLETE = 'neg_category_ids', 'not_exhaustive_category_ids'
 def is_lvis(document: Mapping) -> bool:
     """Tell LVIS annotations from COCO ones.
 
-    Args:
-        document: Content of an annotation file.
-
-    Returns:
-        Whether categories have a ``frequency``, as in LVIS v0.5 and v1, or images name the classes
-        that they lack.
+    In LVIS v0.5 and v1 categories have a ``frequency``, or images name the classes that they lack.
     """
     images = document.get('images') or [{}]
     categories = document.get('categories') or [{}]
@@ -37,11 +32,8 @@ def is_lvis(document: Mapping) -> bool:
 def complete_lvis(document: dict) -> None:
     """Fill in what LVIS leaves out and COCO requires, in place.
 
-    ``iscrowd``, since LVIS has no crowds, and ``file_name``, the path of
-    ``coco_url``: ``train2017/000000391895.jpg``.
-
-    Args:
-        document: Content of an annotation file.
+    ``iscrowd``, since LVIS has no crowds, and ``file_name``, the path of ``coco_url``:
+    ``train2017/000000391895.jpg``.
     """
     for annotation in _dicts(document.get('annotations')):
         annotation.setdefault('iscrowd', 0)
@@ -54,11 +46,8 @@ def complete_lvis(document: dict) -> None:
 def scan_federated(document: Mapping, known: Collection, required: bool, found: Findings) -> None:
     """Check the classes that images are said to lack, or to have in part.
 
-    Args:
-        document: Content of an annotation file, otherwise checked.
-        known: Ids of its categories.
-        required: Whether a missing field is an error and not a warning.
-        found: Gets the problems.
+    ``document`` is otherwise checked, ``known`` has the ids of its categories. ``required``: a
+    missing field is an error and not a warning.
     """
     verified = []
     for index, image in enumerate(document['images']):
@@ -84,12 +73,8 @@ def scan_federated(document: Mapping, known: Collection, required: bool, found: 
 def require_federated(document: Mapping, ann_file: object) -> None:
     """Refuse LVIS annotations that do not say what images lack.
 
-    Args:
-        document: Content of an annotation file.
-        ann_file: Where it came from, for the message.
-
     Raises:
-        UserError: If a field is missing or cannot be used.
+        UserError: If a field is missing or cannot be used; ``ann_file`` says of which file.
     """
     known = {cat['id'] for cat in document['categories']}
     for image in document['images']:

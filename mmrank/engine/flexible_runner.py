@@ -20,8 +20,8 @@ from mmrank.registry import RUNNERS
 class FlexibleRunner(_FlexibleRunner):
     """mmengine's ``FlexibleRunner`` that a kill at any moment cannot harm.
 
-    A drop-in for ``runner_type='FlexibleRunner'``, which ``tools/train.py`` replaces by it. What
-    differs:
+    A drop-in for ``runner_type='FlexibleRunner'``, which ``tools/train.py`` replaces by it, with
+    the same arguments. What differs:
 
     * A checkpoint gets its name when its content is on the disk: a file of ``SingleDeviceStrategy``
       or ``DDPStrategy``, a folder of :class:`~mmrank.engine.fsdp_strategy.FSDPStrategy`.
@@ -31,10 +31,6 @@ class FlexibleRunner(_FlexibleRunner):
     * Weights of ``DDPStrategy`` are saved under the names that they have in one process. mmengine's
       have the prefix of the wrapper, and the ``EMAHook`` fails when it saves.
     * A strategy whose checkpoints cannot be resumed from exactly is refused.
-
-    Args:
-        *args: See :class:`mmengine.runner.FlexibleRunner`.
-        **kwargs: The same.
 
     Raises:
         UserError: The strategy is mmengine's FSDP, DeepSpeed or ColossalAI, or several processes
@@ -97,10 +93,8 @@ class FlexibleRunner(_FlexibleRunner):
         """Save a checkpoint, whole or not at all; all processes call it.
 
         An epoch and an iteration in ``meta`` are kept, as by ``Runner``: the ``CheckpointHook``
-        saves once more after a validation, when the epoch has ended. mmengine's puts its own
-        numbers there.
-
-        Another storage than a local disk has no such promise.
+        saves once more after a validation, when the epoch has ended. Another storage than a local
+        disk has no such promise.
         """
         self._saved_position = {key: meta[key] for key in ('epoch', 'iter') if key in (meta or {})}
         kwargs['meta'] = meta

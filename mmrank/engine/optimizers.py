@@ -48,7 +48,6 @@ class SUM(Optimizer):
         super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict) -> None:
-        """Add a group after checking its hyper-parameters."""
         group = {**self.defaults, **param_group}
         for name in ('lr', 's', 'weight_decay'):
             if not group[name] >= 0:

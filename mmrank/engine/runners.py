@@ -42,13 +42,9 @@ def unwrap_model(model: nn.Module) -> nn.Module:
 
 
 def strategy_class(strategy) -> tuple[str, str]:
-    """Package and name of the class of a strategy of ``FlexibleRunner``.
+    """Package and name of the class of a strategy: a config, an object, or None for the default.
 
-    Args:
-        strategy: A config or an object; None for the default.
-
-    Returns:
-        The package is empty where a config leaves it to the scope.
+    The package is empty where a config leaves it to the scope.
     """
     kind = strategy.get('type', '') if isinstance(strategy, dict) else type(strategy)
     if isinstance(kind, type):

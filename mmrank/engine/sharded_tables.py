@@ -43,16 +43,13 @@ class ShardedTablesParallel(MMDistributedDataParallel):
             self.module = module
 
     def train_step(self, data: Any, optim_wrapper: OptimWrapper) -> dict:
-        """See mmengine's ``BaseModel``."""
         step = super().train_step if self.has_others else self.module.train_step
         return step(data, optim_wrapper)
 
     def forward(self, *args, **kwargs) -> Any:
-        """Call the model."""
         return (super().forward if self.has_others else self.module)(*args, **kwargs)
 
     def train(self, mode: bool = True) -> 'ShardedTablesParallel':
-        """Switch the mode."""
         return super().train(mode) if self.has_others else nn.Module.train(self, mode)
 
 
@@ -75,7 +72,6 @@ class ShardedTablesHook(Hook):
         self._states: dict[int, dict[str, Tensor]] = {}
 
     def before_run(self, runner) -> None:
-        """Gather at each save; leave tables out of the first broadcast."""
         if not sharded_parameters(unwrap_model(runner.model)):
             return
         if not isinstance(runner.model, ShardedTablesParallel):
@@ -89,7 +85,6 @@ class ShardedTablesHook(Hook):
         runner._init_model_weights = partial(_init_weights, runner)
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Give each process its rows of the optimiser's state."""
         states = checkpoint.get('optimizer', {}).get('state')
         if not states or not sharded_parameters(unwrap_model(runner.model)):
             return
@@ -101,7 +96,6 @@ class ShardedTablesHook(Hook):
                 }
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Put the whole tensors in. Runs in the main process only."""
         checkpoint['state_dict'].update(self._tables)
         if 'optimizer' in checkpoint:
             for number, values in self._states.items():

@@ -1,7 +1,6 @@
 """AP and AUROC of one-vs-rest scores as a metric of an mmengine runner."""
 
 import io
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from mmrank.registry import METRICS
 from mmrank.visualization.tables import write_table
 
 _HEADER = ('class', 'positives', 'negatives', 'AP', 'AUROC')
+_NOTE = 'In percent; macro: mean over the classes, micro: all scores in one ranking.'
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,6 @@ class ClassFigures:
         """Mean over the classes that have positives and negatives."""
         return float(self.auroc.nanmean())
 
-    def empty_classes(self) -> list[str]:
-        """Names of the classes without a positive or without a negative."""
-        whole = (self.positives > 0) & (self.negatives > 0)
-        return [name for name, fits in zip(self.names, whole) if not fits]
-
     def rows(self) -> list[list]:
         """The table: a row for each class, figures in percent."""
         columns = (self.positives, self.negatives, 100 * self.ap, 100 * self.auroc)
@@ -87,23 +82,9 @@ class ClassFigures:
         Console(file=buffer, width=100).print(table)
         return buffer.getvalue()
 
-    def write(self, stem: str | os.PathLike) -> None:
-        """Write ``<stem>.md`` and ``<stem>.csv``."""
-        note = 'In percent; macro: mean over the classes, micro: all scores in one ranking.'
-        write_table(_HEADER, self.rows() + self.means(), stem, 'AP and AUROC by class', note)
-
 
 def class_figures(scores: Tensor, is_positive: Tensor, names: list[str]) -> ClassFigures:
-    """Rank the samples once for each class.
-
-    Args:
-        scores: (n, C) floats.
-        is_positive: (n, C) bool.
-        names: Names of the classes.
-
-    Raises:
-        ValueError: If a score is NaN.
-    """
+    """Figures of (n, C) scores and bools, the samples ranked once for each of C named classes."""
     if scores.isnan().any():
         row, column = scores.isnan().nonzero()[0].tolist()
         raise ValueError(
@@ -191,12 +172,7 @@ class AveragePrecisionMetric(BaseMetric):
         self.results.extend((row, label > 0) for row, label in zip(scores.numpy(), target.numpy()))
 
     def compute_metrics(self, results: list) -> dict[str, float]:
-        """Compute the figures of the samples of all ranks, in percent; see the class.
-
-        Raises:
-            ValueError: If there is no sample, a score is NaN, or a class has no positive or no
-                negative.
-        """
+        """Figures of the samples of all ranks, in percent; see the class."""
         if not results:
             raise ValueError('AveragePrecisionMetric got no sample; is the data set empty?')
         scores, target = map(np.stack, zip(*results))
@@ -206,7 +182,8 @@ class AveragePrecisionMetric(BaseMetric):
         self._check(figures)
         print_log('\n' + figures.console_table(), logger='current')
         if self.out_stem is not None:
-            figures.write(self.out_stem)
+            rows = figures.rows() + figures.means()
+            write_table(_HEADER, rows, self.out_stem, 'AP and AUROC by class', _NOTE)
         if len(figures.names) == 1:
             found = {'AP': figures.mean_ap, 'AUROC': figures.mean_auroc}
         else:
@@ -222,7 +199,7 @@ class AveragePrecisionMetric(BaseMetric):
         return {name: 100 * value for name, value in found.items()}
 
     def _check(self, figures: ClassFigures) -> None:
-        empty = figures.empty_classes()
+        empty = [name for name, ap in zip(figures.names, figures.ap) if ap.isnan()]
         if not empty:
             return
         shown = ', '.join(empty[:10]) + (', ...' if len(empty) > 10 else '')

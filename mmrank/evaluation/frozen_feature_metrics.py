@@ -21,16 +21,11 @@ def count_hits(predicted: Tensor, labels: Tensor, num_classes: int) -> Tensor:
 
 
 def accuracies(hits: Tensor, classes: Sequence[str] | None, per_class: bool) -> dict[str, float]:
-    """Figures in percent.
-
-    Args:
-        hits: (2, C) of :func:`count_hits`.
-        classes: C names, or None for numbers.
-        per_class: Also report the accuracy of each class.
+    """Figures in percent of (2, C) hits of :func:`count_hits`.
 
     Returns:
         ``accuracy``; ``mean_class_accuracy`` over the classes that have samples; with ``per_class``
-        ``accuracy/NAME`` of those.
+        ``accuracy/NAME`` of those, by number where ``classes`` is None.
     """
     right, all_ = (x.double() for x in hits.cpu())
     seen = all_ > 0
@@ -75,11 +70,7 @@ class FrozenFeatureMetric(FeatureMetric):
         return int(sample['dataset_idx']) == self.bank_idx
 
     def num_classes(self, samples: RetrievalFeatures) -> int:
-        """Number of classes, of names or labels, whichever is larger.
-
-        Raises:
-            ValueError: If there is no bank or no query, or a feature is not finite.
-        """
+        """Number of classes, of names or labels, whichever is larger; checks the samples."""
         if not samples.features.isfinite().all():
             raise ValueError(
                 'features are not finite: the network has diverged; lower its learning rate'
@@ -150,18 +141,10 @@ class LinearProbe:
     Args:
         features: (N, D) finite floats, N >= 1.
         labels: (N,) int64 in ``[0, num_classes)``.
-        num_classes: C.
+        num_classes: C; ``weight`` is (C, D), ``bias`` (C,), both float64.
         l2: Weight of the squares, > 0.
-        max_iter: Most iterations.
+        max_iter: Most iterations; ``iterations`` counts the evaluations of the objective.
         tolerance: Largest entry of the gradient at which it stops.
-
-    Attributes:
-        weight: (C, D) float64.
-        bias: (C,) float64.
-        iterations: Evaluations of the objective.
-
-    Raises:
-        ValueError: If there is nothing to fit, or ``l2`` is out of range.
     """
 
     def __init__(

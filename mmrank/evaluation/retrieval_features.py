@@ -104,15 +104,12 @@ def save_features(features: RetrievalFeatures, path: str | os.PathLike) -> Path:
 
 
 def load_features(path: str | os.PathLike, stored: bool = False) -> RetrievalFeatures:
-    """Read a file of ``RetrievalMetric(out_file=...)``.
+    """Read an ``.npz`` file of ``RetrievalMetric(out_file=...)``, to the CPU.
 
     Args:
-        path: ``.npz`` file with the arrays ``features`` and ``labels``, and ``in_gallery``,
-            ``paths``, ``classes`` and ``similarity`` where they are known.
+        path: File with the arrays ``features`` and ``labels``, and ``in_gallery``, ``paths``,
+            ``classes`` and ``similarity`` where they are known.
         stored: Leave the embeddings in the file, for galleries larger than the memory.
-
-    Returns:
-        Its content, on the CPU.
 
     Raises:
         UserError: If there is no such file, it is none of these, or its arrays do not fit together.
@@ -198,16 +195,7 @@ class StoredFeatures:
     def append(
         self, features: Tensor, labels: Sequence[int], in_gallery: Sequence[bool | None]
     ) -> None:
-        """Keep a batch.
-
-        Args:
-            features: (n, D) on the CPU.
-            labels: n class indices.
-            in_gallery: n bools, or None.
-
-        Raises:
-            ValueError: If D or the dtype is not that of the batches before.
-        """
+        """Keep (n, D) features on the CPU, their n labels and n roles, which may be None."""
         rows = np.ascontiguousarray(features.numpy())
         kind = rows.dtype.str, rows.shape[1]
         self._kind = self._kind or kind
@@ -218,14 +206,7 @@ class StoredFeatures:
             self._roles.append(np.array(in_gallery, bool))
 
     def gather(self, size: int, similarity: str) -> RetrievalFeatures:
-        """All samples of all ranks in the order of the data set.
-
-        Args:
-            size: Samples of the data set; the padding of a sampler is dropped.
-            similarity: ``'cosine'`` or ``'dot'``.
-
-        Returns:
-            The samples, of which the embeddings stay in a file.
+        """The ``size`` samples of all ranks in the order of the data set, embeddings in a file.
 
         Raises:
             ValueError: If there is no sample, or D or the dtype differs.

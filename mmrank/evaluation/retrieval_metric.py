@@ -41,17 +41,11 @@ def random_galleries(labels: Tensor, per_class: int, splits: int, seed: int) -> 
     """Draw the gallery several times, as VehicleID's authors evaluate.
 
     Liu et al., Deep Relative Distance Learning, CVPR 2016, 5.2: one image of each vehicle is the
-    gallery, all others are queries, repeated ten times.
-
-    Args:
-        labels: (N,) integers.
-        per_class: Gallery images of each class, at least 1. A class of no more images gives no
-            query.
-        splits: Number of galleries.
-        seed: Seed; the galleries depend on it and on the labels alone.
+    gallery, all others are queries, repeated ten times. A class of no more than ``per_class``
+    images gives no query. The galleries depend on the seed and on the labels alone.
 
     Yields:
-        (N,) bool masks on the labels' device, True in the gallery.
+        (N,) bool masks on the device of the (N,) labels, True in the gallery.
     """
     g = torch.Generator().manual_seed(seed)
     for _ in range(splits):

@@ -81,15 +81,12 @@ def top_k_figures(
 
     Args:
         top: (B, T) right entities, best first, -1 for none; distinct in a row.
-        true_rows: (P,) numbers in ``[0, B)`` of the held-out pairs.
+        true_rows: (P,) numbers in ``[0, B)`` of the held-out pairs, each there.
         true_cols: (P,) their right entities, >= 0.
         k: Values of K, at most T.
 
     Returns:
         (B, 3, number of K) float64 in [0, 1].
-
-    Raises:
-        ValueError: If a left entity has no held-out pair.
     """
     size = len(top)
     num_true = np.bincount(true_rows, minlength=size)

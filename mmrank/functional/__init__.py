@@ -4,12 +4,12 @@ from importlib import import_module
 
 #: Public names by the module that defines them.
 _MODULES = {
-    'mmrank.distributed': 'all_reduce_sum',
     'mmrank.calibration.calibration_error': (
         'ReliabilityBins expected_calibration_error localisation_aware_calibration_error '
         'reliability_bins'
     ),
     'mmrank.calibration.monotone_map': 'interpolated_map keep_order platt_map',
+    'mmrank.distributed': 'all_reduce_sum',
     'mmrank.functional.metrics.average_precision': 'auroc average_precision count_at_or_above',
     'mmrank.functional.metrics.best_positive_rank': 'best_positive_rank',
     'mmrank.functional.metrics.k_nearest_votes': 'k_nearest_votes',
@@ -19,37 +19,6 @@ _MODULES = {
         'retrieval_metrics'
     ),
     'mmrank.functional.metrics.top_k_inner_product': 'top_k_inner_product',
-    'mmrank.functional.ranking.auc': 'auc_lists auc_loss',
-    'mmrank.functional.ranking.blackbox_ap': 'blackbox_ap_lists blackbox_ap_loss',
-    'mmrank.functional.ranking.dr_loss': (
-        'distributional_ranking dr_loss dr_loss_lists softmax_mean'
-    ),
-    'mmrank.functional.ranking.error_driven.alrp_loss': (
-        'ALRP alrp_loss alrp_loss_lists error_driven_alrp'
-    ),
-    'mmrank.functional.ranking.error_driven.ap_loss': 'ap_loss ap_loss_lists error_driven_ap',
-    'mmrank.functional.ranking.error_driven.rank_sort': (
-        'RankSort error_driven_rank_sort rank_sort_loss rank_sort_loss_lists'
-    ),
-    'mmrank.functional.ranking.error_driven.update': 'piecewise_linear_step',
-    'mmrank.functional.ranking.lists': (
-        'count_negatives gather_positives positive_index ranking_function score_lists'
-    ),
-    'mmrank.functional.ranking.listwise_ap': 'listwise_ap_lists listwise_ap_loss',
-    'mmrank.functional.ranking.mauc': 'MAUCTerms mauc_terms',
-    'mmrank.functional.ranking.rank_weights': (
-        'mean_one normalised_positive_rank practical_weight smoothed_rank theorem1_weight'
-    ),
-    'mmrank.functional.ranking.semi_variance': (
-        'batch_semi_variance semi_variance upper_semi_variance'
-    ),
-    'mmrank.functional.ranking.smooth_ap': 'smooth_ap_lists smooth_ap_loss',
-    'mmrank.functional.ranking.soap': 'soap_lists soap_loss soap_of_ranks surrogate_ranks',
-    'mmrank.functional.ranking.soprc': 'SOPRCTerms soprc_lists soprc_loss soprc_terms',
-    'mmrank.functional.ranking.stable_ap': (
-        'StableAPTerms WeightedRisk rank_weighted_risk stable_ap_lists stable_ap_loss '
-        'stable_ap_of_risk stable_ap_outer stable_ap_terms'
-    ),
     'mmrank.losses.contrastive.base': 'unit_rows',
     'mmrank.losses.contrastive.cyclip': 'cyclic_consistency',
     'mmrank.losses.contrastive.decorrelation': (
@@ -66,11 +35,25 @@ _MODULES = {
     ),
     'mmrank.losses.long_tail.class_balanced_ce': 'effective_number_weights',
     'mmrank.losses.long_tail.ldam': 'ldam_margins ldam_sigmoid ldam_softmax',
-    'mmrank.losses.pairs.pair_sums': 'pairwise_surrogate_mean pairwise_surrogate_sum',
+    'mmrank.losses.pairs.pair_sums': 'OneSidedHuber Sigmoid Surrogate pairwise_surrogate_sum',
     'mmrank.losses.pairs.surrogates': (
-        'SURROGATES Logistic OneSidedHuber OneSidedSigmoid Sigmoid SquaredHinge Surrogate '
-        'build_surrogate one_sided_huber one_sided_huber_derivative one_sided_sigmoid'
+        'Logistic OneSidedSigmoid SURROGATES SquaredHinge build_surrogate one_sided_huber '
+        'one_sided_sigmoid pairwise_surrogate_mean'
     ),
+    'mmrank.losses.ranking.alrp': 'ALRP alrp_loss',
+    'mmrank.losses.ranking.ap_loss': 'ap_loss piecewise_linear_step',
+    'mmrank.losses.ranking.auc': 'auc_loss mauc_loss',
+    'mmrank.losses.ranking.blackbox_ap': 'blackbox_ap_loss',
+    'mmrank.losses.ranking.dr_loss': 'dr_loss softmax_mean',
+    'mmrank.losses.ranking.listwise_ap': 'listwise_ap_loss',
+    'mmrank.losses.ranking.rank_sort': 'RankSort rank_sort_loss',
+    'mmrank.losses.ranking.smooth_ap': 'smooth_ap_loss',
+    'mmrank.losses.ranking.soap': 'soap_loss',
+    'mmrank.losses.ranking.soprc': 'semi_variance soprc_loss',
+    'mmrank.losses.ranking.stable_ap': (
+        'mean_one practical_weight smoothed_rank stable_ap_loss stable_ap_outer theorem1_weight'
+    ),
+    'mmrank.losses.score_lists': 'like_scores split_lists',
     'mmrank.losses.two_tower.in_batch': 'IN_BATCH_MODES in_batch_embedding_loss in_batch_loss',
     'mmrank.losses.two_tower.in_batch_softmax': 'in_batch_softmax_losses',
     'mmrank.losses.two_tower.pointwise': (

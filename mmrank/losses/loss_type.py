@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from torch import nn
 
 from mmrank.losses.long_tail.base import ClassCountLoss
-from mmrank.losses.ranking.ranking_loss import RankingLoss
+from mmrank.losses.ranking.base import RankingLoss
 from mmrank.registry import MODELS
 
 

@@ -6,7 +6,13 @@ from mmrank import losses
 from mmrank.registry import MODELS
 
 #: Bases of losses of your own.
-_BASES = {'ClassCountLoss', 'ContrastiveLoss', 'ErrorDrivenLoss', 'PaddedLoss', 'RankingLoss'}
+_BASES = {
+    'ClassCountLoss',
+    'ContrastiveLoss',
+    'ErrorDrivenLoss',
+    'RankingLoss',
+    'StatelessRankingLoss',
+}
 
 for name in losses.__all__:
     loss = getattr(losses, name)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.errors import UserError
-from mmrank.losses.ranking.ranking_loss import RankingLoss
+from mmrank.losses.ranking.base import RankingLoss
 
 #: Of the meta information of an image: indices of the classes whose every object is annotated.
 #: ``mmrank.LVISDataset`` writes it.

@@ -50,10 +50,7 @@ class SavedState(nn.Module):
 def check_rows(name: str, rows: Tensor, lists: int, size: int) -> None:
     """Check that ``rows`` are (lists,) integers in ``[0, size)``; ``name`` is for messages.
 
-    Raises:
-        TypeError: If they are not integers.
-        ValueError: If there are more or fewer than ``lists``, or one is out of range; on a GPU the
-            latter is a device-side assertion.
+    On a GPU an index out of range is a device-side assertion.
     """
     if rows.is_floating_point() or rows.dtype == torch.bool:
         raise TypeError(f'{name} must be integers, got {rows.dtype}; call {name}.long()')

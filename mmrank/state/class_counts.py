@@ -9,22 +9,13 @@ from .base import SavedState, check_rows
 
 
 class LabelCounts(SavedState):
-    """Positives and negatives of each class, from the config or the data.
-
-    Not part of a checkpoint: they come from the config or the data set.
+    """Positives and negatives of each class, from the config or the data; not in a checkpoint.
 
     Args:
         num_classes: Number of classes C; 1 is a binary problem.
         positives: (C,) positives of each class, or None until :meth:`set`.
         num_samples: Samples of the data set. None: the sum of ``positives``, as where every sample
             has one class.
-
-    Attributes:
-        negative_positive: (C, 2) float64 buffer; NaN before :meth:`set`.
-        known: Whether the counts are there.
-
-    Raises:
-        ValueError: If the counts are no counts of C classes.
     """
 
     negative_positive: Tensor
@@ -51,15 +42,7 @@ class LabelCounts(SavedState):
         return f'num_classes={len(self.negative_positive)}'
 
     def set(self, positives: Sequence[int] | Tensor, num_samples: int | None = None) -> None:
-        """Take the counts.
-
-        Args:
-            positives: (C,) positives of each class, 0 for one without any.
-            num_samples: See the class.
-
-        Raises:
-            ValueError: If the counts are no counts of C classes.
-        """
+        """Take the (C,) positives of each class; ``num_samples`` as of the class."""
         positives = torch.as_tensor(positives, dtype=torch.float64)
         size = len(self.negative_positive)
         if positives.shape != (size,) or not (positives >= 0).all():
@@ -79,11 +62,7 @@ class LabelCounts(SavedState):
         self.known = True
 
     def get(self) -> Tensor:
-        """(C, 2) float64 negatives and positives.
-
-        Raises:
-            RuntimeError: If the counts are not set.
-        """
+        """(C, 2) float64 negatives and positives; RuntimeError if they are not set."""
         if not self.known:
             raise RuntimeError(
                 'the class counts of the training set are missing: add '
@@ -94,7 +73,7 @@ class LabelCounts(SavedState):
 
 
 class ClassPrior(SavedState):
-    """Class priors pi, given or from the class counts of a data set.
+    """Class priors pi, given or from the class counts of a data set; not in a checkpoint.
 
     Args:
         prior: One number, or one per class, each in (0, 1); or ``counts``: N_c/N of the data set,
@@ -103,14 +82,6 @@ class ClassPrior(SavedState):
         maximum: Scale the priors so that the largest is this, as the authors of SOPRC do with 0.1;
             None leaves them. True priors of 1e-4 make ``(1-pi)/pi`` so large that a risk ``x/(1 +
             x)`` has no slope.
-
-    Attributes:
-        prior: (1,) or (size,) float64 buffer, not saved: it comes from the config or the data set.
-            NaN before :meth:`set_counts`.
-        from_counts: Whether :meth:`set_counts` has to be called.
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     prior: Tensor
@@ -157,17 +128,7 @@ class ClassPrior(SavedState):
         return f'size={self.prior.numel()}, maximum={self.maximum}'
 
     def set_counts(self, counts: Sequence[int] | Tensor, num_samples: int | None = None) -> None:
-        """Take the priors from the data set.
-
-        Args:
-            counts: (size,) samples of each class in the training set; 0 for a class without a
-                sample.
-            num_samples: Samples of the training set. None: the sum of the counts, where every
-                sample has one class.
-
-        Raises:
-            ValueError: If the number of classes differs or the counts are no counts.
-        """
+        """Take (size,) samples of each class, of ``num_samples``; None: the sum."""
         counts = torch.as_tensor(counts, dtype=torch.float64)
         size = self.prior.numel()
         total = counts.sum() if num_samples is None else num_samples
@@ -184,11 +145,7 @@ class ClassPrior(SavedState):
         self.known = True
 
     def of(self, lists: int, rows: Tensor | None) -> Tensor:
-        """(1,) or (lists,) priors.
-
-        Args:
-            lists: Number of lists L.
-            rows: (L,) int64 class of each list. None: list i is class i.
+        """(1,) or (lists,) priors, of the (L,) classes ``rows`` of the lists, or of all in order.
 
         Raises:
             RuntimeError: If the class counts are missing.

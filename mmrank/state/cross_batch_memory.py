@@ -44,8 +44,7 @@ class CrossBatchMemory(ShardedState, SavedState):
     not finite: one overflow in half precision must not spoil later batches.
 
     With ``storage='sharded'`` each rank keeps the slots that it searches and no others: the memory
-    takes 1/W of the bytes, nothing more is sent, and the results are the same. See
-    :class:`ShardedState` for how it is saved.
+    takes 1/W of the bytes, nothing more is sent, and the results are the same.
 
     Args:
         size: Number of entries.
@@ -63,9 +62,6 @@ class CrossBatchMemory(ShardedState, SavedState):
         num_batches: () float64 buffer, batches so far. (These are integers. But mmengine's
             ``SyncBuffersHook`` averages integer buffers in float32, which does not hold an index
             above 2^24.)
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     shape_settings = 'the size and dim of the memory'
@@ -130,17 +126,10 @@ class CrossBatchMemory(ShardedState, SavedState):
         )
 
     def entries(self, part: int = 0, parts: int = 1) -> MemoryEntries:
-        """A share of the slots: every ``parts``-th, from ``part`` on.
+        """A share of the slots: every ``parts``-th, from ``part`` on; the rank of the world size.
 
-        Args:
-            part: Which share, in ``[0, parts)``: the rank.
-            parts: Number of shares: the world size.
-
-        Returns:
-            Copies, which a later :meth:`enqueue` does not change.
-
-        Raises:
-            UserError: If that is not the share that this process has.
+        Copies, which a later :meth:`enqueue` does not change. Raises UserError if that is not the
+        share that this process has.
         """
         mine = slice(part, None, parts)
         if self.group is not None:
@@ -161,17 +150,10 @@ class CrossBatchMemory(ShardedState, SavedState):
 
     @torch.no_grad()
     def enqueue(self, embeddings: Tensor, labels: Tensor, sample_ids: Tensor) -> None:
-        """Put a batch in, over the oldest entries. Does nothing in eval mode.
+        """Put (n, D) embeddings in, over the oldest entries, with (n,) labels >= 0 and ids.
 
-        Nor does it when a checkpointed forward is recomputed.
-
-        Args:
-            embeddings: (n, D) floats. Of more than ``size`` the last stay.
-            labels: (n,) integers >= 0.
-            sample_ids: (n,) integers.
-
-        Raises:
-            ValueError: If an embedding is not of the memory's length.
+        Does nothing in eval mode, nor when a checkpointed forward is recomputed. Of more than
+        ``size`` the last stay. Raises ValueError if an embedding is not of the memory's length.
         """
         size, dim = self.shard.size, self.embeddings.size(1)
         if embeddings.dim() != 2 or embeddings.size(1) != dim:

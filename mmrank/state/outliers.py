@@ -18,21 +18,11 @@ def within_reach(
     score_range: tuple[float, float],
     widths: float = 1.0,
 ) -> Tensor:
-    """Clip what a batch measured to what a declared score range explains.
+    """Clip what a batch measured to what a declared score range explains; within, bit for bit.
 
-    Two scores of the range differ by at most its width. The size of the mean is added, so that
-    averages of scores far outside of the range move and return as ever.
-
-    Args:
-        values: What the batch measured, float64.
-        mean: The moving average before the batch.
-        seen: Bool, False where it is not set yet: the values are then compared with the range
-            itself.
-        score_range: Declared (low, high).
-        widths: How many widths of the range are allowed.
-
-    Returns:
-        Values, those within reach bit for bit.
+    Two scores of the range differ by at most its width; ``widths`` of them are allowed. The size of
+    the ``mean`` before the batch is added, so that averages of scores far outside of the range move
+    and return as ever. Where it is not ``seen`` the values are compared with the range itself.
     """
     low, high = score_range
     reach = widths * (high - low)

@@ -10,8 +10,7 @@ class PairCounts(SavedState):
     """Counts ``|O_i,:|`` and ``|O_:,j|`` of the training pairs O.
 
     Attributes:
-        row_counts: (m,) float64 buffer, not saved: it comes from the data set. Empty until the
-            counts are set.
+        row_counts: (m,) float64 buffer, not saved: it comes from the data set. Empty until set.
         col_counts: (n,) float64 buffer, likewise.
         num_positives: ``|O|``, 0 until then.
     """
@@ -36,12 +35,7 @@ class PairCounts(SavedState):
         return len(self.row_counts), len(self.col_counts)
 
     def set_pairs(self, rows: Tensor, cols: Tensor, shape: tuple[int, int]) -> None:
-        """Count the training pairs.
-
-        Args:
-            rows: (|O|,) integers in ``[0, m)``.
-            cols: (|O|,) integers in ``[0, n)``.
-            shape: (m, n).
+        """Count the (|O|,) training pairs of an (m, n) ``shape``.
 
         Raises:
             TypeError: If they are not integers.
@@ -56,15 +50,7 @@ class PairCounts(SavedState):
         )
 
     def set_counts(self, row_counts: Tensor, col_counts: Tensor) -> None:
-        """Take counts that are known already.
-
-        Args:
-            row_counts: (m,) integers >= 1.
-            col_counts: (n,) integers >= 1 with the same sum.
-
-        Raises:
-            ValueError: If they are no counts of one set of pairs. Then nothing has changed.
-        """
+        """Take (m,) and (n,) counts >= 1 that are known already, of one sum; else ValueError."""
         device = self.row_counts.device
         counts = []
         for name, given in zip(('row_counts', 'col_counts'), (row_counts, col_counts)):
@@ -81,11 +67,7 @@ class PairCounts(SavedState):
         self.num_positives = sums[0]
 
     def require(self) -> None:
-        """Raise if the counts are missing.
-
-        Raises:
-            RuntimeError: If they are not set.
-        """
+        """Raise RuntimeError if the counts are not set."""
         if not self.num_positives:
             raise RuntimeError(
                 'the training pairs are not set: add '
@@ -97,16 +79,10 @@ class PairCounts(SavedState):
 def check_pairs(
     rows: Tensor, cols: Tensor, shape: tuple[int, int], what: str = 'the batch'
 ) -> None:
-    """Refuse pairs that no sample without replacement can hold.
+    """Refuse pairs that no sample without replacement can hold; ``what`` is for messages.
 
     On a GPU a wrong value is a device-side assertion, so that the host need not wait; shapes and
     types are always checked here.
-
-    Args:
-        rows: (B,) integers, left entities, in ``[0, m)``.
-        cols: (B,) integers, right entities, in ``[0, n)``.
-        shape: (m, n).
-        what: What holds the pairs, for the message.
 
     Raises:
         TypeError: If they are not integers.
@@ -140,17 +116,7 @@ def check_pairs(
 
 
 def check_entities(name: str, indices: Tensor, size: int) -> None:
-    """Refuse indices of entities that do not exist.
-
-    Args:
-        name: What the caller calls them.
-        indices: Integers of any shape that should be in ``[0, size)``.
-        size: Number of entities.
-
-    Raises:
-        TypeError: If they are not integers.
-        ValueError: If one is out of range; on a GPU it is a device-side assertion.
-    """
+    """Check that ``indices`` are integers in ``[0, size)``; on a GPU by a device-side assertion."""
     if indices.is_floating_point() or indices.dtype == torch.bool:
         raise TypeError(f'{name} must be integers, got {indices.dtype}; call {name}.long()')
     if indices.numel() == 0:
@@ -167,17 +133,7 @@ def check_entities(name: str, indices: Tensor, size: int) -> None:
 
 
 def check_counts(name: str, counts: Tensor, size: int) -> None:
-    """Refuse counts of positives that are none.
-
-    Args:
-        name: What the caller calls them.
-        counts: Should be (size,) numbers >= 1.
-        size: Number of entities.
-
-    Raises:
-        ValueError: On another shape, or an entity without positives; on a GPU the latter is a
-            device-side assertion.
-    """
+    """Check that ``counts`` are (size,) numbers >= 1; on a GPU by a device-side assertion."""
     if counts.shape != (size,):
         raise ValueError(f'{name} must be ({size},) to fit shape=(m, n), got {tuple(counts.shape)}')
     positive = (counts >= 1).all()
@@ -197,14 +153,6 @@ def check_columns(cols: Tensor, col_counts: Tensor, what: str) -> None:
 
     This is all that can be checked for a sample whose left entities are unknown; on a GPU it is a
     device-side assertion.
-
-    Args:
-        cols: (B,) integers in ``[0, n)``.
-        col_counts: (n,) numbers of positives.
-        what: What holds them, for the message.
-
-    Raises:
-        ValueError: If one does.
     """
     found = torch.zeros_like(col_counts)
     found.index_add_(0, cols.long(), torch.ones_like(found[:1]).expand(len(cols)))

@@ -57,21 +57,18 @@ class ShardRows:
 
 
 class RowRoute:
-    """Which rows of a batch go where.
+    """Which rows of a batch go where; all ranks make and use a route in the same order.
 
     The indices travel on the host: its processes have to know how many rows to expect, and would
-    wait for a GPU. The rows travel on the device. All ranks have to make a route, and to use it, in
-    the same order.
+    wait for a GPU. The rows travel on the device.
 
     Args:
-        ids: (n,) integers in ``[0, size)``, repeated or not; n may differ by rank, also be 0. On a
-            GPU the host waits for them.
+        ids: (n,) integers in ``[0, size)``, repeated or not; n may differ by rank, also be 0.
         shard: What this rank owns.
         device: Where the rows are.
         group: Process group.
 
     Attributes:
-        ids: What it was made for.
         owned: (m,) int64 indices of the rows that are requested here, by rank and in the order of
             the batch of each; on ``device``.
     """
@@ -106,11 +103,7 @@ class RowRoute:
         )
 
     def ask(self, rows: Tensor) -> tuple[Tensor, dist.Work]:
-        """Send (m, k) owned rows to those that need them.
-
-        Returns:
-            What the own ones come into, by owner, and what to wait for.
-        """
+        """Send (m, k) owned rows: what the own ones come into, by owner, and what to wait for."""
         found = rows.new_empty(len(self._order), rows.size(1))
         work = dist.all_to_all_single(
             found, rows.contiguous(), self._asked, self._owed, group=self._group, async_op=True

@@ -30,9 +30,6 @@ class RunningMean(SavedState):
     Attributes:
         mean: (size,) float32 buffer, in units of the values.
         num_updates: (size,) int64 buffer, batches that each mean saw.
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     mean: Tensor
@@ -62,7 +59,7 @@ class RunningMean(SavedState):
         Args:
             values: (L, P) values of L lists.
             mask: (L, P) bool, False for padding.
-            group: Process group whose ranks hold different values; None if ``values`` is the whole
+            group: Process group whose ranks hold different values; None if these are the whole
                 batch.
             rows: (L,) integers, the mean that each list belongs to, such as the class of a query;
                 lists of one row are pooled. None: with ``size`` 1 all lists are pooled, otherwise
@@ -70,11 +67,6 @@ class RunningMean(SavedState):
 
         Returns:
             (1,) or (L,) float32 means to use with the lists.
-
-        Raises:
-            ValueError: If the lists do not fit the rows; on a GPU an index out of range is a
-                device-side assertion.
-            TypeError: If ``rows`` are not integers.
         """
         size = self.mean.numel()
         if size == 1:
@@ -150,35 +142,19 @@ class MeanPositiveScore(RunningMean):
     where ``m_k(theta)`` is the mean positive score of batch k under the weights ``theta``. Source:
     stable AP (2025), eq. 6.
 
-    Modes:
-        ``exact``: the formula unchanged. ``m_k(theta_{k-1})`` comes from a forward inside
-            :meth:`probing`, which :class:`mmrank.engine.hooks.PreviousWeightsHook` runs.
-        ``plain``: without the last term; lags behind a drifting score.
-        ``fixed``: mu is ``value`` for ever, a biased estimate (the paper's ablation, table 4, rows
-            1 and 2).
-        ``off``: mu is the mean of the current batch.
-
-    :class:`RunningMean` says what :meth:`update` does with batches that are empty or not finite,
-    and with classes.
-
     Args:
         size: Number of estimates: 1 for a global one, C for one per class.
         momentum: lam in ``(0, 1]``, the weight of the new batch.
-        mode: One of ``exact``, ``plain``, ``fixed``, ``off``.
-        value: The mean of mode ``fixed``, in units of the scores.
+        mode: ``exact``: the formula unchanged. ``m_k(theta_{k-1})`` comes from a forward inside
+            :meth:`probing`, which :class:`mmrank.engine.hooks.PreviousWeightsHook` runs; without
+            one :meth:`update` raises RuntimeError. ``plain``: without the last term; lags behind a
+            drifting score. ``fixed``: mu is ``value`` for ever, a biased estimate (the paper's
+            ablation, table 4, rows 1 and 2). ``off``: mu is the mean of the current batch.
         score_range: Declared range of the scores, (low, high). A batch whose mean is further from
             mu than its width plus the size of mu counts as one at that distance, and a step of
             ``exact`` beyond it as none; the first such batch is warned of. None: every finite mean
             counts in full.
-
-    Attributes:
-        mean: (size,) float32 buffer, in units of the scores.
-        num_updates: (size,) int64 buffer, batches that each estimate saw.
-
-    Raises:
-        ValueError: On a parameter out of range.
-        RuntimeError: By :meth:`update` in mode ``exact``, if the batch's mean under the previous
-            weights was not measured.
+        value: The mean of mode ``fixed``, in units of the scores.
     """
 
     def __init__(
@@ -269,22 +245,8 @@ class CappedImbalance(RunningMean):
     argument ``rho X`` far above 1 leaves almost no gradient. The paper's ``rho = n-/n+`` is 10^3 to
     10^4 for the anchors of a detector. The cap keeps the argument near 1 while X falls, until the
     paper's rho is reached. Of X of the batch itself every step would have the same size; the EMA
-    lets a batch with a larger risk count for more.
-
-    A batch counts as at most :attr:`LARGEST_STEP` times the mean, so that one broken batch does not
-    double the EMA.
-
-    Args:
-        size: Number of means: 1, or one per class.
-        momentum: Weight of the new batch in the EMA, in ``(0, 1]``.
-        largest: What the first batch counts as at most, > 0; None: in full.
-
-    Attributes:
-        mean: (size,) float32 buffer, EMA of X.
-        num_updates: (size,) int64 buffer, batches that each mean saw.
-
-    Raises:
-        ValueError: On a parameter out of range.
+    lets a batch with a larger risk count for more, but for at most :attr:`LARGEST_STEP` times the
+    mean, and the first for at most ``largest``.
     """
 
     TARGET = 1.0
@@ -303,20 +265,11 @@ class CappedImbalance(RunningMean):
         group=None,
         rows: Tensor | None = None,
     ) -> Tensor:
-        """Take in the risks of a batch and return rho for its lists.
+        """Take in the (L,) risks X >= 0 of a batch; returns (L,) float64 rho > 0 for its lists.
 
-        Args:
-            risk: (L,) weighted risks X of the lists, >= 0.
-            ratio: (L,) n-/n+ of the lists.
-            has_positive: (L,) bool; other lists are ignored.
-            group: Process group whose ranks hold different lists, or parts of them; None if these
-                are the lists of the whole batch.
-            rows: (L,) integer mean that each list belongs to, or None. See
-                :meth:`RunningMean.update`.
-
-        Returns:
-            (L,) float64 imbalances > 0. Where the EMA saw no batch yet, as in an evaluation before
-            training, X is that of the list itself.
+        Where the EMA saw no batch yet, X is that of the list itself. ``ratio`` is n-/n+ of the
+        lists; lists without positives are ignored; ``group`` and ``rows`` as of
+        :meth:`RunningMean.update`.
         """
         risk = risk.detach().double()
         mean = self.update(risk[:, None], has_positive[:, None], group, rows)
@@ -346,14 +299,6 @@ class SelfBalance(SavedState):
     Args:
         initial: Ratio in the first period, > 0. The authors take 50.
         period: Iterations in a period, >= 1: those of an epoch.
-
-    Attributes:
-        ratio: () float32 buffer.
-        sums: (2,) float64 buffer: classification and box losses so far in this period.
-        steps: () int64 buffer: iterations so far in this period.
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     ratio: Tensor
@@ -376,18 +321,10 @@ class SelfBalance(SavedState):
 
     @torch.no_grad()
     def update(self, classification: Tensor, boxes: Tensor, group=None) -> Tensor:
-        """Take in the losses of an iteration and return the ratio.
+        """Take in the scalar losses of an iteration, boxes without this ratio; returns the ratio.
 
-        A loss that is not finite, or an iteration without boxes, does not count.
-
-        Args:
-            classification: Scalar classification loss.
-            boxes: Scalar box loss, without this ratio.
-            group: Process group whose ranks have other losses; None if they are those of the whole
-                batch.
-
-        Returns:
-            Scalar float32: the ratio to use in this iteration.
+        A loss that is not finite, or an iteration without boxes, does not count. With a ``group``
+        its ranks have other losses.
         """
         if not self.training or inside_backward():
             return self.ratio.clone()

@@ -14,19 +14,11 @@ MOMENTUM_DTYPES = {'float32': torch.float32, 'float16': torch.float16}
 
 
 def moving_log_mean(log_mean: Tensor, log_batch: Tensor, beta0: float) -> Tensor:
-    """Moving average of exponentials, in the log domain.
+    """(n,) moving average of exponentials, ``log s <- log((1 - beta0) s + beta0 g)``.
 
-    ``log s <- log((1 - beta0) s + beta0 g)``. Source: iSogCLR (ICML 2023), eq. 12. Where ``log s``
-    is not finite (a first visit) it becomes log g; where log g is -inf (no negatives) or NaN, log s
-    stays.
-
-    Args:
-        log_mean: (n,) log s so far.
-        log_batch: (n,) log g of the batch.
-        beta0: Weight of the batch in (0, 1].
-
-    Returns:
-        (n,) new log s, in the wider dtype of the two, without gradient.
+    Source: iSogCLR (ICML 2023), eq. 12. Where ``log s`` is not finite (a first visit) it becomes
+    log g; where log g is -inf (no negatives) or NaN, log s stays. In the wider dtype of the two,
+    without gradient.
     """
     old, new = log_mean.detach(), log_batch.detach()
     dtype = torch.promote_types(old.dtype, new.dtype)
@@ -42,27 +34,20 @@ class TemperatureStep:
     """Projected momentum step of learned temperatures.
 
     ``u <- (1 - beta1) u + beta1 G``, ``tau <- clip(tau - eta u)``. Source: iSogCLR (ICML 2023),
-    algorithm 1, steps 8 and 9.
-
-    Where tau settles, G rises by about ``2 rho / tau`` per unit of tau, and by exactly that for
-    normally distributed h. So it settles for an eta well below ``tau / rho``; above, tau swings
-    between tau0 and large values.
+    algorithm 1, steps 8 and 9. Where tau settles, G rises by about ``2 rho / tau`` per unit of tau,
+    so it settles for an eta well below ``tau / rho``; above, tau swings between tau0 and large
+    values.
 
     Args:
         eta: Step size, > 0.
-        beta1: Weight of the new gradient in its momentum, in (0, 1]. 1: no momentum, and nothing is
-            kept of it.
+        beta1: Weight of the new gradient in (0, 1]. 1: no momentum, and nothing is kept of it.
         tau_init: Temperature at the start.
         tau0: Smallest temperature, > 0.
         tau_max: Largest temperature.
-        gradient_clip: The gradient of a temperature counts as at most this, and at least its
-            negative; None: in full.
+        gradient_clip: Largest size of a gradient; None: any.
         momentum_dtype: ``float32`` or ``float16``: 10 instead of 12 bytes per sample, for rounding
             errors of up to 0.05 % of the momentum in a step. Then runs on different numbers of
             ranks agree to that only; a resumed run is still the same.
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     eta: float = 0.001
@@ -106,13 +91,10 @@ class TemperatureStep:
 
 
 class SampleGroups:
-    """Sums over the rows of each sample, broadcast to all of its rows.
+    """Sums over the rows of each of (n,) samples, repeated or not, broadcast to all of its rows.
 
     In float64, and on the CPU in one fixed order: the result does not depend on the order of the
     rows. The host does not wait for the device.
-
-    Args:
-        ids: (n,) integer samples, repeated or not.
     """
 
     def __init__(self, ids: Tensor) -> None:
@@ -157,24 +139,12 @@ class SampleGroups:
 
 
 class SampleLogMean(SampleState):
-    """``log s`` of each sample: the log of a moving average of its g.
+    """``log s`` of each sample: the log of a moving average of its g, -inf before the first visit.
 
-    ``s <- (1 - beta0) s + beta0 g``, from the first visit on, at whatever epoch that is. Source:
-    SogCLR (ICML 2022), algorithm 1; iSogCLR (ICML 2023), eq. 12. A sample that is several times in
-    a batch, also on several ranks, takes one step with the mean of its g. One whose g is not finite
-    takes none: an overflow in half precision must not spoil later batches.
-
-    Args:
-        size: Number of samples in the training set.
-        beta0: Weight of the batch in (0, 1].
-        storage: See :class:`SampleState`, like ``load_state``.
-        **quantities: ``initial`` and ``dtypes`` of what a subclass keeps beside log s.
-
-    Attributes:
-        log_s: (size,) float32, -inf before the first visit; of a shard its rows.
-
-    Raises:
-        ValueError: On a parameter out of range.
+    ``s <- (1 - beta0) s + beta0 g``. Source: SogCLR (ICML 2022), algorithm 1; iSogCLR (ICML 2023),
+    eq. 12. A sample that is several times in a batch, also on several ranks, takes one step with
+    the mean of its g. One whose g is not finite takes none: an overflow must not spoil later
+    batches.
     """
 
     def __init__(
@@ -212,13 +182,8 @@ class SampleLogMean(SampleState):
     ) -> None:
         """Take in a batch, but not in eval mode nor when a checkpointed forward is recomputed.
 
-        Args:
-            ids: (n,) indices that were fetched last, on the device of the batch.
-            entries: (quantities, n) what :meth:`fetch` gave for them.
-            log_batch: (n,) log g.
-            gradient: (n,) gradient in the temperature, where it is learned.
-            counts: Rows of each rank, where they are several.
-            group: Process group whose ranks hold different rows; None if these are the whole batch.
+        ``ids`` and ``entries`` are those fetched last, with (n,) log g and, where the temperature
+        is learned, (n,) gradients. ``counts`` are the rows of each rank of ``group``.
         """
         if not self.training or inside_backward():
             return
@@ -237,20 +202,9 @@ class SampleLogMean(SampleState):
 
 
 class SampleTemperature(SampleLogMean):
-    """Learned temperature, its momentum and log s of each sample.
+    """Learned temperature ``tau``, its momentum ``u`` (if ``beta1 < 1``) and log s of each sample.
 
     Source: iSogCLR (ICML 2023), algorithm 1. 12 bytes per sample, 8 without momentum.
-
-    Args:
-        size: Number of samples in the training set.
-        beta0: Weight of the batch in s, in (0, 1].
-        step: The step of the temperatures.
-        storage: See :class:`SampleState`, like ``load_state``.
-
-    Attributes:
-        tau: (size,) float32.
-        log_s: (size,) float32, -inf before the first visit.
-        u: (size,) momentum of ``momentum_dtype``, if ``beta1 < 1``.
     """
 
     def __init__(

@@ -10,18 +10,10 @@ from .sample_state import SampleState, check_sample_ids
 
 
 def moving_ranks(old: Tensor, batch: Tensor, gamma: float) -> Tensor:
-    """Moving averages of surrogate ranks.
+    """Moving averages of (2, ...) surrogate ranks, ``u <- (1 - gamma) u + gamma g``, float64.
 
-    ``u <- (1 - gamma) u + gamma g``. Source: SOAP (NeurIPS 2021), algorithm 1. A first visit (u =
-    0) takes g as it is; where g is not finite, u stays.
-
-    Args:
-        old: (2, ...) u so far, 0 where there is none.
-        batch: (2, ...) g of the batch.
-        gamma: Weight of the batch in (0, 1].
-
-    Returns:
-        (2, ...) new u, float64, without gradient.
+    Source: SOAP (NeurIPS 2021), algorithm 1. A first visit (u = 0) takes g as it is; where g is not
+    finite, u stays. Without gradient.
     """
     old, new = old.detach().double(), batch.detach().double()
     # In float32, as they are kept; the pair moves together.
@@ -33,10 +25,9 @@ def moving_ranks(old: Tensor, batch: Tensor, gamma: float) -> Tensor:
 class SampleRanks(SampleState):
     """``u`` of every sample as a positive of every class.
 
-    8 bytes for each sample and class, 0 before the first visit as a positive, at whatever epoch
-    that is. A positive that is several times in a batch, also on several ranks, takes one step with
-    the mean of its g; one whose g is not finite takes none: an overflow must not spoil later
-    batches.
+    8 bytes for each sample and class, 0 before the first visit as a positive. A positive that is
+    several times in a batch, also on several ranks, takes one step with the mean of its g; one
+    whose g is not finite takes none: an overflow must not spoil later batches.
 
     Args:
         num_samples: Number of samples in the training set.
@@ -48,9 +39,6 @@ class SampleRanks(SampleState):
     Attributes:
         u_positive: (classes * samples,) float32, class by class.
         u_all: Likewise.
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     def __init__(
@@ -79,46 +67,21 @@ class SampleRanks(SampleState):
         self.gamma = gamma
 
     def entries_of(self, sample_idx: Tensor, device: torch.device) -> Tensor:
-        """Where the u of samples are kept, class by class.
-
-        Args:
-            sample_idx: (n,) integers in ``[0, num_samples)``.
-            device: Where to put the result.
-
-        Returns:
-            (n, C) int64 indices of the table.
-
-        Raises:
-            TypeError: If they are no integers.
-            ValueError: If one is out of range; on a GPU that is a device-side assertion.
-        """
+        """(n, C) int64 indices of the table, of (n,) ``sample_idx`` in ``[0, num_samples)``."""
         check_sample_ids(sample_idx, sample_idx.numel(), self.num_samples)
         ids = sample_idx.to(device, non_blocking=True).long()
         return ids[:, None] + self.num_samples * torch.arange(self.num_classes, device=device)
 
     def step(self, entries: Tensor, batch: Tensor) -> Tensor:
-        """Return u after a batch, without storing it.
-
-        Args:
-            entries: Indices of the table, any shape S.
-            batch: (2, S) g.
-
-        Returns:
-            (2, S) float64, without gradient.
-        """
+        """(2, S) float64 u after a batch of (2, S) g, without storing it, at entries of shape S."""
         old = self.fetch(entries.flatten(), batch.device)
         return moving_ranks(old.view(batch.shape), batch, self.gamma)
 
     @torch.no_grad()
     def update(self, entries: Tensor, batch: Tensor, mask: Tensor) -> None:
-        """Take in a batch, the same on all ranks.
+        """Take in a batch, the same on all ranks; ``mask`` is False for padding.
 
         Does nothing in eval mode, nor when a checkpointed forward is recomputed.
-
-        Args:
-            entries: Indices of the table, any shape S.
-            batch: (2, S) g.
-            mask: (S) bool, False for padding.
         """
         if not self.training or inside_backward():
             return

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.distributed import all_gather_rows
+from mmrank.gathering import all_gather_rows
 
 from .row_route import ShardRows
 from .rows_in_flight import RowsInFlight
@@ -21,21 +21,15 @@ _HALF_RANGE = (torch.finfo(torch.float16).min, torch.finfo(torch.float16).max)
 class SampleState(ShardedState):
     """Dense table with one row per quantity, by sample index.
 
-    Rows are float32, or float16 where set in ``dtypes``. The table is saved with the module, but on
-    purpose it is not a buffer: mmengine's ``SyncBuffersHook`` would average it over ranks,
-    ``DistributedDataParallel`` send it around and refuse it on the host beside a model on a GPU,
-    and ``model.half()`` round it. All ranks hold the whole table and store the same numbers, so
-    there is nothing to synchronise. A checkpoint has one (size,) tensor per quantity.
+    The table is saved with the module, one (size,) tensor per quantity, but on purpose it is not a
+    buffer: mmengine's ``SyncBuffersHook`` would average it over ranks, ``DistributedDataParallel``
+    send it around, and ``model.half()`` round it. All ranks store the same numbers.
 
-    With ``storage='host'`` the table stays in host memory, regardless of ``model.to``. Only the
-    entries of a batch travel, and neither side waits, see :class:`~.rows_in_flight.RowsInFlight`.
-    Pass the indices as a CPU tensor: the host has to wait for those on a GPU.
-
-    With ``storage='sharded'`` each of W ranks holds every W-th sample, where the model is. The
-    entries of a batch come from their owners, :meth:`prefetch` starts that, and what a batch
-    measured goes to the owners. The numbers are those of a whole table, bit for bit. All ranks have
-    to call the methods in the same order, in evaluation as well; :class:`ShardedState` says how
-    they are saved.
+    With ``storage='host'`` the table stays in host memory; the entries of a batch travel, and
+    neither side waits, see :class:`~.rows_in_flight.RowsInFlight`. Pass the indices as a CPU
+    tensor. With ``storage='sharded'`` each of W ranks holds every W-th sample, see
+    :class:`~.row_route.ShardRows`: the numbers are those of a whole table, bit for bit. All ranks
+    have to call the methods in the same order, in evaluation as well.
 
     Args:
         size: Number of samples in the training set.
@@ -44,9 +38,6 @@ class SampleState(ShardedState):
         load_state: False resets the state when a checkpoint is loaded: for a model that continues
             with other data.
         dtypes: Quantities that are not float32, and their dtype.
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     def __init__(
@@ -141,36 +132,19 @@ class SampleState(ShardedState):
         )
 
     def prefetch(self, ids: Tensor, device: torch.device) -> None:
-        """Start the next :meth:`fetch`, if the entries have to travel.
+        """Start the next :meth:`fetch` of (n,) ``ids`` on the host, if the entries have to travel.
 
-        Call it as soon as the indices of a batch are known. Without it, or for other indices,
-        :meth:`fetch` starts itself.
-
-        Args:
-            ids: (n,) indices, on the host; where they are on a GPU, nothing is started. For shards
-                pass :meth:`fetch` the same object.
-            device: Where :meth:`fetch` is to put the entries.
-
-        Raises:
-            TypeError: If they are no integers.
-            ValueError: If one is out of range.
+        Call it as soon as the indices of a batch are known; for shards pass :meth:`fetch` the same
+        object. Raises TypeError or ValueError for indices that do not fit.
         """
         if self._rows is not None and ids.device.type == 'cpu':
             check_sample_ids(ids, ids.numel(), self.size)
             self._rows.prefetch(self, ids, device)
 
     def fetch(self, ids: Tensor, device: torch.device) -> Tensor:
-        """Entries of a batch.
+        """(quantities, n) float32 entries of (n,) checked indices, repeated or not; a copy.
 
-        Args:
-            ids: (n,) checked indices, repeated or not.
-            device: Where to put them.
-
-        Returns:
-            (quantities, n) float32, a copy.
-
-        Raises:
-            UserError: In training, if the rows of a checkpoint were never loaded.
+        Raises UserError in training, if the rows of a checkpoint were never loaded.
         """
         if self.training and (self.spread or self._awaited):
             self.before_training()
@@ -181,18 +155,10 @@ class SampleState(ShardedState):
     def joined(
         self, ids: Tensor, entries: Tensor, news: Tensor, counts: list[int] | None, group
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Bring together what the ranks measured of each sample.
+        """Bring together the (k, n) float64 ``news`` of each sample that was fetched last.
 
-        Args:
-            ids: (n,) indices that were fetched last.
-            entries: (quantities, n) what :meth:`fetch` gave for them.
-            news: (k, n) float64, what to bring together.
-            counts: Rows of each rank, where they are several.
-            group: Process group whose ranks hold different rows; None if these are the whole batch.
-
-        Returns:
-            ``ids``, ``entries`` and ``news`` of all ranks, in float64: all rows on all ranks, or
-            those of its shard on each; for :meth:`store`.
+        Returns ``ids``, ``entries`` and ``news`` in float64: of all ranks of ``group``, which have
+        ``counts`` rows, or of those of its shard on each; for :meth:`store`.
         """
         if self.spread and self.group is not None:
             return self._rows.joined(self, news)
@@ -203,12 +169,7 @@ class SampleState(ShardedState):
         return rows[0].long(), rows[1 : 1 + len(entries)], rows[1 + len(entries) :]
 
     def store(self, ids: Tensor, entries: Tensor) -> None:
-        """Write entries back; of a shard only what it has.
-
-        Args:
-            ids: (n,) checked indices; what is repeated has equal entries.
-            entries: (quantities, n).
-        """
+        """Write (quantities, n) entries of (n,) ids; what is repeated has equal entries."""
         entries = self._rounded(entries)
         if self._rows is not None:
             self._rows.store(self, ids, entries)
@@ -253,10 +214,7 @@ class SampleState(ShardedState):
 def check_sample_ids(ids: Tensor, count: int, size: int | None = None) -> None:
     """Check that ``ids`` is a (count,) integer tensor, with a ``size`` in ``[0, size)``.
 
-    Raises:
-        TypeError: If it is no tensor of integers.
-        ValueError: If there are more or fewer than ``count``, or one is out of range; on a GPU the
-            latter is a device-side assertion.
+    On a GPU an index out of range is a device-side assertion.
     """
     if not isinstance(ids, Tensor):
         raise TypeError(

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import inside_backward
-from mmrank.distributed import all_gather_lists
+from mmrank.gathering import all_gather_lists
 
 from .base import SavedState, check_rows, fits_float32
 from .outliers import OutlierWarning, within_reach
@@ -33,11 +33,6 @@ def interpolate_scores(
     Returns:
         (V,), float64 for float64 scores, else float32; or (L, V) float64, 0 for a list without
         scores. Ascending, without gradient. A list that holds NaN or inf gives NaN.
-
-    Raises:
-        ValueError: On shapes that do not fit, one list without a score, ``length`` < 1 or ``low >=
-            high``.
-        TypeError: If the scores are not of a float dtype.
 
     Example:
         >>> interpolate_scores(torch.tensor([0.4, 0.2]), 4, -1.0, 1.0)
@@ -111,25 +106,18 @@ class ScoreVector(SavedState):
     than :attr:`REACH` widths of ``score_range`` plus its size; the first time is warned of. The
     state is the same on all ranks and for any world size.
 
-    Modes:
-        ``ema``: the formula unchanged. ``off``: every list is given the phi of its own scores (the
-        paper's ablation without v); a
-            row keeps that of the last batch.
-
     Args:
         size: Number of rows: 1 for a single ranking, C for one per class.
         length: Number of points V of a row, >= 1.
         momentum: beta in ``(0, 1]``, the weight of the new batch.
         score_range: Range of the values that phi may extrapolate to.
-        mode: One of ``ema``, ``off``.
+        mode: ``ema``: the formula unchanged. ``off``: every list is given the phi of its own scores
+            (the paper's ablation without v); a row keeps that of the last batch.
 
     Attributes:
         vector: (size, length) float32 buffer, in units of the scores; 0 where nothing was seen.
         num_updates: (size,) int64 buffer, batches that each row saw. (A count, as mmengine averages
             buffers over ranks and bool has no mean.)
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     shape_settings = 'num_classes and vector_length'
@@ -178,7 +166,10 @@ class ScoreVector(SavedState):
 
     @torch.no_grad()
     def update(self, pos: Tensor, mask: Tensor, rows: Tensor | None = None, group=None) -> Tensor:
-        """Take in the positives of a batch and return v for its lists.
+        """Take in the positives of a batch and return (L, length) float32 v for its lists.
+
+        Where nothing is updated (evaluation, a recomputed forward), a row that was never seen
+        returns the phi of the list itself.
 
         Args:
             pos: (L, P) scores of the positives of L lists.
@@ -186,17 +177,7 @@ class ScoreVector(SavedState):
             rows: (L,) int64 row of each list, repeated or not: the class of a query. None: list i
                 is row i or, with ``size`` 1, all lists share the row.
             group: Process group whose ranks hold different positives; None if ``pos`` is the whole
-                batch. With ``rows`` the ranks hold different lists, without them parts of the same
-                lists.
-
-        Returns:
-            (L, length) float32 vectors to use with this batch. Where nothing is updated
-            (evaluation, a recomputed forward), a row that was never seen returns the phi of the
-            list itself.
-
-        Raises:
-            ValueError: If the lists do not fit the rows. On a GPU a row index out of range is a
-                device-side assertion instead, which does not make the host wait.
+                batch. With ``rows`` the ranks hold different lists, without them parts of the same.
         """
         size, length = self.vector.shape
         if rows is None:

@@ -36,10 +36,9 @@ def own_shard_names(parts: int) -> list[str]:
 
 
 def named_shards(path: str | Path) -> list[str]:
-    """Names of the shards that a checkpoint needs beside it; its pickle is not run.
+    """Names of the shards that a whole checkpoint needs beside it; its pickle is not run.
 
-    Args:
-        path: A whole checkpoint in torch's zip format, or a folder, which needs nothing beside it.
+    A folder needs nothing beside it.
     """
     if Path(path).is_dir():
         return []
@@ -62,11 +61,8 @@ def named_shards(path: str | Path) -> list[str]:
 def read_shards(checkpoint: str | Path, names: Collection[str]) -> Iterator[Any]:
     """Open the shards that a checkpoint names one by one, as data.
 
-    Yields:
-        What :func:`mmrank.state.save_shard` gave. Rows are read when they are used.
-
-    Raises:
-        UserError: If a shard is missing or cannot be read.
+    Yields what :func:`mmrank.state.save_shard` gave; rows are read when they are used. Raises
+    UserError if a shard is missing or cannot be read.
     """
     checkpoint = Path(checkpoint)
     is_folder = checkpoint.is_dir()
@@ -91,14 +87,7 @@ def read_shards(checkpoint: str | Path, names: Collection[str]) -> Iterator[Any]
 
 
 def whole_tables(checkpoint: str | Path, names: Collection[str]) -> dict[str, Tensor]:
-    """Put the shards that a checkpoint names together.
-
-    Returns:
-        Whole tables by the key that a checkpoint without shards has.
-
-    Raises:
-        UserError: If a shard is missing or cannot be read.
-    """
+    """Put the shards that a checkpoint names together: whole tables by the key of one without."""
     tables: dict[str, Tensor] = {}
     for content in read_shards(checkpoint, names):
         for module, saved in content.items():

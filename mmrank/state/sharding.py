@@ -24,15 +24,10 @@ SHARDS_KEY = 'shards'
 
 @dataclass(frozen=True)
 class Shard:
-    """Every ``parts``-th row of a table, from row ``part`` on.
+    """Every ``parts``-th row of a table of ``size``, from row ``part`` on; the rank of W.
 
     Neighbours in a data set are often visited together, such as the captions of an image, so they
     have different owners.
-
-    Attributes:
-        size: Rows of the whole table.
-        part: Which shard, in ``[0, parts)``: the rank.
-        parts: Number of shards: the world size. 1: the whole table.
 
     Example:
         >>> Shard(7, 1, 3).rows  # 1 and 4
@@ -69,11 +64,7 @@ class Shard:
         return slice(self.part, None, self.parts)
 
     def common(self, other: 'Shard') -> tuple[slice, slice] | None:
-        """Rows that are in two shards of one table, of any numbers of parts.
-
-        Returns:
-            Where they are in this shard and in the other one, in one order; None if there are none.
-        """
+        """Where rows of two shards of one table are in both, in one order; None without any."""
         step = math.lcm(self.parts, other.parts)
         rows = range(self.part, min(step, self.size), self.parts)
         first = next((row for row in rows if row % other.parts == other.part), None)
@@ -86,7 +77,7 @@ class Shard:
 
 
 class ShardedState(nn.Module):
-    """Module with a table by row index, whole or one shard of it.
+    """Module with a table of ``size`` rows, whole or (``spread``) one shard of it.
 
     The rows of a shard are no buffers: ``DistributedDataParallel`` would send those of rank 0 to
     the others, and mmengine's ``SyncBuffersHook`` average them.
@@ -95,10 +86,6 @@ class ShardedState(nn.Module):
     many there are, since mmengine and most loops save that of rank 0. The rows of a shard are saved
     apart: by ``mmrank.ShardedStateHook``, or :func:`save_shard`. A whole table loads into shards
     and shards load into a whole table, of any number.
-
-    Args:
-        size: Rows of the whole table.
-        spread: Whether each process has its shard only.
 
     Attributes:
         shard: The rows that this process has.
@@ -126,8 +113,7 @@ class ShardedState(nn.Module):
     def group(self):
         """Process group that the rows are spread over; None: all are here.
 
-        Raises:
-            UserError: If the processes are not those that the state was made for.
+        Raises UserError if the processes are not those that the state was made for.
         """
         if not self.spread:
             return None
@@ -147,11 +133,7 @@ class ShardedState(nn.Module):
         return bool(self._awaited)
 
     def before_training(self) -> None:
-        """Refuse rows of a checkpoint that were never loaded; warn once where nothing saves them.
-
-        Raises:
-            UserError: If rows were not loaded.
-        """
+        """Refuse rows of a checkpoint that were not loaded; warn once where nothing saves them."""
         if not (self.shard.is_whole or self.is_saved):
             self.is_saved = True
             warnings.warn(
@@ -178,14 +160,9 @@ class ShardedState(nn.Module):
 
     @torch.no_grad()
     def load_rows(self, saved: Shard, rows: Mapping[str, Tensor]) -> None:
-        """Take what belongs here from a saved shard, or whole table.
+        """Take what belongs here from the :meth:`own_rows` of a saved shard or whole table.
 
-        Args:
-            saved: Which one.
-            rows: Its :meth:`own_rows`.
-
-        Raises:
-            ValueError: If it is of another size, or a name is missing.
+        Raises ValueError if it is of another size, or a name is missing.
         """
         own = self.own_rows()
         for name, values in own.items():
@@ -251,14 +228,11 @@ def sharded_states(model: nn.Module) -> dict[str, ShardedState]:
 
 
 def save_shard(model: nn.Module) -> dict[str, dict]:
-    """What this process has to save beside ``model.state_dict()``.
-
-    Args:
-        model: A model or loss. All that is not spread is left out.
+    """What this process has to save beside ``model.state_dict()``, for a file of its own.
 
     Returns:
-        By name of the module ``shard``, (size, part, parts), and ``rows``, the tensors by name; for
-        ``torch.save`` to a file of this rank.
+        By name of the module ``shard``, (size, part, parts), and ``rows``, the tensors by name; all
+        that is not spread is left out.
     """
     content = {}
     for name, state in sharded_states(model).items():
@@ -274,12 +248,9 @@ def save_shard(model: nn.Module) -> dict[str, dict]:
 def load_shards(model: nn.Module, saved: Iterable[Mapping]) -> None:
     """Load what the processes of a training saved, however many they were.
 
-    Call it after ``model.load_state_dict``. Shards that have nothing for this process are not
-    touched: with ``torch.load(path, mmap=True)`` they are not even read.
-
-    Args:
-        model: A model or loss.
-        saved: Of each process what :func:`save_shard` gave.
+    Call it after ``model.load_state_dict``, with what :func:`save_shard` gave on each process.
+    Shards that have nothing for this process are not touched: with ``torch.load(path, mmap=True)``
+    they are not even read.
 
     Raises:
         ValueError: If a table is of another size.
@@ -296,17 +267,7 @@ def load_shards(model: nn.Module, saved: Iterable[Mapping]) -> None:
 
 
 def keys_of_other_form(state: ShardedState, prefix: str, here: Mapping, saved: Mapping) -> set[str]:
-    """Keys that differ only since one side has shards and the other none.
-
-    Args:
-        state: The state.
-        prefix: Of its keys.
-        here: The state of the model by key.
-        saved: That of a checkpoint.
-
-    Returns:
-        All keys of the state if so; else none.
-    """
+    """Keys of a state that differ only since one side, the model or ``saved``, has shards."""
     shards = prefix + SHARDS_KEY
     rows = {prefix + name for name in state.own_rows()}
     if shards in saved and shards not in here:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mmrank.distributed import all_gather_rows
+from mmrank.gathering import all_gather_rows
 
 from .base import SavedState
 
@@ -27,9 +27,8 @@ class StreamingFrequency(SavedState):
     The first batch of a bucket sets D to t, which on average is what D estimates; the paper starts
     from a guess, whose error fades. Entities that share a bucket look too frequent: with several
     hashes the largest D, of the least shared bucket, counts. With one hash and as many buckets as
-    entities none is shared. A bucket takes one step a batch.
-
-    The state is the same on all ranks and for any world size.
+    entities none is shared. A bucket takes one step a batch. The state is the same on all ranks and
+    for any world size.
 
     Args:
         num_buckets: H, >= 1.
@@ -40,9 +39,6 @@ class StreamingFrequency(SavedState):
         last_step: (num_hashes, H) int64 buffer A; 0: never.
         interval: (num_hashes, H) float32 buffer D, in steps; 0: never.
         num_updates: () int64 buffer t.
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     shape_settings = 'num_buckets and num_hashes'
@@ -87,14 +83,7 @@ class StreamingFrequency(SavedState):
 
     @torch.no_grad()
     def update(self, ids: Tensor, counts: Sequence[int] | None = None, group=None) -> None:
-        """Take in a batch.
-
-        Args:
-            ids: (n,) integers >= 0, the entities of this rank; an entity may be there more than
-                once.
-            counts: n of each rank; needed with a group.
-            group: Process group whose batches are one; None for one process.
-        """
+        """Take in a batch of (n,) entities >= 0 of this rank; with a ``group`` n of each rank."""
         if group is not None:
             ids = all_gather_rows(ids[:, None], list(counts), group)[:, 0]
         if not len(ids):
@@ -109,14 +98,9 @@ class StreamingFrequency(SavedState):
             last[own] = self.num_updates
 
     def log_share(self, ids: Tensor) -> Tensor:
-        """Logarithm of the share of batches that entities are in.
+        """(n,) float32 log of the share of batches that (n,) entities are in, <= 0.
 
-        Args:
-            ids: (n,) integers >= 0.
-
-        Returns:
-            (n,) float32 <= 0. An entity that no batch has had yet counts as one whose first batch
-            is the next one.
+        An entity that no batch has had yet counts as one whose first batch is the next one.
         """
         own = self.buckets(ids)
         interval = self.interval.gather(1, own)

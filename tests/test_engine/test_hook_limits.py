@@ -7,9 +7,9 @@ import resume_run
 import torch
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import EMAHook, SyncBuffersHook
-from mmengine.model import BaseModel
+from mmengine.model import BaseModel, ExponentialMovingAverage
 from mmengine.optim import OptimWrapper, OptimWrapperDict
-from mmengine.registry import LOOPS
+from mmengine.registry import LOOPS, MODEL_WRAPPERS
 from mmengine.runner import BaseLoop, EpochBasedTrainLoop, FlexibleRunner, Runner
 
 from mmrank.engine.flexible_runner import FlexibleRunner as OurFlexibleRunner
@@ -21,6 +21,7 @@ from mmrank.engine.runners import (
     has_own_statistics,
     hides_checkpoints,
     shards_weights,
+    unwrap_model,
 )
 from mmrank.errors import UserError
 from mmrank.losses import StableAPLoss
@@ -243,3 +244,18 @@ def test_accumulation_of_several_optimisers():
     assert not accumulates_gradients(wrapper(1))
     assert accumulates_gradients(wrapper(2))
     assert accumulates_gradients(OptimWrapperDict(a=wrapper(1), b=wrapper(2)))
+
+
+def test_nested_wrappers_come_off_and_an_average_stays(monkeypatch):
+    class Wrapper(torch.nn.Module):
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+
+    wrappers = {**MODEL_WRAPPERS.module_dict, 'Wrapper': Wrapper}
+    monkeypatch.setattr(MODEL_WRAPPERS, '_module_dict', wrappers)
+    model = torch.nn.Linear(1, 1)
+    assert unwrap_model(model) is model
+    assert unwrap_model(Wrapper(torch.nn.DataParallel(model))) is model
+    average = ExponentialMovingAverage(model)
+    assert unwrap_model(Wrapper(average)) is average

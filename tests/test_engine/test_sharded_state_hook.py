@@ -18,16 +18,17 @@ from resume_run import gathered, kill_in_write
 from torch import nn
 from torch.utils.data import Dataset
 
-from mmrank.distributed import all_gather_rows, rows_and_dtype, world_group
+from mmrank.distributed import world_group
 from mmrank.engine.flexible_runner import FlexibleRunner
 from mmrank.engine.hooks import CheckpointMatchHook, ShardedStateHook
 from mmrank.engine.resume.checkpoint import find_damage, find_last_whole_checkpoint
 from mmrank.errors import UserError
+from mmrank.gathering import all_gather_rows, rows_and_dtype
 from mmrank.registry import MODELS
 from mmrank.state import CrossBatchMemory
 from mmrank.state.shard_files import named_shards, remove_lost_shards
 from mmrank.state.sharding import Shard
-from mmrank.visualization.temperatures.temperatures import read_temperatures
+from mmrank.visualization.temperatures import read_temperatures
 
 SAMPLES, BATCH, SLOTS = 12, 6, 7
 ROWS = ('log_s', 'tau', 'u')

@@ -40,15 +40,6 @@ def test_equals_algorithm_1(s):
         torch.testing.assert_close(got, theta, rtol=1e-12, atol=1e-13)
 
 
-def test_s_0_is_heavy_ball():
-    """Must hold: theta - lr grad + beta (theta_k - theta_{k-1})."""
-    path = _run(SUM([theta := _start()], 0.05, 0.9, 0.0), theta)
-    now = before = _start().detach()
-    for got in path:
-        now, before = now - 0.05 * _gradient(now) + 0.9 * (now - before), now
-        torch.testing.assert_close(got, now, rtol=1e-12, atol=1e-13)
-
-
 @pytest.mark.parametrize(('s', 'nesterov'), [(0.0, False), (1.0, True)])
 @pytest.mark.parametrize('weight_decay', [0.0, 0.1])
 def test_equals_torch_sgd(s, nesterov, weight_decay):

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from malformed_files import CIFAR10, good_files, malformed
 
+from dataset_converters.check_coco import clean_coco
+from dataset_converters.split_interactions import split_file
 from mmrank.datasets.captions.caption_files import (
     read_caption_table,
     read_coco_captions,
     read_karpathy,
 )
 from mmrank.datasets.checks.coco_check import check_coco_file
-from mmrank.datasets.checks.coco_cleaning import clean_coco
 from mmrank.datasets.checks.coco_inspect import inspect_coco
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.interactions import read_csv, read_xmc
-from mmrank.datasets.interactions.split_interactions import split_file
 from mmrank.datasets.long_tail.read_chest_xray14 import read_entries, read_image_list
 from mmrank.datasets.retrieval.image_lists import (
     INATURALIST_LIST,

@@ -13,7 +13,8 @@ from torch import nn
 from torch.nn.functional import normalize
 from torch.nn.parallel import DistributedDataParallel
 
-from mmrank.distributed import all_gather_rows, rows_and_dtype, world_group
+from mmrank.distributed import world_group
+from mmrank.gathering import all_gather_rows, rows_and_dtype
 from mmrank.losses import EmbeddingBatch
 
 pytestmark = pytest.mark.processes

@@ -9,7 +9,7 @@ from mmdet.structures.bbox import distance2bbox
 from mmengine.structures import InstanceData
 from small_heads import CLASSES, FOCAL, GIOU, HEADS, STRIDES, build_head, head_losses, make_inputs
 
-from mmrank.functional.ranking.error_driven.box_balance import box_balance
+from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.models.dense_heads import BoxCollector
 from mmrank.registry import MODELS
 

@@ -9,7 +9,7 @@ pytest.importorskip('mmdet')
 from mmdet.registry import MODELS
 from mmengine.registry import init_default_scope
 
-from mmrank.functional import box_balance
+from mmrank.losses.ranking.rank_sort import box_balance
 
 CLASSES = 3
 SIZES = ((5, 12), (17, 0))

@@ -63,7 +63,7 @@ import mmrank.datasets.checks.coco_check
 import research.synthetic.shapes_coco
 import research.coco.detections
 import research.coco.pr_curves
-from mmrank.datasets.retrieval import RETRIEVAL_DATASETS
+from mmrank.datasets.registered import RETRIEVAL_DATASETS
 
 
 def refused(registry, package, **config):

@@ -40,7 +40,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from research.calibration.fitting import METHODS, TARGETS, fit_calibration
 from research.calibration.prediction_dump import read_dump
 from research.calibration.report import CalibrationReport
-from research.calibration.sample_split import SampleSplit
+from research.calibration.splits import SampleSplit
 
 FILE = 'calibration.json'
 

@@ -15,7 +15,7 @@ of the files, which the system takes back when it needs them. With faiss
 installed, the same queries are searched by its indices, for Recall@K.
 """
 
-import argparse
+import sys
 import tempfile
 import threading
 import time
@@ -28,6 +28,10 @@ from rich.console import Console
 from rich.table import Table
 
 from mmrank.functional import StoredEmbeddings, retrieval_metrics
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.common.timing import benchmark_parser
 
 _CHUNK = 4096
 
@@ -92,17 +96,9 @@ def panels_of(queries, gallery, dimensions, class_size, memory):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument('--queries', type=int, default=2000)
-    parser.add_argument('--gallery', type=int, default=200_000)
-    parser.add_argument('--dimensions', type=int, default=128)
-    parser.add_argument('--class-size', type=int, default=5)
-    parser.add_argument('--memory', type=int, default=64, help='MiB (default: %(default)s)')
-    parser.add_argument('--plan-queries', type=int, default=1_000_000)
-    parser.add_argument('--plan-gallery', type=int, default=1_000_000)
-    parser.add_argument('--threads', type=int, default=1)
+    sizes = dict(queries=2000, gallery=200_000, dimensions=128, class_size=5, memory=(64, 'MiB'))
+    plan = dict(plan_queries=1_000_000, plan_gallery=1_000_000)
+    parser = benchmark_parser(__doc__, **sizes, **plan, threads=1)
     parser.add_argument('--folder', help="where the files are (default: the system's /tmp)")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)

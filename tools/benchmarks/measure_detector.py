@@ -25,21 +25,13 @@ def parse_args(arguments=None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument('config', help='config file of a detector')
-    parser.add_argument('checkpoint', nargs='?', help='checkpoint (default: train first)')
-    parser.add_argument('--out', required=True, help='folder of the run')
-    parser.add_argument(
-        '--digest', default='', help='what coco_table.py recognises the run by later'
-    )
-    parser.add_argument(
-        '--warmup',
-        type=int,
-        default=3,
-        help='batches that the speed leaves out (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--cfg-options', nargs='+', default=[], metavar='KEY=VALUE', help='overrides of the config'
-    )
+    add = parser.add_argument
+    add('config', help='config file of a detector')
+    add('checkpoint', nargs='?', help='checkpoint (default: train first)')
+    add('--out', required=True, help='folder of the run')
+    add('--digest', default='', help='what coco_table.py recognises the run by later')
+    add('--warmup', type=int, default=3, help='batches that the speed leaves out (default: 3)')
+    add('--cfg-options', nargs='+', default=[], metavar='KEY=VALUE', help='overrides of the config')
     from mmrank.apis.entry_point import add_checkpoint_options
 
     add_checkpoint_options(parser)
@@ -79,11 +71,7 @@ def get_checkpoint(args: argparse.Namespace) -> str:
 
 
 def prepare_evaluator(cfg, args: argparse.Namespace) -> str:
-    """Let the config's COCO or LVIS metric write files and nothing else.
-
-    Returns:
-        Its annotation file.
-    """
+    """Let the config's COCO or LVIS metric write files and nothing else."""
     evaluators = cfg.get('test_evaluator') or []
     if isinstance(evaluators, dict):
         evaluators = [evaluators]

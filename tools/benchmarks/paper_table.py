@@ -86,14 +86,7 @@ def explain(entry: PaperTable, console: Console) -> None:
 
 
 def expand(word: str) -> str:
-    """Replace the file of a word that has ``*`` by the one that matches.
-
-    Args:
-        word: A path, or ``NAME=CONFIG,PATH``, relative to the repository.
-
-    Raises:
-        UserError: If there is no file, or there are several.
-    """
+    """Replace the file of a word that has ``*`` by the one that matches."""
     if '*' not in word or '/' not in word:
         return word
     start = max(word.rfind(','), word.rfind('=')) + 1

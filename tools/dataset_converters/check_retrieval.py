@@ -1,9 +1,8 @@
 r"""Check retrieval data sets before training.
 
 Looks for lines that cannot be read, missing, doubled and damaged images, classes without or with a
-single image, and classes or images that the
-training split shares with another. Takes a config, whose data loaders it
-goes through, or a folder of class folders:
+single image, and classes or images that the training split shares with another. Takes a config,
+whose data loaders it goes through, or a folder of class folders:
 
     python tools/dataset_converters/check_retrieval.py CONFIG --read-images python
     tools/dataset_converters/check_retrieval.py data/mine --depth 1 \

@@ -6,9 +6,8 @@ r"""Put CIFAR images into one array a part, also shrunk, for fast loading.
 
 writes OUT/train.npz and OUT/test.npz with `images` (N, H, W, 3) uint8 in RGB, `labels` and
 `classes`, which mmrank.CIFAR10LT, mmrank.CIFAR10BinaryLT and their CIFAR-100 twins read. SOURCE is
-a zip or a folder of
-train/<class>/*.jpg and test/<class>/*.jpg, or a folder with the published cifar-10-batches-py/ or
-cifar-100-python/.
+a zip or a folder of train/<class>/*.jpg and test/<class>/*.jpg, or a folder with the published
+cifar-10-batches-py/ or cifar-100-python/.
 """
 
 import argparse

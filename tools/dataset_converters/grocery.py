@@ -52,8 +52,7 @@ def read_products(path: Path) -> tuple[list[str], list[str]]:
     """Names and descriptions of the products, by label.
 
     Raises:
-        UserError: If the file lacks a column, or its labels are not 0 to
-            C - 1.
+        UserError: If the file lacks a column, or its labels are not 0 to C - 1.
     """
     with open(path, newline='', encoding='utf-8') as file:
         rows = list(csv.DictReader(file))

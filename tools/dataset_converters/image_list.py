@@ -85,8 +85,7 @@ def list_inaturalist(annotations: Path) -> Iterator[tuple[str, int]]:
         Path and category of each image.
 
     Raises:
-        UserError: If the file is no such JSON, or an image has no category
-            or two.
+        UserError: If the file is no such JSON, or an image has no category or two.
     """
     try:
         content = read_coco_json(annotations)

@@ -12,12 +12,10 @@ exit status: 0 written, 2 wrong input (see the message).
 """
 
 import argparse
-import io
 import sys
 
-import torch
-
 from mmrank.apis.entry_point import add_trust_option
+from mmrank.apis.publishing import saved_bytes
 from mmrank.checkpoint_loading import guard_checkpoints
 from mmrank.engine.resume.checkpoint import find_damage
 from mmrank.engine.resume.sharded_checkpoint import join_tables, load_sharded
@@ -55,9 +53,7 @@ def main() -> None:
     join_tables(checkpoint, args.folder)
     if args.weights_only:
         checkpoint = {k: v for k, v in checkpoint.items() if k in WEIGHTS}
-    file = io.BytesIO()
-    torch.save(checkpoint, file)
-    write_atomically(file.getvalue(), args.out)
+    write_atomically(saved_bytes(checkpoint), args.out)
     print(f'Wrote {len(checkpoint["state_dict"])} tensors to {args.out}')
 
 

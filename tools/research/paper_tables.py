@@ -76,29 +76,19 @@ class Training:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table or figure of a paper.
+    """A table or figure of a paper."""
 
-    Attributes:
-        name: ``paper/table2``, or ``paper/table2@data`` for a further way to make it.
-        title: What it shows.
-        state: One of :data:`STATES`.
-        commands: The commands that make it, one after the other, with ``python`` left out; with
-            state ``data`` the first of the trainings that it takes. A word with ``*`` stands for
-            the one file that it matches then.
-        needs: Data that has to be there.
-        note: How it differs from the paper, or why it is not there.
-        results: File of this repository with what came out; for :data:`RUN`.
-        trainings: At the published size, where it takes any.
-    """
-
-    name: str
-    title: str
-    state: str
+    name: str  # ``paper/table2``, or ``paper/table2@data`` for a further way to make it
+    title: str  # What it shows
+    state: str  # One of :data:`STATES`
+    # The commands that make it, one after the other, with ``python`` left out; with state ``data``
+    # the first of the trainings that it takes. A word with ``*`` stands for the one file that it
+    # matches then.
     commands: tuple[str, ...] = ()
-    needs: str = ''
-    note: str = ''
-    results: str = ''
-    trainings: tuple[Training, ...] = ()
+    needs: str = ''  # Data that has to be there
+    note: str = ''  # How it differs from the paper, or why it is not there
+    results: str = ''  # File of this repository with what came out; for :data:`RUN`
+    trainings: tuple[Training, ...] = ()  # At the published size, where it takes any
 
     @property
     def gpu_hours(self) -> float:

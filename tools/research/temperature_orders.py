@@ -11,7 +11,7 @@ from scipy.stats import t as student
 
 from mmrank.visualization.figures import new_panels, save, shorten
 from mmrank.visualization.palette import colour
-from mmrank.visualization.temperatures.statistics import permuted_blocks
+from mmrank.visualization.temperatures import permuted_blocks
 
 #: Of the randomisation test.
 DRAWS = 20_000
@@ -19,37 +19,25 @@ DRAWS = 20_000
 
 @dataclass(frozen=True)
 class OrderRuns:
-    """Classes of trainings that differ in the order of class sizes.
+    """Classes of trainings that differ in the order of class sizes."""
 
-    Attributes:
-        classes: C names.
-        counts: (R, C) samples of a class in a training.
-        temperatures: (R, C) mean temperatures, > 0.
-    """
-
-    classes: tuple[str, ...]
-    counts: np.ndarray
-    temperatures: np.ndarray
+    classes: tuple[str, ...]  # C names
+    counts: np.ndarray  # (R, C) samples of a class in a training
+    temperatures: np.ndarray  # (R, C) mean temperatures, > 0
 
 
 @dataclass(frozen=True)
 class OrderTest:
-    """What :func:`order_test` finds.
+    """What :func:`order_test` finds."""
 
-    Attributes:
-        slope: Change of the log of the temperature per factor ten of class size, with what is due
-            to class and training taken out.
-        chance: 2.5 and 97.5 % quantile of it, if sizes did not matter.
-        p_value: Two-sided.
-        relative: (R, C) log temperatures, less the mean of their class and of their training.
-        draws: Number of random orders that were compared.
-    """
-
+    # Change of the log of the temperature per factor ten of class size, with what is due to class
+    # and training taken out
     slope: float
-    chance: tuple[float, float]
-    p_value: float
+    chance: tuple[float, float]  # 2.5 and 97.5 % quantile of it, if sizes did not matter
+    p_value: float  # Two-sided
+    # (R, C) log temperatures, less the mean of their class and of their training
     relative: np.ndarray
-    draws: int
+    draws: int  # Number of random orders that were compared
 
     def __str__(self) -> str:
         """As a text to print."""

@@ -39,8 +39,7 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
         data_prefix: Folder of the images.
         unit: What an item is. ``pair``: an image and one caption; an image with five is in five
             items. ``image``: an image with the list of its captions, of which
-            ``mmrank.RandomCaption`` can draw one.
-            None: ``image`` in test mode, else ``pair``.
+            ``mmrank.RandomCaption`` can draw one. None: ``image`` in test mode, else ``pair``.
         duplicates: ``merge`` takes a caption that one image has twice only once, which
             ``mmrank.InBatchLoss`` needs.
         sampling: For ``mmrank.InBatchPairSampler``: ``in_batch``, or ``sogram`` for two samples a
@@ -48,8 +47,7 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
         **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``, ``test_mode`` and so on.
 
     Raises:
-        UserError: If the file cannot be used, or the images are not
-            where they should be.
+        UserError: If the file cannot be used, or the images are not where they should be.
         ValueError: If a setting makes no sense.
     """
 

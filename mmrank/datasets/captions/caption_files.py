@@ -105,8 +105,7 @@ def read_caption_table(
 
     Three forms, by the name of the file: ``.jsonl``, a JSON object a line; ``.json``, a list of
     objects; any other, lines of columns parted by tabs whose names the first line tells. An image
-    that is there several times
-    has several captions.
+    that is there several times has several captions.
 
     Args:
         path: The file.
@@ -188,11 +187,9 @@ def _columns(path: Path, keys: list[str]) -> Iterator[tuple[str, object, object]
     missing = [x for x in keys if x not in names]
     if missing:
         raise UserError(
-            f'{path} has no column {missing[0]!r}; its header is '
-            f'{shown(names)}. '
-            'Fix: set image_key and caption_key, or add a header line. '
-            "(Conceptual Captions' own file holds URLs: download the images "
-            'and list the files)'
+            f'{path} has no column {missing[0]!r}; its header is {shown(names)}. Fix: set '
+            "image_key and caption_key, or add a header line. (Conceptual Captions' own file holds "
+            'URLs: download the images and list the files)'
         )
     for number, line in enumerate(lines[1:], 2):
         if line.strip():
@@ -210,8 +207,7 @@ def read_coco_captions(path: str | os.PathLike) -> CaptionList:
             ``caption``).
 
     Returns:
-        The images that have a caption, in the order of ``images``; bad
-        entries included.
+        The images that have a caption, in the order of ``images``; bad entries included.
 
     Raises:
         UserError: If the file cannot be read.

@@ -92,8 +92,8 @@ def check_config(
         One report per annotation file checked.
 
     Raises:
-        UserError: If a file is bad, ``metainfo['classes']`` does not
-            fit it, or ``num_classes`` of a head differs from the number of classes.
+        UserError: If a file is bad, ``metainfo['classes']`` does not fit it, or ``num_classes`` of
+            a head differs from the number of classes.
     """
     scope = cfg.get('default_scope') or 'mmdet'
     counts = dict(_find_num_classes(cfg.get('model') or {}, 'model'))

@@ -31,20 +31,18 @@ def inspect_coco(
     """Find all problems of a COCO document.
 
     Args:
-        document: What
-            :func:`~mmrank.datasets.checks.coco_reading.read_coco_json` returned. What LVIS leaves
-            out of COCO's form is filled in.
+        document: What :func:`~mmrank.datasets.checks.coco_reading.read_coco_json` returned. What
+            LVIS leaves out of COCO's form is filled in.
         ann_file: Where it came from, for messages.
         image_dir: Folder that ``file_name`` is relative to; None checks no image file.
         classes: Names the data set requires (``metainfo['classes']``); None accepts what the file
             has.
         verify_images: Also decode every image and compare its size.
-        skip_empty_images: Do not require the files of images without
-            objects (``filter_cfg.filter_empty_gt``).
+        skip_empty_images: Do not require the files of images without objects
+            (``filter_cfg.filter_empty_gt``).
         min_size: Do not require the files of images whose shorter side is below this many pixels
             (``filter_cfg.min_size``).
-        require_annotations: Whether ``annotations`` must exist; test sets
-            for submission have none.
+        require_annotations: Whether ``annotations`` must exist; test sets for submission have none.
         max_examples: Findings of one kind that are spelt out.
         federated: Whether every image must say which classes it lacks, as in LVIS; otherwise a
             missing field is a warning in LVIS files, and nothing in others.

@@ -34,10 +34,9 @@ def read_coco_json(ann_file: str | os.PathLike) -> dict:
             else 'this is not an annotation file'
         )
         raise UserError(
-            f'annotation file {path} holds a JSON {type(document).__name__} '
-            "at top level, not an object with 'images', 'annotations' and "
-            f"'categories': {hint}. Fix: set ann_file to the ground-truth "
-            'file.'
+            f'annotation file {path} holds a JSON {type(document).__name__} at top level, not an '
+            f"object with 'images', 'annotations' and 'categories': {hint}. Fix: set ann_file to "
+            'the ground-truth file.'
         )
     return document
 
@@ -62,8 +61,8 @@ def _missing_message(path: Path) -> str:
 def collector_paused() -> Iterator[None]:
     """Keep Python's garbage collector off.
 
-    It would walk over the millions of objects of a large file again and again, a third of the
-    time, and find nothing.
+    It would walk over the millions of objects of a large file again and again, a third of the time,
+    and find nothing.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -141,9 +140,8 @@ def _parse(path: Path, text: str) -> object:
             ) from error
         around = text[max(0, error.pos - 20) : error.pos + 20]
         raise UserError(
-            f'annotation file {path} ({size}) is not valid JSON at {where}: '
-            f'{error.msg}, near {around!r}. Fix: correct '
-            'that place, or fetch the file again if it was cut off.'
+            f'annotation file {path} ({size}) is not valid JSON at {where}: {error.msg}, near '
+            f'{around!r}. Fix: correct that place, or fetch the file again if it was cut off.'
         ) from error
     except ValueError as error:
         raise UserError(

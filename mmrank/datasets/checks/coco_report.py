@@ -53,9 +53,8 @@ FIXES = {
         'mmdet drops objects without area.'
     ),
     'unusable file name': (
-        'make file_name the path of the image within its folder, without a '
-        "leading '/' and '..'; what the images have in common goes to "
-        'data_prefix["img"].'
+        "make file_name the path of the image within its folder, without a leading '/' and '..'; "
+        'what the images have in common goes to data_prefix["img"].'
     ),
     'class without category': (
         "make metainfo['classes'] of the data set the names in 'categories' "
@@ -68,10 +67,9 @@ FIXES = {
     'no annotation at all': 'use the file that holds the boxes.',
     'federated field': (
         'take an official LVIS file of the split (v0.5 or v1), whose images have lists '
-        "'neg_category_ids' and 'not_exhaustive_category_ids'; tools that merge or "
-        'filter annotations drop them. A data set in which every class is '
-        "annotated in every image is a 'mmrank.CheckedCocoDataset', and the "
-        'head needs no federated=True.'
+        "'neg_category_ids' and 'not_exhaustive_category_ids'; tools that merge or filter "
+        'annotations drop them. A data set in which every class is annotated in every image is a '
+        "'mmrank.CheckedCocoDataset', and the head needs no federated=True."
     ),
     'verified absent and annotated': (
         'remove the class from neg_category_ids of the image, or the annotation; the annotation '

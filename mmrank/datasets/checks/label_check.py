@@ -22,8 +22,8 @@ def check_labels(dataset, split: str = 'train', need_positives: bool = True) -> 
         (N, C) int64 of 0 and 1.
 
     Raises:
-        UserError: On a label outside of {0, 1} or of the classes, a
-            class that is named twice, or one without a positive.
+        UserError: On a label outside of {0, 1} or of the classes, a class that is named twice, or
+            one without a positive.
     """
     while isinstance(dataset, RepeatDataset):
         dataset = dataset.dataset
@@ -60,9 +60,8 @@ def _targets(dataset, split: str, name: str) -> np.ndarray:
             size = size or len(row)
             if len(row) != size or not np.isin(row, (0, 1)).all():
                 raise UserError(
-                    f'{place} of the {split} split of {name} has '
-                    f'gt_score={row.tolist()[:20]}, not {size} numbers 0 or '
-                    '1. Fix: map other values to 0 or 1 in the data set, one '
+                    f'{place} of the {split} split of {name} has gt_score={row.tolist()[:20]}, not '
+                    f'{size} numbers 0 or 1. Fix: map other values to 0 or 1 in the data set, one '
                     "for each class of metainfo['classes']"
                 )
         elif 'gt_label' in info:
@@ -78,9 +77,8 @@ def _targets(dataset, split: str, name: str) -> np.ndarray:
                 or not ((labels >= 0) & (labels < size)).all()
             ):
                 raise UserError(
-                    f'{place} of the {split} split of {name} has '
-                    f'gt_label={labels.tolist()[:20]}, not class indices '
-                    f'from 0 to {size - 1}, each once. Fix: correct the '
+                    f'{place} of the {split} split of {name} has gt_label={labels.tolist()[:20]}, '
+                    f'not class indices from 0 to {size - 1}, each once. Fix: correct the '
                     "annotation, or metainfo['classes']"
                 )
             row = np.zeros(size)

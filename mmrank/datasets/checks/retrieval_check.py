@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from mmengine.logging import print_log
 
 from mmrank.datasets.checks.retrieval_inspect import RetrievalReport, compare_splits, inspect_split
-from mmrank.datasets.retrieval import RETRIEVAL_DATASETS, retrieval_dataset_class
+from mmrank.datasets.registered import RETRIEVAL_DATASETS, retrieval_dataset_class
 from mmrank.errors import UserError
 
 SPLITS = ('train', 'val', 'test')
@@ -31,8 +31,7 @@ def inspect_config(
         One report per data set, with what it shares with training.
 
     Raises:
-        UserError: If a data set's settings make no sense, or
-            :func:`check_batches` raises it.
+        UserError: If a data set's settings make no sense, or :func:`check_batches` raises it.
     """
     reports: list[RetrievalReport] = []
     trained: list[RetrievalReport] = []
@@ -59,8 +58,8 @@ def inspect_config(
 def check_config(cfg: Mapping, splits: Sequence[str] = SPLITS) -> None:
     """Check the retrieval data sets of a config before anything is built.
 
-    Warnings go to the current logger. Where training is checked too, errors
-    of the test split are warnings: only testing needs it.
+    Warnings go to the current logger. Where training is checked too, errors of the test split are
+    warnings: only testing needs it.
 
     Args:
         cfg: An mmengine ``Config`` or dict.
@@ -94,8 +93,7 @@ def check_batches(loader: Mapping, reports: list[RetrievalReport], world_size: i
         world_size: Processes that train.
 
     Raises:
-        UserError: If their sizes disagree, or there are too few
-            classes for a batch.
+        UserError: If their sizes disagree, or there are too few classes for a batch.
     """
     sampler = loader.get('sampler') or {}
     if str(sampler.get('type')).rpartition('.')[2] != 'PKSampler':

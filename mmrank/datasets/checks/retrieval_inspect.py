@@ -24,9 +24,8 @@ _FIXES = {
         'remove the folder, or put its images there; it is no class of the data set.'
     ),
     'class with a single image': (
-        'add images or leave the class out: its image has no '
-        'positive, so PKSampler skips it and a query of it is not '
-        'counted.'
+        'add images or leave the class out: its image has no positive, so PKSampler skips it and a '
+        'query of it is not counted.'
     ),
     'image of several classes': (
         'decide for one class; an image is a positive or a negative, not both.'

@@ -31,15 +31,14 @@ class ChestXray14(OneSizeBatches, MultiLabelDataset):
 
     No patient is in two splits. The validation patients are taken from those of
     ``train_val_list.txt``. ``split_by='patients'`` makes a random split 8:1:1 of all patients
-    instead, the sizes of the stable AP paper (which
-    does not say whether it parted patients).
+    instead, the sizes of the stable AP paper (which does not say whether it parted patients).
 
     Args:
         data_root: Folder of the table and the lists.
         split: ``'train'``, ``'val'``, ``'trainval'`` (both) or ``'test'``.
         data_prefix: Folder of the images within ``data_root``.
-        classes: Findings to tell apart, in this order; None: all 14. One
-            name makes a binary problem.
+        classes: Findings to tell apart, in this order; None: all 14. One name makes a binary
+            problem.
         ann_file: The table.
         split_by: ``'lists'`` or ``'patients'``.
         val_fraction: Share of the training and validation patients that validate; 1/8 makes 7:1 of

@@ -30,12 +30,11 @@ class CIFARLongTail(BaseDataset):
     no ``LoadImageFromFile``.
 
     Args:
-        data_root: Folder with one of three forms, see
-            :func:`~.cifar_images.read_cifar`. The seed
+        data_root: Folder with one of three forms, see :func:`~.cifar_images.read_cifar`. The seed
             chooses other images in another form.
         split: ``'train'``, ``'val'`` or ``'test'``.
-        imbalance_ratio: Size of the largest over that of the smallest class
-            of the training split. 1: all images.
+        imbalance_ratio: Size of the largest over that of the smallest class of the training split.
+            1: all images.
         seed: Another seed chooses other images.
         val_per_class: Images of each class to set aside for validation, the same for every
             imbalance ratio.
@@ -153,10 +152,9 @@ class CIFARBinaryLongTail(BaseDataset):
         positive: Names of the positive classes, or one name.
         split: ``'train'``, ``'val'`` or ``'test'``.
         imbalance_ratio: See ``profile``.
-        profile: ``'exponential'``: CIFAR-LT with ``imbalance_ratio`` images
-            of the first class to one of the last; how rare the positives are depends on their
-            place. ``'positives'``: all images of the other classes, and ``imbalance_ratio`` of them
-            to one positive.
+        profile: ``'exponential'``: CIFAR-LT with ``imbalance_ratio`` images of the first class to
+            one of the last; how rare the positives are depends on their place. ``'positives'``: all
+            images of the other classes, and ``imbalance_ratio`` of them to one positive.
         seed: Another seed takes and splits otherwise.
         ratios: Sizes of the three parts.
         multi_label: False: ``gt_label`` is 0 or 1, and there are the classes ``'rest'`` and the
@@ -166,8 +164,8 @@ class CIFARBinaryLongTail(BaseDataset):
             on.
 
     Raises:
-        UserError: If the files are missing or damaged, a class is
-            unknown, or a part has no positive.
+        UserError: If the files are missing or damaged, a class is unknown, or a part has no
+            positive.
         ValueError: If a setting makes no sense.
     """
 

@@ -72,8 +72,8 @@ def read_cifar(data_root: str | Path, split: str, num_classes: int) -> LabelledI
         num_classes: 10 or 100.
 
     Returns:
-        The images, labelled by the order of mmpretrain's class names. From
-        folders: the first of each class, then the second of each, and so on.
+        The images, labelled by the order of mmpretrain's class names. From folders: the first of
+        each class, then the second of each, and so on.
 
     Raises:
         UserError: If there is none of the forms, or it is damaged.

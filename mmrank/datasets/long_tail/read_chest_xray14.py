@@ -44,8 +44,8 @@ def read_entries(path: str | os.PathLike) -> dict[str, Entry]:
     """Read ``Data_Entry_2017.csv``.
 
     Args:
-        path: CSV with at least the columns ``Image Index``, ``Finding
-            Labels`` (names parted by ``|``, or ``No Finding``) and ``Patient ID``.
+        path: CSV with at least the columns ``Image Index``, ``Finding Labels`` (names parted by
+            ``|``, or ``No Finding``) and ``Patient ID``.
 
     Returns:
         The X-rays by file name, in the order of the file.
@@ -117,8 +117,7 @@ def read_image_list(path: str | os.PathLike, entries: dict[str, Entry]) -> list[
         The file names.
 
     Raises:
-        UserError: If it cannot be read, is empty, or names an image
-            without labels or twice.
+        UserError: If it cannot be read, is empty, or names an image without labels or twice.
     """
     try:
         names = Path(path).read_text(encoding='utf-8').split()

@@ -184,8 +184,8 @@ def scan_class_folders(
 
     Args:
         root: Folder of the class folders.
-        depth: Levels of folders that name a class, 1 for ``class/image`` and
-            2 for ``super-class/class/image``. Images may lie deeper.
+        depth: Levels of folders that name a class, 1 for ``class/image`` and 2 for
+            ``super-class/class/image``. Images may lie deeper.
         within: Folders of the first level to look into; empty: all.
 
     Returns:

@@ -29,16 +29,15 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
     Args:
         data_root: Folder of the data set.
         split: ``'train'``, ``'val'``, ``'trainval'`` (both) or ``'test'``.
-        val_fraction: Share of the training classes, in each super-class,
-            that make the validation split; 0 for none.
+        val_fraction: Share of the training classes, in each super-class, that make the validation
+            split; 0 for none.
         split_seed: Another seed sets other classes aside.
         data_prefix: Folder of the images within ``data_root``.
-        classes: Keep these classes only, in this order: names, or a file
-            with one a line.
+        classes: Keep these classes only, in this order: names, or a file with one a line.
         num_val_classes: Number of validation classes in all, instead of ``val_fraction``; each
             super-class gives its share.
-        **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``,
-            ``indices``, ``test_mode`` and so on.
+        **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``, ``indices``, ``test_mode`` and so
+            on.
 
     Raises:
         UserError: If a list cannot be read, or a split is empty.
@@ -164,9 +163,9 @@ def split_classes(
 ) -> tuple[list[str], list[str]]:
     """Set a fraction of the classes aside, in every group alike.
 
-    The order in which classes are taken is that of a hash of seed and name.
-    It depends neither on the order of the list nor on a random number generator, and a class that
-    is added moves few others.
+    The order in which classes are taken is that of a hash of seed and name. It depends neither on
+    the order of the list nor on a random number generator, and a class that is added moves few
+    others.
 
     Args:
         groups: Group, like a super-class, of every class.

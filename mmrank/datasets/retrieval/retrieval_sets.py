@@ -125,8 +125,8 @@ class INaturalistRetrieval(RetrievalDataset):
 class Omniglot(RetrievalDataset):
     """Handwritten characters (Lake et al., Science 2015) by alphabet.
 
-    A class is a character, ``'Korean/character01'``; its 20 drawings are by
-    20 people. Splits are made by naming alphabets, so that training and test share no class:
+    A class is a character, ``'Korean/character01'``; its 20 drawings are by 20 people. Splits are
+    made by naming alphabets, so that training and test share no class:
 
         dict(type='mmrank.Omniglot', data_root='data/omniglot/',
              alphabets=('Korean', 'Latin'))
@@ -163,8 +163,8 @@ class Omniglot(RetrievalDataset):
 class ClassFolder(RetrievalDataset):
     """A user's own images, one folder a class, or a list of them.
 
-    Without further settings all images are taken. The classes can be split
-    by fractions, the same ones on every machine, or named by ``classes``:
+    Without further settings all images are taken. The classes can be split by fractions, the same
+    ones on every machine, or named by ``classes``:
 
         dict(type='mmrank.ClassFolder', data_root='data/mine/',
              split='train', val_fraction=0.1, test_fraction=0.5)
@@ -198,9 +198,8 @@ class ClassFolder(RetrievalDataset):
     ) -> None:
         if split == 'test' and not test_fraction:
             raise ValueError(
-                "split='test' needs a test_fraction above 0, got "
-                f'{test_fraction}. Fix: set it, the same in all splits, or '
-                "use the folder of the test images with split='trainval'"
+                f"split='test' needs a test_fraction above 0, got {test_fraction}. Fix: set it, "
+                "the same in all splits, or use the folder of the test images with split='trainval'"
             )
         if depth < 1:
             raise ValueError(f'depth must be at least 1, got {depth}')

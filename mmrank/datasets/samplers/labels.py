@@ -69,9 +69,8 @@ def label_pairs(dataset: object) -> tuple[np.ndarray, np.ndarray]:
         return _joined([label_pairs(dataset.dataset)] * dataset.times, [size] * dataset.times)
     if not hasattr(dataset, 'get_data_info'):
         raise TypeError(
-            f'{type(dataset).__name__} has no get_data_info(index), so the '
-            'classes of its images are unknown. Fix: use a data set derived '
-            "from mmpretrain's BaseDataset"
+            f'{type(dataset).__name__} has no get_data_info(index), so the classes of its images '
+            "are unknown. Fix: use a data set derived from mmpretrain's BaseDataset"
         )
     classes = [_classes(dataset.get_data_info(i)) for i in range(len(dataset))]
     items = np.repeat(np.arange(len(classes)), [len(c) for c in classes])

@@ -10,18 +10,17 @@ from mmrank.registry import DATA_SAMPLERS
 class ShardSampler(BatchStream):
     """Shuffles samples so that each shard is read from front to back.
 
-    Samples drawn from all shards at random, as by mmengine's samplers, need
-    a disk with fast access anywhere. Here an epoch shuffles the shards and puts their samples in a
-    row, from a random one on. The row is cut into as many lanes as there are data loading workers
-    in all processes, and each lane into ``readers`` stretches, which are read side by side:
-    ``buffer`` samples at a time, shuffled. That is WebDataset's shuffle buffer, but that batch
-    number t depends on the seed and t alone, as in every
-    :class:`~mmrank.datasets.samplers.batch_stream.BatchStream`: no sample comes twice in an epoch,
-    whatever reads it, and a training resumes anywhere, bit for bit, without reading what it has
-    seen.
+    Samples drawn from all shards at random, as by mmengine's samplers, need a disk with fast access
+    anywhere. Here an epoch shuffles the shards and puts their samples in a row, from a random one
+    on. The row is cut into as many lanes as there are data loading workers in all processes, and
+    each lane into ``readers`` stretches, which are read side by side: ``buffer`` samples at a time,
+    shuffled. That is WebDataset's shuffle buffer, but that batch number t depends on the seed and t
+    alone, as in every :class:`~mmrank.datasets.samplers.batch_stream.BatchStream`: no sample comes
+    twice in an epoch, whatever reads it, and a training resumes anywhere, bit for bit, without
+    reading what it has seen.
 
-    An epoch has the batches that all samples fill, rounded down to a
-    multiple of ``workers``; what is left over is other samples in each.
+    An epoch has the batches that all samples fill, rounded down to a multiple of ``workers``; what
+    is left over is other samples in each.
 
     Args:
         dataset: With ``shard_sizes``: ``mmrank.ShardedCaptions`` or ``mmrank.StreamedCaptions``.
@@ -61,9 +60,8 @@ class ShardSampler(BatchStream):
         sizes = getattr(dataset, 'shard_sizes', None)
         if sizes is None:
             raise TypeError(
-                f'{type(dataset).__name__} has no shards; use '
-                "type='mmrank.ShardedCaptions' or 'mmrank.StreamedCaptions', "
-                'without a wrapper, or another sampler'
+                f"{type(dataset).__name__} has no shards; use type='mmrank.ShardedCaptions' or "
+                "'mmrank.StreamedCaptions', without a wrapper, or another sampler"
             )
         for name, value in (('buffer', buffer), ('readers', readers), ('workers', workers)):
             if value < 1:

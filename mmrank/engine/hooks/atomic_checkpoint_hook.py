@@ -99,12 +99,10 @@ class AtomicCheckpointHook(CheckpointHook):
         barrier()
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Keep the accumulated gradients until the optimiser exists."""
         confine_best_checkpoints(checkpoint, runner)
         self._gradients = checkpoint.get(GRADIENT_KEY)
 
     def before_train(self, runner) -> None:
-        """Choose the atomic backend and finish what a resumed run missed."""
         self._atomic = self._can_be_atomic(runner)
         if self._atomic:
             self.backend_args = {'backend': ATOMIC_BACKEND}
@@ -125,7 +123,6 @@ class AtomicCheckpointHook(CheckpointHook):
                 runner.val_loop.run()
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Add the gradients of an accumulation that is under way."""
         wrapper = runner.optim_wrapper
         if (
             'optimizer' not in checkpoint
@@ -149,7 +146,6 @@ class AtomicCheckpointHook(CheckpointHook):
         }
 
     def after_val_epoch(self, runner, metrics) -> None:
-        """Remember that this step was validated, then save the best."""
         position = _position(runner)
         if position is not None:
             runner.message_hub.update_info(VALIDATED_KEY, position)

@@ -1,6 +1,7 @@
 """Refuses checkpoints of another model."""
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 
 from mmengine.dist import all_gather_object
 from mmengine.hooks import EMAHook, Hook
@@ -11,7 +12,6 @@ from mmrank.engine.resume.matching import (
     compare_states,
     compare_training,
     differences_table,
-    is_allowed,
     missing_centre,
     model_state,
     other_classes,
@@ -43,9 +43,6 @@ class CheckpointMatchHook(Hook):
     Raises:
         CheckpointError: When the checkpoint is loaded and does not fit, or processes start at
             different steps.
-
-    Examples:
-        >>> custom_hooks = [dict(type='mmrank.CheckpointMatchHook')]
     """
 
     # Before the EMAHook, which fails on such a checkpoint by itself.
@@ -55,7 +52,6 @@ class CheckpointMatchHook(Hook):
         self.strict, self.allow = strict, tuple(allow)
 
     def before_train(self, runner) -> None:
-        """Check that all processes are at the same step."""
         steps = all_gather_object((runner.epoch, runner.iter))
         for rank, (epoch, step) in enumerate(steps):
             if (epoch, step) != steps[0]:
@@ -67,7 +63,6 @@ class CheckpointMatchHook(Hook):
                 )
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Compare, and take out what does not fit but may differ."""
         name = runner._load_from or 'of the work folder'
         if not has_global_state(runner):
             runner.logger.warning(
@@ -89,7 +84,7 @@ class CheckpointMatchHook(Hook):
             )
         reasons = (missing_centre(found, state), other_classes(runner.model, found, checkpoint))
         why = ''.join(f'\n{reason}' for reason in reasons if reason)
-        refused = [d for d in found if not is_allowed(d, self.allow)]
+        refused = [d for d in found if not any(fnmatchcase(d.key, x) for x in self.allow)]
         if self.strict and refused:
             raise CheckpointError(
                 f'checkpoint {name} does not fit this config:\n{differences_table(refused)}\n  '
@@ -115,22 +110,17 @@ class CheckpointMatchHook(Hook):
 
 def _check_content(name: str, checkpoint: dict, resume: bool) -> None:
     """Refuse what holds no model, or no training to resume."""
-    is_dict = isinstance(checkpoint, dict)
-    if not is_dict or not isinstance(model_state(checkpoint), dict):
+    if not (isinstance(checkpoint, dict) and isinstance(model_state(checkpoint), dict)):
         raise CheckpointError(
             f'checkpoint {name} holds no state of a model. Fix: pass the .pth file of a training'
         )
     if not resume:
         return
     meta = checkpoint.get('meta')
-    lacking = [
-        key
-        for key in ('epoch', 'iter')
-        if not isinstance(meta, dict) or type(meta.get(key)) is not int
-    ]
-    lacking += [
-        key for key in ('message_hub', 'state_dict') if not isinstance(checkpoint.get(key), dict)
-    ]
+    meta = meta if isinstance(meta, dict) else {}
+    lacking = [key for key in ('epoch', 'iter') if type(meta.get(key)) is not int]
+    parts = ('message_hub', 'state_dict')
+    lacking += [key for key in parts if not isinstance(checkpoint.get(key), dict)]
     if lacking:
         raise CheckpointError(
             f'checkpoint {name} cannot be resumed: it has no {", ".join(lacking)}. Fix: resume '

@@ -7,7 +7,7 @@ from mmengine.hooks import Hook
 from torch.utils.data import ConcatDataset
 
 from mmrank.datasets.checks.label_check import check_labels
-from mmrank.datasets.indexed_concat_dataset import IndexedConcatDataset
+from mmrank.datasets.one_size import IndexedConcatDataset
 from mmrank.engine.runners import unwrap_model
 from mmrank.errors import UserError
 from mmrank.registry import HOOKS
@@ -43,16 +43,13 @@ class LabelCheckHook(Hook):
         check_labels(loop.dataloader.dataset, split, self.need_positives)
 
     def before_train(self, runner) -> None:
-        """Check the training and, if there is one, the validation split."""
         self._check('train', runner.train_loop)
         self._check('val', runner.val_loop)
 
     def before_val(self, runner) -> None:
-        """Check the validation split."""
         self._check('val', runner.val_loop)
 
     def before_test(self, runner) -> None:
-        """Check the test split."""
         self._check('test', runner.test_loop)
 
 
@@ -80,17 +77,14 @@ class SampleIndexHook(Hook):
         self._resumed: str | None = None
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Keep the digest until the training starts."""
         self._resumed = checkpoint.get(DIGEST_KEY)
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Add the digest, where there is one."""
         digest = ' '.join(_digests(runner.train_loop.dataloader.dataset))
         if digest:
             checkpoint[DIGEST_KEY] = digest
 
     def before_train(self, runner) -> None:
-        """Check."""
         loader = runner.train_loop.dataloader
         digest = ' '.join(_digests(loader.dataset))
         if digest and runner.iter > 0:

@@ -47,21 +47,17 @@ class InterruptHook(Hook):
         self._saved_at: tuple[int, int] | None = None
 
     def before_train(self, runner) -> None:
-        """Let signals wait for the end of an iteration."""
         interruption.defer_signals(True)
 
     def after_train(self, runner) -> None:
-        """Let signals end the process at once again."""
         interruption.defer_signals(False)
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Note which step is saved, by whatever hook."""
         if 'optimizer' in checkpoint:
             meta = checkpoint['meta']
             self._saved_at = meta['epoch'], meta['iter']
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
-        """End here, unless the epoch ends as well."""
         loop = runner.train_loop
         ends_epoch = not _is_iter_based(runner) and self.end_of_epoch(loop.dataloader, batch_idx)
         if ends_epoch or not _is_asked():
@@ -75,7 +71,6 @@ class InterruptHook(Hook):
         raise interruption.Interrupted
 
     def after_train_epoch(self, runner) -> None:
-        """End after the last iteration of an epoch."""
         if not _is_iter_based(runner) and _is_asked():
             if self.save:
                 step = runner.epoch + 1
@@ -83,12 +78,10 @@ class InterruptHook(Hook):
             raise interruption.Interrupted
 
     def after_val_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
-        """End a validation where there is nothing to save."""
         if not self.save and interruption.received_signal() is not None:
             raise interruption.Interrupted
 
     def after_val_epoch(self, runner, metrics=None) -> None:
-        """End after the validation, with a checkpoint that knows of it."""
         if not interruption.is_deferred() or not _is_asked():
             return
         if self.save:

@@ -35,7 +35,6 @@ class TrainingSetHook(Hook):
     facts: ClassVar[tuple[str, ...]]
 
     def before_train(self, runner) -> None:
-        """Pass the facts on."""
         check_loader(runner.train_loop.dataloader)
         dataset = runner.train_loop.dataloader.dataset
         for fact in self.facts:
@@ -145,11 +144,9 @@ class DeferredReweightingHook(Hook):
         self._has_begun = False
 
     def before_train(self, runner) -> None:
-        """Reset the state of an earlier training."""
         self._has_begun = False
 
     def before_train_iter(self, runner, batch_idx, data_batch=None) -> None:
-        """Start the re-weighting once, at ``begin``."""
         done = runner.epoch if self.by_epoch else runner.iter
         if self._has_begun or done < self.begin:
             return
@@ -166,15 +163,9 @@ class DeferredReweightingHook(Hook):
 
 
 def count_classes(dataset) -> np.ndarray:
-    """Samples of each class in a data set.
+    """(C,) int64 number of samples of each class in a data set, as labels or lists of labels.
 
-    Args:
-        dataset: See :func:`mmrank.datasets.samplers.labels.class_labels` and, for several
-            classes per item, ``label_pairs``.
-
-    Returns:
-        (C,) int64 counts. C is the number of classes that the data set names, or else the largest
-        label + 1.
+    C is the number of classes that the data set names, or else the largest label + 1.
 
     Raises:
         TypeError: If its labels are unknown.

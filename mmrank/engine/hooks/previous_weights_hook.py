@@ -42,7 +42,6 @@ class PreviousWeightsHook(Hook):
         self._previous: dict[str, torch.Tensor] | None = None
 
     def before_train(self, runner) -> None:
-        """Refuse to run for nothing."""
         model = unwrap_model(runner.model)
         if not _exact_means(model):
             raise ValueError(
@@ -66,7 +65,6 @@ class PreviousWeightsHook(Hook):
             )
 
     def before_train_iter(self, runner, batch_idx, data_batch=None) -> None:
-        """Score the batch under the previous weights, then keep these."""
         params = {name: p.detach() for name, p in unwrap_model(runner.model).named_parameters()}
         if self._previous is None:
             self._previous = {n: p.clone() for n, p in params.items()}
@@ -95,14 +93,12 @@ class PreviousWeightsHook(Hook):
                 torch.func.functional_call(model, tensors, args, kwargs)
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Put the kept weights into the checkpoint."""
         if self._previous is not None:
             checkpoint[_CHECKPOINT_KEY] = {
                 n: p if is_sharded(p) else p.cpu() for n, p in self._previous.items()
             }
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Take the kept weights back when a run is resumed."""
         kept = checkpoint.get(_CHECKPOINT_KEY)
         if kept is None or not runner._resume:
             return

@@ -3,6 +3,7 @@
 import math
 from collections import deque
 
+import torch
 from mmengine.hooks import Hook
 
 from mmrank.engine.runners import unwrap_model
@@ -69,7 +70,6 @@ class RankingMonitorHook(Hook):
         self._largest: dict[str, float] = {}
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
-        """Read, check and log."""
         if not self.every_n_train_iters(runner, self.interval):
             return
         model = unwrap_model(runner.model)
@@ -124,7 +124,7 @@ class RankingMonitorHook(Hook):
         if len(names) > 1 and 'loss' in names:  # their sum
             names.remove('loss')
         for name in [name for name in names if name not in self._warned_still]:
-            value = float(outputs[name])
+            value = torch.as_tensor(outputs[name]).detach().item()
             readings = self._readings.setdefault(name, deque(maxlen=self._window))
             readings.append(value)
             largest = max(abs(value), self._largest.get(name, 0.0))

@@ -38,9 +38,6 @@ class RNGStateHook(Hook):
     ``num_workers=0``, all of ``IterBasedTrainLoop``. Where that does not hold the hook warns and
     names the setting to change. The state consists of tensors and plain containers and loads with
     ``torch.load(weights_only=True)``.
-
-    Examples:
-        >>> custom_hooks = [dict(type='mmrank.RNGStateHook')]
     """
 
     # After the hooks that draw numbers at the end of an iteration or an
@@ -53,36 +50,31 @@ class RNGStateHook(Hook):
         self._resumed: dict | None = None
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Keep the saved states until the training starts."""
         self._resumed = checkpoint.get(RNG_KEY)
 
     def before_train(self, runner) -> None:
-        """Put back the states, if the run is resumed, and warn of limits."""
         for limit in _limits(runner):
             runner.logger.warning(limit)
         if runner.iter > 0:
             self._restore(runner)
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
-        """Note the state; gather it where a checkpoint by iteration is due."""
         self._note(runner, gather=self._checkpoint_due(runner))
 
     def after_train_epoch(self, runner) -> None:
-        """Note and gather the state for the checkpoint of the epoch."""
         self._note(runner, gather=True)
 
     def before_val(self, runner) -> None:
-        """Gather the state as of the last step: a best model may follow."""
+        # A best model may be saved then: its state is that of the last step.
         if self._state is not None and self._all_states is None:
             self._all_states = _gather(self._state)
 
     def after_val(self, runner) -> None:
-        """Continue where the training was before the validation."""
         if self._state is not None:
             set_rng_state(self._state)
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Add the states. Runs in the main process only."""
+        # In the main process only.
         loader = runner.train_loop.dataloader
         states = self._all_states
         if states is None:

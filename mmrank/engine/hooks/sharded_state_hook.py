@@ -42,11 +42,7 @@ class ShardedStateHook(Hook):
 
     Raises:
         UserError: Before training, if there are shards and mmengine's own ``FlexibleRunner``, which
-            calls hooks after a checkpoint is loaded; if a shard of the checkpoint is missing or
-            damaged.
-
-    Examples:
-        >>> custom_hooks = [dict(type='mmrank.ShardedStateHook')]
+            calls hooks after a checkpoint is loaded; if a shard is missing or damaged.
     """
 
     # No other hook may see a training whose rows are not loaded yet.
@@ -60,7 +56,6 @@ class ShardedStateHook(Hook):
         self._swept: set[str] = set()
 
     def before_run(self, runner) -> None:
-        """Take part in whatever saves and loads a checkpoint."""
         if self._runner is runner or writes_itself(runner):
             return
         self._runner = runner
@@ -71,7 +66,6 @@ class ShardedStateHook(Hook):
             setattr(runner, name, partial(self._load, load))
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Note which shards belong to the checkpoint."""
         self._loaded = list(checkpoint.get(SHARD_FILES_KEY, []))
 
     def before_train(self, runner) -> None:
@@ -95,7 +89,6 @@ class ShardedStateHook(Hook):
             load_shards(model, read_shards(self._source, self._loaded))
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Name the shards, of which a folder knows itself."""
         if self._saved:
             checkpoint[SHARD_FILES_KEY] = self._saved
 

@@ -8,8 +8,7 @@ from mmengine.hooks import Hook
 from mmrank.engine.runners import unwrap_model
 from mmrank.registry import HOOKS
 from mmrank.state.sample_averages import SampleTemperature
-from mmrank.visualization.temperatures.history import TemperatureHistory
-from mmrank.visualization.temperatures.temperatures import Temperatures, temperatures_of
+from mmrank.visualization.temperatures import TemperatureHistory, Temperatures, temperatures_of
 
 _CHECKPOINT_KEY = 'mmrank_temperature_history'
 
@@ -20,7 +19,7 @@ class TemperatureHook(Hook):
 
     Every ``interval`` epochs (or iterations) ``history_<name>.csv`` and ``history_<name>.png`` in
     ``work_dir/temperatures`` are brought up to date. After training,
-    :func:`~mmrank.visualization.temperatures.report.write_temperature_report` adds the table of all
+    :func:`~mmrank.visualization.temperature_report.write_temperature_report` adds the table of all
     samples, class frequency against temperature with their rank correlation, and a sheet of the
     images of the largest and the smallest temperatures. The history is kept in checkpoints, so that
     a resumed training continues it.
@@ -64,7 +63,6 @@ class TemperatureHook(Hook):
         self._histories: dict[str, TemperatureHistory] = {}
 
     def before_train(self, runner) -> None:
-        """Refuse to run for nothing; note the range of the histograms."""
         model = unwrap_model(runner.model)
         states = [module for module in model.modules() if isinstance(module, SampleTemperature)]
         if not states:
@@ -78,23 +76,20 @@ class TemperatureHook(Hook):
             )
 
     def after_train_epoch(self, runner) -> None:
-        """Read, if an epoch counts."""
         if self.by_epoch and self.every_n_epochs(runner, self.interval):
             self._read(runner, runner.epoch + 1)
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
-        """Read, if an iteration counts."""
         if not self.by_epoch and self.every_n_train_iters(runner, self.interval):
             self._read(runner, runner.iter + 1)
 
     def after_train(self, runner) -> None:
-        """Write the report."""
         self._report(runner, temperatures_of(unwrap_model(runner.model)))
 
     @master_only
     def _report(self, runner, temperatures: list[Temperatures]) -> None:
         # Imported late: training itself needs no matplotlib.
-        from mmrank.visualization.temperatures.report import write_temperature_report
+        from mmrank.visualization.temperature_report import write_temperature_report
 
         dataset = runner.train_loop.dataloader.dataset
         for found in temperatures:
@@ -119,7 +114,7 @@ class TemperatureHook(Hook):
 
     @master_only
     def _draw(self, runner, step: int, temperatures: list[Temperatures]) -> None:
-        from mmrank.visualization.temperatures.plots import plot_history
+        from mmrank.visualization.temperature_report import plot_history
 
         unit = 'epoch' if self.by_epoch else 'iteration'
         for found in temperatures:
@@ -136,13 +131,11 @@ class TemperatureHook(Hook):
         return Path(runner.work_dir) / 'temperatures'
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Put the history into the checkpoint."""
         checkpoint[_CHECKPOINT_KEY] = {
             name: history.state_dict() for name, history in self._histories.items()
         }
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Take it back when a run is resumed."""
         if runner._resume:
             self._histories = {
                 name: TemperatureHistory.from_state(state)

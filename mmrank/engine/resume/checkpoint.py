@@ -38,17 +38,10 @@ class AtomicLocalBackend(LocalBackend):
     """mmengine's local file backend with writes that are all or nothing."""
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
-        """See :func:`write_atomically`."""
         write_atomically(obj, filepath)
 
     def put_text(self, obj: str, filepath: str | Path, encoding: str = 'utf-8') -> None:
-        """See :func:`write_atomically`."""
         write_atomically(obj.encode(encoding), filepath)
-
-
-def is_whole_checkpoint(path: str | os.PathLike) -> bool:
-    """Whether a checkpoint is complete and undamaged, see :func:`find_damage`."""
-    return find_damage(path) is None
 
 
 def find_damage(path: str | os.PathLike) -> str | None:

@@ -5,7 +5,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any
 
 from mmengine.model import BaseTTAModel
@@ -100,11 +99,8 @@ def compare_training(
 ) -> list[Difference]:
     """Compare what else a resumed training takes from its checkpoint.
 
-    Args:
-        checkpoint: The checkpoint.
-        optim_wrapper: mmengine's wrapper of the optimiser of this run.
-        num_schedulers: Its parameter schedulers.
-        has_ema: Whether it keeps an average of the weights.
+    That is the optimiser of mmengine's ``optim_wrapper``, the number of parameter schedulers and
+    whether there is an average of the weights.
     """
     found = []
     if 'optimizer' not in checkpoint:
@@ -153,10 +149,7 @@ def saved_optimizer(config: str) -> str | None:
 def other_classes(model: nn.Module, differences: Iterable[Difference], checkpoint: Mapping) -> str:
     """Explain differences that come from another number of classes.
 
-    Args:
-        model: The model.
-        differences: Of the model and the checkpoint.
-        checkpoint: The checkpoint; mmengine notes the classes of its training set in it.
+    mmengine notes the classes of its training set in the checkpoint.
 
     Returns:
         Sentences for a message; empty where the numbers agree, are not known, or nothing of the
@@ -188,11 +181,7 @@ def other_classes(model: nn.Module, differences: Iterable[Difference], checkpoin
 
 
 def missing_centre(differences: Iterable[Difference], state: Mapping) -> str:
-    """Explain what a model loses that does not take a ranking loss's centre.
-
-    Args:
-        differences: Of the model and the checkpoint.
-        state: The model's state in the checkpoint.
+    """Explain what a model loses that does not take the centre of a ranking loss in ``state``.
 
     Returns:
         Sentences for a message; empty where no centre is left out.
@@ -235,11 +224,6 @@ def without_folded(differences: Iterable[Difference], checkpoint: Mapping) -> li
     ]
 
 
-def is_allowed(difference: Difference, patterns: Iterable[str]) -> bool:
-    """Whether a pattern of ``--allow-partial`` names this difference."""
-    return any(fnmatchcase(difference.key, pattern) for pattern in patterns)
-
-
 def differences_table(differences: list[Difference]) -> str:
     """Show differences as a table, the first 30, and count the others."""
     rows = [(item.kind, item.key, item.saved, item.expected) for item in differences[:_MOST_ROWS]]
@@ -251,15 +235,10 @@ def differences_table(differences: list[Difference]) -> str:
 
 
 def read_saved_config(text: str) -> dict[str, Any]:
-    """Settings in the config text of a checkpoint.
+    """Settings, by name, in ``meta['cfg']``: assignments of literals and of ``dict(...)``.
 
-    The text is parsed, not run: it is part of an untrusted file.
-
-    Args:
-        text: What mmengine saves as ``meta['cfg']``: assignments of literals and of ``dict(...)``.
-
-    Returns:
-        The settings by name, without those that are something else.
+    The text is parsed, not run: it is part of an untrusted file. What is something else is left
+    out.
     """
     settings = {}
     try:

@@ -57,9 +57,6 @@ def save_sharded(checkpoint: dict, folder: str | Path, own: dict | None = None) 
         folder: A new folder.
         own: What this process has of state that is spread over them, see
             :func:`mmrank.state.save_shard`. All have some, or none has.
-
-    Raises:
-        OSError: A process could not write its part of the state.
     """
     tensors: dict[Path_, Tensor] = {}
     rest = _take_out(checkpoint, (), tensors)
@@ -101,7 +98,7 @@ def load_sharded(
         CheckpointError: It holds more than data, or is no such folder.
     """
     folder = Path(folder)
-    if not (folder / REST).is_file() or not (folder / _METADATA).is_file():
+    if not all((folder / name).is_file() for name in (REST, _METADATA)):
         raise CheckpointError(
             f'checkpoint {folder} is a folder without {REST} or {_METADATA}: no '
             'mmrank.FSDPStrategy wrote it. Fix: resume with the strategy that did'

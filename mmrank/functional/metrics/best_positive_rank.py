@@ -32,10 +32,6 @@ def best_positive_rank(
     Returns:
         (Q,) int64, from 1.
 
-    Raises:
-        ValueError: If the rows do not ascend, a query has no positive, or an embedding is not
-            finite.
-
     Example:
         >>> x, pairs = torch.eye(3), torch.arange(3)
         >>> best_positive_rank(x, x, pairs, pairs.flip(0))

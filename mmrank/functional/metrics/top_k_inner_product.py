@@ -35,9 +35,6 @@ def top_k_inner_product(
     Returns:
         (B, k) int64, best first; -1 where there are fewer than k to choose from. Ties come in any
         order, NaN first.
-
-    Raises:
-        ValueError: If ``k`` is not positive or the rows do not ascend.
     """
     return top_k_with_scores(left, right, k, excluded_rows, excluded_cols, max_scores)[1]
 

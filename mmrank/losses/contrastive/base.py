@@ -7,8 +7,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from mmrank.distributed import all_gather_rows, join, mean_over_ranks, rows_and_dtype, world_group
+from mmrank.distributed import mean_over_ranks, world_group
 from mmrank.errors import UserError
+from mmrank.gathering import all_gather_rows, join, rows_and_dtype
 from mmrank.losses.inputs import check_gather
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state.sample_state import check_sample_ids
@@ -48,16 +49,11 @@ class _UnitRows(Function):
 
 
 def unit_rows(x: Tensor) -> Tensor:
-    """Divide each row by its Euclidean length.
+    """Divide each of (n, D) rows by its Euclidean length, in at least float32.
 
-    Args:
-        x: (n, D) floats. A row of 1e-30 or 1e30, whose squares leave the range of float32, has a
-            length like any other.
-
-    Returns:
-        (n, D), at least float32: in half precision close cosines tie. A row of zeros stays zero and
-        has no gradient. A row of entries below 8e-34 (2e-303 in float64) counts as one: its
-        gradient, which is that of the direction divided by the length, would not be finite.
+    In half precision close cosines would tie. A row of 1e-30 or 1e30, whose squares leave the range
+    of float32, has a length like any other. A row of zeros stays zero and has no gradient, and so
+    has one of entries below 8e-34 (2e-303 in float64), whose gradient would not be finite.
     """
     x = x.to(torch.promote_types(x.dtype, torch.float32))
     return _UnitRows.apply(x) if x.numel() else x
@@ -65,17 +61,12 @@ def unit_rows(x: Tensor) -> Tensor:
 
 @dataclass
 class ContrastedBatch:
-    """Two views of the samples of this rank, and where negatives come from.
+    """Two (n, D) views of the samples of this rank, their (n,) int64 ids, and the negatives.
 
-    Attributes:
-        view1: (n, D) embeddings of this rank, like ``view2``.
-        ids: (n,) int64 samples, on the device of the views.
-        all_view1: (M, D) of all ranks, with a gradient that is summed over ranks; or those of this
-            rank. ``all_view2`` and the (M,) ``all_ids`` likewise.
-        counts: Rows of each rank; those of this rank alone if not requested.
-        ring: Where the keys of other ranks come from, if they are not gathered; the tensors above
-            are then those of this rank.
-        negatives: Mean number of negatives of an anchor, once :meth:`terms` was called.
+    Those are ``all_view1``, ``all_view2`` and ``all_ids`` of M rows of all ranks, with a gradient
+    that is summed over ranks, or of this rank: then other ones may come from a ``ring``. ``counts``
+    are the rows of each rank, or of this one alone; ``negatives`` is the mean number of negatives
+    of an anchor, once :meth:`terms` was called.
     """
 
     view1: Tensor
@@ -98,10 +89,9 @@ class ContrastedBatch:
         together: bool = True,
         gather: str = 'all',
     ) -> 'ContrastedBatch':
-        """Join the (n, D) views of all ranks, whose numbers may differ.
+        """Join the views of all ranks, whose numbers may differ; without ids all rows differ.
 
-        Without ``sample_idx`` all rows differ. If not ``together``, the negatives are those of this
-        rank and the group only provides its ``counts``.
+        If not ``together``, the negatives are those of this rank, and the group has its ``counts``.
         """
         n, counts = view1.size(0), [view1.size(0)]
         spread = group is not None and together
@@ -124,19 +114,16 @@ class ContrastedBatch:
     def terms(self, taus: list[Tensor | float]) -> list[NegativeTerms]:
         """Compare the views of this rank with their negatives.
 
-        Args:
-            taus: One temperature, or one per sample: every view against both views of all others.
-                Two: the views are modalities, each against the other one, with temperatures of
-                their own.
-
-        Returns:
-            For one temperature the terms of 2n anchors; for two those of n anchors of each view.
+        With one temperature, or one per sample, every view is compared with both views of all
+        others: the terms of 2n anchors. With two the views are modalities, each against the other
+        one.
         """
-        rest = self.ids, self.all_view1, self.all_view2, self.all_ids, self.ring
+        keys = self.all_view1, self.all_view2, self.all_ids
+        rest = self.ids, None if self.all_view1 is self.view1 else keys, self.ring
         if len(taus) == 1:
             terms = [two_view_terms(self.view1, self.view2, *taus, *rest)]
         else:
-            terms = [*two_modality_terms(self.view1, self.view2, *taus, *rest)]
+            terms = two_modality_terms(self.view1, self.view2, *taus, *rest)
         self.negatives = torch.cat([x.count for x in terms]).double().mean()
         return terms
 
@@ -158,10 +145,6 @@ class ContrastiveLoss(NamedSettings, nn.Module):
     Attributes:
         keeps_samples: Whether the loss keeps state per sample, the same on all ranks.
         diagnostics: Detached scalars of this rank's last batch, by name.
-        saturation_advice: Empty; see :class:`mmrank.losses.protocols.HasDiagnostics`.
-
-    Raises:
-        ValueError: On an unknown choice.
     """
 
     keeps_samples = False
@@ -187,19 +170,14 @@ class ContrastiveLoss(NamedSettings, nn.Module):
         Args:
             view1: (B, D) embeddings, any float dtype; B may differ by rank and batch.
             view2: (B, D) embeddings of the same samples: another augmentation, or another modality.
-            sample_idx: (B,) integer index of each sample in the training set. A sample may be there
-                more than once: its rows are no negatives of each other. None, where the loss keeps
-                nothing per sample: all rows differ.
+            sample_idx: (B,) integer index of each sample in the training set; rows of one sample
+                are no negatives of each other. None, where the loss keeps nothing per sample: all
+                rows differ.
 
         Returns:
             Scalar, at least float32; 0, still attached to the graph, when no sample has a negative.
-            In distributed training with ``scope='global'`` all ranks return the loss of the joined
-            batch, with a gradient for DistributedDataParallel, which averages.
-
-        Raises:
-            ValueError: If shapes do not fit or an index is out of range.
-            TypeError: If the embeddings are not of a float dtype or the indices not integers.
-            UserError: If several batches of the training had one sample.
+            With ``scope='global'`` all ranks return the loss of the joined batch, with a gradient
+            for DistributedDataParallel, which averages.
         """
         self._check(view1, view2, sample_idx)
         view1, view2 = self.normalized(view1), self.normalized(view2)
@@ -214,34 +192,14 @@ class ContrastiveLoss(NamedSettings, nn.Module):
         return self.loss_weight * mean_over_ranks(losses, total, group if together else None)
 
     def prefetch(self, sample_idx: Tensor, device: torch.device) -> None:
-        """Start to get the state of a batch, while its views are embedded.
-
-        Does nothing where a loss has no state that has to travel.
-
-        Args:
-            sample_idx: (B,) what :meth:`forward` will be given, on the host.
-            device: Where the embeddings will be.
-
-        Raises:
-            TypeError: If the indices are no integers.
-            ValueError: If one is out of range.
-        """
+        """Start to get the state of (B,) ``sample_idx`` on the host, if it has to travel."""
 
     def normalized(self, view: Tensor) -> Tensor:
         """(n, D) rows that are compared, of the (n, D) rows of the model."""
         return unit_rows(view) if self.normalize else view
 
     def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
-        """Loss of each sample of this rank; a subclass has to define it.
-
-        Args:
-            batch: The views.
-            sample_idx: (n,) as it was given: on the host or the device.
-            group: Process group over which state is kept equal, or None.
-
-        Returns:
-            (n,) losses without ``loss_weight``.
-        """
+        """(n,) losses of the samples of this rank; over ``group``, or None, state is kept equal."""
         raise NotImplementedError
 
     def _check(self, view1, view2, sample_idx) -> None:

@@ -18,23 +18,14 @@ class CLIPLoss(ContrastiveLoss):
     the two losses are averaged. Source: Radford et al., Learning Transferable Visual Models From
     Natural Language Supervision, ICML 2021, section 2.3.
 
-    ``forward(images, texts, sample_idx)``, see :class:`ContrastiveLoss`. Rows of one sample are no
-    negatives of each other.
-
     Args:
         tau: Temperature, at the start if it is learned. CLIP takes 0.07.
-        learnable: Learn the temperature: its logarithm is a parameter of the optimiser, to be
-            spared by weight decay (``paramwise_cfg=dict(custom_keys={'log_tau':
-            dict(decay_mult=0)})``).
+        learnable: Learn the temperature: its logarithm is the parameter ``log_tau`` (else a buffer
+            that is not saved), to be spared by weight decay
+            (``paramwise_cfg=dict(custom_keys={'log_tau': dict(decay_mult=0)})``).
         tau_min: The learned temperature stays above; CLIP takes 0.01.
         tau_max: And below.
         **kwargs: See :class:`ContrastiveLoss`.
-
-    Attributes:
-        log_tau: () parameter, or a buffer that is not saved, if the temperature is fixed.
-
-    Raises:
-        ValueError: On a parameter out of range.
 
     Example:
         >>> rows = torch.eye(2)
@@ -88,29 +79,21 @@ class CLIPLoss(ContrastiveLoss):
 
 
 class IndividualCLIPLoss(ContrastiveLoss):
-    """CLIP's loss with a temperature for each image and each text.
+    """CLIP's loss with a temperature for each image and each text, learned by its own gradient.
 
-    The temperatures are parameters of the optimiser, learned by the gradient of the loss itself.
-    This is what iSogCLR is compared with, not a loss to take: the paper reports that the mean
-    temperature grows and training hardly converges. A larger temperature lowers the loss of a pair
-    as long as negatives score above it. (The text says "below", with which the sign of its own
-    equation does not agree.) Source: iSogCLR (ICML 2023), appendix C.3.
+    A baseline of iSogCLR, not a loss to take: the paper reports that the mean temperature grows and
+    training hardly converges. A larger temperature lowers the loss of a pair as long as negatives
+    score above it. (The text says "below", with which the sign of its own equation does not agree.)
+    Source: iSogCLR (ICML 2023), appendix C.3.
 
-    ``forward(images, texts, sample_idx)``, see :class:`ContrastiveLoss`. Spare the temperatures the
-    weight decay: ``paramwise_cfg=dict(custom_keys={'_tau': dict(decay_mult=0)})``.
+    The temperatures are the (num_samples,) parameters ``image_tau`` and ``text_tau``. Spare them
+    the weight decay: ``paramwise_cfg=dict(custom_keys={'_tau': dict(decay_mult=0)})``.
 
     Args:
         num_samples: Number of pairs in the training set.
         tau: Temperature at the start.
         tau_min: The temperatures stay above, > 0. There is no upper bound.
         **kwargs: See :class:`ContrastiveLoss`.
-
-    Attributes:
-        image_tau: (num_samples,) parameter.
-        text_tau: (num_samples,) parameter.
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     keeps_samples = True

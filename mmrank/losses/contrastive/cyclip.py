@@ -93,9 +93,6 @@ def cyclic_consistency(
     Returns:
         Two (n,), at least float32, >= 0: across and within.
 
-    Raises:
-        ValueError: If shapes do not fit.
-
     Example:
         >>> across, within = cyclic_consistency(torch.eye(2), torch.ones(2, 2))
         >>> within
@@ -137,9 +134,6 @@ class CyCLIPLoss(CLIPLoss):
         cross_weight: Weight of the consistency across modalities.
         in_weight: Weight of that within modalities; the paper has 0.25 for both.
         **kwargs: As for :class:`CLIPLoss`.
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     def __init__(self, cross_weight: float = 0.25, in_weight: float = 0.25, **kwargs) -> None:

@@ -9,18 +9,11 @@ from .base import ContrastedBatch, ContrastiveLoss
 
 
 def off_diagonal_square_sum(x: Tensor, y: Tensor) -> Tensor:
-    """``sum_{a != b} (x^T y)_ab^2``, by way of the smaller matrix.
+    """``sum_{a != b} (x^T y)_ab^2`` of two (n, D) matrices, by way of the smaller matrix.
 
-    With D columns and n < D rows the (D, D) matrix is not formed: the sum of its squares is that of
-    the products of the (n, n) Gram matrices, ``<x x^T, y y^T>``. At n = 256 and D = 8192 that is a
-    thousandth of the memory.
-
-    Args:
-        x: (n, D) floats.
-        y: (n, D) floats.
-
-    Returns:
-        Scalar.
+    With n < D rows the (D, D) matrix is not formed: the sum of its squares is that of the products
+    of the (n, n) Gram matrices, ``<x x^T, y y^T>``. At n = 256 and D = 8192 that is a thousandth of
+    the memory.
     """
     n, d = x.shape
     if n < d:
@@ -34,22 +27,13 @@ def off_diagonal_square_sum(x: Tensor, y: Tensor) -> Tensor:
 def cross_correlation_terms(
     view1: Tensor, view2: Tensor, eps: float = 1e-5
 ) -> tuple[Tensor, Tensor]:
-    """How far the cross-correlation matrix of two views is from the identity.
+    """How far the cross-correlation matrix of two (B, D) views is from the identity, B >= 2.
 
-    Columns are standardised over the batch, as batch norm does it. Source: Zbontar et al., Barlow
-    Twins, ICML 2021, eq. 1 and 2. The (D, D) matrix is not formed where the batch is smaller than
-    D.
-
-    Args:
-        view1: (B, D) embeddings, B >= 2.
-        view2: (B, D) embeddings of the same samples.
-        eps: Added to the variance before the root.
+    Columns are standardised over the batch, as batch norm does it, with ``eps`` added to the
+    variance. Source: Zbontar et al., Barlow Twins, ICML 2021, eq. 1 and 2.
 
     Returns:
         ``sum_a (1 - C_aa)^2`` and ``sum_{a != b} C_ab^2``, at least float32.
-
-    Raises:
-        ValueError: If shapes do not fit.
     """
     if view1.dim() != 2 or view1.shape != view2.shape or view1.size(0) < 2:
         raise ValueError(
@@ -86,22 +70,10 @@ class VICRegTerms:
 
 
 def vicreg_terms(view1: Tensor, view2: Tensor, eps: float = 1e-4) -> VICRegTerms:
-    """Variance, invariance and covariance of a batch.
+    """Variance, invariance and covariance of two (B, D) views, B >= 2, at least float32.
 
     Source: Bardes et al., VICReg, ICLR 2022, eq. 1 to 5, with the mean over the two views in the
-    variance, as in the authors' code. The (D, D) covariances are not formed where the batch is
-    smaller than D.
-
-    Args:
-        view1: (B, D) embeddings, B >= 2, D >= 1.
-        view2: (B, D) embeddings of the same samples.
-        eps: Added to the variance before the root.
-
-    Returns:
-        The terms, at least float32.
-
-    Raises:
-        ValueError: If shapes do not fit.
+    variance and ``eps`` added to it before the root, as in the authors' code.
     """
     if view1.dim() != 2 or view1.shape != view2.shape or view1.size(0) < 2 or view1.size(1) < 1:
         raise ValueError(
@@ -127,21 +99,14 @@ class DecorrelationLoss(ContrastiveLoss):
     """Base of losses that compare columns of a batch, not its samples.
 
     They have no negatives and use no index: a sample that occurs twice counts twice. With
-    ``scope='global'`` the statistics are those of the batches of all ranks. Subclasses implement
-    :meth:`batch_loss`.
-
-    Args:
-        scope: ``global``: statistics of all ranks. ``local``: of this one.
+    ``scope='global'`` the statistics are those of the batches of all ranks.
     """
 
     def __init__(self, scope: str = 'global', loss_weight: float = 1.0) -> None:
         super().__init__(normalize=False, scope=scope, loss_weight=loss_weight)
 
     def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
-        """The loss of the batch, once for each sample of this rank.
-
-        So that the mean over all ranks, which the base takes, is the loss.
-        """
+        """The loss of the batch, once for each sample: the base takes the mean."""
         views = batch.all_view1, batch.all_view2
         if batch.all_view1.size(0) < 2:
             # The sum of a row in half precision may overflow: 0 first.
@@ -152,15 +117,7 @@ class DecorrelationLoss(ContrastiveLoss):
         return loss.expand(batch.ids.numel())
 
     def batch_loss(self, view1: Tensor, view2: Tensor) -> Tensor:
-        """Loss of a batch; what a subclass has to define.
-
-        Args:
-            view1: (M, D) embeddings, M >= 2.
-            view2: (M, D) embeddings of the same samples.
-
-        Returns:
-            Scalar without ``loss_weight``.
-        """
+        """Scalar loss of two (M, D) views, M >= 2, without ``loss_weight``."""
         raise NotImplementedError
 
 
@@ -172,10 +129,9 @@ class BarlowTwinsLoss(DecorrelationLoss):
     the batch is that of all ranks. Source: Zbontar et al., Barlow Twins, ICML 2021.
 
     Args:
-        off_diagonal: Weight of the correlation of different columns.
-
-    Raises:
-        ValueError: If the weight is negative.
+        off_diagonal: Weight of the correlation of different columns, >= 0.
+        scope: ``global``: statistics of all ranks. ``local``: of this one.
+        loss_weight: Factor of the whole loss.
     """
 
     def __init__(
@@ -196,19 +152,17 @@ class BarlowTwinsLoss(DecorrelationLoss):
 class VICRegLoss(DecorrelationLoss):
     """Variance, invariance and covariance of two views, weighted.
 
-    Source: Bardes et al., VICReg, ICLR 2022, eq. 6; see :func:`mmrank.functional.vicreg_terms`.
-    Embeddings are not normalised.
+    Source: Bardes et al., VICReg, ICLR 2022, eq. 6. Embeddings are not normalised.
 
     **Half precision.** The loss is computed in float32. A gradient beyond 65504 is infinite in
     float16, so that a ``GradScaler`` skips the step.
 
     Args:
-        invariance: Weight of the difference of the views.
+        invariance: Weight of the difference of the views, >= 0.
         variance: Weight of columns with a standard deviation below 1.
         covariance: Weight of the covariance of different columns.
-
-    Raises:
-        ValueError: If a weight is negative.
+        scope: ``global``: statistics of all ranks. ``local``: of this one.
+        loss_weight: Factor of the whole loss.
     """
 
     def __init__(

@@ -17,19 +17,16 @@ def log_sum_of_negatives(terms: NegativeTerms) -> Tensor:
 
 
 def info_nce_losses(terms: NegativeTerms, positive_in_denominator: bool = True) -> Tensor:
-    """InfoNCE of each anchor.
+    """InfoNCE of each anchor, 0 for one without negatives.
 
     ``-log exp(<a, a+>/tau) / (exp(<a, a+>/tau) + sum_z exp(<a, z>/tau))``. Source: van den Oord et
     al., Representation Learning with Contrastive Predictive Coding, 2018; SimCLR (ICML 2020), eq.
     1.
 
     Args:
-        terms: See :func:`mmrank.functional.negative_terms`.
+        terms: Of n anchors, see :func:`mmrank.functional.negative_terms`.
         positive_in_denominator: False leaves the positive out of the denominator, as in iSogCLR
             (ICML 2023), eq. 1.
-
-    Returns:
-        (n,) losses, 0 for an anchor without negatives.
     """
     has_negatives = terms.count > 0
     log_sum = log_sum_of_negatives(terms)
@@ -45,7 +42,7 @@ def info_nce_loss(
     sample_ids: Tensor | None = None,
     positive_in_denominator: bool = True,
 ) -> Tensor:
-    """InfoNCE of a batch of two views, as SimCLR trains it.
+    """Mean InfoNCE of the 2B anchors of a batch of two views, as SimCLR trains it.
 
     Args:
         view1: (B, D) embeddings; of length 1 for cosines.
@@ -54,9 +51,6 @@ def info_nce_loss(
         sample_ids: (B,) integer sample of each row; rows of one sample are no negatives of each
             other. None: all rows differ.
         positive_in_denominator: See :func:`info_nce_losses`.
-
-    Returns:
-        Scalar mean over the 2B anchors.
 
     Example:
         >>> view = torch.eye(2)
@@ -78,12 +72,8 @@ class InfoNCELoss(ContrastiveLoss):
         tau: Temperature > 0. SimCLR takes 0.5 for CIFAR-10, 0.1 for ImageNet.
         bimodal: True: each view is contrasted with the other one of all other samples. False: with
             both views of them.
-        positive_in_denominator: False leaves the positive out of the denominator, as iSogCLR (ICML
-            2023) writes the loss in eq. 1.
+        positive_in_denominator: See :func:`mmrank.functional.info_nce_losses`.
         **kwargs: See :class:`ContrastiveLoss`.
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     def __init__(
@@ -112,12 +102,7 @@ class FlatCLRLoss(InfoNCELoss):
     :class:`ISogCLRLoss`: its value is always 1. The value here is ``log S``, which has the same
     gradient and shows what is learnt. It is below 0 once the positive outweighs all negatives.
     Source: Chen et al., Simpler, Faster, Stronger: Breaking The log-K Curse On Contrastive Learners
-    With FlatNCE, 2021.
-
-    Args:
-        tau: Temperature > 0.
-        bimodal: See :class:`InfoNCELoss`.
-        **kwargs: See :class:`ContrastiveLoss`.
+    With FlatNCE, 2021. Arguments as of :class:`InfoNCELoss`.
     """
 
     def __init__(self, tau: float = 0.5, bimodal: bool = False, **kwargs) -> None:

@@ -14,7 +14,7 @@ from .terms import NegativeTerms, negative_terms
 
 
 def dual_temperature_losses(sharp: NegativeTerms, smooth: NegativeTerms) -> Tensor:
-    """Dual temperature loss of each anchor, as SimCo trains it.
+    """Dual temperature loss of each anchor, as SimCo trains it; 0 for one without negatives.
 
     ``-sg[W_b / W_a] log p_a`` with the softmax probability ``p`` of the positive and ``W = 1 - p``,
     at a small temperature a and a large one b: the small one weighs the negatives of an anchor
@@ -27,9 +27,6 @@ def dual_temperature_losses(sharp: NegativeTerms, smooth: NegativeTerms) -> Tens
     Args:
         sharp: Terms at the small temperature, see :func:`mmrank.functional.negative_terms`.
         smooth: Terms of the same anchors at the large one; no gradient goes into them.
-
-    Returns:
-        (n,) losses, 0 for an anchor without negatives.
     """
     has_negatives = sharp.count > 0
     log_sum = log_sum_of_negatives(sharp)
@@ -46,20 +43,14 @@ def dual_temperature_losses(sharp: NegativeTerms, smooth: NegativeTerms) -> Tens
 class SimCoLoss(ContrastiveLoss):
     """Contrastive loss with one temperature in and one across anchors.
 
-    ``tau`` weighs the negatives of an anchor against each other, ``tau_inter`` the anchors, see
-    :func:`mmrank.functional.dual_temperature_losses`. With ``tau_inter=tau`` it is InfoNCE. Source:
-    Zhang et al., Dual Temperature Helps Contrastive Learning Without Many Negative Samples, CVPR
-    2022.
+    See :func:`mmrank.functional.dual_temperature_losses`. With ``tau_inter=tau`` it is InfoNCE.
 
     Args:
-        tau: Temperature > 0 within an anchor; the paper's is 0.1.
-        tau_inter: Temperature across anchors; the paper's is 1.
+        tau: Temperature > 0 within an anchor, weighs its negatives; the paper's is 0.1.
+        tau_inter: Temperature across anchors, weighs them; the paper's is 1.
         bimodal: True: each view is contrasted with the other one of all other samples, as SimCo
             does it. False: with both views of them.
         **kwargs: See :class:`ContrastiveLoss`.
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     def __init__(
@@ -81,15 +72,7 @@ class SimCoLoss(ContrastiveLoss):
 
 
 def capped_rows(x: Tensor, mu: float) -> Tensor:
-    """Shorten rows to a length of at most ``sqrt(mu)``.
-
-    Args:
-        x: (n, D) floats.
-        mu: Largest squared length > 0.
-
-    Returns:
-        (n, D), at least float32; shorter rows as they are.
-    """
+    """Shorten (n, D) rows to a length of at most ``sqrt(mu)``, in at least float32."""
     x = x.to(torch.promote_types(x.dtype, torch.float32))
     length = mu**0.5
     too_long = torch.linalg.vector_norm(x.detach(), dim=1, keepdim=True)
@@ -99,7 +82,7 @@ def capped_rows(x: Tensor, mu: float) -> Tensor:
 def spectral_losses(
     view1: Tensor, view2: Tensor, all_view2: Tensor, ids: Tensor, all_ids: Tensor
 ) -> Tensor:
-    """Spectral contrastive loss of each sample.
+    """Spectral contrastive loss of each sample, 0 for one without negatives.
 
     ``-2 <a, a+> + mean_z <a, z>^2`` over the second views z of all other samples. Source: HaoChen
     et al., Provable Guarantees for Self-Supervised Deep Learning with Spectral Contrastive Loss,
@@ -111,9 +94,6 @@ def spectral_losses(
         all_view2: (m, D) candidates z.
         ids: (n,) integer samples.
         all_ids: (m,) integer samples of the candidates.
-
-    Returns:
-        (n,) losses, 0 for a sample without negatives.
     """
     with torch.autocast(view1.device.type, enabled=False):
         others = ids[:, None] != all_ids
@@ -127,18 +107,13 @@ def spectral_losses(
 class SpectralContrastiveLoss(ContrastiveLoss):
     """Contrastive loss whose minimum factorises the graph of augmentations.
 
-    ``(-2 <a, a+> + mean_z <a, z>^2) / mu``, see :func:`mmrank.functional.spectral_losses`.
-    Embeddings are not normalised: those longer than ``sqrt(mu)`` are shortened to it, as in the
-    authors' code. Source: HaoChen et al., Provable Guarantees for Self-Supervised Deep Learning
-    with Spectral Contrastive Loss, NeurIPS 2021.
+    :func:`mmrank.functional.spectral_losses` over ``mu``. Embeddings are not normalised: those
+    longer than ``sqrt(mu)`` are shortened to it, as in the authors' code.
 
     Args:
         mu: Largest squared length of an embedding, > 0.
         scope: See :class:`ContrastiveLoss`.
         loss_weight: See :class:`ContrastiveLoss`.
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     def __init__(self, mu: float = 1.0, scope: str = 'global', loss_weight: float = 1.0) -> None:
@@ -164,18 +139,15 @@ class TaUSimCLRLoss(ContrastiveLoss):
     The network returns D + 1 numbers: an embedding, and e, from which the temperature of that view
     as an anchor is ``sigmoid(e) / t``. It is learned by the gradient of the InfoNCE of that anchor.
     Source: Zhang et al., Temperature as Uncertainty in Contrastive Learning, 2021, as iSogCLR (ICML
-    2023), appendix C.3 and table 10, compares it.
-
-    Set the ``out_channels`` of the neck to one more than the embedding has.
+    2023), appendix C.3 and table 10, compares it. Set the ``out_channels`` of the neck to one more
+    than the embedding has.
 
     Args:
         scale: t > 0. The temperatures lie in (0, 1/t), at 0.5/t for e = 0.
         tau_min: Smallest temperature, > 0: below it there is no gradient in e.
-        normalize: See :class:`ContrastiveLoss`, like ``scope`` and ``loss_weight``.
-
-    Raises:
-        ValueError: On a parameter out of range.
-        UserError: If a view has fewer than two columns.
+        normalize: See :class:`ContrastiveLoss`.
+        scope: See :class:`ContrastiveLoss`.
+        loss_weight: See :class:`ContrastiveLoss`.
     """
 
     def __init__(

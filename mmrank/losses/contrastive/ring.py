@@ -27,8 +27,7 @@ class KeyRing:
     All ranks must go through all blocks, each the same number of times.
 
     Args:
-        counts: Rows of each rank, which may differ, also be 0; see
-            :func:`mmrank.distributed.rows_and_dtype`.
+        counts: Rows of each rank, which may differ, also be 0.
         group: Process group; None for a single process, which has one block.
     """
 
@@ -37,14 +36,7 @@ class KeyRing:
         self.rank = 0 if group is None else dist.get_rank(group)
 
     def blocks(self, *own: Tensor) -> Iterator[tuple[Tensor, ...]]:
-        """Go through the blocks of all ranks, the own one first.
-
-        Args:
-            *own: (n_r, ...) tensors of this rank; of one dtype on all ranks.
-
-        Yields:
-            The tensors of one rank, not to be written to.
-        """
+        """Yield the (n_r, ...) tensors of each rank, the own ones first; not to be written to."""
         held, size = own, len(self.counts)
         for step in range(size):
             arriving, works = None, []
@@ -58,10 +50,7 @@ class KeyRing:
             held = arriving
 
     def blocks_and_gradients(self, *own: Tensor) -> Iterator[tuple[tuple[Tensor, ...], Tensor]]:
-        """Go through the blocks, each with its gradient, which comes home.
-
-        Args:
-            *own: As for :meth:`blocks`; the gradient is that of the first.
+        """Go through the blocks, each with the gradient of its first tensor, which comes home.
 
         Yields:
             The tensors of one rank, and zeros like the first, to which this rank has to add its
@@ -122,11 +111,8 @@ def _like(own: Tensor, rows: int) -> Tensor:
 class RingLogMeanExp(Function):
     """``log mean exp(h/tau)`` of anchors over the keys of all ranks.
 
-    Called as ``apply(rows, keys, positive, tau, row_ids, key_ids, ring, limit)``, with ``positive``
-    (n,) the similarity of each row and its positive. Returns also the mean of h and the number of
-    negatives, both without gradient, as :class:`~.terms.LogMeanExp` does for gathered keys. A
-    similarity is computed for each of its sides, and again in backward, for which the keys travel
-    once more.
+    Returns also the mean of h and the number of negatives, both without gradient. A similarity is
+    computed for each of its sides, and again in backward, for which the keys travel once more.
     """
 
     @staticmethod

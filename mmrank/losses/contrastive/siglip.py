@@ -88,9 +88,6 @@ def sigmoid_losses(
     Returns:
         (n,) losses, at least float32.
 
-    Raises:
-        ValueError: If shapes do not fit.
-
     Example:
         >>> rows = torch.eye(2)
         >>> sigmoid_losses(rows, rows, scale=10.0, bias=-10.0)
@@ -121,29 +118,20 @@ def sigmoid_losses(
 class SigLIPLoss(ContrastiveLoss):
     """Sigmoid loss of images and texts: a pair is judged by itself.
 
-    ``softplus(-z_ij (t <x_i, y_j> + b))`` with ``z = 1`` for a pair and -1 for all others, summed
-    over texts and averaged over images. There is no softmax, so a pair does not compete with the
-    others. Source: Zhai et al., Sigmoid Loss for Language Image Pre-Training, ICCV 2023.
-
-    ``forward(images, texts, sample_idx)``, see :class:`ContrastiveLoss`. Rows of one sample are no
-    negatives of each other; a sample without negatives still has the loss of its own pair. The
-    texts of other ranks are never gathered: they pass from rank to rank
-    (:class:`mmrank.functional.KeyRing`), as in the paper.
+    See :func:`mmrank.functional.sigmoid_losses`: there is no softmax, so a pair does not compete
+    with the others, and a sample without negatives still has the loss of its own pair. The texts of
+    other ranks are never gathered: they pass from rank to rank, as in the paper.
 
     Args:
         tau: Temperature ``1/t`` at the start; the paper takes 0.1.
         bias: b at the start; the paper takes -10, since nearly all pairs of a batch are negative.
-        learnable: Learn both: the logarithm of t and b are parameters of the optimiser, to be
-            spared by weight decay (``paramwise_cfg=dict(custom_keys={'log_scale':
-            dict(decay_mult=0), 'logit_bias': dict(decay_mult=0)})``).
-        normalize: See :class:`ContrastiveLoss`, like ``scope`` and ``loss_weight``.
-
-    Attributes:
-        log_scale: () parameter, log t; or a buffer that is not saved.
-        logit_bias: () parameter b, likewise.
-
-    Raises:
-        ValueError: On a parameter out of range.
+        learnable: Learn both: ``log_scale``, log t, and ``logit_bias`` are parameters (else buffers
+            that are not saved), to be spared by weight decay
+            (``paramwise_cfg=dict(custom_keys={'log_scale': dict(decay_mult=0), 'logit_bias':
+            dict(decay_mult=0)})``).
+        normalize: See :class:`ContrastiveLoss`.
+        scope: See :class:`ContrastiveLoss`.
+        loss_weight: See :class:`ContrastiveLoss`.
 
     Example:
         >>> rows = torch.eye(2)

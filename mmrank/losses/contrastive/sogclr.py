@@ -19,23 +19,12 @@ from .base import ContrastedBatch, ContrastiveLoss, check_positive
 def global_contrastive_loss(
     log_batch: Tensor, log_mean: Tensor, tau: Tensor | float, rho: float = 0.0, tau0: float = 0.0
 ) -> Tensor:
-    """Robust global contrastive loss of each anchor.
+    """Robust global contrastive loss of each anchor, ``tau log s + (tau - tau0) rho``.
 
-    The value is ``tau log s + (tau - tau0) rho``, the dual form of the robust loss. The gradient is
-    ``(tau/s) grad g``, in which tau and s are constants. Source: iSogCLR (ICML 2023), eq. 7 and 14;
-    with ``rho=0`` and one tau it is SogCLR (ICML 2022).
-
-    Args:
-        log_batch: (n,) log g of the batch with gradient, see
-            :func:`mmrank.functional.negative_terms`.
-        log_mean: (n,) log s, see :func:`mmrank.functional.moving_log_mean`.
-        tau: Temperatures, one or (n,).
-        rho: Weight of the temperature.
-        tau0: Smallest temperature.
-
-    Returns:
-        (n,) losses, 0 for an anchor without negatives. If log s is log g the gradient is that of
-        the value.
+    The dual form of the robust loss, with the gradient ``(tau/s) grad g``, in which tau and s are
+    constants. Source: iSogCLR (ICML 2023), eq. 7 and 14; with ``rho=0`` and one tau it is SogCLR
+    (ICML 2022). ``log_batch`` is (n,) log g of the batch with gradient, ``log_mean`` log s. The
+    losses are 0 for an anchor without negatives.
     """
     has_negatives = log_batch.detach() != -math.inf
     log_g = torch.where(has_negatives, log_batch, 0)
@@ -53,18 +42,9 @@ def temperature_gradient(
 ) -> Tensor:
     """Gradient of the robust contrastive loss in the temperature.
 
-    ``G = (tau/s) dg/dtau + log s + rho`` with ``dg/dtau = -g mean_h/tau^2``. Source: iSogCLR (ICML
-    2023), eq. 13; its 1/n is part of the step size.
-
-    Args:
-        log_batch: (n,) log g.
-        log_mean: (n,) log s.
-        mean_h: (n,) weighted mean of h.
-        tau: (n,) temperatures.
-        rho: Radius of the ball around the uniform weights.
-
-    Returns:
-        (n,) without gradient; not finite for an anchor without negatives.
+    ``G = (tau/s) dg/dtau + log s + rho`` with ``dg/dtau = -g mean_h/tau^2``, of (n,) log g, log s,
+    mean of h and tau. Source: iSogCLR (ICML 2023), eq. 13; its 1/n is part of the step size.
+    Without gradient; not finite for an anchor without negatives.
     """
     log_g, log_s = log_batch.detach(), log_mean.detach()
     ratio = (log_g - log_s).exp()
@@ -78,13 +58,7 @@ class MovingAverageLoss(ContrastiveLoss):
     set, so it is averaged over the visits of a sample. The two views of a sample share one average
     s. Each view takes its own step from it for the gradient, and their mean is kept; so with
     ``beta0=1`` the gradient is tau times that of InfoNCE without the positive in the denominator.
-
-    The state is the same on all ranks and for any world size with ``scope='global'``. With
-    ``scope='local'`` it is the same on all ranks, of the negatives that each sample met on its own
-    rank.
-
-    Attributes:
-        prefixes: Of the states and their diagnostics: one for both views, or one for each.
+    The state is the same on all ranks, and with ``scope='global'`` for any world size.
     """
 
     keeps_samples = True
@@ -103,7 +77,6 @@ class MovingAverageLoss(ContrastiveLoss):
         return self.states()[0].size
 
     def prefetch(self, sample_idx: Tensor, device: torch.device) -> None:
-        """See :meth:`ContrastiveLoss.prefetch`."""
         for state in self.states():
             state.prefetch(sample_idx, device)
 
@@ -153,28 +126,20 @@ class SogCLRLoss(MovingAverageLoss):
     ``tau log mean_z exp(h(z)/tau)`` over the negatives z of the data set, with ``h(z) = <a, z> -
     <a, a+>``, estimated with a moving average per sample. Source: Yuan et al., Provable Stochastic
     Optimization for Global Contrastive Learning, ICML 2022; for images and texts Qiu et al., Not
-    All Semantics are Created Equal, ICML 2023, section 3, whose two losses are added.
-
-    For two augmentations this is iSogCLR's form with a fixed temperature. SogCLR's authors average
-    ``exp(<a, z>/tau)`` instead and add the positive outside of the logarithm. The two losses are
-    equal where s is that of the batch (``beta0=1``); here a moving average also holds the positives
-    of earlier visits.
+    All Semantics are Created Equal, ICML 2023, section 3, whose two losses are added. SogCLR's
+    authors average ``exp(<a, z>/tau)`` instead and add the positive outside of the logarithm, which
+    is equal where s is that of the batch (``beta0=1``).
 
     Args:
         num_samples: Number of samples in the training set.
         tau: Temperature > 0.
         beta0: Weight of the batch in the moving average, in (0, 1]. The iSogCLR paper compares 0.7,
             0.8 and 0.9.
-        bimodal: True: the views are modalities; each is contrasted with the other one of all other
-            samples and has an average of its own. False: with both views of them, one average for
-            both.
-        storage: Where the state is kept: ``device``, ``host`` or ``sharded`` over the ranks. See
-            :class:`mmrank.state.SampleState`.
+        bimodal: True: each view is contrasted with the other one of all other samples and has an
+            average of its own. False: with both views of them, one average.
+        storage: Where the state is kept: ``device``, ``host`` or ``sharded`` over the ranks.
         load_state: False resets the state when a checkpoint is loaded.
         **kwargs: See :class:`ContrastiveLoss`.
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     def __init__(
@@ -203,10 +168,8 @@ class ISogCLRLoss(MovingAverageLoss):
     ``tau_i log mean_z exp(h_i(z)/tau_i) + (tau_i - tau0) rho`` over both views z of all other
     samples, with ``h_i(z) = <a_i, z> - <a_i, a_i+>``. Samples with many similar ones get larger
     temperatures. Source: Qiu et al., Not All Semantics are Created Equal, ICML 2023. Equations 13
-    and 14 print s before the step of the batch; the authors' code and this take s after it.
-
-    The temperatures are no parameters of the optimiser: the loss steps them itself, in training
-    mode, in forward.
+    and 14 print s before the step of the batch; the authors' code and this take s after it. The
+    temperatures are no parameters of the optimiser: in training mode, forward steps them.
 
     Args:
         num_samples: Number of samples, or pairs, in the training set.
@@ -215,28 +178,21 @@ class ISogCLRLoss(MovingAverageLoss):
         tau_init: Temperature at the start.
         tau0: Smallest temperature, > 0.
         tau_max: Largest temperature; the paper does not state it.
-        eta: Step size of the temperatures; the paper does not state it, the authors' code has 0.03
-            for two augmentations. Less than ``tau / rho``, see
-            :class:`mmrank.state.TemperatureStep`. A visit moves a temperature by about ``2 eta rho
-            / tau`` of the way to where its batch would have it (``tau_gain`` in the log): near 1 it
-            repeats its last batch, and 0.05 to 0.1 takes 100 visits of a sample and more.
-            ``mmrank.RankingMonitorHook`` warns above 0.5.
-        beta0: Weight of the batch in the moving average, in (0, 1]. The paper compares 0.7, 0.8 and
-            0.9.
-        beta1: Weight of the new gradient in the momentum of the temperature, in (0, 1]; the paper
-            does not state it, the authors' code has 0.5. 1: no momentum.
+        eta: Step size of the temperatures; the authors' code has 0.03 for two augmentations. A
+            visit moves a temperature by about ``2 eta rho / tau`` of the way to where its batch
+            would have it (``tau_gain`` in the log): near 1 it repeats its last batch, and 0.05 to
+            0.1 takes 100 visits of a sample and more. ``mmrank.RankingMonitorHook`` warns above
+            0.5.
+        beta0: Weight of the batch in the moving average; the paper compares 0.7, 0.8 and 0.9.
+        beta1: Weight of the new gradient in the momentum of the temperature; the authors' code has
+            0.5. 1: no momentum.
         storage: Where the state is kept: ``device``, ``host`` or ``sharded`` over the ranks. 12
-            bytes per sample and temperature, 10 with ``momentum_dtype='float16'``, 8 without
-            momentum. See :class:`mmrank.state.SampleState`.
+            bytes per sample and temperature, 10 with a float16 momentum, 8 without momentum.
         load_state: False resets the state when a checkpoint is loaded.
         momentum_dtype: ``float32`` or ``float16``, see :class:`mmrank.state.TemperatureStep`.
-        gradient_clip: The gradient G of a temperature counts as at most this, and at least its
-            negative; None: in full. The authors' code has 3 for two augmentations and 5 for images
-            and texts.
+        gradient_clip: Largest size of the gradient of a temperature; None: any. The authors' code
+            has 3 for two augmentations and 5 for images and texts.
         **kwargs: See :class:`ContrastiveLoss`.
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     learn_temperature = True
@@ -270,21 +226,10 @@ class BimodalISogCLRLoss(ISogCLRLoss):
     """Robust global contrastive loss of pairs, with two temperatures each.
 
     The image of a pair is contrasted with the texts of all other pairs, and its text with their
-    images; each has a temperature of its own, and the two losses are added. Source: Qiu et al., Not
-    All Semantics are Created Equal, ICML 2023, appendix B.
-
-    ``forward(images, texts, sample_idx)``, see :class:`ContrastiveLoss`.
-
-    Args:
-        num_samples: Number of pairs in the training set.
-        rho: Radius of the ball around uniform weights of the negatives, > 0. The paper compares
-            5.8, 6.0, 6.2 and 6.4 at a batch of 512. The weights of B - 1 negatives are at most
-            log(B - 1) from uniform, so in batches with ``log(B - 1) <= rho`` temperatures only
-            fall, but for what the moving average adds.
-        tau_init: Temperature at the start.
-        tau0: Smallest temperature, > 0.
-        tau_max: Largest temperature.
-        **kwargs: See :class:`ISogCLRLoss`.
+    images; the two losses are added. Source: Qiu et al., Not All Semantics are Created Equal, ICML
+    2023, appendix B. The arguments are those of :class:`ISogCLRLoss`. For ``rho`` the paper
+    compares 5.8, 6.0, 6.2 and 6.4 at a batch of 512: with ``log(B - 1) <= rho`` temperatures only
+    fall, but for what the moving average adds.
     """
 
     prefixes = ('image_', 'text_')

@@ -30,19 +30,10 @@ _MOST_PAIRS = 8
 def similarity_strips(
     rows: int, columns: int, width: int, triangle: bool, limit: int
 ) -> Iterator[tuple[slice, int]]:
-    """Cut a matrix of similarities into strips of rows.
+    """Cut a matrix of similarities into strips of rows; yields the rows and the first column.
 
-    Args:
-        rows: Number of rows.
-        columns: Number of columns.
-        width: Length of the embeddings: a strip with what is computed of it takes less memory than
-            they do.
-        triangle: Leave out what is left of a strip's own columns: of a symmetric matrix it is
-            known.
-        limit: Similarities of a strip, unless one row has more.
-
-    Yields:
-        The rows of a strip, and its first column.
+    A strip takes less memory than the embeddings of this ``width``, and has at most ``limit``
+    entries unless one row has more. As a ``triangle`` it leaves out the columns before its own.
     """
     entries = max((rows + columns) * width // 2, _LEAST_ENTRIES)
     entries, begin = min(entries, limit), 0
@@ -56,19 +47,17 @@ def similarity_strips(
 class SameSample:
     """Where row and column of a similarity matrix are of one sample.
 
-    Attributes:
-        rows_others: (n,) int64, for each of (n,) ``row_ids`` the columns of other samples.
-        columns_others: (m,) int64, for each of (m,) ``column_ids`` the rows of other samples.
+    ``rows_others`` and ``columns_others`` are the numbers of columns, or rows, of other samples.
     """
 
     def __init__(self, row_ids: Tensor, column_ids: Tensor) -> None:
-        self.ids, self.pairs = (row_ids, column_ids), None
+        self.ids, self.pairs, self._found = (row_ids, column_ids), None, {}
         n, m = row_ids.numel(), column_ids.numel()
         # Elsewhere the host would have to wait for what it finds.
         on_host = row_ids.device.type == 'cpu'
         if on_host and column_ids is row_ids and _all_differ(row_ids):
             self.rows_others = self.columns_others = torch.full((n,), n - 1)
-            self._set_pairs(torch.arange(n), torch.arange(n), range(n + 1))
+            self.pairs, self._ends = (torch.arange(n), torch.arange(n)), range(n + 1)
             return
         row_ids, column_ids = (x.long().contiguous() for x in (row_ids, column_ids))
         begin, size, order = _places(row_ids, column_ids)
@@ -78,10 +67,7 @@ class SameSample:
             ends = size.cumsum(0)
             rows = torch.arange(n).repeat_interleave(size)
             place = torch.arange(len(rows)) + (begin + size - ends)[rows]
-            self._set_pairs(rows, order[place], [0, *ends.tolist()])
-
-    def _set_pairs(self, rows, columns, ends) -> None:
-        self.pairs, self._ends, self._found = (rows, columns), ends, {}
+            self.pairs, self._ends = (rows, order[place]), [0, *ends.tolist()]
 
     def inside(self, rows: slice, first: int, last: int) -> Tensor:
         """The entries in the strip ``[rows, first:last]``: a mask, or places in its memory."""
@@ -100,8 +86,7 @@ class SameSample:
 
 
 def _all_differ(ids: Tensor) -> bool:
-    ordered = ids.sort().values
-    return bool((ordered[1:] != ordered[:-1]).all())
+    return bool((ids.sort().values.diff() != 0).all())
 
 
 def _places(ids: Tensor, among: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -120,15 +105,10 @@ def fill(x: Tensor, index: Tensor, value: float) -> None:
 
 
 class ExpSums:
-    """Sums of exp over the similarities of anchors, strip by strip.
+    """Sums of exp over the similarities of anchors, of ``positive`` (n,) with their positives.
 
     The methods take a strip of similarities, the anchors ``part`` that it belongs to, the dimension
-    ``dim`` to sum over (1 if the anchors are its rows) and the entries ``own`` that are no
-    negatives.
-
-    Args:
-        positive: (n,) similarity of each anchor and its positive.
-        tau: (n,) temperatures.
+    ``dim`` to sum over (1 if the anchors are its rows) and the ``own`` entries: no negatives.
     """
 
     def __init__(self, positive: Tensor, tau: Tensor) -> None:
@@ -183,76 +163,61 @@ class ExpSums:
         return x.mul_(per_anchor[part].unsqueeze(dim))
 
 
-class _Matrix:
-    """The similarities of rows and columns, or of rows among themselves if columns are None.
+def _is_small(rows: Tensor, columns: Tensor, mirrored: bool) -> bool:
+    """Whether the similarities take no more memory than the embeddings."""
+    n, (m, width) = len(rows), columns.shape
+    return n * m // (2 if mirrored else 1) <= (n + m) * width
 
-    Of a similarity and its mirror image only one is computed.
+
+def _strips(rows, columns, mirrored: bool, same: SameSample, limit: int, both: bool, kept=()):
+    """Yield the rows of each strip, its first column, the strip, and whose sums it is part of.
+
+    That is the number of the sums (1 are those of columns), the anchors, their dimension, the first
+    column of the strip that counts, and the entries that are no negatives there. Where rows and
+    columns are ``mirrored``, one of a similarity and its mirror image is computed.
     """
-
-    def __init__(self, rows: Tensor, columns: Tensor | None, same: SameSample, limit: int) -> None:
-        self.mirrored = columns is None
-        self.rows, self.same, self.limit = rows, same, limit
-        self.columns = rows if columns is None else columns
-
-    def strips(self) -> Iterator[tuple[slice, int]]:
-        """See :func:`similarity_strips`."""
-        n, m, width = len(self.rows), len(self.columns), self.rows.size(1)
-        return similarity_strips(n, m, width, self.mirrored, self.limit)
-
-    def is_small(self) -> bool:
-        """Whether it takes no more memory than the embeddings."""
-        n, m = len(self.rows), len(self.columns)
-        entries = n * m // (2 if self.mirrored else 1)
-        return entries <= (n + m) * self.rows.size(1)
-
-    def strip(self, part: slice, first: int) -> Tensor:
-        """Similarities of some rows and the columns from ``first`` on."""
-        return self.rows[part] @ self.columns[first:].t()
-
-    def directions(self, part: slice, first: int, both: bool):
-        """Parts of a strip that belong to the sums of rows and of columns.
-
-        Yields:
-            Number of the sums, the anchors, their dimension, the first column of the strip that
-            counts, and the entries that are no negatives there.
-        """
-        last = len(self.columns)
-        inside = self.same.inside(part, first, last)
-        yield 0, part, 1, 0, inside
-        if self.mirrored and part.stop < last:
-            inside = self.same.inside(part, part.stop, last)
-            yield 0, slice(part.stop, last), 0, part.stop - first, inside
+    kept, (last, width) = iter(kept), columns.shape
+    for part, first in similarity_strips(len(rows), last, width, mirrored, limit):
+        strip = next(kept, None)
+        if strip is None:
+            strip = rows[part] @ columns[first:].t()
+        inside = same.inside(part, first, last)
+        sides = [(0, part, 1, 0, inside)]
+        if mirrored and part.stop < last:
+            inside = same.inside(part, part.stop, last)
+            sides.append((0, slice(part.stop, last), 0, part.stop - first, inside))
         elif both:
-            yield 1, slice(0, last), 0, 0, inside
+            sides.append((1, slice(0, last), 0, 0, inside))
+        yield part, first, strip, sides
 
 
 class LogMeanExp(Function):
-    """``log mean exp(h/tau)`` of the rows, and of the columns if wanted.
+    """``log mean exp(h/tau)`` of the rows, and of the columns if there is a second ``tau`` (n,).
 
-    Called as ``apply(rows, columns, positive, same, limit, *taus)``: ``columns`` is None for the
-    rows again, ``positive`` (n,) the similarity of each row and its positive, or None where that is
-    the column of the same number, and there is one ``tau`` (n,) for each direction. Returns also
-    the mean of h of each direction, without gradient.
+    ``columns`` is None for the rows again, ``positive`` (n,) the similarity of each row and its
+    positive, or None where that is the column of the same number. Returns also the mean of h of
+    each direction, without gradient.
     """
 
     @staticmethod
     def forward(ctx, rows, columns, positive, same, limit, *taus):
-        matrix = _Matrix(rows, columns, same, limit)
+        ctx.mirrored, ctx.pairs = columns is None, positive is None
+        columns = rows if columns is None else columns
         own = (rows * columns).sum(1) if positive is None else positive
         sums = [ExpSums(own, tau) for tau in taus]
-        kept = [] if any(ctx.needs_input_grad) and matrix.is_small() else None
-        for part, first in matrix.strips():
-            strip = matrix.strip(part, first)
-            for k, anchors, dim, skipped, inside in matrix.directions(part, first, len(sums) > 1):
+        small = _is_small(rows, columns, ctx.mirrored)
+        kept = [] if any(ctx.needs_input_grad) and small else None
+        strips = _strips(rows, columns, ctx.mirrored, same, limit, len(taus) > 1)
+        for _, _, strip, sides in strips:
+            for k, anchors, dim, skipped, inside in sides:
                 if strip.numel():
                     sums[k].take(strip[:, skipped:], anchors, dim, inside)
             if kept is not None:
                 kept.append(strip)
         counts = same.rows_others, same.columns_others
         log_means, means, ctx.log2_sums = zip(*[x.results(c) for x, c in zip(sums, counts)])
-        ctx.save_for_backward(rows, matrix.columns, own, *taus, *means, *(kept or ()))
+        ctx.save_for_backward(rows, columns, own, *taus, *means, *(kept or ()))
         ctx.same, ctx.limit = same, limit
-        ctx.mirrored, ctx.pairs = columns is None, positive is None
         ctx.mark_non_differentiable(*means)
         return *log_means, *means
 
@@ -261,9 +226,7 @@ class LogMeanExp(Function):
     def backward(ctx, *grads):
         number = len(ctx.log2_sums)
         rows, columns, positive, *saved = ctx.saved_tensors
-        taus, means = saved[:number], saved[number : 2 * number]
-        kept = iter(saved[2 * number :])
-        matrix = _Matrix(rows, None if ctx.mirrored else columns, ctx.same, ctx.limit)
+        taus, means, kept = saved[:number], saved[number : 2 * number], saved[2 * number :]
         counts = ctx.same.rows_others, ctx.same.columns_others
         sums, settings, of_taus = [], [], []
         of_positive = torch.zeros_like(positive)
@@ -283,20 +246,17 @@ class LogMeanExp(Function):
                 of_rows = of_columns = torch.zeros_like(rows)
                 if not ctx.mirrored:
                     of_columns = torch.zeros_like(columns)
-            for part, first in matrix.strips():
-                strip = next(kept, None)
-                if strip is None:
-                    strip = matrix.strip(part, first)
+            strips = _strips(rows, columns, ctx.mirrored, ctx.same, ctx.limit, number > 1, kept)
+            for part, first, strip, sides in strips:
                 total = None
-                for k, anchors, dim, skipped, inside in matrix.directions(part, first, number > 1):
-                    weights = sums[k].weights(
-                        strip[:, skipped:], anchors, dim, inside, *settings[k]
-                    )
+                for k, anchors, dim, skipped, inside in sides:
+                    own = strip[:, skipped:]
+                    weights = sums[k].weights(own, anchors, dim, inside, *settings[k])
                     if total is None:
                         total = weights
                     else:
                         total[:, skipped:] += weights
-                of_rows[part].addmm_(total, matrix.columns[first:])
+                of_rows[part].addmm_(total, columns[first:])
                 of_columns[first:].addmm_(total.t(), rows[part])
         of_columns = None if ctx.mirrored else of_columns
         return of_rows, of_columns, None if ctx.pairs else of_positive, None, None, *of_taus
@@ -304,14 +264,11 @@ class LogMeanExp(Function):
 
 @dataclass
 class NegativeTerms:
-    """Inputs of a global contrastive loss for n anchors.
+    """(n,) inputs of a global contrastive loss, of as many anchors.
 
-    Attributes:
-        log_mean: (n,) ``log g = log mean_z exp(h(z)/tau)``, differentiable; -inf for an anchor
-            without negatives.
-        mean_h: (n,) mean of h under the weights ``exp(h/tau)``, without gradient; 0 for an anchor
-            without negatives.
-        count: (n,) int64 number of negatives.
+    ``log_mean`` is ``log g = log mean_z exp(h(z)/tau)``, -inf without negatives, and ``mean_h`` the
+    mean of h under the weights ``exp(h/tau)``, 0 without negatives; it has no gradient. ``count``
+    is the int64 number of negatives.
     """
 
     log_mean: Tensor
@@ -332,28 +289,21 @@ def negative_terms(
     """Compare anchors with their negatives.
 
     ``h(z) = <a, z> - <a, a+>`` and ``g = mean_z exp(h(z)/tau)`` over the keys z of other samples.
-    Source: iSogCLR (ICML 2023), eq. 11, 15 and 16. No exponential is formed that is above 1, and
-    the similarities are there in strips of rows, of large batches in backward once more. Where
-    anchors and keys are one and the same tensor, and their ids too, a similarity is computed for
-    both of its samples at once.
+    Source: iSogCLR (ICML 2023), eq. 11, 15 and 16. No exponential is formed that is above 1. Where
+    anchors and keys are one tensor, and their ids too, a similarity is computed for both of its
+    samples at once.
 
     Args:
         anchors: (n, D) floats a.
         positives: (n, D) the other view a+ of each.
         keys: (m, D) candidates z.
-        tau: Temperature > 0: one, or (n,).
+        tau: Temperature > 0: one, or (n,); gets ``d log g/d tau = -mean_h/tau^2`` if it requires
+            it.
         anchor_ids: (n,) integer sample of each anchor.
-        key_ids: (m,) integer sample of each key. Keys of the anchor's own sample are no negatives.
+        key_ids: (m,) integer sample of each key; keys of the anchor's own sample are no negatives.
         block_entries: Similarities at a time, at most.
         ring: :class:`KeyRing` that the keys of other ranks come from; those given are the ones of
             this rank. Every rank must call this, and run backward.
-
-    Returns:
-        Terms in at least float32. The gradient reaches anchors, positives, keys and a ``tau`` that
-        requires it, with ``d log g/d tau = -mean_h/tau^2``.
-
-    Raises:
-        ValueError: If shapes do not fit.
     """
     n, m = anchors.size(0), keys.size(0)
     if (
@@ -405,41 +355,32 @@ def two_view_terms(
     view2: Tensor,
     tau: Tensor | float,
     ids: Tensor | None = None,
-    all_view1: Tensor | None = None,
-    all_view2: Tensor | None = None,
-    all_ids: Tensor | None = None,
+    keys: tuple[Tensor, Tensor, Tensor] | None = None,
     ring=None,
 ) -> NegativeTerms:
-    """Every view against both views of all other samples.
+    """Terms of 2B anchors: every view against both views of all other samples.
 
-    Of B samples that differ each anchor has 2(B - 1) negatives. Source: iSogCLR (ICML 2023), eq.
-    11.
+    Source: iSogCLR (ICML 2023), eq. 11.
 
     Args:
-        view1: (B, D) embeddings.
+        view1: (B, D) embeddings, the first anchors.
         view2: (B, D) embeddings of the same samples.
         tau: Temperature > 0: one, or (B,), one per sample.
         ids: (B,) integer samples. None: all rows differ.
-        all_view1: (M, D) first views to draw the negatives from, with (M, D) ``all_view2`` and (M,)
-            ``all_ids``: those of all ranks. None: those of the batch.
-        all_view2: See ``all_view1``.
-        all_ids: See ``all_view1``.
-        ring: :class:`KeyRing` that the views of other ranks come from, instead of those three; its
-            counts are those of samples.
-
-    Returns:
-        Terms of 2B anchors, those of ``view1`` first.
+        keys: (M, D) first views, (M, D) second views and (M,) samples to draw the negatives from:
+            those of all ranks. None: those of the batch.
+        ring: :class:`KeyRing` of samples that they come from instead.
     """
-    ids, all_view1, all_view2, all_ids = _filled(view1, view2, ids, all_view1, all_view2, all_ids)
+    ids = _checked_ids(view1, view2, ids)
     if isinstance(tau, Tensor) and tau.dim():
         tau = tau.repeat(2)
     anchors, anchor_ids = torch.cat([view1, view2]), ids.repeat(2)
-    keys, key_ids = anchors, anchor_ids
-    if not (view1 is all_view1 and view2 is all_view2 and ids is all_ids):
-        keys, key_ids = torch.cat([all_view1, all_view2]), all_ids.repeat(2)
+    all_views, all_ids = anchors, anchor_ids
+    if keys is not None:
+        all_views, all_ids = torch.cat(keys[:2]), keys[2].repeat(2)
     positives = torch.cat([view2, view1])
     ring = ring and ring.of_views(2)
-    return negative_terms(anchors, positives, keys, tau, anchor_ids, key_ids, ring=ring)
+    return negative_terms(anchors, positives, all_views, tau, anchor_ids, all_ids, ring=ring)
 
 
 def two_modality_terms(
@@ -448,41 +389,27 @@ def two_modality_terms(
     tau1: Tensor | float,
     tau2: Tensor | float,
     ids: Tensor | None = None,
-    all_view1: Tensor | None = None,
-    all_view2: Tensor | None = None,
-    all_ids: Tensor | None = None,
+    keys: tuple[Tensor, Tensor, Tensor] | None = None,
     ring=None,
 ) -> tuple[NegativeTerms, NegativeTerms]:
-    """Each modality against the other one of all other pairs.
+    """Terms of both modalities of B pairs: each view against the other one of all other pairs.
 
-    Of B pairs that differ each anchor has B - 1 negatives. Source: iSogCLR (ICML 2023), eq. 15 and
-    16. Arguments as of :func:`two_view_terms`, with a temperature of the anchors in ``view1`` and
-    one of those in ``view2``.
-
-    Returns:
-        Terms of the B anchors of ``view1`` and of ``view2``.
+    Source: iSogCLR (ICML 2023), eq. 15 and 16. Arguments as of :func:`two_view_terms`.
     """
-    ids, all_view1, all_view2, all_ids = _filled(view1, view2, ids, all_view1, all_view2, all_ids)
-    if ring is None and view1 is all_view1 and view2 is all_view2 and ids is all_ids:
+    ids = _checked_ids(view1, view2, ids)
+    if ring is None and keys is None:
         return tuple(_terms(view1, view2, None, [tau1, tau2], ids, ids))
+    all_view1, all_view2, all_ids = keys or (view1, view2, ids)
     return (
         negative_terms(view1, view2, all_view2, tau1, ids, all_ids, ring=ring),
         negative_terms(view2, view1, all_view1, tau2, ids, all_ids, ring=ring),
     )
 
 
-def _filled(view1, view2, ids, all_view1, all_view2, all_ids):
-    """The ids and all that negatives come from, where they were left out."""
+def _checked_ids(view1: Tensor, view2: Tensor, ids: Tensor | None) -> Tensor:
     if view1.dim() != 2 or view1.shape != view2.shape:
         raise ValueError(
             'view1 and view2 must be embeddings (samples, length) of the same samples, got shapes '
             f'{tuple(view1.shape)} and {tuple(view2.shape)}'
         )
-    given = [x is not None for x in (all_view1, all_view2)]
-    if any(given) and not (all(given) and ids is not None):
-        raise ValueError('all_view1 and all_view2 go together, and with ids and all_ids')
-    if ids is None:
-        ids = torch.arange(view1.size(0), device=view1.device)
-    if not any(given):
-        return ids, view1, view2, ids
-    return ids, all_view1, all_view2, all_ids
+    return torch.arange(view1.size(0), device=view1.device) if ids is None else ids

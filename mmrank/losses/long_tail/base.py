@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
-from mmrank.functional.ranking.lists import check_class_indices, check_classified, one_vs_all
 from mmrank.losses.inputs import one_of
+from mmrank.losses.ranking.base import check_class_indices, check_classified, one_vs_all
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state import LabelCounts
 
@@ -29,9 +29,6 @@ class ClassCountLoss(NamedSettings, nn.Module):
         scope: ``global``: in distributed training the mean is over the rows of all ranks, exactly
             as in a single process. ``local``: each rank has its own mean.
         loss_weight: Factor of the whole loss.
-
-    Raises:
-        ValueError: On an unknown choice or counts that do not fit.
     """
 
     def __init__(
@@ -55,15 +52,7 @@ class ClassCountLoss(NamedSettings, nn.Module):
     def set_class_counts(
         self, counts: Sequence[int] | Tensor, num_samples: int | None = None
     ) -> None:
-        """Take the class counts of the training set.
-
-        Args:
-            counts: (C,) positives of each class.
-            num_samples: Number of samples. None: the sum.
-
-        Raises:
-            ValueError: If the counts do not fit.
-        """
+        """Take the (C,) positives of each class and the number of samples; None: their sum."""
         self.counts.set(counts, num_samples)
 
     def forward(
@@ -119,28 +108,11 @@ class ClassCountLoss(NamedSettings, nn.Module):
         return self.loss_weight * loss
 
     def sigmoid_losses(self, scores: Tensor, is_positive: Tensor) -> tuple[Tensor, Tensor]:
-        """Losses of binary problems; what a subclass has to define.
-
-        Args:
-            scores: (n, C) at least float32.
-            is_positive: (n, C) bool.
-
-        Returns:
-            (n, C) losses, and (n, C) what each counts in the denominator of the mean, without
-            gradient.
-        """
+        """(n, C) losses and shares in the mean of (n, C) scores and bool."""
         raise NotImplementedError
 
     def softmax_losses(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Losses of samples with one class; what a subclass has to define.
-
-        Args:
-            scores: (n, C) at least float32.
-            labels: (n,) int64 in ``[0, C)``.
-
-        Returns:
-            (n,) losses and (n,) shares, as :meth:`sigmoid_losses`.
-        """
+        """(n,) losses and shares of (n, C) scores with (n,) int64 classes."""
         raise NotImplementedError
 
     def _single_labels(self, target: Tensor) -> Tensor:

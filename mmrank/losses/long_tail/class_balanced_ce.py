@@ -10,7 +10,7 @@ from .base import ClassCountLoss
 
 
 def effective_number_weights(counts: Tensor, beta: float) -> Tensor:
-    """Class weights by the effective number of samples.
+    """Class weights by the effective number of samples, float64; 0 for a class without samples.
 
     ``w_c = (1 - beta) / (1 - beta^n_c)``, scaled so that the classes that have samples weigh 1 on
     average: 0 gives equal weights, and towards 1 they tend to 1/n. Source: Cui et al.,
@@ -19,12 +19,6 @@ def effective_number_weights(counts: Tensor, beta: float) -> Tensor:
     Args:
         counts: (..., K) numbers >= 0, samples of the K classes that compete.
         beta: In [0, 1).
-
-    Returns:
-        (..., K) float64 >= 0; 0 for a class without samples.
-
-    Raises:
-        ValueError: If ``beta`` is out of range.
 
     Example:
         >>> effective_number_weights(torch.tensor([900, 100]), 0.999)
@@ -55,9 +49,6 @@ class ClassBalancedCELoss(ClassCountLoss):
         beta: In [0, 1): 0 is plain cross-entropy, towards 1 the weights tend to 1/n. The paper
             compares 0.9, 0.99, 0.999 and 0.9999.
         **kwargs: See :class:`ClassCountLoss`.
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     def __init__(self, num_classes: int, beta: float = 0.9999, **kwargs) -> None:

@@ -9,20 +9,11 @@ from .class_balanced_ce import effective_number_weights
 
 
 def ldam_margins(counts: Tensor, max_margin: float = 0.5) -> Tensor:
-    """Label-distribution-aware margins.
+    """Label-distribution-aware margins of (..., K) counts, float64 in ``[0, max_margin]``.
 
-    ``n_c^(-1/4)``, scaled so that the rarest class has ``max_margin``. Source: Cao et al., Learning
-    Imbalanced Datasets with Label-Distribution- Aware Margin Loss, NeurIPS 2019, eq. 13.
-
-    Args:
-        counts: (..., K) numbers >= 0, samples of the K classes that compete.
-        max_margin: Largest margin, >= 0.
-
-    Returns:
-        (..., K) float64 in ``[0, max_margin]``; ``max_margin`` for a class without samples.
-
-    Raises:
-        ValueError: If ``max_margin`` is negative.
+    ``n_c^(-1/4)``, scaled so that the rarest class, and one without samples, has ``max_margin``.
+    Source: Cao et al., Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss,
+    NeurIPS 2019, eq. 13.
 
     Example:
         >>> ldam_margins(torch.tensor([1600, 100]))
@@ -38,19 +29,10 @@ def ldam_margins(counts: Tensor, max_margin: float = 0.5) -> Tensor:
 
 
 def ldam_softmax(scores: Tensor, labels: Tensor, margins: Tensor, scale: float = 30.0) -> Tensor:
-    """LDAM loss of samples with one class each.
+    """(n,) LDAM losses of (n, C) scores with (n,) int64 classes and (C,) margins.
 
     Cross-entropy of ``scale * (scores - margin of the own class)``. Source: Cao et al., Learning
     Imbalanced Datasets with Label-Distribution-Aware Margin Loss, NeurIPS 2019, eq. 12.
-
-    Args:
-        scores: (n, C) floats.
-        labels: (n,) int64 classes in ``[0, C)``.
-        margins: (C,) margins, see :func:`ldam_margins`.
-        scale: Factor of the scores, > 0.
-
-    Returns:
-        (n,) losses >= 0, in the dtype of the scores.
     """
     own = torch.zeros_like(scores).scatter_(1, labels[:, None], margins.to(scores)[labels][:, None])
     return cross_entropy(scale * (scores - own), labels, reduction='none')
@@ -59,19 +41,10 @@ def ldam_softmax(scores: Tensor, labels: Tensor, margins: Tensor, scale: float =
 def ldam_sigmoid(
     scores: Tensor, is_positive: Tensor, margins: Tensor, scale: float = 30.0
 ) -> Tensor:
-    """LDAM loss of binary problems, one a column.
+    """(n, C) LDAM losses of binary problems, one a column, with (C, 2) margins.
 
     A score s is that of the positive class over the negative one, so this is :func:`ldam_softmax`
-    of the scores (0, s).
-
-    Args:
-        scores: (n, C) floats.
-        is_positive: (n, C) bool.
-        margins: (C, 2) margins of the negatives and of the positives.
-        scale: Factor of the scores, > 0.
-
-    Returns:
-        (n, C) losses >= 0, in the dtype of the scores.
+    of the scores (0, s). The margins are those of the negatives and of the positives.
     """
     neg, pos = margins.to(scores).unbind(1)
     lead = torch.where(is_positive, scores - pos, -scores - neg)
@@ -95,11 +68,7 @@ class LDAMLoss(ClassCountLoss):
         **kwargs: See :class:`ClassCountLoss`.
 
     Attributes:
-        reweighting: () float32 buffer, 1 from the start of the re-weighting on; saved, so that a
-            resumed run continues with it.
-
-    Raises:
-        ValueError: On a parameter out of range.
+        reweighting: () float32 buffer, 1 from the start of the re-weighting on.
     """
 
     reweighting: Tensor

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from mmrank.distributed import all_gather_rows, rows_and_dtype, world_group
+from mmrank.distributed import world_group
+from mmrank.gathering import all_gather_rows, rows_and_dtype
 from mmrank.losses.inputs import EmbeddingBatch, one_of
 
 _INSTALL = "pip install 'pytorch-metric-learning>=2.9'"
@@ -17,23 +18,22 @@ _TRIPLET_LOSSES = ('TripletMarginLoss', 'MarginLoss')
 class PMLLoss(nn.Module):
     """A loss of pytorch-metric-learning for queries and their gallery.
 
-    Takes its pair losses (contrastive, multi-similarity, NT-Xent, circle
-    ...), ``TripletMarginLoss``, ``MarginLoss`` and ``FastAPLoss``. A query never meets its own
-    image. For cross-batch memory (XBM) set ``memory`` of ``mmrank.RetrievalHead``: it is saved and
-    resumed, whereas the package's own ``CrossBatchMemory`` keeps its write position and whether it
-    is full outside of its ``state_dict``.
+    Takes its pair losses (contrastive, multi-similarity, NT-Xent, circle ...),
+    ``TripletMarginLoss``, ``MarginLoss`` and ``FastAPLoss``. A query never meets its own image. For
+    cross-batch memory (XBM) set ``memory`` of ``mmrank.RetrievalHead``: it is saved and resumed,
+    whereas the package's own ``CrossBatchMemory`` keeps its write position outside of its
+    ``state_dict``.
 
-    Embeddings are used in float32 at least, also under autocast; a NaN among them makes the loss
-    NaN, where the reducers of the package would drop it. The pairs are read from the device: the
-    host waits for it.
+    Embeddings are used in float32 at least; a NaN among them makes the loss NaN, where the reducers
+    of the package would drop it. The pairs are read from the device: the host waits for it.
 
     Args:
         loss: Config of the loss: ``type`` and its arguments; ``distance``, ``reducer`` and
             ``embedding_regularizer`` are configs themselves.
         miner: Config of a miner, which chooses the pairs; None takes all. With a memory a miner
-            sees the query's own image as a candidate (as in the package's ``CrossBatchMemory``) and
-            the pair is dropped afterwards: do not use one that selects the easiest positive. A
-            random miner draws on every rank for itself, and the gradient is the mean of the draws.
+            sees the query's own image as a candidate and the pair is dropped afterwards: do not use
+            one that selects the easiest positive. A random miner draws on every rank for itself,
+            and the gradient is the mean of the draws.
         scope: ``global``: in distributed training the batches of all ranks are one, exactly as in a
             single process. ``local``: each rank has its own.
         loss_weight: Factor of the loss.
@@ -68,18 +68,11 @@ class PMLLoss(nn.Module):
             self.miner = _build_part('miners', miner, 'miner')
 
     def forward(self, batch: EmbeddingBatch) -> Tensor:
-        """The same as :meth:`embedding_loss`."""
+        """See :meth:`embedding_loss`."""
         return self.embedding_loss(batch)
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
-        """Compute the loss of a retrieval batch.
-
-        Args:
-            batch: Queries and gallery of this rank.
-
-        Returns:
-            Scalar, 0 and still attached to the graph when there is no pair.
-        """
+        """Scalar loss of a retrieval batch; 0, attached to the graph, when there is no pair."""
         group = world_group() if self.scope == 'global' else None
         if group is not None:
             batch = _with_gallery_of_all_ranks(batch, group)
@@ -156,8 +149,7 @@ def _with_gallery_of_all_ranks(batch: EmbeddingBatch, group) -> EmbeddingBatch:
     """The batch as a single process would have it.
 
     The gradient of the gallery is summed over ranks, as that of the queries is by who gathered
-    them: all ranks compute one loss, and the mean that DistributedDataParallel takes makes it count
-    once.
+    them: all ranks compute one loss, and the mean of DistributedDataParallel makes it count once.
     """
     counts, dtype = rows_and_dtype(batch.gallery, group)
     # uint8: not every backend sends bool.

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from mmrank.autograd import is_compiling, opaque_operator
 
-from .pair_matrix import Buffers
-from .surrogates import SCORE_LIMIT, clamp_infinite
+from .pair_sums import SCORE_LIMIT, Buffers, clamp_infinite
 from .tables import CHUNK, PairwiseTables, ScoreBinner, column_blocks
 
 # Scores per pass where a pass is a kernel launch and not a cache-sized step.

@@ -17,7 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from mmrank.distributed import all_gather_rows, scale_gradient, sizes_and_dtype, world_group
+from mmrank.distributed import scale_gradient, world_group
+from mmrank.gathering import all_gather_rows, sizes_and_dtype
 from mmrank.losses.inputs import one_of
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state.pair_counts import (
@@ -113,7 +114,7 @@ def in_batch_loss(
     pointwise: str | Pointwise = 'square',
     shape: tuple[int, int],
 ) -> Tensor:
-    """Loss of a batch of positive pairs, from the matrix of their scores.
+    """Loss of a batch of positive pairs, from the (B, B) matrix of their scores.
 
     Source: "in-batch bias of two-tower models", appendices D.1 and F.3. With batches drawn
     uniformly without replacement the expectation is
@@ -133,7 +134,7 @@ def in_batch_loss(
 
     Args:
         scores: (B, B) floats of any size; entry (p, q) is the inner product of the left entity of
-            pair p and the right one of pair q. Half precision is computed in float32.
+            pair p and the right one of pair q.
         rows: (B,) integers in ``[0, m)``: left entity of each pair.
         cols: (B,) integers in ``[0, n)``: right entity of each pair.
         row_counts: (m,) numbers >= 1: positives of each left entity in O.
@@ -154,14 +155,6 @@ def in_batch_loss(
         ValueError: On shapes that do not fit, an unknown mode or pointwise loss, an index out of
             range, an entity without positives, a pair that occurs twice in one sample, fewer than
             two pairs where the mode needs two, or more than ``num_positives``.
-
-    Example:
-        >>> import torch
-        >>> in_batch_loss(
-        ...     torch.eye(2), torch.tensor([0, 1]), torch.tensor([0, 1]),
-        ...     torch.tensor([1, 1]), torch.tensor([1, 1]), 2,
-        ...     mode='unbiased', shape=(2, 2))
-        tensor(0.)
     """
     first, start = _first_sample(mode, len(rows), len(cols))
     if scores.shape != (len(rows), len(cols)):
@@ -200,30 +193,18 @@ def in_batch_embedding_loss(
     block_size: int = BLOCK_SIZE,
     group=None,
 ) -> Tensor:
-    """Loss of a batch of positive pairs, from the embeddings.
+    """:func:`in_batch_loss` on ``left @ right.t()``, without the matrix of all scores.
 
-    The value of :func:`in_batch_loss` on ``left @ right.t()``, whose arguments the others are. The
-    square loss costs O(B D^2), others are computed in blocks; see :func:`weighted_cross_sum`.
+    The square loss costs O(B D^2), others are computed in blocks; see :func:`weighted_cross_sum`.
 
-    An entity that occurs in many pairs needs to be embedded, and multiplied, only once: pass each
-    distinct entity once and index them by ``left_index`` and ``right_index``, one entry per pair.
-    With all pairs of a data set as the batch this is the full objective in O(m n D) or less.
-
-    - ``left``: (B, D) floats, or (U, D) with ``left_index``, (B,) integers in ``[0, U)``. None:
-      pair p has row p. ``right`` and ``right_index`` likewise.
+    - ``left``: (B, D) floats; or one for each distinct entity, (U, D), with ``left_index``, (B,)
+      integers in ``[0, U)``. ``right`` and ``right_index`` likewise. With all pairs of a data set
+      as the batch this is the full objective in O(m n D) or less.
     - ``rows``: (B,), or (B1,) for ``sogram``, beside (B1 + B2,) ``cols``.
-    - ``block_size``: See :func:`weighted_cross_sum`.
-    - ``group``: Process group whose ranks hold parts of one batch, of any sizes, also 0. The value
-      is that of the joined batch on every rank. The gradient is W times this rank's part of it, so
-      that DistributedDataParallel's mean over the ranks is the joined batch's; every rank must run
-      backward. None: one process.
-
-    Returns:
-        Scalar of the embeddings' dtype, at least float32.
-
-    Raises:
-        TypeError: See :func:`in_batch_loss`.
-        ValueError: See there; or embeddings that do not fit the pairs.
+    - ``group``: Process group whose ranks hold parts of one batch, of any sizes, also 0. The
+      value is that of the joined batch on every rank. The gradient is W times this rank's part of
+      it, so that DistributedDataParallel's mean over the ranks is the joined batch's; every rank
+      must run backward. None: one process.
     """
     first, start = _first_sample(mode, len(rows), len(cols))
     left_index = _checked_index('left', left, left_index, len(rows))
@@ -362,13 +343,6 @@ class InBatchLoss(NamedSettings, nn.Module):
         block_size: See :func:`mmrank.functional.weighted_cross_sum`.
         loss_weight: Factor of the loss.
 
-    Attributes:
-        counts: The :class:`~mmrank.state.PairCounts`.
-
-    Raises:
-        TypeError: If ``pointwise`` is neither name nor loss.
-        ValueError: On a parameter that is unknown or out of range.
-
     Example:
         >>> import torch
         >>> loss = InBatchLoss(mode='unbiased', pointwise='square')
@@ -413,7 +387,7 @@ class InBatchLoss(NamedSettings, nn.Module):
         )
 
     def set_pairs(self, rows: Tensor, cols: Tensor, shape: tuple[int, int]) -> None:
-        """Set the training pairs; see :meth:`PairCounts.set_pairs`."""
+        """See :meth:`PairCounts.set_pairs`."""
         self.counts.set_pairs(rows, cols, shape)
 
     def forward(
@@ -425,7 +399,7 @@ class InBatchLoss(NamedSettings, nn.Module):
         left_index: Tensor | None = None,
         right_index: Tensor | None = None,
     ) -> Tensor:
-        """Compute the loss of a batch.
+        """Loss of a batch; may be negative.
 
         Args:
             left: (B, D) embeddings of the left entities of the pairs; or (U, D), one for each
@@ -435,9 +409,6 @@ class InBatchLoss(NamedSettings, nn.Module):
             cols: (B,) integers in ``[0, n)``: the right entities.
             left_index: (B,) row of ``left`` of each pair.
             right_index: (B,) row of ``right`` of each pair.
-
-        Returns:
-            Scalar, times ``loss_weight``; may be negative.
 
         Raises:
             RuntimeError: If the training pairs are not set.

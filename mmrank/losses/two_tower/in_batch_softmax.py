@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from mmrank.distributed import all_gather_rows, mean_over_ranks, rows_and_dtype, world_group
+from mmrank.distributed import mean_over_ranks, world_group
+from mmrank.gathering import all_gather_rows, rows_and_dtype
 from mmrank.losses.contrastive.info_nce import info_nce_losses
 from mmrank.losses.contrastive.ring import KeyRing
 from mmrank.losses.contrastive.terms import negative_terms
@@ -16,17 +17,7 @@ from mmrank.state.streaming_frequency import StreamingFrequency
 def corrected_rows(
     left: Tensor, right: Tensor, log_share: Tensor | None, tau: float
 ) -> tuple[Tensor, Tensor]:
-    """Rows whose inner product is ``<left, right> / tau - log q``.
-
-    Args:
-        left: (n, D) floats.
-        right: (m, D) floats.
-        log_share: (m,) log q. None: 0.
-        tau: Temperature > 0.
-
-    Returns:
-        (n, D + 1) and (m, D + 1), at least float32.
-    """
+    """(n, D + 1) and (m, D + 1) rows whose inner product is ``<left, right> / tau - log q``."""
     dtype = torch.promote_types(left.dtype, right.dtype)
     dtype = torch.promote_types(dtype, torch.float32)
     left, right = left.to(dtype) / tau, right.to(dtype)
@@ -48,17 +39,14 @@ def in_batch_softmax_losses(
     all_cols: Tensor | None = None,
     ring: KeyRing | None = None,
 ) -> Tensor:
-    """Cross-entropy of each pair of a batch, corrected for sampling.
+    """Cross-entropy of each pair of a batch, corrected for sampling; 0 for one without negatives.
 
-    ``-log exp(s_pp) / sum_q exp(s_pq)`` with ``s_pq = <left_p, right_q> / tau
-    - log q_q``: a right entity is a negative in proportion to the share q of the batches that it is
-    in, so popular ones would be pushed away. Source: Yi et al., Sampling-Bias-Corrected Neural
-    Modeling for Large Corpus Item Recommendations, RecSys 2019, eq. 4 and 5, with all rewards 1.
-    Other pairs of the own right entity are left out of the sum, unlike there: they would be
-    negatives of themselves.
-
-    A factor of all shares cancels. No (B, B) matrix is kept; see
-    :func:`mmrank.functional.negative_terms`. Differentiable once.
+    ``-log exp(s_pp) / sum_q exp(s_pq)`` with ``s_pq = <left_p, right_q> / tau - log q_q``: a right
+    entity is a negative in proportion to the share q of the batches that it is in, so popular ones
+    would be pushed away. Source: Yi et al., Sampling-Bias-Corrected Neural Modeling for Large
+    Corpus Item Recommendations, RecSys 2019, eq. 4 and 5, with all rewards 1. Other pairs of the
+    own right entity are left out of the sum, unlike there: they would be negatives of themselves. A
+    factor of all shares cancels. Differentiable once.
 
     Args:
         left: (B, D) embeddings of the left entities of the pairs.
@@ -70,12 +58,6 @@ def in_batch_softmax_losses(
             this batch.
         all_cols: (M,) their entities.
         ring: Where those come from instead; every rank must call this.
-
-    Returns:
-        (B,) losses >= 0, at least float32; 0 for a pair without negatives.
-
-    Raises:
-        ValueError: If shapes do not fit, or ``tau`` is not positive.
 
     Example:
         >>> eye, cols = torch.eye(2), torch.arange(2)
@@ -97,8 +79,7 @@ def in_batch_softmax_losses(
 class InBatchSoftmaxLoss(NamedSettings, nn.Module):
     """Softmax over the right entities of the batch, with the logQ correction.
 
-    The usual loss of two-tower models, and a baseline of :class:`InBatchLoss`. Source: Yi et al.,
-    Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations, RecSys 2019; see
+    The usual loss of two-tower models, and a baseline of :class:`InBatchLoss`; see
     :func:`mmrank.functional.in_batch_softmax_losses`.
 
     Args:
@@ -116,13 +97,6 @@ class InBatchSoftmaxLoss(NamedSettings, nn.Module):
         gather: ``all`` or ``ring``: how the right entities of other ranks come, see
             :class:`ContrastiveLoss`.
         loss_weight: Factor of the loss.
-
-    Attributes:
-        counts: The :class:`~mmrank.state.PairCounts` of ``counts``.
-        streaming: The :class:`~mmrank.state.StreamingFrequency`, or None.
-
-    Raises:
-        ValueError: On a parameter that is unknown or out of range.
 
     Example:
         >>> loss = InBatchSoftmaxLoss(frequency='none')
@@ -168,7 +142,7 @@ class InBatchSoftmaxLoss(NamedSettings, nn.Module):
         )
 
     def set_pairs(self, rows: Tensor, cols: Tensor, shape: tuple[int, int]) -> None:
-        """Set the training pairs; see :meth:`PairCounts.set_pairs`."""
+        """See :meth:`PairCounts.set_pairs`."""
         self.counts.set_pairs(rows, cols, shape)
 
     def forward(
@@ -180,25 +154,10 @@ class InBatchSoftmaxLoss(NamedSettings, nn.Module):
         left_index: Tensor | None = None,
         right_index: Tensor | None = None,
     ) -> Tensor:
-        """Compute the loss of a batch; in training, count its entities.
+        """Loss of a batch, >= 0, with the arguments of :class:`InBatchLoss`.
 
-        Args:
-            left: (B, D) embeddings of the left entities of the pairs; or (U, D), one for each
-                distinct one, with ``left_index``.
-            right: (B, D) of the right entities, or (V, D).
-            rows: (B,) integers >= 0: the left entities.
-            cols: (B,) integers >= 0: the right entities.
-            left_index: (B,) row of ``left`` of each pair.
-            right_index: (B,) row of ``right`` of each pair.
-
-        Returns:
-            Scalar >= 0, times ``loss_weight``; 0, still attached to the graph, when no pair has a
-            negative.
-
-        Raises:
-            RuntimeError: If ``frequency='counts'`` and they are not set.
-            TypeError: If entities are no integers or embeddings no floats.
-            ValueError: If shapes do not fit or an index is out of range.
+        In training it counts the entities. Still attached to the graph when no pair has a negative.
+        Raises as :class:`InBatchLoss`.
         """
         left = _of_pairs('left', left, left_index, rows, 'rows')
         right = _of_pairs('right', right, right_index, cols, 'cols')

@@ -17,8 +17,7 @@ class LabelledPairLoss(NamedSettings, nn.Module):
     (5). Over ranks it is a mean, so the ranks' equal shares of a batch return what a single process
     returns.
 
-    **Half precision.** The loss is computed in float32. A gradient beyond 65504 is infinite in
-    float16, so that a ``GradScaler`` skips the step.
+    **Half precision.** As of :class:`InBatchLoss`.
 
     Args:
         pointwise: ``square``, ``logistic``, or a :class:`mmrank.functional.Pointwise`.
@@ -40,7 +39,7 @@ class LabelledPairLoss(NamedSettings, nn.Module):
         left_index: Tensor,
         right_index: Tensor,
     ) -> Tensor:
-        """Compute the loss of a batch.
+        """Loss of a batch, >= 0.
 
         Args:
             left: (U, D) embeddings.
@@ -49,9 +48,6 @@ class LabelledPairLoss(NamedSettings, nn.Module):
                 C), for all combinations of them.
             left_index: (B,) or (R,) rows of ``left``.
             right_index: (B,) or (C,) rows of ``right``.
-
-        Returns:
-            Scalar >= 0, times ``loss_weight``.
 
         Raises:
             ValueError: If the labels do not fit the pairs, there is none, or the embeddings do not

@@ -58,26 +58,12 @@ def weighted_cross_sum(
     pointwise: Pointwise,
     block_size: int = BLOCK_SIZE,
 ) -> Tensor:
-    """``sum_u sum_v x_u y_v l-(<left_u, right_v>)``, no (U, V) matrix kept.
+    """``sum_u sum_v x_u y_v l-(<left_u, right_v>)``, no (U, V) matrix kept; 0 if U or V is 0.
 
     The square loss costs O((U + V) D^2): it is half the inner product of the two weighted Gram
-    matrices. Any other loss is computed block by block, forward and gradient in one go, and is
-    differentiable once.
-
-    Args:
-        left: (U, D) floats.
-        right: (V, D), of the same dtype.
-        left_weights: (U,) x, no gradient.
-        right_weights: (V,) y, no gradient.
-        pointwise: The loss.
-        block_size: Rows and columns of a block: memory beyond the embeddings is a few
-            ``block_size^2`` numbers.
-
-    Returns:
-        Scalar; 0, attached to the graph, if U or V is 0.
-
-    Raises:
-        ValueError: If ``block_size`` is not positive.
+    matrices. Any other loss is computed in blocks of ``block_size`` rows and columns, forward and
+    gradient in one go, and is differentiable once. The weights, (U,) x and (V,) y, have no
+    gradient.
     """
     if block_size < 1:
         raise ValueError(f'block_size must be at least 1, got {block_size}')

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from mmrank.functional.ranking.error_driven.box_balance import box_balance
+from mmrank.losses.ranking.rank_sort import box_balance
 
 #: Argument of a ranking loss for each ``box_input``.
 BOX_ARGUMENTS = {'quality': 'quality', 'loss': 'box_loss'}

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from mmrank.losses.long_tail.base import ClassCountLoss
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import KeepsSampleState
-from mmrank.losses.ranking.ranking_loss import RankingLoss
+from mmrank.losses.ranking.base import RankingLoss
 from mmrank.registry import MODELS
 from mmrank.training_set import TrainingSet
 

@@ -9,7 +9,8 @@ from mmengine.model import BaseModule
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from mmrank.distributed import all_gather_rows, rows_and_dtype, world_group
+from mmrank.distributed import world_group
+from mmrank.gathering import all_gather_rows, rows_and_dtype
 from mmrank.losses.inputs import EmbeddingBatch
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TrainsEmbeddings

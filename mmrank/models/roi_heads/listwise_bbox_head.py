@@ -6,10 +6,10 @@ from functools import cache
 from mmengine.dist import all_reduce, get_world_size
 from torch import Tensor
 
-from mmrank.functional.ranking.error_driven.box_balance import box_balance
 from mmrank.losses import RankingLoss
 from mmrank.losses.inputs import one_of
 from mmrank.losses.loss_type import with_num_classes
+from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.made_class import MadeClass, host_class, make_class
 from mmrank.models.dense_heads.box_collector import BoxCollector, check_box_loss
 from mmrank.models.federated_annotations import exhaustive_classes, federated_weight

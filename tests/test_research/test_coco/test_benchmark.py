@@ -11,10 +11,11 @@ from PIL import Image
 from rich.console import Console
 
 from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
-from mmrank.visualization.figures import fitting_labels, shorten
+from mmrank.visualization.figures import shorten
 from research.coco.detections import (
     class_colours,
     draw_side_by_side,
+    fitting_labels,
     matched_boxes,
     most_differing_images,
 )

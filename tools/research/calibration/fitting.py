@@ -7,7 +7,7 @@ import numpy as np
 from mmrank.calibration.calibration_file import LEAST_SCALE, Calibration, ClassMap
 from mmrank.errors import UserError
 
-from .judged_scores import JudgedScores
+from .splits import JudgedScores
 
 METHODS = ('isotonic', 'platt', 'temperature')
 TARGETS = ('precision', 'iou')

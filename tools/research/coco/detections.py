@@ -19,7 +19,6 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from mmrank.evaluation.box_evaluation import best_f1_thresholds, evaluate_boxes
-from mmrank.visualization.figures import fitting_labels
 
 MATCH_IOU = 0.5
 # Inches of a panel's width; the height follows the images.
@@ -371,3 +370,43 @@ def draw_side_by_side(
     ids = [difference.image_id for difference in chosen]
     drawn = draw_detections(models, image_dir, path, image_ids=ids, score_thr=score_thr)
     return drawn, chosen
+
+
+# Measures of DejaVu Sans, the labels' font, as shares of its size.
+_CHARACTER_WIDTH = 0.68
+_LINE_HEIGHT = 1.5
+
+
+def fitting_labels(
+    corners: Sequence[tuple[float, float]],
+    labels: Sequence[str],
+    font_size: float,
+    *,
+    is_below: Sequence[bool],
+) -> list[bool]:
+    """Choose labels so that no two overlap, the first ones before others.
+
+    Args:
+        corners: Left end of each label at the edge of its box, x to the right and y down.
+        labels: Texts; an empty one takes no room.
+        font_size: In the unit of ``corners``.
+        is_below: Whether each label hangs below its corner, not above it.
+
+    Returns:
+        Whether each label is to be shown.
+    """
+    placed, chosen = [], []
+    height = _LINE_HEIGHT * font_size
+    for (x, y), label, below in zip(corners, labels, is_below):
+        top, right = y if below else y - height, x + _CHARACTER_WIDTH * font_size * len(label)
+        fits = bool(label) and not any(
+            x < other_right
+            and left < right
+            and top < other_top + height
+            and other_top < top + height
+            for left, other_top, other_right in placed
+        )
+        if fits:
+            placed.append((x, top, right))
+        chosen.append(fits)
+    return chosen

@@ -32,19 +32,12 @@ _EVERY_BOX = 1 << 30
 
 @dataclass(frozen=True)
 class Matches:
-    """Boxes of one class, or of several in one ranking.
+    """Boxes of one class, or of several in one ranking."""
 
-    Attributes:
-        scores: (D,) scores.
-        is_true: (T, D) bool, at each of T IoU thresholds.
-        is_false: (T, D) bool; a box that is neither is ignored.
-        num_objects: Objects to be found.
-    """
-
-    scores: np.ndarray
-    is_true: np.ndarray
-    is_false: np.ndarray
-    num_objects: int
+    scores: np.ndarray  # (D,) scores
+    is_true: np.ndarray  # (T, D) bool, at each of T IoU thresholds
+    is_false: np.ndarray  # (T, D) bool; a box that is neither is ignored
+    num_objects: int  # Objects to be found
 
     @classmethod
     def joined(cls, parts: Iterable['Matches']) -> 'Matches':

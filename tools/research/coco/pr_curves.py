@@ -26,22 +26,15 @@ _LONGEST_MODEL = 24
 
 @dataclass(frozen=True)
 class PRCurves:
-    """Interpolated precision of one detector, as COCO defines it.
+    """Interpolated precision of one detector, as COCO defines it."""
 
-    Attributes:
-        precision: Precision in [0, 1], shape (IoU thresholds, recall thresholds, classes); NaN for
-            classes without objects.
-        recall: Recall thresholds, shape (recall thresholds,).
-        iou: IoU thresholds, shape (IoU thresholds,).
-        classes: Class names.
-        num_objects: Ground-truth objects per class, crowds left out.
-    """
-
+    # Precision in [0, 1], shape (IoU thresholds, recall thresholds, classes); NaN for classes
+    # without objects
     precision: np.ndarray
-    recall: np.ndarray
-    iou: np.ndarray
-    classes: tuple[str, ...]
-    num_objects: tuple[int, ...]
+    recall: np.ndarray  # Recall thresholds, shape (recall thresholds,)
+    iou: np.ndarray  # IoU thresholds, shape (IoU thresholds,)
+    classes: tuple[str, ...]  # Class names
+    num_objects: tuple[int, ...]  # Ground-truth objects per class, crowds left out
 
     @classmethod
     def from_coco_eval(cls, evaluation: COCOeval) -> 'PRCurves':

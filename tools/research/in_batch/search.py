@@ -9,26 +9,18 @@ import torch
 
 @dataclass(frozen=True)
 class SearchRule:
-    """How a learning rate is chosen and when a training ends.
+    """How a learning rate is chosen and when a training ends."""
 
-    Attributes:
-        first_exponent: The first learning rate is 2 to this power.
-        last_exponent: The last one that is tried.
-        divergence: A learning rate is given up when the objective is more
-            than so many times its first value, or NaN.
-        patience: Epochs without an improvement of any metric that end a training.
-        checks_per_epoch: Objective and metrics are computed so often, at
-            most once a step. The objective also after 1, 2, 4, 8, ... steps, so that a hopeless
-            learning rate costs a step, not an epoch.
-        max_steps: Steps that end a training; None: no limit.
-    """
-
-    first_exponent: int = 18
-    last_exponent: int = -20
+    first_exponent: int = 18  # The first learning rate is 2 to this power
+    last_exponent: int = -20  # The last one that is tried
+    # A learning rate is given up when the objective is more than so many times its first value, or
+    # NaN
     divergence: float = 100.0
-    patience: int = 10
+    patience: int = 10  # Epochs without an improvement of any metric that end a training
+    # Objective and metrics are computed so often, at most once a step. The objective also after 1,
+    # 2, 4, 8, ... steps, so that a hopeless learning rate costs a step, not an epoch.
     checks_per_epoch: int = 100
-    max_steps: int | None = None
+    max_steps: int | None = None  # Steps that end a training; None: no limit
 
     def __post_init__(self) -> None:
         """Check the numbers."""

@@ -22,22 +22,15 @@ _NAMED_CLASSES = 20
 
 @dataclass(frozen=True)
 class EmbeddingMap:
-    """Samples on a plane.
+    """Samples on a plane."""
 
-    Attributes:
-        name: Of the model.
-        places: (n, 2) floats.
-        labels: (n,) class indices.
-        purity: Share of samples whose nearest neighbour by cosine, among the samples of the map, is
-            of their class, in percent.
-        map_purity: The same by distance on the map.
-    """
-
-    name: str
-    places: np.ndarray
-    labels: np.ndarray
+    name: str  # Of the model
+    places: np.ndarray  # (n, 2) floats
+    labels: np.ndarray  # (n,) class indices
+    # Share of samples whose nearest neighbour by cosine, among the samples of the map, is of their
+    # class, in percent
     purity: float
-    map_purity: float
+    map_purity: float  # The same by distance on the map
 
 
 def choose_samples(labels: np.ndarray, num_classes: int, per_class: int, seed: int) -> np.ndarray:

@@ -44,17 +44,6 @@ def _parse(word: str) -> Entry:
     return Entry(name or path.stem, path, find_checkpoint(word, checkpoint))
 
 
-def plan_features(entry: Entry, config: dict, device: str, out_dir: str | os.PathLike) -> Path:
-    """Return the file of a config's features.
-
-    A changed config, override, checkpoint or kind of device has a file of
-    its own.
-    """
-    digest = digest_run(config, entry.checkpoint, device)
-    name = f'{entry.file_name}-{digest[:8]}.npz'
-    return Path(out_dir) / 'features' / name
-
-
 def use_retrieval_metric(cfg: Any, out_file: str, name: str) -> list[str]:
     """Let the test of a config write features, and do nothing else."""
     if not cfg.get('test_dataloader') or cfg.get('test_cfg') is None:
@@ -103,65 +92,46 @@ def features_by_name(
 ) -> dict[str, RetrievalFeatures]:
     """Read or make the features of every model of a command line."""
     models = {
-        entry.name: features_of(
-            entry,
-            out_dir,
-            args.cfg_options,
-            trust_checkpoint=args.trust_checkpoint,
-            allow_partial=args.allow_partial,
-            stored=stored,
-            say=say,
-        )
+        entry.name: load_features(_features_of(entry, args, out_dir, say), stored)
         for entry in parse_entries(args.models)
     }
     check_same_test_set(models)
     return models
 
 
-def features_of(
-    entry: Entry,
-    out_dir: str | os.PathLike,
-    cfg_options: Sequence[str] = (),
-    *,
-    trust_checkpoint: bool = False,
-    allow_partial: Sequence[str] = (),
-    stored: bool = False,
-    say: Callable[[str], None] = print,
-) -> RetrievalFeatures:
-    """Read a model's features, or test its config, once."""
+def _features_of(
+    entry: Entry, args: argparse.Namespace, out_dir: str | os.PathLike, say: Callable[[str], None]
+) -> Path:
+    """The file of a model's features; its config is tested, once."""
     if not entry.is_config:
-        return load_features(entry.path, stored)
+        return entry.path
     from mmengine.device import get_device
 
     parser = argparse.ArgumentParser()
     add_config_option(parser)
-    words = ['--cfg-options', *cfg_options] if cfg_options else []
-    options = parser.parse_args(words).cfg_options
+    words = ['--cfg-options', *args.cfg_options] if args.cfg_options else []
+    options = parser.parse_args(words)
+    options.config, options.launcher, options.local_rank = str(entry.path), 'none', 0
+    options.work_dir = str(Path(out_dir) / 'runs' / entry.file_name)
+    options.trust_checkpoint = args.trust_checkpoint
     try:
-        cfg = load(
-            argparse.Namespace(
-                config=str(entry.path),
-                cfg_options=options,
-                launcher='none',
-                work_dir=str(Path(out_dir) / 'runs' / entry.file_name),
-                local_rank=0,
-                trust_checkpoint=trust_checkpoint,
-            )
-        )
+        cfg = load(options)
     except UserError as error:
         raise UserError(f'{entry.name}: {error}') from error
     content = cfg.to_dict()
-    if allow_partial:
-        content['allow_partial'] = list(allow_partial)
-    path = plan_features(entry, content, get_device(), out_dir)
+    if args.allow_partial:
+        content['allow_partial'] = list(args.allow_partial)
+    # A changed config, override, checkpoint or kind of device has a file of its own.
+    digest = digest_run(content, entry.checkpoint, get_device())
+    path = Path(out_dir) / 'features' / f'{entry.file_name}-{digest[:8]}.npz'
     if path.is_file():
         say(f'{entry.name}: tested before, features in {path}')
-        return load_features(path, stored)
+        return path
     say(f'{entry.name}: testing, log in {cfg.work_dir}')
     for note in use_retrieval_metric(cfg, str(path), entry.name):
         say(note)
     cfg.load_from = str(entry.checkpoint)
     # Two configs of one name within a second are one to mmengine.
     cfg.experiment_name = path.stem
-    build_runner(cfg, allow_partial=allow_partial).test()
-    return load_features(path, stored)
+    build_runner(cfg, allow_partial=args.allow_partial).test()
+    return path

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 from rich.markup import escape
@@ -31,37 +30,22 @@ _CUTOFFS = 60
 class RetrievalResult:
     """One model.
 
-    Attributes:
-        name: Name of the model.
-        metrics: ``mAP``, ``R_precision``, ``MAP_at_R`` and ``recall@K`` in
-            [0, 1].
-        queries: Queries with a positive.
-        queries_without_positive: Queries that the means leave out.
-        gallery_size: Samples in the gallery.
-        recall: (T,) recall thresholds of the precision-recall curve.
-        precision: (T,) mean interpolated precision.
-        cutoffs: The K of the Recall@K curve.
-        recall_at: Recall@K at these.
-        average_precision: (Q,) per query, NaN without a positive.
-        num_positives: (Q,) per query.
-        is_approximate: Whether an index may have missed a neighbour.
-
     Of an index there are no figures of the whole ranking: ``metrics`` has Recall@K alone,
     ``recall``, ``precision`` and ``average_precision`` are empty.
     """
 
-    name: str
-    metrics: dict[str, float]
-    queries: int
-    queries_without_positive: int
-    gallery_size: int
-    recall: np.ndarray
-    precision: np.ndarray
-    cutoffs: list[int]
-    recall_at: list[float]
-    average_precision: np.ndarray
-    num_positives: np.ndarray
-    is_approximate: bool = False
+    name: str  # Name of the model
+    metrics: dict[str, float]  # ``mAP``, ``R_precision``, ``MAP_at_R`` and ``recall@K`` in [0, 1]
+    queries: int  # Queries with a positive
+    queries_without_positive: int  # Queries that the means leave out
+    gallery_size: int  # Samples in the gallery
+    recall: np.ndarray  # (T,) recall thresholds of the precision-recall curve
+    precision: np.ndarray  # (T,) mean interpolated precision
+    cutoffs: list[int]  # The K of the Recall@K curve
+    recall_at: list[float]  # Recall@K at these
+    average_precision: np.ndarray  # (Q,) per query, NaN without a positive
+    num_positives: np.ndarray  # (Q,) per query
+    is_approximate: bool = False  # Whether an index may have missed a neighbour
 
     @property
     def has_ranking(self) -> bool:
@@ -96,6 +80,7 @@ def evaluate_features(
         figures = curves.figures
         summary = figures.summary(recall_at)
     else:
+        curves = None
         figures = index_figures(features, index, max(recall_at, default=1))
         summary = index_summary(features, index, recall_at, figures=figures)
     queries = summary.pop('queries')
@@ -106,15 +91,15 @@ def evaluate_features(
             'the gallery. Fix: check labels and in_gallery of the features.'
         )
     cutoffs = np.unique(np.geomspace(1, min(size, max(recall_at)), _CUTOFFS).round())
-    cutoffs = [int(k) for k in cutoffs]
+    cutoffs = cutoffs.astype(int).tolist()
     return RetrievalResult(
         name=name,
         metrics=summary,
         queries=queries,
         queries_without_positive=without,
         gallery_size=rows.numel(),
-        recall=(np.empty(0) if index is not None else curves.recall.cpu().numpy()),
-        precision=(np.empty(0) if index is not None else curves.mean_precision().cpu().numpy()),
+        recall=np.empty(0) if curves is None else curves.recall.cpu().numpy(),
+        precision=np.empty(0) if curves is None else curves.mean_precision().cpu().numpy(),
         cutoffs=cutoffs,
         recall_at=recall_curve(figures, cutoffs),
         average_precision=figures.average_precision.cpu().numpy(),
@@ -131,17 +116,15 @@ def check_same_test_set(models: dict[str, RetrievalFeatures]) -> None:
     for name, other in models.items():
         if not first.labels.equal(other.labels):
             raise UserError(
-                f'{name!r} has {len(other.labels)} samples with other labels '
-                f'than the {len(first.labels)} of {first_name!r}. Fix: test '
-                'both on the same data set, without shuffling.'
+                f'{name!r} has {len(other.labels)} samples with other labels than the '
+                f'{len(first.labels)} of {first_name!r}. Fix: test both on the same data set, '
+                'without shuffling.'
             )
-        masks = first.in_gallery, other.in_gallery
-        if (masks[0] is None) != (masks[1] is None) or (
-            masks[0] is not None and not masks[0].equal(masks[1])
-        ):
+        one, two = first.in_gallery, other.in_gallery
+        if (one is None) != (two is None) or (one is not None and not one.equal(two)):
             raise UserError(
-                f'{name!r} has another gallery than {first_name!r}. Fix: set '
-                'the same gallery_key in both configs.'
+                f'{name!r} has another gallery than {first_name!r}. Fix: set the same gallery_key '
+                'in both configs.'
             )
 
 
@@ -165,22 +148,18 @@ def retrieval_cells(
     results: Sequence[RetrievalResult],
 ) -> tuple[list[str], list[list[str]], list[list[bool]]]:
     """Text of the table in percent, and which cells are best."""
-    header = ['method']
-    columns = [[r.name for r in results]]
-    marks = [[False] * len(results)]
+    columns, marks = [[r.name for r in results]], [[False] * len(results)]
     for name in results[0].metrics:
         values = [r.metrics[name] for r in results]
-        shown = [f'{100 * v:.2f}' for v in values]
-        header.append(metric_title(name))
-        columns.append(shown)
-        marks.append(best_cells(shown, values))
-    return (header, [list(row) for row in zip(*columns)], [list(row) for row in zip(*marks)])
+        columns.append([f'{100 * v:.2f}' for v in values])
+        marks.append(best_cells(columns[-1], values))
+    header = ['method', *map(metric_title, results[0].metrics)]
+    return header, [list(row) for row in zip(*columns)], [list(row) for row in zip(*marks)]
 
 
 def describe_test_set(result: RetrievalResult) -> str:
     """Describe in a sentence what was searched."""
-    text = f'{result.queries:,} queries in a gallery of '
-    text += f'{result.gallery_size:,}'
+    text = f'{result.queries:,} queries in a gallery of {result.gallery_size:,}'
     if result.is_approximate:
         text += (
             ', searched by an approximate index: ≈R@K misses what it misses, '
@@ -201,12 +180,8 @@ def rich_retrieval(results: Sequence[RetrievalResult]) -> Table:
     for title in header[1:]:
         table.add_column(title, justify='right')
     for row, marks in zip(cells, best):
-        table.add_row(
-            *(
-                f'[bold]{escape(text)}[/]' if mark else escape(text)
-                for text, mark in zip(row, marks)
-            )
-        )
+        shown = map(escape, row)
+        table.add_row(*(f'[bold]{text}[/]' if mark else text for text, mark in zip(shown, marks)))
     return table
 
 
@@ -222,14 +197,9 @@ def write_retrieval_table(
     lines.append(f'Percent. {describe_test_set(results[0])}')
     markdown = folder / 'retrieval.md'
     write_atomically(('\n'.join(lines) + '\n').encode(), markdown)
-    table = write_csv_atomically(
-        [
-            ['method', *results[0].metrics, 'queries', 'gallery_size'],
-            *([r.name, *r.metrics.values(), r.queries, r.gallery_size] for r in results),
-        ],
-        folder / 'retrieval.csv',
-    )
-    return [markdown, table]
+    rows = [['method', *results[0].metrics, 'queries', 'gallery_size']]
+    rows += [[r.name, *r.metrics.values(), r.queries, r.gallery_size] for r in results]
+    return [markdown, write_csv_atomically(rows, folder / 'retrieval.csv')]
 
 
 _LONGEST_NAME = 32
@@ -239,17 +209,9 @@ def plot_precision_recall(results: Sequence[RetrievalResult], path: str | os.Pat
     """Draw a mean precision-recall curve for each model."""
     figure, axis = _figure()
     for result, style in zip(results, _styles(results)):
-        axis.plot(
-            result.recall,
-            result.precision,
-            label=_label(result, 'mAP', result.metrics['mAP']),
-            # Between two thresholds the interpolated precision is the later.
-            drawstyle='steps-pre',
-            # A precision of 1 is not to be cut by the frame.
-            clip_on=False,
-            zorder=3,
-            **style,
-        )
+        label = _label(result, 'mAP', result.metrics['mAP'])
+        # Between two thresholds the interpolated precision is the later.
+        axis.plot(result.recall, result.precision, label=label, drawstyle='steps-pre', **style)
     axis.set(xlim=(0, 1), ylim=(0, 1), xlabel='recall', ylabel='precision, mean over queries')
     return _save(figure, axis, path)
 
@@ -258,24 +220,14 @@ def plot_recall_at_k(results: Sequence[RetrievalResult], path: str | os.PathLike
     """Draw Recall@K over K for each model."""
     figure, axis = _figure()
     for result, style in zip(results, _styles(results)):
-        axis.plot(
-            result.cutoffs,
-            result.recall_at,
-            label=_label(result, '≈R@1' if result.is_approximate else 'R@1', result.recall_at[0]),
-            clip_on=False,
-            zorder=3,
-            **style,
-        )
+        metric = '≈R@1' if result.is_approximate else 'R@1'
+        label = _label(result, metric, result.recall_at[0])
+        axis.plot(result.cutoffs, result.recall_at, label=label, **style)
     last = max(result.cutoffs[-1] for result in results)
     lowest = min(result.recall_at[0] for result in results)
-    axis.set_xscale('log')
-    axis.set(
-        xlim=(1, max(last, 2)),
-        # From the tenth below: differences near 1 are the interesting ones.
-        ylim=(int(min(lowest, 0.9) * 10) / 10, 1),
-        xlabel='K',
-        ylabel='Recall@K',
-    )
+    axis.set(xscale='log', xlim=(1, max(last, 2)), xlabel='K', ylabel='Recall@K')
+    # From the tenth below: differences near 1 are the interesting ones.
+    axis.set_ylim(int(min(lowest, 0.9) * 10) / 10, 1)
     axis.xaxis.set_minor_locator(NullLocator())
     axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f'{x:,.0f}'))
     return _save(figure, axis, path)
@@ -299,7 +251,6 @@ def write_curves(results: Sequence[RetrievalResult], path: str | os.PathLike) ->
 
 def _figure() -> tuple[Figure, Axes]:
     figure = Figure(figsize=(5.2, 4.6), layout='constrained')
-    FigureCanvasAgg(figure)
     axis = figure.subplots()
     axis.grid(alpha=0.3)
     axis.spines[['top', 'right']].set_visible(False)
@@ -307,10 +258,10 @@ def _figure() -> tuple[Figure, Axes]:
 
 
 def _styles(results: Sequence[RetrievalResult]) -> list[dict]:
+    # A precision of 1 is not to be cut by the frame.
+    shared = dict(linewidth=1.8, clip_on=False, zorder=3)
     colours = colours_of([result.name for result in results])
-    return [
-        dict(color=own, linestyle=dash(index), linewidth=1.8) for index, own in enumerate(colours)
-    ]
+    return [dict(shared, color=own, linestyle=dash(i)) for i, own in enumerate(colours)]
 
 
 def _label(result: RetrievalResult, metric: str, value: float) -> str:

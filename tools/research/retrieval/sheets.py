@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image, ImageOps
@@ -58,40 +57,24 @@ def select_queries(
 
 @dataclass(frozen=True)
 class Neighbour:
-    """One image that was found.
+    """One image that was found."""
 
-    Attributes:
-        path: Its file.
-        score: Similarity to the query.
-        label: Name of its class.
-        is_right: Whether that is the query's class.
-    """
-
-    path: Path
-    score: float
-    label: str
-    is_right: bool
+    path: Path  # Its file
+    score: float  # Similarity to the query
+    label: str  # Name of its class
+    is_right: bool  # Whether that is the query's class
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """One query of one model.
+    """One query of one model."""
 
-    Attributes:
-        model: Name of the model.
-        path: Image file of the query.
-        label: Name of its class.
-        average_precision: Of this query, in [0, 1]; NaN where an index searched.
-        num_positives: Right images in the gallery.
-        found: Best first.
-    """
-
-    model: str
-    path: Path
-    label: str
-    average_precision: float
-    num_positives: int
-    found: tuple[Neighbour, ...]
+    model: str  # Name of the model
+    path: Path  # Image file of the query
+    label: str  # Name of its class
+    average_precision: float  # Of this query, in [0, 1]; NaN where an index searched
+    num_positives: int  # Right images in the gallery
+    found: tuple[Neighbour, ...]  # Best first
 
 
 def find_neighbours(
@@ -105,9 +88,8 @@ def find_neighbours(
     """Search the gallery for a few queries."""
     if features.paths is None:
         raise UserError(
-            f'the features of {result.name!r} have no image paths, which a '
-            'retrieval sheet needs. Fix: write them with '
-            'RetrievalMetric(out_file=..., path_key=...) from samples with '
+            f'the features of {result.name!r} have no image paths, which a retrieval sheet needs. '
+            'Fix: write them with RetrievalMetric(out_file=..., path_key=...) from samples with '
             "'img_path', or skip the sheets."
         )
     gallery = features.rows_of_gallery()
@@ -125,51 +107,41 @@ def find_neighbours(
         scores, found = index.search(wanted, count, own)
     found = gallery.cpu()[found.cpu()].tolist()
     labels, root = features.labels.tolist(), Path(root)
-
-    def describe(row: int, score: float, label: int) -> Neighbour:
-        return Neighbour(
-            path=root / features.paths[row],
-            score=score,
-            label=_class_name(features, labels[row]),
-            is_right=labels[row] == label,
+    rows_found = []
+    for query, row, of_query, of_scores in zip(queries, rows.tolist(), found, scores.tolist()):
+        neighbours = tuple(
+            Neighbour(
+                root / features.paths[i],
+                score,
+                _class_name(features, labels[i]),
+                is_right=labels[i] == labels[row],
+            )
+            for i, score in zip(of_query, of_scores)
+            if score > float('-inf')  # an index may find fewer
         )
-
-    return [
-        Neighbours(
-            model=result.name,
-            path=root / features.paths[row],
-            label=_class_name(features, labels[row]),
-            average_precision=float(result.average_precision[query]),
-            num_positives=int(result.num_positives[query]),
-            found=tuple(
-                describe(i, s, labels[row])
-                for i, s in zip(of_query, of_scores)
-                if s > float('-inf')  # an index may find fewer
-            ),
+        ap, positives = result.average_precision[query], result.num_positives[query]
+        label = _class_name(features, labels[row])
+        path = root / features.paths[row]
+        rows_found.append(
+            Neighbours(result.name, path, label, float(ap), int(positives), neighbours)
         )
-        for query, row, of_query, of_scores in zip(queries, rows.tolist(), found, scores.tolist())
-    ]
+    return rows_found
 
 
 def _class_name(features: RetrievalFeatures, label: int) -> str:
-    names = features.classes
-    if names is not None and 0 <= label < len(names):
-        return str(names[label])
-    return f'class {label}'
+    names = features.classes or ()
+    return str(names[label]) if 0 <= label < len(names) else f'class {label}'
 
 
 # Okabe and Ito's bluish green and vermilion, which differ for any colour vision; the dashes and the
 # marks show the same without colour.
 _RIGHT, _WRONG, _QUERY = '#009E73', '#D55E00', '#555555'
+_DASHED = (0, (2, 1.4))
 _BACKGROUND = 242
 # Pixels of an image's side, and inches of it on the sheet.
 _SIDE, _CELL = 192, 1.0
-# Inches below an image for its text, between query and images, above all.
-_TEXT, _GAP, _TOP = 0.4, 0.3, 0.62
-# Inches for the text left of a query.
-_LEFT = 1.6
-# Inches between the rows of one query and those of the next.
-_APART = 0.22
+# Inches between images and for the text below them, left of the queries and above all.
+_GAP, _TEXT, _LEFT, _TOP = 0.08, 0.4, 1.6, 0.62
 _DPI = 140
 
 
@@ -179,172 +151,104 @@ def draw_retrieval_sheet(
     """Draw a sheet: a row a query, the query first, the best image next.
 
     Right images have a solid frame and a tick, wrong ones a dashed frame, a cross and the name of
-    their class. Scores are below.
+    their class. Scores are below. Several rows may show one query by several models.
     """
-    if not rows:
-        raise ValueError('draw_retrieval_sheet needs at least one query')
-    columns = max(len(row.found) for row in rows)
-    pitch = _CELL + 0.08
-    width = _LEFT + _CELL + _GAP + max(columns, 4) * pitch
-    tops = _row_tops(rows)
-    height = tops[-1] + _CELL + _TEXT
-    figure = Figure(figsize=(width, height), facecolor='white')
-    FigureCanvasAgg(figure)
-    several = len({row.model for row in rows}) > 1
-    figure.text(0.08 / width, 1 - 0.2 / height, title, fontsize=10, va='center')
-    _draw_key(figure, width, height)
-    pictures: dict[Path, np.ndarray] = {}
-
-    def place(column: float, top: float) -> Axes:
-        bottom = height - top - _CELL
-        return figure.add_axes((column / width, bottom / height, _CELL / width, _CELL / height))
-
-    for top, row in zip(tops, rows):
-        axis = place(_LEFT, top)
-        _show(axis, row.path, pictures)
-        _frame(axis, _QUERY, '-', 1.0)
-        _describe_query(axis, row, several)
-        for number, neighbour in enumerate(row.found):
-            axis = place(_LEFT + _CELL + _GAP + number * pitch, top)
-            _show(axis, neighbour.path, pictures)
-            _describe(axis, neighbour)
+    figure = sheet_figure(rows, title)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=_DPI)
     return path
 
 
-def _row_tops(rows: Sequence[Neighbours]) -> list[float]:
-    """Inches from above; rows of one query are grouped."""
-    tops, top = [], _TOP
-    for index, row in enumerate(rows):
-        follows = index > 0 and row.path == rows[index - 1].path
-        next_follows = index + 1 < len(rows) and rows[index + 1].path == row.path
-        if index > 0 and not follows and next_follows:
-            top += _APART
-        tops.append(top)
-        top += _CELL + _TEXT
-    return tops
-
-
-def _draw_key(figure: Figure, width: float, height: float) -> None:
-    """Explain the frames, to the right of the title's line."""
-    y = 1 - 0.46 / height
-    figure.text((_LEFT + 0.02) / width, y, 'query', fontsize=8, va='center')
-    x = _LEFT + _CELL + _GAP
-    for text, colour, line in (
-        ('✓ same class', _RIGHT, '-'),
-        ('✗ another class', _WRONG, (0, (2, 1.4))),
+def sheet_figure(rows: Sequence[Neighbours], title: str) -> Figure:
+    """The figure of a sheet, with an axis for each image."""
+    if not rows:
+        raise ValueError('draw_retrieval_sheet needs at least one query')
+    columns = 1 + max(4, *(len(row.found) for row in rows))
+    width = _LEFT + columns * (_CELL + _GAP)
+    height = _TOP + len(rows) * (_CELL + _TEXT)
+    figure = Figure(figsize=(width, height), facecolor='white')
+    grid = figure.subplots(
+        len(rows),
+        columns,
+        squeeze=False,
+        gridspec_kw=dict(
+            left=_LEFT / width,
+            right=1 - _GAP / width,
+            top=1 - _TOP / height,
+            bottom=_TEXT / height,
+            wspace=_GAP / _CELL,
+            hspace=_TEXT / _CELL,
+        ),
+    )
+    figure.text(0.08 / width, 1 - 0.2 / height, title, fontsize=10, va='center')
+    x, y = _LEFT / width, 1 - 0.46 / height
+    for text, colour in (
+        ('query', _QUERY),
+        ('✓ same class, solid frame', _RIGHT),
+        ('✗ another class, dashed frame', _WRONG),
+        ('similarity below', _QUERY),
     ):
-        figure.add_artist(
-            Rectangle(
-                (x / width, y - 0.06 / height),
-                0.2 / width,
-                0.12 / height,
-                fill=False,
-                edgecolor=colour,
-                linestyle=line,
-                linewidth=1.6,
-                transform=figure.transFigure,
-            )
-        )
-        figure.text((x + 0.27) / width, y, text, fontsize=8, va='center')
-        x += 1.35
-    figure.text(x / width, y, 'similarity below', fontsize=8, va='center', color='#555')
-
-
-def _show(axis: Axes, path: Path, pictures: dict[Path, np.ndarray]) -> None:
-    if path not in pictures:
-        pictures[path] = _read(path)
-    axis.imshow(pictures[path], interpolation='nearest')
-    axis.set_axis_off()
+        figure.text(x, y, text, fontsize=8, va='center', color=colour)
+        x += (0.5 + 0.055 * len(text)) / width
+    several = len({row.model for row in rows}) > 1
+    pictures: dict[Path, np.ndarray] = {}
+    for axes, row in zip(grid, rows):
+        for axis, path in zip(axes, (row.path, *(found.path for found in row.found))):
+            if path not in pictures:
+                pictures[path] = _read(path)
+            axis.imshow(pictures[path], interpolation='nearest')
+        for axis in axes:
+            axis.set_axis_off()
+        _frame(axes[0], _QUERY, '-', 1.0)
+        _describe_query(axes[0], row, several)
+        for axis, neighbour in zip(axes[1:], row.found):
+            _describe(axis, neighbour)
+    return figure
 
 
 def _read(path: Path) -> np.ndarray:
     """An image fitted into a square, as a person would see it."""
     if not path.is_file():
         raise FileNotFoundError(
-            f'image {str(path)!r} does not exist. Fix: pass the folder that '
-            'the paths of the features start from (--image-root).'
+            f'image {str(path)!r} does not exist. Fix: pass the folder that the paths of the '
+            'features start from (--image-root).'
         )
     with Image.open(path) as image:
         image = ImageOps.exif_transpose(image).convert('RGB')
-        image = ImageOps.contain(image, (_SIDE, _SIDE))
-    square = Image.new('RGB', (_SIDE, _SIDE), (_BACKGROUND,) * 3)
-    corner = (_SIDE - image.width) // 2, (_SIDE - image.height) // 2
-    square.paste(image, corner)
+        square = ImageOps.pad(image, (_SIDE, _SIDE), color=(_BACKGROUND,) * 3)
     return np.asarray(square)
 
 
-def _frame(axis: Axes, colour: str, line, width: float) -> None:
+def _frame(axis: Axes, colour: str, line: str | tuple, width: float) -> None:
+    place = dict(transform=axis.transAxes, clip_on=False, fill=False)
     axis.add_patch(
-        Rectangle(
-            (0, 0),
-            1,
-            1,
-            transform=axis.transAxes,
-            fill=False,
-            edgecolor=colour,
-            linestyle=line,
-            linewidth=width,
-            clip_on=False,
-        )
+        Rectangle((0, 0), 1, 1, edgecolor=colour, linestyle=line, linewidth=width, **place)
     )
 
 
 def _describe_query(axis: Axes, row: Neighbours, with_model: bool) -> None:
-    lines = [
-        '' if math.isnan(row.average_precision) else f'AP {100 * row.average_precision:.1f}',
-        f'{row.num_positives:,} in gallery',
-    ]
-    if with_model:
-        lines.insert(0, fit_text(row.model, _LEFT - 0.2, 8))
     name = fit_two_lines(row.label, _LEFT - 0.2, 8, 'bold')
-    axis.text(
-        -0.08,
-        0.97,
-        '\n'.join(name),
-        transform=axis.transAxes,
-        ha='right',
-        va='top',
-        fontsize=8,
-        weight='bold',
-        linespacing=1.2,
-    )
-    axis.text(
-        -0.08,
-        0.94 - 0.14 * len(name),
-        '\n'.join(lines),
-        transform=axis.transAxes,
-        ha='right',
-        va='top',
-        fontsize=8,
-        linespacing=1.4,
-    )
+    lines = [fit_text(row.model, _LEFT - 0.2, 8)] if with_model else []
+    if not math.isnan(row.average_precision):
+        lines.append(f'AP {100 * row.average_precision:.1f}')
+    lines.append(f'{row.num_positives:,} in gallery')
+    style = dict(transform=axis.transAxes, ha='right', va='top', fontsize=8, linespacing=1.3)
+    axis.text(-0.08, 0.97, '\n'.join(name), weight='bold', **style)
+    axis.text(-0.08, 0.94 - 0.14 * len(name), '\n'.join(lines), **style)
 
 
 def _describe(axis: Axes, neighbour: Neighbour) -> None:
-    right = neighbour.is_right
-    colour = _RIGHT if right else _WRONG
-    _frame(axis, colour, '-' if right else (0, (2, 1.4)), 2.2)
-    score = neighbour.score
+    right, score = neighbour.is_right, neighbour.score
+    colour, line, mark = (_RIGHT, '-', '✓') if right else (_WRONG, _DASHED, '✗')
+    _frame(axis, colour, line, 2.2)
     # Dot products may be large.
     number = f'{score:.3f}' if abs(score) < 10 else f'{score:.4g}'
-    text = f'{"✓" if right else "✗"} {number}'
-    axis.text(
-        0.5, -0.05, text, transform=axis.transAxes, ha='center', va='top', fontsize=8, color=colour
-    )
+    style = dict(transform=axis.transAxes, ha='center', va='top')
+    axis.text(0.5, -0.05, f'{mark} {number}', fontsize=8, color=colour, **style)
     if not right:
-        axis.text(
-            0.5,
-            -0.19,
-            fit_text(neighbour.label, _CELL + 0.03, 6.5),
-            transform=axis.transAxes,
-            ha='center',
-            va='top',
-            fontsize=6.5,
-            color='#555555',
-        )
+        label = fit_text(neighbour.label, _CELL + 0.03, 6.5)
+        axis.text(0.5, -0.19, label, fontsize=6.5, color=_QUERY, **style)
 
 
 _TITLES = {

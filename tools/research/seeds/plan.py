@@ -75,46 +75,31 @@ class Run:
 
 @dataclass(frozen=True)
 class SeedPlan:
-    """A comparison: methods x seeds, with or without a tuning before it.
+    """A comparison: methods x seeds, with or without a tuning before it."""
 
-    Args:
-        out_dir: Folder of all runs and of the report.
-        methods: What is compared.
-        seeds: Seeds of the final runs.
-        metrics: Keys of the metrics in the table, as the evaluator names them
-            (``'coco/bbox_mAP'``).
-        lower_better: Those of the metrics of which less is better.
-        baseline: Name of the method that the others are tested against.
-        tune_seeds: Seeds of the tuning; none of ``seeds``.
-        tune_metric: Metric that decides the tuning, on validation data; default: the first.
-        allow_shared_split: Whether tuned methods may be measured on data that they were tuned on.
-            The report then notes it.
-        scale: Factor of the metrics in the report, 100 for percent.
-        folds: Overrides of each fold of a cross-validation. The i-th seed trains and tests the i-th
-            fold. Empty: seeds alone differ.
-        tune_folds: Numbers of the folds whose validation data decide for all folds, by the mean
-            over them; other folds may test on these data. Empty: each fold is tuned on its own.
-        tune_options: Overrides of the tuning runs alone, such as a training split without the
-            validation classes.
-        executor: Where the runs are executed. It changes no result and no folder.
-        executor_options: Options of the executor.
-    """
-
-    out_dir: Path
-    methods: tuple[Method, ...]
-    seeds: tuple[int, ...]
+    out_dir: Path  # Folder of all runs and of the report
+    methods: tuple[Method, ...]  # What is compared
+    seeds: tuple[int, ...]  # Seeds of the final runs
+    # Keys of the metrics in the table, as the evaluator names them (``'coco/bbox_mAP'``)
     metrics: tuple[str, ...]
-    lower_better: frozenset[str] = frozenset()
-    baseline: str = ''
-    tune_seeds: tuple[int, ...] = ()
-    tune_metric: str = ''
+    lower_better: frozenset[str] = frozenset()  # Those of the metrics of which less is better
+    baseline: str = ''  # Name of the method that the others are tested against
+    tune_seeds: tuple[int, ...] = ()  # Seeds of the tuning; none of ``seeds``
+    tune_metric: str = ''  # Metric that decides the tuning, on validation data; default: the first
+    # Whether tuned methods may be measured on data that they were tuned on. The report then notes
+    # it.
     allow_shared_split: bool = False
-    scale: float = 1.0
+    scale: float = 1.0  # Factor of the metrics in the report, 100 for percent
+    # Overrides of each fold of a cross-validation. The i-th seed trains and tests the i-th fold.
+    # Empty: seeds alone differ.
     folds: tuple[Mapping[str, str], ...] = ()
+    # Numbers of the folds whose validation data decide for all folds, by the mean over them; other
+    # folds may test on these data. Empty: each fold is tuned on its own.
     tune_folds: tuple[int, ...] = ()
+    # Overrides of the tuning runs alone, such as a training split without the validation classes
     tune_options: Mapping[str, str] = field(default_factory=dict)
-    executor: str = 'local'
-    executor_options: Mapping[str, str] = field(default_factory=dict)
+    executor: str = 'local'  # Where the runs are executed. It changes no result and no folder.
+    executor_options: Mapping[str, str] = field(default_factory=dict)  # Options of the executor
 
     @property
     def decisive_metric(self) -> str:

@@ -27,16 +27,10 @@ def make_annotations(*, images: int, classes: int, objects: float, seed: int = 0
         kinds = 3 * rng.integers(1, classes + 1, count)
         crowds = rng.random(count) < 0.02
         for corner, size, kind, is_crowd in zip(corners, sizes, kinds, crowds):
-            document['annotations'].append(
-                {
-                    'id': len(document['annotations']) + 1,
-                    'image_id': image['id'],
-                    'category_id': int(kind),
-                    'bbox': [*corner.tolist(), *size.tolist()],
-                    'area': float(size.prod()),
-                    'iscrowd': int(is_crowd),
-                }
-            )
+            box = dict(bbox=[*corner.tolist(), *size.tolist()], area=float(size.prod()))
+            place = dict(id=len(document['annotations']) + 1, image_id=image['id'])
+            kind = dict(category_id=int(kind), iscrowd=int(is_crowd))
+            document['annotations'].append(place | kind | box)
     return document
 
 
@@ -49,14 +43,8 @@ def make_predictions(
     boxes = []
 
     def add(image_id: int, kind: int, box: np.ndarray, score: float) -> None:
-        boxes.append(
-            {
-                'image_id': image_id,
-                'category_id': int(kind),
-                'bbox': box.tolist(),
-                'score': round(float(score), 3),
-            }
-        )
+        score = round(float(score), 3)
+        boxes.append(dict(image_id=image_id, category_id=int(kind), bbox=box.tolist(), score=score))
 
     for ann in document['annotations']:
         if rng.random() < missed:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from mmrank.losses.ranking.sodeep_loss import RankSorter, below, exact_ranks
+from mmrank.losses.ranking.sodeep import RankSorter, below, exact_ranks
 
 
 def made_up_lists(count: int, length: int, generator: torch.Generator) -> Tensor:
@@ -14,7 +14,7 @@ def made_up_lists(count: int, length: int, generator: torch.Generator) -> Tensor
     A list is uniform in [-1, 1], normal, evenly spaced within a random
     range, or one of these in a random narrow range, as cosines of a trained network are. Half of
     the lists have a random number of entries that fill them up, see
-    :func:`mmrank.losses.ranking.sodeep_loss.below`. Source: Engilberge et al., SoDeep, CVPR 2019,
+    :func:`mmrank.losses.ranking.sodeep.below`. Source: Engilberge et al., SoDeep, CVPR 2019,
     section 3.3.
     """
 

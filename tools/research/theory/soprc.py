@@ -17,11 +17,13 @@ from torch import Tensor
 from mmrank.functional import (
     OneSidedHuber,
     OneSidedSigmoid,
+    Surrogate,
     interpolate_scores,
     pairwise_surrogate_sum,
-    soprc_terms,
+    split_lists,
 )
-from research.theory.stable_ap import ap_risk
+from mmrank.losses.ranking.soprc import soprc_terms
+from research.theory.stable_ap import ap_risk, scores_of
 
 AVERAGE_PRECISION = 'average precision'
 SOPRC = 'SOPRC'
@@ -32,43 +34,29 @@ ESTIMATORS = (AVERAGE_PRECISION, SOPRC, SOPRC_WITHOUT_V, SOPRC_SURROGATES)
 _SHARP = 1e-9
 
 
-@dataclass(frozen=True)
-class ZeroOne:
+class ZeroOne(Surrogate):
     """``l01(x) = 1 if x <= 0 else 0``, which the surrogates approximate.
 
     With it a loss shows what its estimator does, apart from what its surrogates do. It has no
     gradient, so it trains nothing.
     """
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return (x <= 0).to(x.dtype)
-
-    def derivative(self, x: Tensor) -> Tensor:
-        return torch.zeros_like(x)
-
-    def bound(self, low: float, high: float) -> float:
-        return 1.0
+    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
+        if slopes is not None:
+            slopes.zero_()
+        return (x <= 0).to(x.dtype) if values else None
 
 
 @dataclass(frozen=True)
 class ScoreDistribution:
-    """How positives and negatives are scored.
+    """How positives and negatives are scored."""
 
-    Attributes:
-        name: Short name for tables and files.
-        formula: The two distributions, negatives first.
-        positive: Frozen scipy distribution of a positive's score.
-        negative: That of a negative's score.
-        log_slope: Derivative of the log density of ``positive``.
-        score_range: Range of all scores; infinite ends are fine.
-    """
-
-    name: str
-    formula: str
-    positive: Any
-    negative: Any
-    log_slope: Callable[[np.ndarray], np.ndarray]
-    score_range: tuple[float, float]
+    name: str  # Short name for tables and files
+    formula: str  # The two distributions, negatives first
+    positive: Any  # Frozen scipy distribution of a positive's score
+    negative: Any  # That of a negative's score
+    log_slope: Callable[[np.ndarray], np.ndarray]  # Derivative of the log density of ``positive``
+    score_range: tuple[float, float]  # Range of all scores; infinite ends are fine
 
     def sample(
         self, trials: int, num_pos: int, num_neg: int, rng: np.random.Generator
@@ -181,23 +169,14 @@ def midpoints(count: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class BiasSetting:
-    """What the estimators are run with.
+    """What the estimators are run with."""
 
-    Attributes:
-        prior: Share pi of the positives in the population.
-        length: Points V of the score vector v.
-        momentum: Weight beta of a new batch in v.
-        past_batches: Batches that v saw before the one that is estimated.
-        tau1: Margin of l1, for :data:`SOPRC_SURROGATES`.
-        tau2: Temperature of l2, likewise.
-    """
-
-    prior: float = 0.1
-    length: int = 500
-    momentum: float = 0.1
-    past_batches: int = 30
-    tau1: float = 0.1
-    tau2: float = 0.001
+    prior: float = 0.1  # Share pi of the positives in the population
+    length: int = 500  # Points V of the score vector v
+    momentum: float = 0.1  # Weight beta of a new batch in v
+    past_batches: int = 30  # Batches that v saw before the one that is estimated
+    tau1: float = 0.1  # Margin of l1, for :data:`SOPRC_SURROGATES`
+    tau2: float = 0.001  # Temperature of l2, likewise
 
 
 @dataclass(frozen=True)
@@ -265,9 +244,10 @@ def estimate_risks(
     own = distribution.phi(pos, setting.length)
     # Eq. 10: v takes in the batch before the loss is computed.
     vector = vector.lerp(own, setting.momentum)
+    lists = split_lists(*scores_of(pos, neg))
 
     def soprc(v, surrogate, tau2):
-        return soprc_terms(pos, neg, v, prior=setting.prior, surrogate=surrogate, tau2=tau2).loss
+        return soprc_terms(lists, v, setting.prior, surrogate, tau2).loss
 
     return {
         AVERAGE_PRECISION: ap_risk(pos, neg),

@@ -16,27 +16,18 @@ _POINTS_PER_INTERVAL = 20
 
 
 class InterpolationErrorRow(NamedTuple):
-    """Errors of phi on the quantiles from 0.1 to 0.9.
+    """Errors of phi on the quantiles from 0.1 to 0.9."""
 
-    Attributes:
-        distribution: Name of the score distribution.
-        num_scores: Scores n that phi interpolates.
-        error: Largest error for scores that lie at the quantiles i/n.
-        bound: ``max|p''|/(8 n^2)`` over the same quantiles.
-        local_ratio: Largest error over ``|p''|/(8 n^2)`` of its own interval; 0 where both vanish.
-        expected_error: Largest error of the expected phi of random scores. It shrinks like 1/n:
-            proposition 3 assumes that the expected i-th score is the quantile i/n, which it is up
-            to 1/n.
-        std: Mean standard deviation of one phi of random scores.
-    """
-
-    distribution: str
-    num_scores: int
-    error: float
-    bound: float
+    distribution: str  # Name of the score distribution
+    num_scores: int  # Scores n that phi interpolates
+    error: float  # Largest error for scores that lie at the quantiles i/n
+    bound: float  # ``max|p''|/(8 n^2)`` over the same quantiles
+    # Largest error over ``|p''|/(8 n^2)`` of its own interval; 0 where both vanish
     local_ratio: float
+    # Largest error of the expected phi of random scores. It shrinks like 1/n: proposition 3 assumes
+    # that the expected i-th score is the quantile i/n, which it is up to 1/n.
     expected_error: float
-    std: float
+    std: float  # Mean standard deviation of one phi of random scores
 
 
 def interpolation_errors(
@@ -125,19 +116,12 @@ def _local_bound(distribution: ScoreDistribution, n: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ScoreVectorNoise:
-    """Mean and variance of v that began at a wrong value, against proposition 1.
+    """Mean and variance of v that began at a wrong value, against proposition 1."""
 
-    Attributes:
-        momentum: beta.
-        steps: (K,) numbers of steps T, ascending.
-        distance: (K,) mean distance of v from the mean phi, over that at the start.
-        variance: (K,) variance of v over that of phi.
-    """
-
-    momentum: float
-    steps: np.ndarray
-    distance: np.ndarray
-    variance: np.ndarray
+    momentum: float  # beta
+    steps: np.ndarray  # (K,) numbers of steps T, ascending
+    distance: np.ndarray  # (K,) mean distance of v from the mean phi, over that at the start
+    variance: np.ndarray  # (K,) variance of v over that of phi
 
     @property
     def expected_distance(self) -> np.ndarray:

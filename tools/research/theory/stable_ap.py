@@ -22,6 +22,12 @@ from mmrank.state import MeanPositiveScore
 SCORE_RANGE = (-1.0, 1.0)
 
 
+def scores_of(pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
+    """(L, P) positives and (L, N) negatives as scores and ``is_positive`` of a ranking function."""
+    is_positive = torch.cat([torch.ones_like(pos), torch.zeros_like(neg)], 1).bool()
+    return torch.cat([pos, neg], 1), is_positive
+
+
 def count_at_or_above(queries: Tensor, scores: Tensor) -> Tensor:
     """(L, P) counts, float64, of the (L, N) ``scores`` that are >= each of the (L, P) queries."""
     below = torch.searchsorted(scores.sort(dim=1).values, queries.contiguous())
@@ -56,22 +62,16 @@ def random_scores(lists: int, count: int, generator: torch.Generator) -> Tensor:
 
 
 class Theorem1Sides(NamedTuple):
-    """The quantities of theorem 1, (L,) each; the first four ascend.
+    """The quantities of theorem 1, (L,) each; the first four ascend."""
 
-    Attributes:
-        risk: ``1 - AP``.
-        surrogate_risk: ``mean_i htilde(rho l_i / r_i)``.
-        weighted: ``S h(rho/n+ sum_i (w_i/S) l_i)`` with ``S`` the mean of the weights (step b of
-            the proof): the form that is trained.
-        bound: ``q/2 h(rho/n+ sum_i w(r_i) l_i)``.
-        jensen: ``htilde(rho/n+ sum_i l_i / r_i)`` (eq. 3), another bound of ``surrogate_risk`` that
-            the paper turns down.
-    """
-
-    risk: Tensor
-    surrogate_risk: Tensor
+    risk: Tensor  # ``1 - AP``
+    surrogate_risk: Tensor  # ``mean_i htilde(rho l_i / r_i)``
+    # ``S h(rho/n+ sum_i (w_i/S) l_i)`` with ``S`` the mean of the weights (step b of the proof):
+    # the form that is trained
     weighted: Tensor
-    bound: Tensor
+    bound: Tensor  # ``q/2 h(rho/n+ sum_i w(r_i) l_i)``
+    # ``htilde(rho/n+ sum_i l_i / r_i)`` (eq. 3), another bound of ``surrogate_risk`` that the paper
+    # turns down.
     jensen: Tensor
 
 
@@ -265,7 +265,8 @@ class DifferenceSetting:
     def loss(self, pos: Tensor, neg: Tensor, mean_pos: Tensor) -> Tensor:
         """(L,) stable AP losses; mu is a constant of the lists, as in lemma 1."""
         options = dict(tau=self.tau, a=self.a, t=self.t, eps=self.eps, weights=self.weights)
-        return stable_ap_loss(pos, neg, mean_pos, bound=self.bound, rho=self.rho, **options)
+        scores = scores_of(pos, neg)
+        return stable_ap_loss(*scores, mean_pos, bound=self.bound, rho=self.rho, **options)
 
 
 class DifferenceRow(NamedTuple):
@@ -352,19 +353,13 @@ def _largest_changes(
 
 
 class TrackingError(NamedTuple):
-    """Error of the estimates of mu, estimate minus true mean.
+    """Error of the estimates of mu, estimate minus true mean."""
 
-    Attributes:
-        drift: (K,) change of the true mean at every step.
-        error: (K, trials) by mode.
-        lag: ``(1 - lam)/lam`` times the drift: where plain EMA ends up below a mean that drifts for
-            ever.
-        noise: Standard deviation ``sigma/sqrt(n) sqrt(lam/(2 - lam))`` that both modes settle at.
-    """
-
-    drift: Tensor
-    error: dict[str, Tensor]
+    drift: Tensor  # (K,) change of the true mean at every step
+    error: dict[str, Tensor]  # (K, trials) by mode
+    # ``(1 - lam)/lam`` times the drift: where plain EMA ends up below a mean that drifts for ever
     lag: float
+    # Standard deviation ``sigma/sqrt(n) sqrt(lam/(2 - lam))`` that both modes settle at
     noise: float
 
 

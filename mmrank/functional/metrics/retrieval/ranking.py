@@ -86,17 +86,11 @@ def rank_positives(
         sets: Checked input; the same on all ranks of ``group``.
         reduce: Returns a tensor of B rows for each of ``results``.
         results: Tensors of Q rows, zero; rows of queries without a positive stay zero.
-        memory_limit: Bytes of temporary tensors.
-        bytes_per_query: Bytes of them that ``reduce`` needs for a row, beside a few values per
-            positive.
-        best_only: Count for the best positive alone; ``reduce`` gets (B, 1) numbers of scores at or
-            above it.
-        progress: Called as ``progress(done, total)`` after each panel, with numbers of this rank's
-            queries.
-        group: Processes that share the work; None for this one alone.
-
-    Raises:
-        ValueError: If ``memory_limit`` is less than one query needs.
+        memory_limit: As of ``retrieval_metrics``, also for ``progress`` and ``group``.
+        bytes_per_query: Bytes that ``reduce`` needs for a row, beside a few values per positive.
+        best_only: Count for the best positive alone; ``reduce`` gets (B, 1) numbers of scores.
+        progress: See ``memory_limit``.
+        group: See ``memory_limit``.
     """
     positives = count_positives(sets)
     if sets.order is None:
@@ -221,14 +215,7 @@ def _rank(
 def plan_panels(
     sets: RetrievalSets, sizes: Tensor, memory_limit: int, workers: int, bytes_per_query: int = 0
 ) -> tuple[tuple[int, int], int, list[tuple[int, int]]]:
-    """Plan panels of scores with a whole gallery.
-
-    Args:
-        sets: Queries and gallery.
-        sizes: (n,) positives of the queries to rank, descending.
-        memory_limit: Bytes of temporary tensors.
-        workers: Number of threads.
-        bytes_per_query: Bytes of a query's figures.
+    """Plan panels with a whole gallery for queries with (n,) positives, in descending order.
 
     Returns:
         Rows and columns of the buffer of scores, queries of a tile, which a worker ranks at once,
