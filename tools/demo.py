@@ -34,7 +34,7 @@ from research.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CONFIG = 'configs/stable_ap/retinanet_r18_fpn_{}_demo.py'
-TWINS = {'stable AP': 'stable-ap', 'focal': 'focal'}
+LOSSES = {'stable AP': 'stable-ap', 'focal': 'focal'}
 QUICK = ShapesSpec(num_train=40, num_val=8, num_test=0)
 
 
@@ -109,7 +109,7 @@ def prepare_data(root: Path, spec: ShapesSpec, console: Console) -> None:
 
 
 def load_config(slug: str, args: argparse.Namespace):
-    """A twin's config with this run's folders, seed and length."""
+    """A loss's config with this run's folders, seed and length."""
     from mmengine.config import Config
     from mmengine.device import get_device
 
@@ -137,7 +137,7 @@ def load_config(slug: str, args: argparse.Namespace):
 
 
 def train(name: str, slug: str, args: argparse.Namespace, console) -> Path:
-    """Train and evaluate one twin; the file of its predictions on val."""
+    """Train and evaluate one loss; the file of its predictions on val."""
     from mmengine.runner import Runner
 
     from mmrank.datasets.checks.coco_check import check_config
@@ -222,7 +222,7 @@ def main() -> None:
             'Fix: run `make demo`, which installs the reference stack.'
         ) from error
     prepare_data(args.data_root, QUICK if args.quick else ShapesSpec(), console)
-    files = {name: train(name, slug, args, console) for name, slug in TWINS.items()}
+    files = {name: train(name, slug, args, console) for name, slug in LOSSES.items()}
     report(files, args, console)
     console.print(f'Done in {time.monotonic() - start:.0f} s.')
 

@@ -72,9 +72,8 @@ def parse_args() -> argparse.Namespace:
         nargs='?',
         const='auto',
         metavar='CHECKPOINT',
-        help='resume from this checkpoint; without a value, or with "auto", '
-        'from the last complete one in the work folder (incomplete ones are '
-        'skipped), or from the start if there is none',
+        help='resume from this checkpoint; without a value, or with "auto", from the last complete '
+        'one in the work folder (incomplete ones are skipped), or from the start if there is none',
     )
     parser.add_argument(
         '--amp', action='store_true', help='mixed precision with dynamic loss scaling (needs a GPU)'

@@ -1,4 +1,4 @@
-"""What the command-line tools are made of, and released models by name."""
+"""Building blocks of the command-line tools, and released models by name."""
 
 __all__ = ['load_model', 'released_models']
 

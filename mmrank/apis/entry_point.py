@@ -1,4 +1,4 @@
-"""What ``train.py`` and ``test.py`` have in common.
+"""Shared by ``train.py``, ``test.py`` and other tools: options, configs, runners.
 
 The config's own packages decide what is needed: a detection config runs with mmpretrain absent and
 a retrieval config with mmdet absent.
@@ -49,8 +49,7 @@ def add_config_option(parser: argparse.ArgumentParser) -> None:
         action=DictAction,
         metavar='KEY=VALUE',
         help='change settings of the config: model.bbox_head.loss_cls.tau=0.5 '
-        'optim_wrapper.optimizer.lr=0.01; lists as key="[a,b]", quoted and '
-        'without spaces',
+        'optim_wrapper.optimizer.lr=0.01; lists as key="[a,b]", quoted and without spaces',
     )
 
 

@@ -102,7 +102,7 @@ def publish_model(
 
 
 def saved_bytes(content: object) -> bytes:
-    """What ``torch.save`` writes."""
+    """The bytes that ``torch.save`` writes."""
     buffer = BytesIO()
     torch.save(content, buffer)
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""What a two-tower model recommends to a user."""
+"""Recommendations of a two-tower model for a user."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the runner or strategy at hand does with models, weights and checkpoints."""
+"""Properties of the runner or strategy at hand: models, weights and checkpoints."""
 
 from mmengine.hooks import EMAHook, SyncBuffersHook
 from mmengine.model import is_model_wrapper

@@ -1,4 +1,4 @@
-"""What is refused before training with state per sample."""
+"""Refusals before training with state per sample."""
 
 import logging
 
@@ -37,7 +37,7 @@ class Plain(Dataset):
 
 
 class Runner:
-    """What the hook sees of a runner."""
+    """The parts of a runner that the hook sees."""
 
     logger = logging.getLogger('mmrank-test')
 

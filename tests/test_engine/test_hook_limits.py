@@ -76,8 +76,8 @@ def test_remote_storage(tmp_path):
             backend_args={'backend': 'far'}, interval=9, save_last=False
         )
 
-    said = warnings_of(tmp_path, change)
-    assert 'cannot write atomically here: FarBackend' in said
+    warned = warnings_of(tmp_path, change)
+    assert 'cannot write atomically here: FarBackend' in warned
 
 
 def test_runner_that_writes_by_itself(tmp_path):
@@ -87,12 +87,12 @@ def test_runner_that_writes_by_itself(tmp_path):
         config.env_cfg = {'dist_cfg': {'backend': 'gloo'}}
         config.custom_hooks = [{'type': 'mmrank.RNGStateHook'}]
 
-    said = warnings_of(tmp_path / 'theirs', change, FlexibleRunner.from_cfg)
-    assert 'SingleDeviceStrategy of FlexibleRunner writes' in said
-    assert "Set runner_type='mmrank.FlexibleRunner'" in said
-    assert 'RNGStateHook' not in said
-    said = warnings_of(tmp_path / 'ours', change, OurFlexibleRunner.from_cfg)
-    assert 'Hook' not in said
+    warned = warnings_of(tmp_path / 'theirs', change, FlexibleRunner.from_cfg)
+    assert 'SingleDeviceStrategy of FlexibleRunner writes' in warned
+    assert "Set runner_type='mmrank.FlexibleRunner'" in warned
+    assert 'RNGStateHook' not in warned
+    warned = warnings_of(tmp_path / 'ours', change, OurFlexibleRunner.from_cfg)
+    assert 'Hook' not in warned
 
 
 def test_tables_in_shards_need_the_runner(tmp_path, monkeypatch):
@@ -117,17 +117,17 @@ def test_loop_of_the_user(tmp_path):
         config.param_scheduler = None
         config.custom_hooks = [{'type': 'mmrank.RNGStateHook'}]
 
-    said = warnings_of(tmp_path, change)
-    assert 'does not know when OwnLoop validates' in said
-    assert 'does not know how OwnLoop resumes' in said
+    warned = warnings_of(tmp_path, change)
+    assert 'does not know when OwnLoop validates' in warned
+    assert 'does not know how OwnLoop resumes' in warned
 
 
 def test_no_checkpoint_to_put_the_state_in(tmp_path):
     def change(config):
         config.default_hooks.checkpoint = None
 
-    said = warnings_of(tmp_path, change)
-    assert 'RNGStateHook can save nothing here: no hook saves' in said
+    warned = warnings_of(tmp_path, change)
+    assert 'RNGStateHook can save nothing here: no hook saves' in warned
 
 
 def test_statistics_of_other_processes_are_said(tmp_path, monkeypatch):

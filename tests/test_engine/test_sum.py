@@ -9,7 +9,7 @@ from mmrank.engine.optimizers import SUM
 
 
 def _gradient(theta):
-    """Of a fixed ill-conditioned, slightly non-quadratic function."""
+    """Gradient of a fixed ill-conditioned, slightly non-quadratic function."""
     scale = torch.tensor([1.0, 5.0, 0.3], dtype=torch.float64)
     return scale * theta + 0.1 * theta.sin()
 

@@ -50,9 +50,9 @@ def save(path, value):
 @pytest.fixture(autouse=True)
 def silent(monkeypatch):
     """Collects the warnings of a search."""
-    said = []
-    monkeypatch.setattr(checkpoint, '_warn', said.append)
-    return said
+    warned = []
+    monkeypatch.setattr(checkpoint, '_warn', warned.append)
+    return warned
 
 
 def test_round_trip(tmp_path):

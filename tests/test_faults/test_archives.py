@@ -198,7 +198,7 @@ def drawing(side=105):
 
 
 def huge_png():
-    """Of 60,000 x 60,000 pixels by its header, in 100 bytes."""
+    """A PNG of 60,000 x 60,000 pixels by its header, in 100 bytes."""
     data = bytearray(drawing(8))
     data[16:24] = struct.pack('>II', 60_000, 60_000)
     data[29:33] = struct.pack('>I', zlib.crc32(bytes(data[12:29])))

@@ -1,6 +1,5 @@
 """State per sample: steps, merging, storage and checkpoints."""
 
-import copy
 import io
 import itertools
 import math
@@ -96,26 +95,6 @@ def test_empty_batch():
     assert torch.equal(state.table, before)
 
 
-def test_evaluation_and_recomputation_leave_the_state():
-    state = SampleLogMean(3)
-    step(state.eval(), [0], [1.0])
-    state.train()
-
-    class Recompute(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx, grad):
-            step(state, [1], [1.0])
-            return grad
-
-    x = torch.ones(1, requires_grad=True)
-    Recompute.apply(x).sum().backward()
-    assert not state.seen.any()
-
-
 def test_groups():
     ids = torch.tensor([7, 3, 7, 3, 9])
     groups = SampleGroups(ids)
@@ -205,27 +184,6 @@ def loaders():
 
 
 @pytest.mark.parametrize('load', loaders())
-@pytest.mark.parametrize('storage', ['device', 'host'])
-def test_resume_is_exact(load, storage):
-    model = trained(storage=storage)
-    file = io.BytesIO()
-    torch.save(model.state_dict(), file)
-    file.seek(0)
-    saved = torch.load(file, weights_only=True)
-    assert sorted(k for k in saved if k.startswith('state')) == [
-        'state.log_s',
-        'state.tau',
-        'state.u',
-    ]
-    resumed = Model()
-    load(resumed, saved)
-    assert torch.equal(resumed.state.table, model.state.table)
-    for x in (model, resumed):
-        step(x.state, [1, 5], [0.2, 0.4], [0.1, 0.9])
-    assert torch.equal(resumed.state.table, model.state.table)
-
-
-@pytest.mark.parametrize('load', loaders())
 @pytest.mark.parametrize('size', [5, 7])
 def test_other_data_set_is_refused_at_resume(load, size):
     saved = trained().state_dict()
@@ -244,31 +202,10 @@ def test_missing_state_is_told():
         Model().load_state_dict(saved)
 
 
-def test_no_hook_or_wrapper_reaches_the_state():
-    model = trained()
-    before = model.state.table.clone()
-    assert not list(model.buffers())
-    assert not list(model.state.parameters())
-    model.half()
-    assert model.state.table.dtype == torch.float32
-    assert torch.equal(model.state.table, before)
-
-
 def test_storage_follows_the_model_or_stays():
     assert Model().to('meta').state.table.device.type == 'meta'
     model = Model(storage='host').to('meta')
     assert model.state.table.device.type == 'cpu'
-
-
-def test_copies_are_independent():
-    model = trained()
-    other = copy.deepcopy(model)
-    step(other.state, [0], [1.0], [1.0])
-    assert not model.state.seen[0]
-    assert other.state.seen[0]
-    assert 'state.tau' in other.state_dict()
-    # What state_dict gives is the copy's own.
-    assert other.state_dict()['state.log_s'][0] == 1.0
 
 
 def test_entries_are_copies():

@@ -156,7 +156,7 @@ def _own_name(kind: Any) -> str | None:
 
 
 def _counterpart(name: str, node: dict, path: str, changes: list[str]) -> Any:
-    """What stands in a stock config for an entry of mmrank."""
+    """The entry of a stock config in place of one of mmrank."""
     if name in _OWN_ARGUMENTS:
         for key in _OWN_ARGUMENTS[name]:
             node.pop(key, None)

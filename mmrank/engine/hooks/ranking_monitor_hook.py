@@ -24,17 +24,13 @@ class RankingMonitorHook(Hook):
     losses in the console, the JSON log and every visualisation backend.
 
     It warns once for each loss whose outer function is saturated, once for each whose temperatures
-    repeat their last batch, and once for each loss that has not moved for ``patience_iters``
+    repeat their last batch, and once for each loss that has not moved for 200
     iterations.
 
     Args:
         interval: Iterations between readings; a reading makes the host wait for the device once.
-        saturation: Argument above which h is flat: its slope has fallen to ``1/(1 + x)^2`` of that
-            at 0, for 20 to 1/441.
-        patience: Readings of a loss in a row above ``saturation``, or above :attr:`LARGEST_GAIN`,
+        patience: Readings of a loss in a row above :attr:`SATURATION` or :attr:`LARGEST_GAIN`
             before its one warning.
-        patience_iters: Iterations in which a loss that is learnt from must move. It has not moved
-            where all its readings lie within 0.5 % of their mean, and it was never twice as large.
 
     Raises:
         ValueError: If a parameter is not > 0.
@@ -43,29 +39,23 @@ class RankingMonitorHook(Hook):
 
     # After the loss was computed, before the logger reads (BELOW_NORMAL).
     priority = 'NORMAL'
+    #: Argument above which h is flat: its slope has fallen to ``1/(1 + x)^2``, 1/441, of that at 0.
+    SATURATION = 20.0
+    #: Iterations in which a loss that is learnt from must move. It has not moved where all its
+    #: readings lie within 0.5 % of their mean, and it was never twice as large.
+    STILL_ITERS = 200
     #: Share of the way to what its last batch says that a temperature may go.
     LARGEST_GAIN = 0.5
 
-    def __init__(
-        self,
-        interval: int = 10,
-        saturation: float = 20.0,
-        patience: int = 5,
-        patience_iters: int = 200,
-    ) -> None:
-        for name, value in (
-            ('interval', interval),
-            ('saturation', saturation),
-            ('patience', patience),
-            ('patience_iters', patience_iters),
-        ):
+    def __init__(self, interval: int = 10, patience: int = 5) -> None:
+        for name, value in (('interval', interval), ('patience', patience)):
             if not value > 0:
                 raise ValueError(f'{name} must be > 0, got {value!r}')
-        self.interval, self.saturation, self.patience = interval, saturation, patience
+        self.interval, self.patience = interval, patience
         self._high_readings: dict[str, int] = {}
         self._warned: set[str] = set()
         self._warned_still: set[str] = set()
-        self._window = max(math.ceil(patience_iters / interval), 1) + 1
+        self._window = max(math.ceil(self.STILL_ITERS / interval), 1) + 1
         self._readings: dict[str, deque[float]] = {}
         self._largest: dict[str, float] = {}
 
@@ -87,10 +77,9 @@ class RankingMonitorHook(Hook):
                 if key == 'argument':
                     text = (
                         f'{name} is saturated: its argument is {value:.0f}, where the outer '
-                        'function is flat and the gradient vanishes. '
-                        f'{loss.saturation_advice}'
+                        f'function is flat and the gradient vanishes. {loss.saturation_advice}'
                     )
-                    self._warn_once(runner, name, value, self.saturation, text)
+                    self._warn_once(runner, name, value, self.SATURATION, text)
                 if key.endswith('tau_gain'):
                     text = (
                         f'{name}.{key} = 2 eta rho / tau is {value:.2g}: a temperature mostly '

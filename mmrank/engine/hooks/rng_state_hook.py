@@ -150,7 +150,7 @@ class RNGStateHook(Hook):
 
 
 def _limits(runner) -> Iterator[str]:
-    """What the hook cannot do in this runner."""
+    """Yield the limits of the hook in this runner, as warnings."""
     loop, loader = runner.train_loop, runner.train_loop.dataloader
     if hides_checkpoints(runner):
         yield (

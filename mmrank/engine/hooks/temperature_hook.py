@@ -10,6 +10,8 @@ from mmrank.registry import HOOKS
 from mmrank.state.sample_averages import SampleTemperature
 from mmrank.visualization.temperatures import TemperatureHistory, Temperatures, temperatures_of
 
+#: Of the histograms, from ``tau0`` to ``tau_max`` of the loss.
+_NUM_BINS = 200
 _CHECKPOINT_KEY = 'mmrank_temperature_history'
 
 
@@ -30,8 +32,6 @@ class TemperatureHook(Hook):
         interval: Epochs or iterations between readings. A reading copies the temperatures to the
             host.
         by_epoch: Whether ``interval`` counts epochs.
-        num_bins: Of the histograms, from ``tau0`` to ``tau_max`` of the loss.
-        num_extreme: How many samples count as hottest and coldest.
         num_images: Images of each kind on the sheet; 0 for no sheet.
 
     Raises:
@@ -42,24 +42,11 @@ class TemperatureHook(Hook):
     # After the loss has stepped, before checkpoints are written (VERY_LOW).
     priority = 'LOW'
 
-    def __init__(
-        self,
-        interval: int = 1,
-        by_epoch: bool = True,
-        num_bins: int = 200,
-        num_extreme: int = 600,
-        num_images: int = 40,
-    ) -> None:
-        for name, value, least in (
-            ('interval', interval, 1),
-            ('num_bins', num_bins, 1),
-            ('num_extreme', num_extreme, 1),
-            ('num_images', num_images, 0),
-        ):
+    def __init__(self, interval: int = 1, by_epoch: bool = True, num_images: int = 40) -> None:
+        for name, value, least in (('interval', interval, 1), ('num_images', num_images, 0)):
             if value < least:
                 raise ValueError(f'{name} must be at least {least}, got {value!r}')
-        self.interval, self.by_epoch, self.num_bins = interval, by_epoch, num_bins
-        self.num_extreme, self.num_images = num_extreme, num_images
+        self.interval, self.by_epoch, self.num_images = interval, by_epoch, num_images
         self._histories: dict[str, TemperatureHistory] = {}
 
     def before_train(self, runner) -> None:
@@ -72,7 +59,7 @@ class TemperatureHook(Hook):
             )
         for state, found in zip(states, temperatures_of(model)):
             self._histories.setdefault(
-                found.name, TemperatureHistory(state.step.tau0, state.step.tau_max, self.num_bins)
+                found.name, TemperatureHistory(state.step.tau0, state.step.tau_max, _NUM_BINS)
             )
 
     def after_train_epoch(self, runner) -> None:
@@ -95,7 +82,7 @@ class TemperatureHook(Hook):
         for found in temperatures:
             try:
                 _, correlation = write_temperature_report(
-                    found, dataset, self._folder(runner), self.num_extreme, self.num_images
+                    found, dataset, self._folder(runner), num_images=self.num_images
                 )
             except (OSError, ValueError) as error:
                 # Not after hours of training for the sake of a picture.

@@ -40,9 +40,6 @@ class AtomicLocalBackend(LocalBackend):
     def put(self, obj: bytes, filepath: str | Path) -> None:
         write_atomically(obj, filepath)
 
-    def put_text(self, obj: str, filepath: str | Path, encoding: str = 'utf-8') -> None:
-        write_atomically(obj.encode(encoding), filepath)
-
 
 def find_damage(path: str | os.PathLike) -> str | None:
     """Say what is wrong with a checkpoint, without unpickling it.

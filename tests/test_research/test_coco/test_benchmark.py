@@ -11,7 +11,6 @@ from PIL import Image
 from rich.console import Console
 
 from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
-from mmrank.visualization.figures import shorten
 from research.coco.detections import (
     class_colours,
     draw_side_by_side,
@@ -261,6 +260,19 @@ def test_side_by_side_is_drawn(shapes, tmp_path, score_thr):
         draw_side_by_side({'good': models['good']}, ann_file, root, Path('x.jpg'))
 
 
+def test_colours_of_many_classes_are_spent_on_those_shown(evaluations):
+    truth = evaluations['good'].cocoGt
+    assert class_colours(truth, {1})[1] == class_colours(truth)[1]
+    many = load_ground_truth(truth)
+    cats, many.cats = many.cats, {i: {'name': str(i)} for i in range(80)}
+    try:
+        colours = class_colours(many, {3, 70})
+    finally:
+        many.cats = cats
+    assert set(colours) == {3, 70}
+    assert len(set(colours.values())) == 2
+
+
 def test_labels_do_not_overlap():
     rng = np.random.default_rng(0)
     corners = [tuple(c) for c in rng.uniform(0, 200, (60, 2))]
@@ -282,25 +294,3 @@ def test_labels_do_not_overlap():
     # Far apart, all fit.
     far = [(100 * i, 50) for i in range(5)]
     assert all(fitting_labels(far, ['a'] * 5, 5, is_below=[False] * 5))
-
-
-def test_colours_of_many_classes_are_spent_on_those_shown(evaluations):
-    truth = evaluations['good'].cocoGt
-    assert class_colours(truth, {1})[1] == class_colours(truth)[1]
-    many = load_ground_truth(truth)
-    cats, many.cats = many.cats, {i: {'name': str(i)} for i in range(80)}
-    try:
-        colours = class_colours(many, {3, 70})
-    finally:
-        many.cats = cats
-    assert set(colours) == {3, 70}
-    assert len(set(colours.values())) == 2
-
-
-def test_names_are_shortened_in_the_middle():
-    assert shorten('retinanet', 9) == 'retinanet'
-    one, other = (shorten(f'retinanet_r50_fpn_{i}', 9) for i in (1, 2))
-    assert one == 'reti…pn_1'
-    assert len(one) == len(other) == 9
-    assert one != other
-    assert shorten('abcd', 3) == 'a…d'

@@ -113,41 +113,6 @@ def test_unknown_curve_is_refused(models):
         curves.curve(iou=0.52)
 
 
-def test_malformed_predictions_are_refused(shapes, tmp_path):
-    _, truth = shapes
-    path = tmp_path / 'p.json'
-    path.write_text(json.dumps(truth.dataset))
-    with pytest.raises(ValueError, match='not the annotation file'):
-        evaluate_boxes(truth, path)
-    stranger = {'image_id': 999, 'category_id': 1, 'score': 1.0}
-    with pytest.raises(ValueError, match='not in the annotations'):
-        evaluate_boxes(truth, [{**stranger, 'bbox': [0, 0, 1, 1]}])
-
-
-def test_best_f1_by_brute_force(shapes, models):
-    _, truth = shapes
-    evaluation = models['poor']
-    thresholds = best_f1_thresholds(evaluation)
-    boxes = evaluation.cocoDt.dataset['annotations']
-
-    def f1(cat_id, threshold):
-        kept = [b for b in boxes if b['category_id'] != cat_id or b['score'] >= threshold]
-        images = [
-            e
-            for e in evaluate_boxes(truth, kept).evalImgs
-            if e is not None and e['category_id'] == cat_id and e['aRng'] == [0, 1e10]
-        ]
-        hits = sum((e['dtMatches'][0] > 0).sum() for e in images)
-        shown = sum(len(e['dtIds']) for e in images)
-        objects = sum(len(e['gtIds']) for e in images)
-        return 2 * hits / (shown + objects)
-
-    cat_id = 1
-    scores = [b['score'] for b in boxes if b['category_id'] == cat_id]
-    best = max(f1(cat_id, s) for s in scores)
-    assert f1(cat_id, thresholds[cat_id]) == pytest.approx(best)
-
-
 def is_drawn(path) -> bool:
     """Whether the picture is large and not of one colour."""
     with Image.open(path) as image:

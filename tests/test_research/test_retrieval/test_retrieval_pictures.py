@@ -9,7 +9,6 @@ from PIL import Image
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.functional import retrieval_metrics
-from mmrank.visualization.figures import fit_text, fit_two_lines, shorten, text_width
 from research.retrieval.report import (
     check_same_test_set,
     describe_test_set,
@@ -175,22 +174,6 @@ def test_right_is_framed_solid_and_wrong_dashed(images, models, tmp_path):
     pixels = np.asarray(Image.open(path).convert('RGB')).astype(int).reshape(-1, 3)
     green, red = (is_colour(pixels, c).sum() for c in ('#009E73', '#D55E00'))
     assert min(green, red) > 500
-
-
-@pytest.mark.parametrize('text', ['W' * 30, 'i' * 30, 'WWWW ' * 9, 'owl', ''])
-@pytest.mark.parametrize('weight', ['normal', 'bold'])
-def test_text_fits(text, weight):
-    line = fit_text(text, 1.0, 8, weight)
-    lines = fit_two_lines(text, 1.0, 8, weight)
-    assert len(lines) == (2 if text.count(' ') else 1)
-    for shown in (line, *lines):
-        assert text_width(shown, 8, weight) <= 1.0
-    if text == 'owl':
-        assert (line, lines) == ('owl', ['owl'])
-    if len(text) == 30:
-        # As much as there is room for: one more would be too wide.
-        longer = shorten(text, len(line) + 1)
-        assert text_width(longer, 8, weight) > 1.0 or line == text
 
 
 def test_sheets_cannot_be_drawn_without_images(models, tmp_path):

@@ -159,12 +159,7 @@ def _judged(
 
 
 def judge_boxes(truth: COCO, boxes: list[dict], iou: float) -> COCOeval:
-    """Match checked boxes, to which keys are added, to objects at one IoU, without figures.
-
-    Returns:
-        A ``COCOeval`` that has been evaluated at this threshold, at most 100 boxes of a class in an
-        image.
-    """
+    """Match checked boxes, to which keys are added, to objects at one IoU, without figures."""
     with contextlib.redirect_stdout(io.StringIO()):
         evaluation = COCOeval(truth, truth.loadRes(boxes), 'bbox')
         evaluation.params.iouThrs = np.array([iou])

@@ -63,15 +63,7 @@ class CocoBenchmark:
 def read_models(
     results: Sequence[ModelResult], document: Mapping, *, allow_empty: bool = False
 ) -> tuple[dict[str, list[dict]], list[str]]:
-    """Read and check the predictions of all models.
-
-    Returns:
-        The boxes by model name, and notes on images without any.
-
-    Raises:
-        UserError: If predictions are malformed or do not belong to the annotations, or there is
-            none and not ``allow_empty``.
-    """
+    """Read and check the predictions of all models."""
     image_ids = {image['id'] for image in document['images']}
     category_ids = {cat['id'] for cat in document['categories']}
     models, notes = {}, []
@@ -103,20 +95,7 @@ def run_benchmark(
     allow_empty: bool = False,
     on_step: Callable[[str], None] = lambda text: None,
 ) -> CocoBenchmark:
-    """Evaluate models on one annotation file.
-
-    Args:
-        results: The models, at least one, with names that differ.
-        ann_file: COCO or LVIS annotation file.
-        evaluator: One of :data:`~research.coco.evaluators.CHOICES`; LVIS has its own and takes
-            ``'auto'`` only.
-        allow_empty: Whether a model may have no prediction at all.
-        on_step: Called with what is being done.
-
-    Raises:
-        UserError: If the annotations are bad, or those of LVIS without the classes that each image
-            lacks; see :func:`read_models`; if an evaluator is absent, or two do not agree.
-    """
+    """Evaluate models on one annotation file."""
     on_step('reading annotations')
     document = read_coco_json(ann_file)
     evaluators = []

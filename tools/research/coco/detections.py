@@ -63,13 +63,6 @@ def matched_boxes(
 
     Boxes are taken by descending score; each is right if an object of its class that no better box
     has taken overlaps it by IoU 0.5 or more.
-
-    Args:
-        truth: Annotations.
-        found: Predictions, indexed by ``COCO.loadRes``.
-        image_id: Image.
-        thresholds: Least score by category id; None for all boxes.
-        top_k: Take this many best boxes at most.
     """
     boxes = sorted(found.imgToAnns.get(image_id, []), key=lambda box: -box['score'])
     if thresholds is not None:
@@ -110,20 +103,6 @@ def draw_detections(
     A box that matches an object of its class at IoU 0.5 is drawn solid, one that does not is
     dashed. By default each model shows the boxes above its own best-F1 score per class, see
     :func:`~mmrank.evaluation.box_evaluation.best_f1_thresholds`.
-
-    Args:
-        models: Evaluated ``COCOeval`` by model name, all of one annotation file.
-        image_dir: Folder of the images.
-        path: Image file to write.
-        image_ids: Images to draw; None spreads ``num_images`` over those with objects.
-        num_images: Rows when ``image_ids`` is None, at least 1.
-        top_k: Draw this many best boxes of each image instead.
-        score_thr: Draw the boxes with at least this score instead.
-
-    Raises:
-        ValueError: If there is no model or no image, an id is unknown, or both ``top_k`` and
-            ``score_thr`` are given.
-        FileNotFoundError: If an image file is missing.
     """
     if not models:
         raise ValueError('draw_detections requires results of a model')
@@ -313,18 +292,7 @@ class ImageDifference:
 def most_differing_images(
     first: Any, second: Any, thresholds: tuple[Mapping[int, float], Mapping[int, float]], count: int
 ) -> list[ImageDifference]:
-    """Choose the ``count`` images on which the counts of two models differ most.
-
-    Args:
-        first: Evaluated ``COCOeval`` of one model.
-        second: That of the other, of the same annotations.
-        thresholds: Least score of a box that is shown, by category id, of each model.
-        count: Images at most, at least 1.
-
-    Returns:
-        The images, largest difference first, then by image id. If the models differ on fewer
-        images, those on which they agree follow.
-    """
+    """Choose the ``count`` images on which the counts of two models differ most."""
     if count < 1:
         raise ValueError(f'number of images is {count}; it must be at least 1')
     truth = first.cocoGt
@@ -353,9 +321,6 @@ def draw_side_by_side(
     They differ by the number of right boxes plus that of wrong ones, among the boxes shown: those
     above ``score_thr``, or above each model's best-F1 score per class, which is fair where scores
     are ordered but not calibrated.
-
-    Returns:
-        ``path``, and what the models show on each image.
     """
     if len(predictions) != 2:
         raise ValueError(f'a side by side needs two models, not {list(predictions)}')
@@ -384,17 +349,7 @@ def fitting_labels(
     *,
     is_below: Sequence[bool],
 ) -> list[bool]:
-    """Choose labels so that no two overlap, the first ones before others.
-
-    Args:
-        corners: Left end of each label at the edge of its box, x to the right and y down.
-        labels: Texts; an empty one takes no room.
-        font_size: In the unit of ``corners``.
-        is_below: Whether each label hangs below its corner, not above it.
-
-    Returns:
-        Whether each label is to be shown.
-    """
+    """Choose labels so that no two overlap, the first ones before others."""
     placed, chosen = [], []
     height = _LINE_HEIGHT * font_size
     for (x, y), label, below in zip(corners, labels, is_below):

@@ -67,9 +67,6 @@ def find_evaluators(choice: str = 'auto') -> list[BoxEvaluator]:
 
     ``'auto'`` is faster-coco-eval where it is installed, else pycocotools; ``'both'`` is both,
     pycocotools first.
-
-    Raises:
-        UserError: If the choice is unknown, or needs faster-coco-eval where it is not installed.
     """
     if choice not in CHOICES:
         raise UserError(f'evaluator {choice!r} is unknown. Fix: use one of {", ".join(CHOICES)}.')
@@ -95,12 +92,6 @@ def check_equality(reference: Any, other: Any, where: str, tolerance: float = 1e
 
     Compared are COCO's twelve figures and the whole arrays behind them: precision at each recall
     and recall, of each IoU threshold, class, size and number of boxes.
-
-    Returns:
-        The largest difference found.
-
-    Raises:
-        UserError: If one is above ``tolerance``; the text names the figure.
     """
     gaps = {}
     for key in ('precision', 'recall'):
@@ -125,14 +116,7 @@ def check_equality(reference: Any, other: Any, where: str, tolerance: float = 1e
 
 
 def evaluate_lvis(ann_file: str | os.PathLike, boxes: list[dict]) -> Any:
-    """Evaluate checked boxes as mmdet's ``LVISMetric`` does: at most 300 an image.
-
-    Returns:
-        An ``LVISEval`` that has been evaluated, accumulated and summarised.
-
-    Raises:
-        UserError: If there are no boxes, or lvis is not installed.
-    """
+    """Evaluate checked boxes as mmdet's ``LVISMetric`` does: at most 300 an image."""
     lvis = require_lvis()
     if not boxes:
         raise UserError(

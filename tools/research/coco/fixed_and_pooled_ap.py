@@ -87,15 +87,7 @@ def best_of_class(boxes: list[dict], per_class: int) -> list[dict]:
 
 
 def match_classes(document: dict, boxes: list[dict]) -> dict[int, Matches]:
-    """Match boxes to objects by LVIS's rules.
-
-    Args:
-        document: LVIS annotations; what they leave out of COCO's form is filled in.
-        boxes: Checked predictions; keys are added to them.
-
-    Returns:
-        Matches by category id, of classes with a box or an object.
-    """
+    """Match boxes to objects by LVIS's rules."""
     complete_lvis(document)
     truth, found = COCO(), COCO()
     truth.dataset = document
@@ -130,17 +122,7 @@ def match_classes(document: dict, boxes: list[dict]) -> dict[int, Matches]:
 def fixed_and_pooled_ap(
     document: dict, boxes: list[dict], per_class: int = PER_CLASS
 ) -> dict[str, float]:
-    """AP-fixed, of all and of rare, common and frequent classes, and AP-pool.
-
-    Args:
-        document: LVIS annotations.
-        boxes: Checked predictions, best without a limit for each image.
-        per_class: Boxes of a class in the whole data set.
-
-    Returns:
-        ``AP-fixed``, ``APr-fixed``, ``APc-fixed``, ``APf-fixed`` and ``AP-pool``, in [0, 1]; NaN
-        where there is no object.
-    """
+    """AP-fixed, of all and of rare, common and frequent classes, and AP-pool."""
     matches = match_classes(document, best_of_class(boxes, per_class))
     frequency = {c['id']: c.get('frequency') for c in document['categories']}
     fixed = {kind: own.average_precision() for kind, own in matches.items()}

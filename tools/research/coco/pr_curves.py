@@ -66,11 +66,7 @@ class PRCurves:
         )
 
     def curve(self, iou: float | None = None, name: str | None = None) -> np.ndarray:
-        """Precision at ``recall``, of one IoU threshold and class, or averaged over those.
-
-        Raises:
-            ValueError: If there is no such threshold or class.
-        """
+        """Precision at ``recall``, of one IoU threshold and class, or averaged over those."""
         values = self.precision
         if name is not None:
             values = values[:, :, [self.index(name)]]
@@ -123,16 +119,6 @@ def plot_pr_curves(
 
     The first panels show the mean over classes at IoU 0.5, 0.75 and over all thresholds, the others
     one class each at IoU 0.5, most frequent first.
-
-    Args:
-        models: Curves by model name; all of the same classes.
-        path: Image file to write.
-        max_classes: Class panels at most, where ``classes`` is None.
-        classes: Classes to show, in this order.
-        with_mean: Whether to show the means.
-
-    Raises:
-        ValueError: If there is no model, they have different classes, or there is nothing to show.
     """
     first = check_same_classes(models)
     if classes is None:
@@ -312,16 +298,6 @@ def draw_benchmark(
 
     Pictures of an earlier call are removed: with fewer pages, or without a side by side, they would
     belong to another table.
-
-    Args:
-        benchmark: A :class:`~research.coco.benchmark.CocoBenchmark`.
-        folder: Where to write; made if needed.
-        classes: Classes to draw curves of; ``['all']`` for all, None for ``max_classes`` on which
-            the models differ most.
-        max_classes: See ``classes``.
-
-    Raises:
-        ValueError: If there is no such class.
     """
     folder = Path(folder)
     curves = benchmark.curves

@@ -83,11 +83,7 @@ def read_record(folder: str | os.PathLike) -> RunRecord | None:
 
 
 def parse_entries(words: Sequence[str]) -> list[Entry]:
-    """Read ``[NAME=]PATH`` and ``[NAME=]CONFIG[,CHECKPOINT]``.
-
-    Raises:
-        UserError: If a path does not exist, or two models have one name.
-    """
+    """Read ``[NAME=]PATH`` and ``[NAME=]CONFIG[,CHECKPOINT]``."""
     entries = [_parse(word) for word in words]
     names = [entry.name for entry in entries]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -118,12 +114,7 @@ def _parse(word: str) -> Entry:
 
 
 def read_result(entry: Entry) -> ModelResult:
-    """Find the predictions of a file or folder.
-
-    Raises:
-        UserError: If a folder has no prediction file, or several and none that ``coco_table.py``
-            wrote.
-    """
+    """Find the predictions of a file or folder."""
     if entry.path.is_file():
         return ModelResult(entry.name, entry.path)
     record = read_record(entry.path)
@@ -141,12 +132,7 @@ def read_result(entry: Entry) -> ModelResult:
 
 
 def check_pair(results: Sequence[ModelResult], names: Sequence[str], image_dir: str | None) -> None:
-    """Check that two models can be drawn side by side.
-
-    Raises:
-        UserError: If a name is unknown or given twice, or neither ``image_dir`` nor a model's run
-            names the image folder.
-    """
+    """Check that two models can be drawn side by side."""
     records = {r.name: r.record for r in results}
     for name in names:
         if name not in records:
@@ -163,12 +149,7 @@ def check_pair(results: Sequence[ModelResult], names: Sequence[str], image_dir: 
 
 
 def find_annotations(results: Sequence[ModelResult], given: str | None) -> Path:
-    """Find the annotation file of all models: ``given``, or that of their runs.
-
-    Raises:
-        UserError: If none is known, it does not exist, or models were tested on files of different
-            content.
-    """
+    """Find the annotation file of all models: ``given``, or that of their runs."""
     files = {r.name: Path(r.record.ann_file) for r in results if r.record}
     if given is not None:
         files = {'--ann-file': Path(given), **files}
@@ -236,9 +217,6 @@ def run_command(
     """Run a command with its output in ``folder/output.log``, and end it when interrupted.
 
     ``on_progress`` is called now and then with what mmengine's log shows.
-
-    Raises:
-        UserError: If the command fails; the text has the end of its log.
     """
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / LOG_NAME
@@ -265,19 +243,7 @@ def measure(
     options: Sequence[str] = (),
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> ModelResult:
-    """Train a config if it has no checkpoint, and test it.
-
-    Args:
-        script: ``tools/benchmarks/measure_detector.py``.
-        entry: The config.
-        folder: Folder of the run, see :func:`plan_run`.
-        digest: See :func:`plan_run`.
-        options: Other words of the script's command line.
-        on_progress: See :func:`run_command`.
-
-    Raises:
-        UserError: If the run fails.
-    """
+    """Train a config if it has no checkpoint, and test it."""
     command = [sys.executable, str(script), str(entry.path)]
     command += [str(entry.checkpoint)] if entry.checkpoint else []
     try:

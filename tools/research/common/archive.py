@@ -77,21 +77,6 @@ def extract_archive(
     No file is written before the names of all members are checked: none may be absolute, lead out
     of the folder, hold a backslash, occur twice, or be a link or a device. A run that is killed
     leaves no folder of that name.
-
-    Args:
-        source: The archive.
-        folder: Where to; see :func:`~mmrank.files.whole_folder`.
-        select: Takes the name of a file, says whether to unpack it. None: all.
-        limits: None: the defaults of :class:`ArchiveLimits`.
-        progress: Called as ``progress(done, total)`` with bytes.
-
-    Returns:
-        Number of files unpacked.
-
-    Raises:
-        ArchiveError: If the archive is damaged, has a member that is refused, or exceeds a limit.
-            The message names archive, member and fix.
-        OSError: If the archive cannot be opened, or the disk is full.
     """
     source, limits = Path(source), limits or ArchiveLimits()
     with _BoundedReader(io.FileIO(source)) as file, _open(source, file, limits) as archive:

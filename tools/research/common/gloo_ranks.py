@@ -11,18 +11,7 @@ import torch.multiprocessing as mp
 
 
 def on_ranks(function: Callable, ranks: int, *args: Any, method: str = 'spawn') -> list:
-    """Call ``function(rank, *args)`` in a process group, on one thread each; results by rank.
-
-    Args:
-        function: A module has it at its top level. Its result is sent.
-        ranks: Number of processes.
-        *args: All of them get these.
-        method: How processes start: ``spawn``; or ``fork``, which keeps the imports, where torch
-            has done nothing yet.
-
-    Raises:
-        ChildProcessError: If a process fails; the others are ended.
-    """
+    """Call ``function(rank, *args)`` in a process group, on one thread each; results by rank."""
     with tempfile.TemporaryDirectory() as folder:
         given = (ranks, folder, function, args)
         try:

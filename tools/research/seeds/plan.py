@@ -178,12 +178,7 @@ class SeedPlan:
     def final_runs(
         self, chosen: Mapping[tuple[str, int | None], Mapping[str, str]] | None = None
     ) -> list[Run]:
-        """All runs that are measured on test data.
-
-        Args:
-            chosen: The tuned values, by name of the method and fold. A method that has a grid and
-                is not here has no run.
-        """
+        """All runs that are measured on test data."""
         chosen = chosen or {}
         numbers = self.fold_numbers if self.folds else (None,) * len(self.seeds)
         return [
@@ -251,12 +246,7 @@ def read_plan(path: str | Path) -> SeedPlan:
 
 
 def parse_plan(plan: Mapping[str, Any]) -> SeedPlan:
-    """Build a plan from the content of a plan file, see ``tools/benchmarks/run_seeds.py --help``.
-
-    Raises:
-        UserError: When a field is missing, unknown or contradicts another one; the message names
-            it.
-    """
+    """Build a plan from the content of a plan file, see ``run_seeds.py --help``."""
     plan = dict(plan)
     tune = dict(plan.pop('tune', None) or {})
     executor = plan.pop('executor', None) or 'local'

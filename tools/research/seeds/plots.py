@@ -11,8 +11,9 @@ from matplotlib.axes import Axes
 
 from mmrank.errors import UserError
 from mmrank.visualization.figures import fit_two_lines, new_panels, save
-from mmrank.visualization.palette import colours_of, loss_name, metric_name
+from mmrank.visualization.palette import colours_of
 
+from ..common.names import loss_name, metric_name
 from .plan import FINAL
 from .statistics import Values
 
@@ -43,13 +44,6 @@ def draw_box_plot(
     Boxes lie, so that the names of many methods never overlap. They are sorted by the median of the
     first metric, the best method on top, and have the colour of their loss in every picture. The
     picture is as wide as a page: 800 pixels.
-
-    Args:
-        values: From :func:`research.seeds.statistics.collect_values`.
-        metrics: What to show, the first one decides the order.
-        path: PNG file to write.
-        lower_better: Those of the metrics of which less is better.
-        unit: What a dot is, in the singular: a seed or a fold.
     """
     names = _sorted(values, metrics[0], metrics[0] in lower_better)
     colours = colours_of(names)
@@ -114,16 +108,7 @@ def _draw_panel(axis: Axes, data: list[list[float]], colours: Sequence[str]) -> 
 
 
 def read_values(path: str | os.PathLike, metrics: Sequence[str] = (), scale: float = 1.0) -> Values:
-    """Read the final runs of a ``runs.csv``.
-
-    Args:
-        path: File of ``tools/benchmarks/run_seeds.py``.
-        metrics: Those to read. Empty: all.
-        scale: Factor of the values, 100 for percent.
-
-    Raises:
-        UserError: If a metric is in no final run.
-    """
+    """Read the final runs of a ``runs.csv``."""
     found: dict[str, dict[str, dict[int, float]]] = {}
     for row in _final_rows(path):
         own = found.setdefault(row['method'], {}).setdefault(row['metric'], {})
@@ -142,11 +127,7 @@ def read_values(path: str | os.PathLike, metrics: Sequence[str] = (), scale: flo
 
 
 def read_setting_runs(path: str | os.PathLike, metric: str) -> SettingRuns:
-    """Read the final values of a metric from a ``runs.csv`` with methods ``<method>-<value>``.
-
-    Raises:
-        ValueError: If a method has no value in its name, or there is no run with the metric.
-    """
+    """Read the final values of a metric from a ``runs.csv`` with methods ``<method>-<value>``."""
     found: dict[str, dict[float, list[float]]] = {}
     for row in _final_rows(path):
         if row['metric'] != metric:

@@ -37,12 +37,7 @@ class Outcome:
 
 
 def read_result(run: Run, metrics: Sequence[str] = ()) -> dict | None:
-    """Read the metrics of a run; None when it is not finished.
-
-    Raises:
-        UserError: When the file is broken or lacks one of ``metrics``; the message lists those that
-            it has.
-    """
+    """Read the metrics of a run; None when it is not finished."""
     if not run.result_file.is_file():
         return None
     try:
@@ -71,17 +66,7 @@ def train_command(script: Path) -> str:
 
 
 def build_command(template: str, run: Run) -> list[str]:
-    """Fill in the command of a run.
-
-    Args:
-        template: Command line with the placeholders ``{python}``, ``{config}``, ``{work_dir}``,
-            ``{split}``, ``{result}``, ``{seed}`` and, as a word of its own, ``{cfg_options}``.
-        run: The run.
-
-    Raises:
-        UserError: When the template has an unknown placeholder or does not pass on the seed or the
-            result's file.
-    """
+    """Fill in the command of a run."""
     for needed in ('{seed}', '{result}'):
         if needed not in template:
             raise UserError(f'The train command {template!r} lacks {needed}.')

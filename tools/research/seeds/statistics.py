@@ -60,18 +60,7 @@ def collect_values(plan: SeedPlan, outcomes: Sequence[Outcome]) -> Values:
 def compare_paired(
     values: Mapping[int, float], baseline: Mapping[int, float], level: float = 0.95
 ) -> dict[str, float]:
-    """Compare two methods by the seeds that both have.
-
-    Args:
-        values: Value by seed.
-        baseline: Value by seed.
-        level: Confidence level of the interval.
-
-    Returns:
-        The fields of :class:`Summary` from ``pairs`` on. Fewer than two pairs have no interval and
-        no p-value. Where all differences are equal the test has nothing to go by: the interval is a
-        point, and the p-value 1 for no difference and 0 otherwise.
-    """
+    """Compare two methods by the seeds that both have."""
     seeds = sorted(set(values) & set(baseline))
     if not seeds:
         return {'pairs': 0}
@@ -113,12 +102,7 @@ def summarise(plan: SeedPlan, values: Values) -> list[Summary]:
 
 
 def check_splits(plan: SeedPlan) -> None:
-    """Check that tuned methods are measured on data of their own.
-
-    Raises:
-        UserError: When the test data of a tuned config is its validation data, and this is not
-            allowed explicitly.
-    """
+    """Check that tuned methods are measured on data of their own."""
     if plan.allow_shared_split:
         return
     for method in plan.methods:
@@ -144,17 +128,7 @@ def has_shared_split(config: Mapping[str, Any]) -> bool:
 def choose(
     plan: SeedPlan, outcomes: Sequence[Outcome]
 ) -> tuple[dict[tuple[str, int | None], dict[str, str]], list[dict]]:
-    """Choose each method's values by their mean on the validation data.
-
-    Args:
-        plan: The plan.
-        outcomes: Outcomes of :meth:`SeedPlan.tuning_runs`.
-
-    Returns:
-        The chosen values by method and fold, and a row per combination and fold with ``method``,
-        ``fold``, ``choice``, ``n``, ``mean``, ``values``, ``chosen`` and ``at_edge``. Combinations
-        with a failed run are not chosen.
-    """
+    """Choose each method's values by their mean on the validation data."""
     metric = plan.decisive_metric
     sign = -1 if metric in plan.lower_better else 1
     chosen, rows = {}, []

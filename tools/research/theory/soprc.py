@@ -119,10 +119,6 @@ def population_auprc(distribution: ScoreDistribution, prior: float) -> float:
 
     ``int_0^1 pi u / (pi u + (1 - pi) FPR(u)) du`` over the recall u, by adaptive quadrature.
     Source: SOPRC (NeurIPS 2022), eq. 1.
-
-    Args:
-        distribution: The scores.
-        prior: Share pi of the positives, in (0, 1).
     """
     if not 0 < prior < 1:
         raise ValueError(f'prior must be in (0, 1), got {prior!r}')
@@ -144,14 +140,6 @@ def population_soprc_risk(
 
     It differs from ``1 - AUPRC`` by what the surrogates l1 and l2 add. Both expectations are
     midpoint sums over quantiles. Source: SOPRC (NeurIPS 2022), eq. 4.
-
-    Args:
-        distribution: The scores.
-        prior: Share of the positives, in (0, 1).
-        tau1: Margin of l1, > 0.
-        tau2: Temperature of l2, > 0.
-        nodes: Quantiles of the outer mean; the inner ones take ten times as many for l2 and fifty
-            times for l1.
     """
     pos = distribution.positive.ppf(midpoints(nodes))
     neg = distribution.negative.ppf(midpoints(50 * nodes))
@@ -264,20 +252,7 @@ def bias_rows(
     seed: int,
     setting: BiasSetting,
 ) -> Iterator[BiasRow]:
-    """Compare the estimators over batch compositions: figures 1 and 4, appendix B.2.
-
-    Args:
-        distribution: The scores.
-        batches: Sampling rate pi0 and batch size of each composition; at least one positive is
-            drawn.
-        trials: Batches of each composition, >= 2.
-        seed: Every composition has random numbers of its own, so rows do not depend on which others
-            are requested.
-        setting: Of the estimators.
-
-    Yields:
-        A row for each composition and estimator.
-    """
+    """Compare the estimators over batch compositions: figures 1 and 4, appendix B.2."""
     auprc_risk = 1 - population_auprc(distribution, setting.prior)
     soprc_risk = population_soprc_risk(distribution, setting.prior, setting.tau1, setting.tau2)
     for rate, size in batches:

@@ -40,13 +40,6 @@ def interpolation_errors(
     For random scores the order statistics lie to the left of the quantiles i/n by as much as the
     shift moves them to the right, so their expected phi is compared with ``p(x)``. Away from the
     extrapolated ends it is phi of the expected order statistics.
-
-    Args:
-        distribution: The scores.
-        num_scores: Scores n of a batch, a multiple of 10 (the quantiles 0.1 and 0.9 are then
-            knots), at least 20.
-        trials: Random batches.
-        seed: Of the random batches.
     """
     if num_scores < 20 or num_scores % 10:
         raise ValueError(f'num_scores must be a multiple of 10 and at least 20, got {num_scores!r}')
@@ -149,18 +142,7 @@ def score_vector_noise(
     length: int = 20,
     offset: float = 1.0,
 ) -> ScoreVectorNoise:
-    """Run many score vectors of the training's state side by side under a frozen model.
-
-    Args:
-        distribution: The scores.
-        momentum: beta in (0, 1].
-        steps: Steps T, >= 1.
-        trials: Vectors; each is a row of one :class:`ScoreVector`.
-        seed: Of the batches.
-        num_pos: Positives of a batch.
-        length: Points of v.
-        offset: How far v begins above the mean phi.
-    """
+    """Run many score vectors of the training's state side by side under a frozen model."""
     rng = np.random.default_rng([seed, num_pos])
     score_range = distribution.score_range
 

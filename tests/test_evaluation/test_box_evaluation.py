@@ -1,12 +1,20 @@
-"""Files of predictions that must be refused, each with one clear error."""
+"""Figures of predicted boxes; files that must be refused, each with one clear error."""
 
 import json
 
+import numpy as np
 import pytest
-from noisy_boxes import write_json
+from noisy_boxes import make_document, make_predictions, write_json
 
 from mmrank.errors import UserError
-from mmrank.evaluation.box_evaluation import check_predictions, load_predictions
+from mmrank.evaluation.box_evaluation import (
+    best_f1_thresholds,
+    check_predictions,
+    evaluate_boxes,
+    load_ground_truth,
+    load_predictions,
+    paired_iou,
+)
 
 GOOD = {'image_id': 1, 'category_id': 3, 'bbox': [0, 1, 20, 30], 'score': 0.5}
 
@@ -69,3 +77,37 @@ def test_a_bad_file_is_named(tmp_path, text, match):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r'no\.json does not exist'):
         load_predictions(tmp_path / 'no.json')
+
+
+def test_best_f1_by_brute_force(tmp_path):
+    document = make_document(0, objects=5)
+    truth = load_ground_truth(write_json(tmp_path / 'ann.json', document))
+    evaluation = evaluate_boxes(truth, make_predictions(document, 0, 0.2, 4))
+    thresholds = best_f1_thresholds(evaluation)
+    boxes = evaluation.cocoDt.dataset['annotations']
+
+    def f1(cat_id, threshold):
+        kept = [b for b in boxes if b['category_id'] != cat_id or b['score'] >= threshold]
+        images = [
+            e
+            for e in evaluate_boxes(truth, kept).evalImgs
+            if e is not None and e['category_id'] == cat_id and e['aRng'] == [0, 1e10]
+        ]
+        counted = [~np.asarray(e['dtIgnore'][0], bool) for e in images]
+        hits = sum((e['dtMatches'][0][own] > 0).sum() for e, own in zip(images, counted))
+        shown = sum(own.sum() for own in counted)
+        objects = sum((np.asarray(e['gtIgnore']) == 0).sum() for e in images)
+        return 2 * hits / (shown + objects)
+
+    cat_id = truth.getCatIds()[0]
+    scores = [b['score'] for b in boxes if b['category_id'] == cat_id]
+    best = max(f1(cat_id, s) for s in scores)
+    assert f1(cat_id, thresholds[cat_id]) == pytest.approx(best)
+    with pytest.raises(ValueError, match=r'IoU 0\.52 was not evaluated'):
+        best_f1_thresholds(evaluation, 0.52)
+
+
+def test_iou_of_pairs():
+    one = np.array([[0, 0, 10, 10], [0, 0, 4, 4], [0, 0, 0, 0]])
+    other = np.array([[5, 0, 10, 10], [50, 50, 4, 4], [0, 0, 0, 0]])
+    assert paired_iou(one, other).tolist() == pytest.approx([1 / 3, 0, 0])
