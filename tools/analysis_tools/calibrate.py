@@ -47,7 +47,6 @@ FILE = 'calibration.json'
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = benchmark_parser(
         __doc__,
         checkpoint=(

@@ -31,7 +31,6 @@ from research.retrieval.models import add_model_options, features_by_name
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = benchmark_parser(
         __doc__,
         classes=(10, 'classes to show, the largest ones'),

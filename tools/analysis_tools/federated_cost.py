@@ -30,7 +30,6 @@ from research.theory.federated_cost import ARMS, rare_class_ap
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = benchmark_parser(
         __doc__,
         loss=(['mmrank.StableAPLoss'], 'ranking losses by name'),

@@ -38,7 +38,6 @@ RHOS = (0.05, 0.2, 0.5)
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = benchmark_parser(
         __doc__,
         features=(None, '.npz file of embeddings'),

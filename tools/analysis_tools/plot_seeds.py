@@ -21,7 +21,6 @@ from research.seeds.plots import draw_box_plot, read_values
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = benchmark_parser(
         __doc__, scale=(1.0, '100 for percent'), out=('boxplot.png', 'PNG to write')
     )

@@ -21,7 +21,6 @@ from research.seeds.plots import plot_setting, read_setting_runs
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = benchmark_parser(
         __doc__,
         setting=('setting', 'axis label'),

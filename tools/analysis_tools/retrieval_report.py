@@ -56,7 +56,6 @@ from research.retrieval.sheets import CHOICES, draw_sheets
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
-    """Read the command line."""
     parser = benchmark_parser(
         __doc__,
         out_dir='work_dirs/retrieval_report',

@@ -46,7 +46,6 @@ MOMENTA = (0.5, 0.1, 0.02)
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = benchmark_parser(
         __doc__,
         trials=(200, 'batches of each composition, at least 2'),

@@ -58,7 +58,6 @@ SLACK = 1e-9
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = benchmark_parser(__doc__, trials=(100, 'random lists of each size'), seed=0)
     parser.add_argument('--out-dir', type=Path, default=Path('work_dirs/stable_ap_bounds'))
     args = parser.parse_args()

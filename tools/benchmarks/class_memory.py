@@ -35,7 +35,6 @@ MODES = ('flatten', 'per_class')
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = benchmark_parser(__doc__, rows=(5000, 'boxes'), classes=1203, positives=50)
     parser.add_argument('--losses', nargs='+', default=LOSSES, metavar='LOSS')
     parser.add_argument('--modes', nargs='+', default=MODES, choices=MODES)

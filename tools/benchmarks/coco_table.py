@@ -66,7 +66,6 @@ HERE = Path(__file__).resolve().parent
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
-    """Read the command line."""
     parser = benchmark_parser(
         __doc__,
         ann_file=(None, 'annotation file of the test split; None: that of the runs'),

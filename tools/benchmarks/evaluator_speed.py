@@ -30,7 +30,6 @@ from research.synthetic.boxes import make_annotations, make_predictions
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
-    """Read the command line."""
     parser = benchmark_parser(
         __doc__,
         images=2000,

@@ -62,7 +62,6 @@ def size(text: str) -> tuple[str, int]:
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
-    """Read the command line."""
     known = [f'{x.name}={x.default}' for x in fields(Sizes) if x.name != 'device']
     parser = benchmark_parser(
         __doc__, threads=1, repeats=5, quick=(False, 'tiny sizes, to try it out'), device='cpu'

@@ -34,7 +34,6 @@ MODES = ('unbiased', 'sogram')
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = benchmark_parser(
         __doc__,
         sizes=(False, 'only the sizes of the data'),

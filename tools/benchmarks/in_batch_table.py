@@ -40,7 +40,6 @@ from research.in_batch.training import TwoTowerData
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     rule, settings = SearchRule(), StudySettings()
     parser = benchmark_parser(
         __doc__,

@@ -98,7 +98,6 @@ SCOPED = ('models', 'datasets', 'evaluation', 'visualization')
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
-    """Read the command line."""
     return make_parser(__doc__, TRAIN_COMMAND).parse_args(arguments)
 
 
