@@ -1,4 +1,4 @@
-"""One wild batch in a moving average."""
+"""One outlier in a moving average."""
 
 import copy
 import pickle
@@ -33,14 +33,14 @@ def previous(state, mean):
             state.update(*scores(mean))
 
 
-@pytest.mark.parametrize('wild', [1e6, -1e6, 1e38, 1e39, 1e300])
+@pytest.mark.parametrize('broken', [1e6, -1e6, 1e38, 1e39, 1e300])
 @pytest.mark.parametrize('mode', ['plain', 'exact'])
-def test_a_wild_batch_is_forgotten_at_once(mode, wild):
+def test_an_outlier_is_forgotten_at_once(mode, broken):
     state, other = tracked(mode), tracked(mode)
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
-        previous(state, -wild)
-        state.update(*scores(wild, wild))
+        previous(state, -broken)
+        state.update(*scores(broken, broken))
     # By 0.01 times the width of the range and the size of the mean at most.
     assert (state.mean - other.mean).abs() <= 0.01 * (10 + 2 * 1.5)
     before = state.mean.clone()
@@ -112,24 +112,24 @@ def test_without_a_range_what_float32_cannot_hold_is_left_out():
     assert state.num_updates.item() == 1
 
 
-@pytest.mark.parametrize('wild', [1e6, 1e38, 1e39])
-def test_a_score_vector_forgets_a_wild_batch(wild):
+@pytest.mark.parametrize('broken', [1e6, 1e38, 1e39])
+def test_a_score_vector_forgets_an_outlier(broken):
     state, other = (ScoreVector(1, 4, 0.1, RANGE) for _ in range(2))
     ordinary, mask = scores(0.5, 1.0, 1.5, 2.0)
     for x in (state, other):
         x.update(ordinary, mask)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter('always')
-        state.update(wild * ordinary, mask)
+        state.update(broken * ordinary, mask)
     # What does not fit into float32 is left out without a word, as before.
-    assert len(caught) == (wild < 1e39)
+    assert len(caught) == (broken < 1e39)
     assert (state.vector - other.vector).abs().max() <= 0.1 * (100 + 2 * 2)
     for _ in range(60):
         state.update(ordinary, mask)
     torch.testing.assert_close(state.vector, other.vector, atol=0.1, rtol=0)
 
 
-def test_an_imbalance_does_not_start_from_a_wild_risk():
+def test_an_imbalance_does_not_start_from_an_outlier():
     state = CappedImbalance(1, largest=100.0)
     has = torch.ones(1, dtype=torch.bool)
     ratio = torch.full((1,), 1e3, dtype=torch.float64)
