@@ -218,7 +218,7 @@ TABLES = of_paper(
         (_ABLATION,),
         'data/cifar10_16',
         'CIFAR-10-LT at 16 x 16, 12 epochs; the published sets take r18_simclr_128-400e_*.py with '
-        'the loss and the neck of configs/isogclr/conv3_tau-simclr_cifar10-lt.py',
+        'the loss and the neck of tau_simclr in configs/isogclr/cifar10-lt_ablation.yaml',
         trainings=_pretrainings(2, _CIFAR),
     ),
     PaperTable(

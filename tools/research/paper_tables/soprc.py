@@ -27,7 +27,8 @@ _CURVES_OF = ('soprc', 'batch_56', 'batch_224', 'smooth_ap', 'fast_ap')
 _CONV4 = {
     'soprc': 'soprc/conv4_soprc_omniglot',
     'smooth_ap': 'smooth_ap/conv4_smooth-ap_omniglot',
-    'fast_ap': 'metric_learning/conv4_fast-ap_omniglot',
+    # FastAP has no state, as SmoothAP has none: the checkpoint fits its config.
+    'fast_ap': 'smooth_ap/conv4_smooth-ap_omniglot',
 }
 _FIGURE2_COMMANDS = (
     f'{SEEDS}soprc/omniglot_figure2.yaml --forked',
